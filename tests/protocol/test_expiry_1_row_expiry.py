@@ -8,7 +8,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -21,7 +21,7 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.types import DateType
 from support.keyed_world import NAME, Event, KeyedWorld, shown
 from support.keyed_world import SINK as KEYED_SINK
-from support.local_catalog import LocalCatalog, local_catalog
+from support.local_catalog import LocalCatalog
 from support.maintained import COLUMNS, SINK, Maintained, settings, text
 
 from headgate.control_protocol.commit_record import KeyCounts
@@ -56,17 +56,12 @@ Make = Callable[..., Maintained]
 
 
 @pytest.fixture
-def local(tmp_path: Path) -> Iterator[LocalCatalog]:
-    made = local_catalog(tmp_path)
-    yield made
-    made.catalog.close()
-
-
-@pytest.fixture
-def make(tmp_path: Path, local: LocalCatalog) -> Make:
+def make(tmp_path: Path, sqlite_catalog: LocalCatalog) -> Make:
     def made(more: str = MORE, kind: str = "timestamptz", **table: Any) -> Maintained:
         columns = {**COLUMNS, "at": kind}
-        return Maintained(local.catalog, settings(tmp_path, more), columns=columns, **table)
+        return Maintained(
+            sqlite_catalog.catalog, settings(tmp_path, more), columns=columns, **table
+        )
 
     return made
 
@@ -385,9 +380,9 @@ def test_expiry_3_no_rollback_brings_expired_rows_back_unasked(sink: Maintained)
 
 
 def test_expiry_3_in_a_keyed_table_the_row_dies_and_the_next_record_of_its_key_inserts(
-    local: LocalCatalog,
+    sqlite_catalog: LocalCatalog,
 ) -> None:
-    world = KeyedWorld.made(local.catalog, 2)
+    world = KeyedWorld.made(sqlite_catalog.catalog, 2)
     with world.loaded().update_schema() as update:
         update.add_column("day", DateType())
     world.commit([Event((n,), "a") for n in range(6)])

@@ -7,8 +7,8 @@ import importlib
 import sys
 import time
 import zipfile
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from unittest.mock import patch
 
@@ -39,27 +39,6 @@ from headgate.spark import batches, query_table
 from headgate.spark.query_table import QueryTable
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("city", pa.string())])
-
-
-@pytest.fixture
-def history(tmp_path: Path) -> Iterator[History]:
-    with played(History(1, tmp_path)) as made:
-        yield made
-
-
-@pytest.fixture
-def keyed(tmp_path: Path) -> Iterator[History]:
-    with played(History(1, tmp_path, keyed=True)) as made:
-        yield made
-
-
-@contextmanager
-def played(made: History) -> Iterator[History]:
-    with (
-        patch.object(batches, "open_sources", lambda _: PlayedSources(made)),
-        patch.object(query_table, "OffsetCopies", NoCopies),
-    ):
-        yield made
 
 
 def one_batch(

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack, closing
-from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
@@ -15,7 +14,7 @@ import pytest
 from integration.readers import read_with_duckdb
 from pyiceberg.types import BinaryType, MapType, StringType, TimestamptzType
 from spark_query.histories import History, PlayedFrame
-from spark_query.test_batches import one_batch, played, record_now
+from spark_query.test_batches import one_batch, record_now
 
 from headgate.control_protocol.commit_record import KeyCounts
 from headgate.control_protocol.errors import (
@@ -66,18 +65,6 @@ class GivenRecords(PlayedFrame):
 
     def _rows(self, records: Any) -> pa.RecordBatch:
         return pa.RecordBatch.from_pylist(records, RECORD).select(list(self.columns))
-
-
-@pytest.fixture
-def history(tmp_path: Path) -> Iterator[History]:
-    with played(History(1, tmp_path)) as made:
-        yield made
-
-
-@pytest.fixture
-def keyed(tmp_path: Path) -> Iterator[History]:
-    with played(History(1, tmp_path, keyed=True)) as made:
-        yield made
 
 
 def in_records_mode(history: History, end: int, **named: Any) -> batches.Batches:

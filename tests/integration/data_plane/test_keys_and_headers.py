@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,7 +23,7 @@ from pyiceberg.types import (
     StringType,
     StructType,
 )
-from support.local_catalog import LocalCatalog, local_catalog
+from support.local_catalog import LocalCatalog
 
 from headgate.control_protocol.errors import ConfigurationError, PoisonRecord
 from headgate.control_protocol.events import TableStart
@@ -47,14 +46,7 @@ Write = Callable[..., list[dict[str, Any]]]
 
 
 @pytest.fixture
-def local(tmp_path: Path) -> Iterator[LocalCatalog]:
-    local = local_catalog(tmp_path)
-    yield local
-    local.catalog.close()
-
-
-@pytest.fixture
-def write(local: LocalCatalog, bootstrap: str, topic_factory: Callable[..., str]) -> Write:
+def write(sqlite_catalog: LocalCatalog, bootstrap: str, topic_factory: Callable[..., str]) -> Write:
     """Produces messages of (value, key, headers), writes their range, gives the file's rows."""
 
     def written(
@@ -66,7 +58,9 @@ def write(local: LocalCatalog, bootstrap: str, topic_factory: Callable[..., str]
         topic = topic_factory()
         for value, key, headers in messages:
             produce(bootstrap, topic, [value], key=key, headers=headers)
-        table = local.catalog.create_table("db.t", schema, properties=dict(properties or {}))
+        table = sqlite_catalog.catalog.create_table(
+            "db.t", schema, properties=dict(properties or {})
+        )
         start = TableStart(
             table="db.t",
             uuid=str(table.metadata.table_uuid),
@@ -75,7 +69,7 @@ def write(local: LocalCatalog, bootstrap: str, topic_factory: Callable[..., str]
             file_prefix=f"{table.location()}/data/nonce",
         )
         plan = plan_for(
-            local.catalog, start, SourcePlan({"bootstrap.servers": bootstrap}, **source)
+            sqlite_catalog.catalog, start, SourcePlan({"bootstrap.servers": bootstrap}, **source)
         )
         transaction = TransactionId(Epoch(1), TransactionNumber(1))
         ranges = {TopicPartition(topic, 0): OffsetRange(0, len(messages))}

@@ -17,7 +17,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.transforms import DayTransform
 from pyiceberg.types import IntegerType, LongType, NestedField, StringType, TimestamptzType
-from support.local_catalog import LocalCatalog, local_catalog
+from support.local_catalog import LocalCatalog
 
 from headgate.control_protocol.errors import PoisonRecord, TableChanged, TopicRecreated, WriteFailed
 from headgate.control_protocol.events import TableStart
@@ -61,18 +61,11 @@ PLACE_COLUMNS = {
 }
 
 
-@pytest.fixture
-def local(tmp_path: Path) -> Iterator[LocalCatalog]:
-    local = local_catalog(tmp_path)
-    yield local
-    local.catalog.close()
-
-
 @dataclass
 class Desk:
     """A table, a topic, and batches between them."""
 
-    local: LocalCatalog
+    sqlite_catalog: LocalCatalog
     table: Table
     source: SourcePlan
     topic: str
@@ -103,11 +96,13 @@ class Desk:
 
 
 @pytest.fixture
-def desk(local: LocalCatalog, bootstrap: str, topic_factory: TopicFactory) -> Callable[..., Desk]:
+def desk(
+    sqlite_catalog: LocalCatalog, bootstrap: str, topic_factory: TopicFactory
+) -> Callable[..., Desk]:
     def made(schema: Schema = SCHEMA, partitions: int = 1, **source: Any) -> Desk:
-        table = local.catalog.create_table("db.t", schema)
+        table = sqlite_catalog.catalog.create_table("db.t", schema)
         plan = SourcePlan({"bootstrap.servers": bootstrap}, **source)
-        return Desk(local, table, plan, topic_factory(partitions))
+        return Desk(sqlite_catalog, table, plan, topic_factory(partitions))
 
     return made
 

@@ -3,15 +3,14 @@ exact, whatever is killed, and a wrong one stops the sink."""
 
 from __future__ import annotations
 
-import json
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 from integration.conftest import Deploy
-from integration.deployment import HEADGATE, Deployment
-from integration.sink.test_transforms import in_source
+from integration.deployment import HEADGATE
+from integration.sink.test_transforms import in_source, questions
 from integration.sink_file import COLUMNS, KEPT
 
 from headgate.operations.audit.audit import audit
@@ -38,13 +37,6 @@ DERIVED = {
 @pytest.fixture(autouse=True)
 def _functions_can_be_imported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
-
-
-def answers(sink: Deployment) -> dict[str, dict[str, Any]]:
-    asked = subprocess.run(
-        [HEADGATE, "check", sink.sink_file, "--json"], capture_output=True, text=True
-    )
-    return {answer["what"]: answer for answer in json.loads(asked.stdout)}
 
 
 def test_filtered_derived_and_bad_records_are_exact_though_a_participant_is_killed(
@@ -96,7 +88,7 @@ def test_check_and_dry_run_reach_the_function_and_a_wrong_one_stops_the_sink(
 ) -> None:
     sink = deploy({**KEPT, **with_function("raising_for_some")})
     sink.produce(100)
-    assert answers(sink)["transform"]["state"] == "unchecked"
+    assert questions(sink)["transform"]["state"] == "unchecked"
     tried = subprocess.run(
         [HEADGATE, "run", "--dry-run", "50", sink.sink_file], capture_output=True, text=True
     )
@@ -107,11 +99,11 @@ def test_check_and_dry_run_reach_the_function_and_a_wrong_one_stops_the_sink(
     sink.stop()
     sink.judge()
     assert sink.committed() == 90
-    assert answers(sink)["transform"]["detail"].endswith(
+    assert questions(sink)["transform"]["detail"].endswith(
         "gives id, zone, happened_at, kafka_topic, kafka_partition, kafka_offset"
     )
     sink.change(with_function("column_of_another_type"))
-    found = answers(sink)
+    found = questions(sink)
     assert found["transform"]["state"] == "wrong"
     answer = found["rows"]  # of real records, and asked first
     assert (answer["state"], answer["code"]) == ("wrong", "HG-100")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -14,7 +13,7 @@ import pytest
 from integration.iceberg.rest_server import LyingProxy
 from pyiceberg.exceptions import ForbiddenError
 from pyiceberg.schema import Schema
-from support.local_catalog import LocalCatalog, local_catalog
+from support.local_catalog import LocalCatalog
 from support.small_rest_catalog import SmallRestCatalog
 
 from headgate.config.load import parse
@@ -221,58 +220,51 @@ def test_the_first_column_that_there_is_partitions() -> None:
 # ------------------------------------------------------------------------------ tables are made
 
 
-@pytest.fixture
-def local(tmp_path: Path) -> Iterator[LocalCatalog]:
-    made = local_catalog(tmp_path)
-    yield made
-    made.catalog.close()
-
-
 def topics(*names: str) -> dict[str, TopicState]:
     return {name: TopicState(TopicId(name), {}) for name in names}
 
 
-def maker(local: LocalCatalog, settings: SinkSettings | None = None) -> TableMaker:
+def maker(sqlite_catalog: LocalCatalog, settings: SinkSettings | None = None) -> TableMaker:
     return TableMaker(
         settings or parse(FILE),
-        SinkTables.in_catalog(settings or parse(FILE), local.catalog),
+        SinkTables.in_catalog(settings or parse(FILE), sqlite_catalog.catalog),
         lambda: 0.0,
     )
 
 
-def test_a_declared_table_is_made_for_its_topic(local: LocalCatalog) -> None:
-    maker(local).create_named_tables(topics("shop.orders", "shop.a-b", "shop.undeclared"))
-    table = local.catalog.load_table("db.orders")
+def test_a_declared_table_is_made_for_its_topic(sqlite_catalog: LocalCatalog) -> None:
+    maker(sqlite_catalog).create_named_tables(topics("shop.orders", "shop.a-b", "shop.undeclared"))
+    table = sqlite_catalog.catalog.load_table("db.orders")
     assert [field.name for field in table.schema().fields] == ["id", "ts"]
     assert [str(field.transform) for field in table.spec().fields] == ["day"]
-    assert local.catalog.load_table("db.a_b").properties[RAW_NAME_PROPERTY] == "db.a-b"
-    assert not local.catalog.table_exists("db.undeclared")
-    assert local.catalog.table_exists("db.bare"), "declared by its full name"
+    assert sqlite_catalog.catalog.load_table("db.a_b").properties[RAW_NAME_PROPERTY] == "db.a-b"
+    assert not sqlite_catalog.catalog.table_exists("db.undeclared")
+    assert sqlite_catalog.catalog.table_exists("db.bare"), "declared by its full name"
 
 
 def test_a_table_that_cannot_be_made_is_tried_again_and_holds_up_no_other(
-    local: LocalCatalog, monkeypatch: pytest.MonkeyPatch
+    sqlite_catalog: LocalCatalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    create, now_s = local.catalog.create_table, [0.0]
+    create, now_s = sqlite_catalog.catalog.create_table, [0.0]
 
     def refusing(name: str, *given: Any, **more: Any) -> Any:
         if name == "db.bare":
             raise ForbiddenError("not you")
         return create(name, *given, **more)
 
-    monkeypatch.setattr(local.catalog, "create_table", refusing)
+    monkeypatch.setattr(sqlite_catalog.catalog, "create_table", refusing)
     making = TableMaker(
-        parse(FILE), SinkTables.in_catalog(parse(FILE), local.catalog), lambda: now_s[0]
+        parse(FILE), SinkTables.in_catalog(parse(FILE), sqlite_catalog.catalog), lambda: now_s[0]
     )
     making.create_named_tables(topics("shop.orders"))
-    assert local.catalog.table_exists("db.orders")
-    assert not local.catalog.table_exists("db.bare")
+    assert sqlite_catalog.catalog.table_exists("db.orders")
+    assert not sqlite_catalog.catalog.table_exists("db.bare")
     monkeypatch.undo()
     making.create_named_tables(topics("shop.orders"))
-    assert not local.catalog.table_exists("db.bare"), "not at once"
+    assert not sqlite_catalog.catalog.table_exists("db.bare"), "not at once"
     now_s[0] += AGAIN_S
     making.create_named_tables(topics("shop.orders"))
-    assert local.catalog.table_exists("db.bare")
+    assert sqlite_catalog.catalog.table_exists("db.bare")
 
 
 def test_a_table_without_its_partitioning_is_refused() -> None:
@@ -280,9 +272,9 @@ def test_a_table_without_its_partitioning_is_refused() -> None:
     assert "'db.bare': partition 'day(at|ts)': there is no column at or ts" in error.message
 
 
-def test_racing_creators_make_one_table(local: LocalCatalog) -> None:
+def test_racing_creators_make_one_table(sqlite_catalog: LocalCatalog) -> None:
     """CREATE-4: who comes second finds it, and continues with it as it is."""
-    others = [load_catalog(local.name, local.properties) for _ in range(3)]
+    others = [load_catalog(sqlite_catalog.name, sqlite_catalog.properties) for _ in range(3)]
     settings = parse(FILE)
     makers = [
         TableMaker(settings, SinkTables.in_catalog(settings, one), lambda: 0.0) for one in others
@@ -295,13 +287,13 @@ def test_racing_creators_make_one_table(local: LocalCatalog) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert local.catalog.table_exists("db.orders")
-    maker(local).create_named_tables(topics("shop.orders"))
+    assert sqlite_catalog.catalog.table_exists("db.orders")
+    maker(sqlite_catalog).create_named_tables(topics("shop.orders"))
     for other in others:
         other.close()
 
 
-def test_only_so_many_tables_are_made_in_all(local: LocalCatalog) -> None:
+def test_only_so_many_tables_are_made_in_all(sqlite_catalog: LocalCatalog) -> None:
     """ROUTE-4: topics are made by people, so nothing bounds how many tables of them a minute
     brings."""
     text = FILE.replace("db.(orders|a_b)", "db.t.*").replace(
@@ -309,12 +301,12 @@ def test_only_so_many_tables_are_made_in_all(local: LocalCatalog) -> None:
     )
     now_s = [0.0]
     making = TableMaker(
-        parse(text), SinkTables.in_catalog(parse(text), local.catalog), lambda: now_s[0]
+        parse(text), SinkTables.in_catalog(parse(text), sqlite_catalog.catalog), lambda: now_s[0]
     )
     wild = topics(*(f"shop.t{number}" for number in range(5)))
     for _ in range(3):
         making.create_named_tables(wild)
-        made = sum(local.catalog.table_exists(f"db.t{number}") for number in range(5))
+        made = sum(sqlite_catalog.catalog.table_exists(f"db.t{number}") for number in range(5))
         assert made == 3, "with db.bare, which is declared by its name"
         now_s[0] += 61
 

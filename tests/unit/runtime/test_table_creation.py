@@ -10,7 +10,7 @@ import base64
 import json
 import struct
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 import pytest
 from google.protobuf import descriptor_pb2
 from integration.registry.server import RegistryServer
-from support.local_catalog import LocalCatalog, local_catalog
+from support.local_catalog import LocalCatalog
 from unit.data_plane.formats.protobuf_worlds import field as protobuf_field
 
 from headgate.config.load import parse
@@ -93,7 +93,7 @@ writer = "in-process"
 class Shop:
     """One participant's writer, and what its coordinator makes of what it asks for."""
 
-    local: LocalCatalog
+    sqlite_catalog: LocalCatalog
     settings: SinkSettings
     now_s: float = 0.0
     told: dict[str, TableStart] = field(default_factory=dict)
@@ -206,23 +206,16 @@ def _bytes(file: WrittenFile) -> bytes:
 
 
 @pytest.fixture
-def local(tmp_path: Path) -> Iterator[LocalCatalog]:
-    made = local_catalog(tmp_path)
-    yield made
-    made.catalog.close()
+def shop(sqlite_catalog: LocalCatalog) -> Shop:
+    return Shop(sqlite_catalog, parse(FILE))
 
 
-@pytest.fixture
-def shop(local: LocalCatalog) -> Shop:
-    return Shop(local, parse(FILE))
-
-
-def shop_of(local: LocalCatalog, *changes: tuple[str, str]) -> Shop:
+def shop_of(sqlite_catalog: LocalCatalog, *changes: tuple[str, str]) -> Shop:
     text = FILE
     for before, after in changes:
         assert before in text
         text = text.replace(before, after)
-    return Shop(local, parse(text))
+    return Shop(sqlite_catalog, parse(text))
 
 
 # ----------------------------------------------------------------------------------- creation (N)
@@ -293,9 +286,9 @@ def test_create_2_depth_and_columns_are_bounded(shop: Shop) -> None:
     assert rows["deep"][0]["id"] == 1
 
 
-def test_create_1_declared_columns_come_before_inference(local: LocalCatalog) -> None:
+def test_create_1_declared_columns_come_before_inference(sqlite_catalog: LocalCatalog) -> None:
     declared = '[[tables.table]]\nmatch = "db.event_cl.*"\ncolumns = [{ name = "type", type = '
-    shop = shop_of(local, ("[quarantine]", declared + '"string" }]\n[quarantine]'))
+    shop = shop_of(sqlite_catalog, ("[quarantine]", declared + '"string" }]\n[quarantine]'))
     rows = shop.write({"events": [{"type": "click", "x": 1}]})
     assert shop.columns("event_click") == {"type": "string", "x": "long"}
     assert rows == {"event_click": [{"type": "click", "x": 1}]}
@@ -303,11 +296,11 @@ def test_create_1_declared_columns_come_before_inference(local: LocalCatalog) ->
 
 
 def test_declared_tables_of_a_field_are_made_too_and_others_are_not(
-    local: LocalCatalog,
+    sqlite_catalog: LocalCatalog,
 ) -> None:
     declared = '[[tables.table]]\nmatch = "db.event_c.*"\ncolumns = [{ name = "type", type = '
     shop = shop_of(
-        local,
+        sqlite_catalog,
         ('schema = "infer"', 'schema = "declared"'),
         ('unknown_fields = "evolve"', ""),
         ("[quarantine]", declared + '"string" }]\n[quarantine]'),
@@ -315,41 +308,47 @@ def test_declared_tables_of_a_field_are_made_too_and_others_are_not(
     rows = shop.write({"events": [{"type": "click"}, {"type": "other"}]})
     assert rows["event_click"] == [{"type": "click"}]
     assert "no table db.event_other, and none is declared" in rows["q"][0]["message"]
-    assert not local.catalog.table_exists("db.event_other")
+    assert not sqlite_catalog.catalog.table_exists("db.event_other")
 
 
 def test_create_3_the_first_column_that_there_is_partitions_or_the_table_is_not_made(
-    local: LocalCatalog,
+    sqlite_catalog: LocalCatalog,
 ) -> None:
     shop = shop_of(
-        local,
+        sqlite_catalog,
         ('schema = "infer"', 'schema = "infer"\npartition_by = ["zone|kind"]\nsort_by = ["id|n"]'),
     )
     rows = shop.write({"shop.a": [{"id": 1, "kind": "x"}], "shop.b": [{"n": 1}]})
-    table = local.catalog.load_table("db.a")
+    table = sqlite_catalog.catalog.load_table("db.a")
     assert [each.name for each in table.spec().fields] == ["kind"]
     assert [each.source_id for each in table.sort_order().fields] == [
         table.schema().find_field("id").field_id
     ]
     assert "no column zone or kind" in rows["q"][0]["message"]
-    assert not local.catalog.table_exists("db.b")
+    assert not sqlite_catalog.catalog.table_exists("db.b")
 
 
-def test_create_3_a_table_that_was_refused_is_asked_for_again_later(local: LocalCatalog) -> None:
-    shop = shop_of(local, ('schema = "infer"', 'schema = "infer"\npartition_by = ["zone"]'))
+def test_create_3_a_table_that_was_refused_is_asked_for_again_later(
+    sqlite_catalog: LocalCatalog,
+) -> None:
+    shop = shop_of(
+        sqlite_catalog, ('schema = "infer"', 'schema = "infer"\npartition_by = ["zone"]')
+    )
     assert set(shop.write({"shop.b": [{"n": 1}]})) == {"q"}
     assert set(shop.write({"shop.b": [{"n": 1, "zone": "a"}]})) == {"q"}
     shop.told.clear()
     assert set(shop.write({"shop.b": [{"n": 1, "zone": "a"}]})) == {"b"}
 
 
-def test_location_properties_and_format_version(local: LocalCatalog, tmp_path: Path) -> None:
+def test_location_properties_and_format_version(
+    sqlite_catalog: LocalCatalog, tmp_path: Path
+) -> None:
     place = f'location = "file://{tmp_path}/own/{{namespace}}/{{table}}"'
     properties = 'properties = { "format-version" = "3", "owner" = "me" }'
     created = f'schema = "infer"\n{place}\n{properties}'
-    shop = shop_of(local, ('schema = "infer"', created))
+    shop = shop_of(sqlite_catalog, ('schema = "infer"', created))
     shop.write({"shop.orders": [{"id": 1}]})
-    table = local.catalog.load_table("db.orders")
+    table = sqlite_catalog.catalog.load_table("db.orders")
     assert table.location() == f"file://{tmp_path}/own/db/orders"
     assert table.metadata.format_version == 3
     assert table.properties["owner"] == "me"
@@ -369,9 +368,9 @@ def test_create_4_a_person_makes_the_table_meanwhile(shop: Shop) -> None:
     assert [each.name for each in spec.fields] == ["zone"]
 
 
-def test_create_4_racing_creators_make_one_table(local: LocalCatalog) -> None:
-    others = [load_catalog(local.name, local.properties) for _ in range(3)]
-    shops = [Shop(replace_catalog(local, other), parse(FILE)) for other in others]
+def test_create_4_racing_creators_make_one_table(sqlite_catalog: LocalCatalog) -> None:
+    others = [load_catalog(sqlite_catalog.name, sqlite_catalog.properties) for _ in range(3)]
+    shops = [Shop(replace_catalog(sqlite_catalog, other), parse(FILE)) for other in others]
     needs = [shop.outcome({"shop.orders": [{"id": n, f"c{n}": 1}]}) for n, shop in enumerate(shops)]
     answers: list[tuple[Changed, ...]] = []
 
@@ -393,12 +392,12 @@ def test_create_4_racing_creators_make_one_table(local: LocalCatalog) -> None:
         other.close()
 
 
-def replace_catalog(local: LocalCatalog, catalog: Any) -> LocalCatalog:
-    return replace(local, catalog=catalog)
+def replace_catalog(sqlite_catalog: LocalCatalog, catalog: Any) -> LocalCatalog:
+    return replace(sqlite_catalog, catalog=catalog)
 
 
 def test_create_1_the_schema_that_records_were_written_with_makes_the_table(
-    local: LocalCatalog,
+    sqlite_catalog: LocalCatalog,
 ) -> None:
     written = json.dumps(
         {
@@ -413,7 +412,7 @@ def test_create_1_the_schema_that_records_were_written_with_makes_the_table(
     )
     avro = f'[format]\ntype = "avro"\n[format.options]\nschema = {json.dumps(written)}\n'
     shop = shop_of(
-        local,
+        sqlite_catalog,
         ('schema = "infer"', 'schema = "registry"\npartition_by = ["day(created|at)"]'),
         ("[quarantine]", f"{avro}[quarantine]"),
     )
@@ -421,11 +420,13 @@ def test_create_1_the_schema_that_records_were_written_with_makes_the_table(
     assert [row["value"] for row in rows.pop("q")] == [b""]
     assert shop.columns("orders") == {"id": "long", "at": "timestamptz", "note": "string"}
     assert [(row["id"], row["note"]) for row in rows["orders"]] == [(2, None), (3, "x")]
-    spec = local.catalog.load_table("db.orders").spec()
+    spec = sqlite_catalog.catalog.load_table("db.orders").spec()
     assert [str(each.transform) for each in spec.fields] == ["day"]
 
 
-def test_create_1_the_registrys_schema_makes_and_evolves_the_table(local: LocalCatalog) -> None:
+def test_create_1_the_registrys_schema_makes_and_evolves_the_table(
+    sqlite_catalog: LocalCatalog,
+) -> None:
     """Records of two versions in one batch: the table has what both have."""
     fields = [{"name": "id", "type": "long"}, {"name": "tip", "type": ["null", "double"]}]
     with RegistryServer() as registry:
@@ -436,7 +437,7 @@ def test_create_1_the_registrys_schema_makes_and_evolves_the_table(local: LocalC
                 {"type": "record", "name": "Order", "fields": fields},
             )
         ]
-        shop = shop_of(local, *from_registry("avro-registry", registry.url))
+        shop = shop_of(sqlite_catalog, *from_registry("avro-registry", registry.url))
         one, two = (b"\0" + number.to_bytes(4, "big") for number in ids)
         rows = shop.write({"shop.orders": [one + b"\4"]})
         assert (shop.columns("orders"), rows) == ({"id": "long"}, {"orders": [{"id": 2}]})
@@ -451,7 +452,7 @@ def test_create_1_the_registrys_schema_makes_and_evolves_the_table(local: LocalC
 
 @pytest.mark.parametrize("registered", [True, False])
 def test_create_1_a_protobuf_descriptor_makes_the_table(
-    local: LocalCatalog, registered: bool
+    sqlite_catalog: LocalCatalog, registered: bool
 ) -> None:
     made = descriptor_pb2.FileDescriptorProto(name="shop.proto", package="shop", syntax="proto3")
     order = made.message_type.add(name="Order")
@@ -469,7 +470,7 @@ def test_create_1_a_protobuf_descriptor_makes_the_table(
             files = descriptor_pb2.FileDescriptorSet(file=[made]).SerializeToString()
             options = f'descriptor = "{base64.b64encode(files).decode()}"\nmessage = "shop.Order"'
             changes = from_schemas("protobuf", options)
-        shop = shop_of(local, *changes)
+        shop = shop_of(sqlite_catalog, *changes)
         rows = shop.write({"shop.orders": [message, b"\xff"]})
     assert shop.columns("orders") == {"id": "long", "note": "string"}
     assert rows["orders"] == [{"id": 7, "note": "hi"}]
@@ -487,10 +488,10 @@ def from_schemas(name: str, options: str) -> tuple[tuple[str, str], ...]:
 
 
 def test_create_1_the_schema_that_connect_brings_makes_and_evolves_the_table(
-    local: LocalCatalog,
+    sqlite_catalog: LocalCatalog,
 ) -> None:
     shop = shop_of(
-        local,
+        sqlite_catalog,
         ('schema = "infer"', 'schema = "connect"'),
         ("[quarantine]", '[format]\ntype = "connect-json"\n[quarantine]'),
     )
@@ -512,9 +513,13 @@ def connected(**fields: tuple[str, Any]) -> dict[str, Any]:
 # --------------------------------------------------------------------------------- guards (ROUTE-4)
 
 
-def test_route_4_records_wait_for_tables_beyond_those_of_a_minute(local: LocalCatalog) -> None:
+def test_route_4_records_wait_for_tables_beyond_those_of_a_minute(
+    sqlite_catalog: LocalCatalog,
+) -> None:
     """In the quarantine they would have no way back to a table with a key."""
-    shop = shop_of(local, ('ledger = "db.ledger"', 'ledger = "db.ledger"\nnew_per_minute_max = 3'))
+    shop = shop_of(
+        sqlite_catalog, ('ledger = "db.ledger"', 'ledger = "db.ledger"\nnew_per_minute_max = 3')
+    )
     snapshot = {"events": [{"type": f"v{n}", "x": n} for n in range(8)], "shop.orders": [{"id": 1}]}
     for made in (3, 6):
         needs = shop.outcome(snapshot)
@@ -530,9 +535,9 @@ def test_route_4_records_wait_for_tables_beyond_those_of_a_minute(local: LocalCa
     }
 
 
-def test_route_4_the_wait_for_a_wild_field_ends_at_tables_max(local: LocalCatalog) -> None:
+def test_route_4_the_wait_for_a_wild_field_ends_at_tables_max(sqlite_catalog: LocalCatalog) -> None:
     limits = 'ledger = "db.ledger"\nnew_per_minute_max = 3\nmax = 8'
-    shop = shop_of(local, ('ledger = "db.ledger"', limits))
+    shop = shop_of(sqlite_catalog, ('ledger = "db.ledger"', limits))
     wild = {"events": [{"type": f"v{n}", "x": n} for n in range(2 * NEW_MAX)]}
     minutes = 0
     while isinstance(outcome := shop.outcome(wild), BatchNeeds):
@@ -548,10 +553,10 @@ def test_route_4_the_wait_for_a_wild_field_ends_at_tables_max(local: LocalCatalo
     assert all("tables.max = 8" in row["message"] for row in aside)
 
 
-def test_route_4_there_are_no_more_tables_than_tables_max(local: LocalCatalog) -> None:
-    shop = shop_of(local, ('ledger = "db.ledger"', 'ledger = "db.ledger"\nmax = 4'))
+def test_route_4_there_are_no_more_tables_than_tables_max(sqlite_catalog: LocalCatalog) -> None:
+    shop = shop_of(sqlite_catalog, ('ledger = "db.ledger"', 'ledger = "db.ledger"\nmax = 4'))
     shop.write({"shop.a": [{"id": 1}]})
-    again = shop_of(local, ('ledger = "db.ledger"', 'ledger = "db.ledger"\nmax = 4'))
+    again = shop_of(sqlite_catalog, ('ledger = "db.ledger"', 'ledger = "db.ledger"\nmax = 4'))
     topics = {f"shop.b{n}": [{"id": n}] for n in range(6)}
     rows = again.write(topics)
     # the ledger and its quarantine have names that a route could make
@@ -622,10 +627,10 @@ def test_schema_6_a_refused_field_is_not_asked_for_again(shop: Shop) -> None:
     assert shop.asked == []
 
 
-def test_policies_are_per_table(local: LocalCatalog) -> None:
+def test_policies_are_per_table(sqlite_catalog: LocalCatalog) -> None:
     one = '[[tables.table]]\nmatch = "db.{}"\nunknown_fields = "{}"\n'
     shop = shop_of(
-        local,
+        sqlite_catalog,
         (
             "[quarantine]",
             one.format("a", "ignore") + one.format("b", "quarantine") + "[quarantine]",
@@ -638,9 +643,10 @@ def test_policies_are_per_table(local: LocalCatalog) -> None:
     assert [row["topic"] for row in rows["q"]] == ["shop.b"]
 
 
-def test_incompatible_values_are_left_out_and_counted(local: LocalCatalog) -> None:
+def test_incompatible_values_are_left_out_and_counted(sqlite_catalog: LocalCatalog) -> None:
     shop = shop_of(
-        local, ('unknown_fields = "evolve"', 'unknown_fields = "evolve"\nincompatible = "ignore"')
+        sqlite_catalog,
+        ('unknown_fields = "evolve"', 'unknown_fields = "evolve"\nincompatible = "ignore"'),
     )
     shop.write({"shop.a": [{"id": 1, "n": 1, "at": "x"}]})
     values = [
@@ -667,9 +673,9 @@ def test_incompatible_values_are_left_out_and_counted(local: LocalCatalog) -> No
     }
 
 
-def test_incompatible_values_may_stop_the_sink(local: LocalCatalog) -> None:
+def test_incompatible_values_may_stop_the_sink(sqlite_catalog: LocalCatalog) -> None:
     stops = '[[tables.table]]\nmatch = "db.a"\nincompatible = "fail"\n'
-    shop = shop_of(local, ("[quarantine]", f"{stops}[quarantine]"))
+    shop = shop_of(sqlite_catalog, ("[quarantine]", f"{stops}[quarantine]"))
     shop.write({"shop.a": [{"n": 1}], "shop.b": [{"n": 1}]})
     outcome = shop.outcome({"shop.b": [{"n": "x"}]})
     assert isinstance(outcome, BatchWritten)
@@ -722,23 +728,23 @@ def test_ledger_2_what_was_filled_is_not_made_anew_and_its_records_are_diverted(
     assert shop.write({"shop.trips": [{"id": 1}]}) == {"trips": [{"id": 1}]}
 
 
-def test_ledger_2_nor_is_one_that_is_declared(local: LocalCatalog) -> None:
+def test_ledger_2_nor_is_one_that_is_declared(sqlite_catalog: LocalCatalog) -> None:
     declared = '[[tables.table]]\nmatch = "db.orders"\ncolumns = [{name = "id", type = "long"}]\n'
-    shop = shop_of(local, ("[quarantine]", f"{declared}[quarantine]"))
+    shop = shop_of(sqlite_catalog, ("[quarantine]", f"{declared}[quarantine]"))
     shop.filled = {"db.orders"}
     assert shop.write({"shop.orders": [{"id": 1}]})["q"][0]["error_class"] == "table"
-    assert not local.catalog.table_exists("db.orders")
+    assert not sqlite_catalog.catalog.table_exists("db.orders")
     shop.filled = set()
     shop.told = {}
     assert shop.write({"shop.orders": [{"id": 1}]}) == {"orders": [{"id": 1}]}
 
 
-def test_ledger_2_create_makes_a_new_one_which_begins_empty(local: LocalCatalog) -> None:
-    shop = shop_of(local, CREATES)
+def test_ledger_2_create_makes_a_new_one_which_begins_empty(sqlite_catalog: LocalCatalog) -> None:
+    shop = shop_of(sqlite_catalog, CREATES)
     shop.filled = {"db.orders"}
     shop.write({"shop.orders": [{"id": 1}]})
-    local.catalog.drop_table("db.orders")
-    local.catalog.create_namespace_if_not_exists("db")
+    sqlite_catalog.catalog.drop_table("db.orders")
+    sqlite_catalog.catalog.create_namespace_if_not_exists("db")
     shop.write({"shop.other": [{"id": 1}]})  # the writer has looked which tables there are
     rows = shop.write({"shop.orders": [{"id": 2, "tip": 1.5}]})
     assert rows == {"orders": [{"id": 2, "tip": 1.5}]}

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, cast
 
 import pyarrow as pa
 import pytest
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from support.keyed_world import COLUMNS, NAME, SINK, Event, KeyedWorld
-from support.local_catalog import LocalCatalog, local_catalog
+from support.local_catalog import LocalCatalog
 
 from headgate.config.load import parse
 from headgate.config.maintenance_settings import MaintenanceSettings
@@ -48,15 +47,8 @@ offset = "from_offset"
 
 
 @pytest.fixture
-def local(tmp_path: Path) -> Iterator[LocalCatalog]:
-    made = local_catalog(tmp_path)
-    yield made
-    made.catalog.close()
-
-
-@pytest.fixture
-def world(local: LocalCatalog) -> KeyedWorld:
-    made = KeyedWorld.made(local.catalog, 2)
+def world(sqlite_catalog: LocalCatalog) -> KeyedWorld:
+    made = KeyedWorld.made(sqlite_catalog.catalog, 2)
     made.commit([put(n) for n in range(9)])
     made.commit([put(n) for n in range(3)], [Event((8,))])
     return made
@@ -66,18 +58,22 @@ def put(key: int) -> Event:
     return Event((key,), "a")
 
 
-def settings(local: LocalCatalog) -> SinkSettings:
-    properties = "\n".join(f'{name} = "{value}"' for name, value in local.properties.items())
-    return parse(SINK_FILE.format(sink=SINK, catalog=local.name, properties=properties, table=NAME))
+def settings(sqlite_catalog: LocalCatalog) -> SinkSettings:
+    properties = "\n".join(
+        f'{name} = "{value}"' for name, value in sqlite_catalog.properties.items()
+    )
+    return parse(
+        SINK_FILE.format(sink=SINK, catalog=sqlite_catalog.name, properties=properties, table=NAME)
+    )
 
 
-def judged(local: LocalCatalog) -> AuditReport:
-    return audit(settings(local), with_source=False)
+def judged(sqlite_catalog: LocalCatalog) -> AuditReport:
+    return audit(settings(sqlite_catalog), with_source=False)
 
 
-def test_what_was_not_compared_is_unproven(local: LocalCatalog, world: KeyedWorld) -> None:
+def test_what_was_not_compared_is_unproven(sqlite_catalog: LocalCatalog, world: KeyedWorld) -> None:
     assert world.loaded()
-    report = judged(local)
+    report = judged(sqlite_catalog)
     assert report.findings == ()
     assert report.verdict is Verdict.NOT_PROVEN
     assert report.live_rows == 8
@@ -90,7 +86,7 @@ def test_what_was_not_compared_is_unproven(local: LocalCatalog, world: KeyedWorl
 
 
 def test_after_a_compaction_of_the_sinks_own_the_same_is_proven(
-    local: LocalCatalog, world: KeyedWorld
+    sqlite_catalog: LocalCatalog, world: KeyedWorld
 ) -> None:
     meanwhile = [[put(3), put(30), Event((4,))]]
 
@@ -99,8 +95,11 @@ def test_after_a_compaction_of_the_sinks_own_the_same_is_proven(
             world.commit(meanwhile.pop())
 
     one = Round(
-        replace(settings(local), maintenance=MaintenanceSettings(files_min=2, dead_per_thousand=1)),
-        local.catalog,
+        replace(
+            settings(sqlite_catalog),
+            maintenance=MaintenanceSettings(files_min=2, dead_per_thousand=1),
+        ),
+        sqlite_catalog.catalog,
         NAME,
         quiet=commit_once,
     )
@@ -108,7 +107,7 @@ def test_after_a_compaction_of_the_sinks_own_the_same_is_proven(
     one.compact()
 
     assert one.done.compacted_files > 0
-    report = judged(local)
+    report = judged(sqlite_catalog)
     assert report.findings == ()
     rows = len(world.source.fold)
     assert report.live_rows == rows
@@ -120,22 +119,26 @@ def test_after_a_compaction_of_the_sinks_own_the_same_is_proven(
     )
 
 
-def test_a_key_that_is_there_twice_is_found(local: LocalCatalog, world: KeyedWorld) -> None:
+def test_a_key_that_is_there_twice_is_found(
+    sqlite_catalog: LocalCatalog, world: KeyedWorld
+) -> None:
     """Somebody else appends a row whose key is there, and nobody asks him for his key."""
     row = dict.fromkeys(COLUMNS) | {"id": 5, "name": ""}
     table = world.loaded()
     kind = schema_to_pyarrow(table.schema(), include_field_ids=False)
     table.append(pa.Table.from_pylist([row], kind))
-    report = judged(local)
+    report = judged(sqlite_catalog)
     (found,) = report.findings
     assert (found.what, found.evidence) == ("key-twice", "9 live rows have 8 different keys")
     assert any("others changed the table" in told for told in report.unproven)
 
 
-def test_a_delete_file_that_is_gone_is_found(local: LocalCatalog, world: KeyedWorld) -> None:
+def test_a_delete_file_that_is_gone_is_found(
+    sqlite_catalog: LocalCatalog, world: KeyedWorld
+) -> None:
     ((file,),) = world.delete_files().values()
     world.loaded().io.delete(file.file_path)
-    assert "file-missing" in {found.what for found in judged(local).findings}
+    assert "file-missing" in {found.what for found in judged(sqlite_catalog).findings}
 
 
 class Miscounting(KeyedRows):
@@ -148,12 +151,12 @@ class Miscounting(KeyedRows):
 
 
 def test_a_commit_that_miscounts_its_changes_is_found(
-    local: LocalCatalog, world: KeyedWorld
+    sqlite_catalog: LocalCatalog, world: KeyedWorld
 ) -> None:
     keyed = Miscounting(KeyedBy(("id",), "from_partition", "from_offset"))
-    world.table = IcebergTable(local.catalog, NAME, SINK, threads=False, keyed=keyed)
+    world.table = IcebergTable(sqlite_catalog.catalog, NAME, SINK, threads=False, keyed=keyed)
     world.commit([put(20), put(21)])
-    wrong = {found.what: found.evidence for found in judged(local).findings}
+    wrong = {found.what: found.evidence for found in judged(sqlite_catalog).findings}
     said = "2 rows came and 0 died; its record counts 1 inserted, 1 updated"
     assert said in wrong["change-count"]
 

@@ -16,7 +16,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import parser
 from pyroaring import BitMap64
 from support.delete_files import delete_first_row
-from support.local_catalog import LocalCatalog, local_catalog
+from support.local_catalog import LocalCatalog
 from support.maintained import COLUMNS, Maintained, settings, text
 from support.quarantine_rows import IDENTIFIER, QuarantineRows
 
@@ -50,13 +50,6 @@ Make = Callable[..., Maintained]
 
 
 @pytest.fixture
-def local(tmp_path: Path) -> Iterator[LocalCatalog]:
-    made = local_catalog(tmp_path)
-    yield made
-    made.catalog.close()
-
-
-@pytest.fixture
 def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """On the control topic; and nobody waits for a good moment."""
     told: list[str] = []
@@ -66,12 +59,14 @@ def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.fixture
-def make(local: LocalCatalog, tmp_path: Path, said: list[str]) -> Make:
+def make(sqlite_catalog: LocalCatalog, tmp_path: Path, said: list[str]) -> Make:
     assert not said
 
     def made(version: str = "3", **more: Any) -> Maintained:
         wanted = settings(tmp_path, more.pop("wanted", ""))
-        return Maintained(local.catalog, wanted, properties={"format-version": version}, **more)
+        return Maintained(
+            sqlite_catalog.catalog, wanted, properties={"format-version": version}, **more
+        )
 
     return made
 
@@ -318,10 +313,10 @@ def test_who_loses_every_race_says_so(make: Make, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.fixture
-def aside(make: Make, local: LocalCatalog) -> Maintained:
+def aside(make: Make, sqlite_catalog: LocalCatalog) -> Maintained:
     """A sink of which records 100 to 103 are quarantined."""
     sink = make(wanted=ASIDE)
-    rows = QuarantineRows(local)
+    rows = QuarantineRows(sqlite_catalog)
     rows.claim(1, "trips")
     sink.commits(3)
     rows.commit(1, 3, 100, 101, 102, 103, sink="trips")
@@ -329,7 +324,7 @@ def aside(make: Make, local: LocalCatalog) -> Maintained:
 
 
 def test_a_crash_between_table_and_quarantine_is_mended_by_the_same_command(
-    aside: Maintained, local: LocalCatalog
+    aside: Maintained, sqlite_catalog: LocalCatalog
 ) -> None:
     asked = RowDeletion("offset = 3", "topic = 'trips' and offset = 101")
     under_way = carry_out(aside.settings, asked)
@@ -341,7 +336,7 @@ def test_a_crash_between_table_and_quarantine_is_mended_by_the_same_command(
         Deleted(IDENTIFIER, 1, 1),
     ]
 
-    kept = local.catalog.load_table(IDENTIFIER).scan().to_arrow()["offset"].to_pylist()
+    kept = sqlite_catalog.catalog.load_table(IDENTIFIER).scan().to_arrow()["offset"].to_pylist()
     assert sorted(kept) == [100, 102, 103]
     assert 3 not in seen(aside)
 

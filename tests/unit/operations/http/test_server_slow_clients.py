@@ -11,7 +11,7 @@ import ssl
 import sys
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
@@ -241,8 +241,8 @@ def test_who_goes_is_not_waited_for(serve: Serve, sent: bytes) -> None:
         assert gone.recv(65_536) == b""
 
 
-def test_of_many_who_ask_at_once_the_newest_is_answered_first(serve: Serve) -> None:
-    """A probe that comes last would wait for all of them."""
+def asked_while_busy(serve: Serve, callers: Sequence[tuple[bytes, str]]) -> list[str]:
+    """What was served, in order, when all of these (head, address) came during the first."""
     asked: list[str] = []
     is_busy, go_on = threading.Event(), threading.Event()
 
@@ -256,39 +256,29 @@ def test_of_many_who_ask_at_once_the_newest_is_answered_first(serve: Serve) -> N
         ExitStack() as closing,
     ):
         many = []
-        for head in [*[HEAD] * 21, HEAD.replace(b"livez", b"readyz")]:
-            many.append(closing.enter_context(connect(client.url, head + b"\r\n")))
+        for head, host in callers:
+            many.append(closing.enter_context(connect(client.url, head + b"\r\n", host)))
             assert is_busy.wait(PATIENCE_S)  # with the first
         go_on.set()
         for each in many:
             assert each.recv(65_536).startswith(b"HTTP/1.1 200 ")
+    return asked
+
+
+READY = HEAD.replace(b"livez", b"readyz")
+
+
+def test_of_many_who_ask_at_once_the_newest_is_answered_first(serve: Serve) -> None:
+    """A probe that comes last would wait for all of them."""
+    asked = asked_while_busy(serve, [*[(HEAD, "127.0.0.1")] * 21, (READY, "127.0.0.1")])
     assert len(asked) == 22
     assert "ready" in asked[1 : 2 + server._BEGUN_AT_ONCE]
 
 
 def test_who_asks_rarely_is_served_before_the_many_of_one_address(serve: Serve) -> None:
     """A probe that comes before many others would wait for all of them."""
-    asked: list[str] = []
-    is_busy, go_on = threading.Event(), threading.Event()
-
-    def not_live() -> None:
-        asked.append("live")
-        is_busy.set()
-        assert go_on.wait(PATIENCE_S)
-
-    with (
-        serve(report(), not_live=not_live, not_ready=lambda: asked.append("ready")) as client,
-        ExitStack() as closing,
-    ):
-        heads = [HEAD, HEAD.replace(b"livez", b"readyz"), *[HEAD] * 20]
-        many = []
-        for number, head in enumerate(heads):
-            host = "127.0.0.9" if b"readyz" in head else "127.0.0.2"
-            many.append(closing.enter_context(connect(client.url, head + b"\r\n", host)))
-            assert number or is_busy.wait(PATIENCE_S)  # with the first
-        go_on.set()
-        for each in many:
-            assert each.recv(65_536).startswith(b"HTTP/1.1 200 ")
+    many = (HEAD, "127.0.0.2")
+    asked = asked_while_busy(serve, [many, (READY, "127.0.0.9"), *[many] * 20])
     assert len(asked) == 22
     assert "ready" in asked[1 : 2 + server._BEGUN_AT_ONCE]
 

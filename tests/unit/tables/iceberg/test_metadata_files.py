@@ -6,7 +6,6 @@ import gzip
 import json
 import random
 import sqlite3
-from collections.abc import Iterator
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -30,7 +29,7 @@ from pyiceberg.table.update import (
     TableUpdate,
     update_table_metadata,
 )
-from support.local_catalog import LocalCatalog, local_catalog
+from support.local_catalog import LocalCatalog
 
 from headgate.tables.iceberg import metadata_files
 from headgate.tables.iceberg.catalog import load_catalog
@@ -38,13 +37,6 @@ from headgate.tables.iceberg.metadata_files import MetadataFiles
 from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
 
 NAME = "db.t"
-
-
-@pytest.fixture
-def local(tmp_path: Path) -> Iterator[LocalCatalog]:
-    local = local_catalog(tmp_path)
-    yield local
-    local.catalog.close()
 
 
 def made(catalog: Catalog, version: int = 2, **properties: str) -> Table:
@@ -119,18 +111,20 @@ def timeless(metadata: TableMetadata) -> dict[str, Any]:
 @pytest.mark.parametrize("version", [2, 3])
 @pytest.mark.parametrize("seed", range(6))
 def test_any_commits_make_what_pyiceberg_makes(
-    local: LocalCatalog, version: int, seed: int
+    sqlite_catalog: LocalCatalog, version: int, seed: int
 ) -> None:
     dice = random.Random(seed)
-    table = made(local.catalog, version)
+    table = made(sqlite_catalog.catalog, version)
     for _ in range(40):
         before = as_pyiceberg_reads(table)
         updates = some_updates(before, dice)
         wanted = update_table_metadata(before, updates, metadata_location=table.metadata_location)
         if dice.random() < 0.2:  # a coordinator that has just started
-            local.catalog.close()
-            object.__setattr__(local, "catalog", load_catalog("local", local.properties))
-        table = commit(local.catalog, *updates)
+            sqlite_catalog.catalog.close()
+            object.__setattr__(
+                sqlite_catalog, "catalog", load_catalog("local", sqlite_catalog.properties)
+            )
+        table = commit(sqlite_catalog.catalog, *updates)
         written = as_pyiceberg_reads(table)
         assert timeless(written) == timeless(wanted)
         assert table.metadata.model_dump() == written.model_dump()
@@ -144,33 +138,35 @@ def document_of(table: Table) -> dict[str, Any]:
     return found
 
 
-def rewritten_by_another(local: LocalCatalog, table: Table, document: dict[str, Any]) -> None:
+def rewritten_by_another(
+    sqlite_catalog: LocalCatalog, table: Table, document: dict[str, Any]
+) -> None:
     """Another writer commits this."""
     folder = Path(table.metadata_location.removeprefix("file://")).parent
     path = folder / f"{len(list(folder.iterdir())):05}-another.metadata.json"
     path.write_text(json.dumps(document))
-    with sqlite3.connect(local.database) as database:
+    with sqlite3.connect(sqlite_catalog.database) as database:
         database.execute("update iceberg_tables set metadata_location = ?", (path.as_uri(),))
 
 
 def test_what_another_writer_put_there_stays_though_pyiceberg_does_not_know_it(
-    local: LocalCatalog,
+    sqlite_catalog: LocalCatalog,
 ) -> None:
-    made(local.catalog)
-    commit(local.catalog)
-    table = commit(local.catalog)
+    made(sqlite_catalog.catalog)
+    commit(sqlite_catalog.catalog)
+    table = commit(sqlite_catalog.catalog)
     document = document_of(table)
     document["encryption-keys"] = [{"key-id": "k"}]
     document["schemas"][0]["of-another"] = 1
     document["refs"]["main"]["of-another"] = 2
     for number, snapshot in enumerate(document["snapshots"]):
         snapshot["key-id"] = f"k{number}"
-    rewritten_by_another(local, table, document)
+    rewritten_by_another(sqlite_catalog, table, document)
     first, second = (snapshot["snapshot-id"] for snapshot in document["snapshots"])
-    commit(local.catalog)
-    commit(local.catalog, set_ref("kept", second))
-    commit(local.catalog, RemoveSnapshotsUpdate(snapshot_ids=[first]))
-    found = document_of(local.catalog.load_table(NAME))
+    commit(sqlite_catalog.catalog)
+    commit(sqlite_catalog.catalog, set_ref("kept", second))
+    commit(sqlite_catalog.catalog, RemoveSnapshotsUpdate(snapshot_ids=[first]))
+    found = document_of(sqlite_catalog.catalog.load_table(NAME))
     assert found["encryption-keys"] == [{"key-id": "k"}]
     assert found["schemas"][0]["of-another"] == 1
     assert found["refs"]["main"]["of-another"] == 2
@@ -181,17 +177,19 @@ def test_what_another_writer_put_there_stays_though_pyiceberg_does_not_know_it(
 
 
 def test_what_another_writer_committed_is_read_though_the_last_file_is_known(
-    local: LocalCatalog,
+    sqlite_catalog: LocalCatalog,
 ) -> None:
-    made(local.catalog)
-    table = commit(local.catalog)
+    made(sqlite_catalog.catalog)
+    table = commit(sqlite_catalog.catalog)
     document = document_of(table)
     document["properties"]["theirs"] = "1"
-    rewritten_by_another(local, table, document)
-    assert commit(local.catalog).properties["theirs"] == "1"
+    rewritten_by_another(sqlite_catalog, table, document)
+    assert commit(sqlite_catalog.catalog).properties["theirs"] == "1"
 
 
-def test_a_file_is_parsed_once(local: LocalCatalog, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_is_parsed_once(
+    sqlite_catalog: LocalCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
     parsed: list[str] = []
     parse = metadata_files.TableMetadataUtil.parse_raw
 
@@ -199,12 +197,12 @@ def test_a_file_is_parsed_once(local: LocalCatalog, monkeypatch: pytest.MonkeyPa
         parsed.append(text)
         return parse(text)
 
-    made(local.catalog)
+    made(sqlite_catalog.catalog)
     monkeypatch.setattr(metadata_files.TableMetadataUtil, "parse_raw", counted)
     for _ in range(5):
-        commit(local.catalog)
+        commit(sqlite_catalog.catalog)
     assert not parsed, "all were written here"
-    with load_catalog("local", local.properties) as another:
+    with load_catalog("local", sqlite_catalog.properties) as another:
         for _ in range(3):
             another.load_table(NAME)
     assert len(parsed) == 1
@@ -223,9 +221,9 @@ class Remote:
 
 
 def test_a_file_that_was_edited_in_place_is_read_again_on_this_machine_alone(
-    local: LocalCatalog,
+    sqlite_catalog: LocalCatalog,
 ) -> None:
-    table = made(local.catalog)
+    table = made(sqlite_catalog.catalog)
     path = Path(table.metadata_location.removeprefix("file://"))
     octets = path.read_bytes()
     files = MetadataFiles()
@@ -234,11 +232,11 @@ def test_a_file_that_was_edited_in_place_is_read_again_on_this_machine_alone(
     document = document_of(table)
     document["properties"]["edited"] = "1"
     path.write_text(json.dumps(document))
-    assert commit(local.catalog).properties["edited"] == "1"
+    assert commit(sqlite_catalog.catalog).properties["edited"] == "1"
 
 
-def test_compressed_metadata_stays_compressed(local: LocalCatalog) -> None:
-    table = made(local.catalog)
+def test_compressed_metadata_stays_compressed(sqlite_catalog: LocalCatalog) -> None:
+    table = made(sqlite_catalog.catalog)
     document = document_of(table)
     folder = Path(table.metadata_location.removeprefix("file://")).parent
     path = folder / "00001-packed.gz.metadata.json"
@@ -254,17 +252,17 @@ def test_compressed_metadata_stays_compressed(local: LocalCatalog) -> None:
     assert found == {**document, "metadata-log": log, "of-another": 1}
 
 
-def test_requirements_are_checked_as_before(local: LocalCatalog) -> None:
-    made(local.catalog)
-    commit(local.catalog)
-    table = commit(local.catalog)
+def test_requirements_are_checked_as_before(sqlite_catalog: LocalCatalog) -> None:
+    made(sqlite_catalog.catalog)
+    commit(sqlite_catalog.catalog)
+    table = commit(sqlite_catalog.catalog)
     wrong = AssertRefSnapshotId(ref="main", snapshot_id=7)
     updates = tuple(append(table.metadata, DICE))
     with pytest.raises(Exception, match="has changed: expected id 7"):
-        local.catalog.commit_table(table, (wrong,), updates)
+        sqlite_catalog.catalog.commit_table(table, (wrong,), updates)
     known = table.metadata.snapshots[0]
     with pytest.raises(ValueError, match="already exists"):
-        local.catalog.commit_table(table, (), (AddSnapshotUpdate(snapshot=known),))
+        sqlite_catalog.catalog.commit_table(table, (), (AddSnapshotUpdate(snapshot=known),))
 
 
 class Torn(PyArrowFileIO):
@@ -272,8 +270,8 @@ class Torn(PyArrowFileIO):
         raise OSError(f"no room for {location}")
 
 
-def test_a_file_that_could_not_be_written_is_not_known(local: LocalCatalog) -> None:
-    metadata = made(local.catalog).metadata
+def test_a_file_that_could_not_be_written_is_not_known(sqlite_catalog: LocalCatalog) -> None:
+    metadata = made(sqlite_catalog.catalog).metadata
     files, at = MetadataFiles(), f"{metadata.location}/metadata/00009-x.metadata.json"
     with pytest.raises(OSError, match="no room"):
         files.write(metadata, Torn(), at)
@@ -282,11 +280,13 @@ def test_a_file_that_could_not_be_written_is_not_known(local: LocalCatalog) -> N
 
 
 def test_what_is_remembered_is_bounded_by_snapshots(
-    local: LocalCatalog, monkeypatch: pytest.MonkeyPatch
+    sqlite_catalog: LocalCatalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(metadata_files, "_SNAPSHOTS_MAX", 5)
-    made(local.catalog)
-    at = [commit(local.catalog).metadata_location for _ in range(4)]  # of 1, 2, 3, 4 snapshots
+    made(sqlite_catalog.catalog)
+    at = [
+        commit(sqlite_catalog.catalog).metadata_location for _ in range(4)
+    ]  # of 1, 2, 3, 4 snapshots
     files, io = MetadataFiles(), PyArrowFileIO()
     read = [files.read(io.new_input(path)) for path in at]
     again = [files.read(io.new_input(path)) for path in reversed(at)]
