@@ -65,7 +65,7 @@ PLACE_COLUMNS = {
 class Desk:
     """A table, a topic, and batches between them."""
 
-    sqlite_catalog: LocalCatalog
+    local: LocalCatalog
     table: Table
     source: SourcePlan
     topic: str

@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from integration.conftest import Deploy
 from integration.deployment import Deployment
-from integration.sink.test_user_functions import answers
+from integration.sink.test_transforms import questions
 from support.report_server import ReportServer
 
 from headgate.operations.access.tables import open_reader
@@ -196,7 +196,7 @@ def test_report_2_runs_of_epochs_are_told_as_the_table_has_them_and_without_a_ne
         },
         partitions=1,
     )
-    asked = answers(sink)
+    asked = questions(sink)
     assert asked["lineage"]["detail"] == f"{lineage} may be written"
     assert asked["signal"]["detail"] == f"{hours} may be written"
     (first,) = sink.start()

@@ -93,7 +93,7 @@ writer = "in-process"
 class Shop:
     """One participant's writer, and what its coordinator makes of what it asks for."""
 
-    sqlite_catalog: LocalCatalog
+    local: LocalCatalog
     settings: SinkSettings
     now_s: float = 0.0
     told: dict[str, TableStart] = field(default_factory=dict)
