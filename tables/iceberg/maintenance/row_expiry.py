@@ -62,7 +62,6 @@ HOUR_MS = 3_600_000
 """The limit is of whole hours."""
 
 _TIMES = (DateType, TimestampType, TimestamptzType)
-_NO_BOUNDS = frozenset({"none", "counts"})
 
 
 def expiry_limit_ms(now_ms: int, updated_ms: int, age_ms: int) -> int:
@@ -93,18 +92,6 @@ def require_expirable(name: str, schema: Schema, column: str) -> NestedField:
             "name a date, timestamp or timestamptz in maintenance.rows_by",
         )
     return found
-
-
-def require_bounds(name: str, properties: Mapping[str, str], column: str) -> None:
-    """Raise ``RowExpiryUnfit`` where files would not say what is in the column."""
-    default = properties.get("write.metadata.metrics.default", "")
-    mode = properties.get(f"write.metadata.metrics.column.{column}", default)
-    if mode in _NO_BOUNDS:
-        raise RowExpiryUnfit(
-            f"{name}: files keep no bounds of the column {column!r} (metrics mode {mode}), so each "
-            "would be read again and again to expire rows by it",
-            f"set write.metadata.metrics.column.{column} = full for the table",
-        )
 
 
 @dataclass(frozen=True, slots=True)
