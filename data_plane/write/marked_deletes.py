@@ -98,7 +98,7 @@ def require_markable(
     if name not in schema.names:
         raise KeyUnfit(
             f"{table} has no column {name!r}, in which deletes would mark rows",
-            "add it as timestamptz, or name another one in changes.deleted_at",
+            "add it as timestamptz or timestamp, or name another one in changes.deleted_at",
         )
     column = schema.field(name)
     if not pa.types.is_timestamp(column.type) or not column.nullable:
@@ -106,7 +106,7 @@ def require_markable(
         raise KeyUnfit(
             f"{table}: the column {name!r} is {is_required}{column.type}, and deletes cannot mark "
             "rows in it",
-            "it must be an optional timestamptz: rows that live have null there",
+            "it must be an optional timestamptz or timestamp: rows that live have null there",
         )
     if name in (*changes.key, *record_columns):
         raise KeyUnfit(
