@@ -84,10 +84,13 @@ class MarkedDeletes:
         }
 
 
-def keys_of_marked(rows: pa.Array, deleted: pa.Array, deletes: Flags) -> pa.Array:
-    """Return a column of the key: in ``deletes`` that of the deleted rows."""
-    places = np.arange(len(rows)) + np.where(deletes, len(rows), 0)
-    return pa.concat_arrays([rows, deleted]).take(pa.array(places))
+def array_where(some: Flags, there: pa.Array, elsewhere: pa.Array) -> pa.Array:
+    """Return an array with the values of ``there`` where ``some`` says so, as NumPy's ``where``.
+
+    Arrow's own ``if_else`` does not take every type that a key may have.
+    """
+    places = np.arange(len(some)) + np.where(some, 0, len(some))
+    return pa.concat_arrays([there, elsewhere]).take(pa.array(places))
 
 
 def require_markable(
