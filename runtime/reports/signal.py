@@ -8,25 +8,24 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.commit_record import CommitRecord
-from headgate.control_protocol.errors import HeadgateError, TableMissing
+from headgate.control_protocol.errors import TableMissing
 from headgate.control_protocol.ports import TableView
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.kafka.record_sender import GroupNote
-from headgate.runtime.reports.receivers import Receiver, open_receiver
+from headgate.runtime.reports.receivers import Receiver, describe_trouble, open_receiver
 from headgate.runtime.sink_tables import SinkTables, open_tables_read_only
 from headgate.runtime.telemetry import metric_catalog as names
+from headgate.runtime.telemetry.instrumented_ports import Count
 from headgate.runtime.woken_thread import Pauses, WokenThread
 
 _log = redacted_logger("headgate.coordinator")
-
-Count = Callable[[str, float, Mapping[str, str]], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +156,7 @@ class Signals:
             return True
         except Exception as error:  # noqa: BLE001 - nothing here may end a sink that commits well
             self._count(names.SIGNAL_FAILURES, 1, {})
-            text = str(error) if isinstance(error, (HeadgateError, OSError)) else repr(error)
+            text = describe_trouble(error)
             if not self._thread.is_ending() and text != self._failing:
                 _log.warning("a signal waits and will be sent again: %s", text)
             self._failing = text
