@@ -27,6 +27,9 @@ from headgate.runtime.woken_thread import Pauses, WokenThread
 
 _log = redacted_logger("headgate.coordinator")
 
+_REFRESH_S = 1_800.0
+"""So seldom an unchanged note is stored anew: brokers forget a silent group after a week."""
+
 
 @dataclass(frozen=True, slots=True)
 class Complete:
@@ -133,6 +136,7 @@ class Signals:
         self._unit_ms = settings.signal.every.unit_ms
         self._known_ms = -1
         self._failing = ""
+        self._refresh_s = 0.0
         group = f"{settings.source.group_id}-signal"
         self._note = GroupNote(settings.kafka, group, settings.control.topic)
         self._thread = WokenThread("headgate-signal", self._say_passed, Pauses())
@@ -173,8 +177,8 @@ class Signals:
         if passed is not None and passed > known:
             self._send(complete, said, passed)
             known = passed
-        elif said:
-            self._note.store(said.to_note())  # brokers forget a silent group
+        elif said and time.monotonic() >= self._refresh_s:
+            self._store(said)
         self._known_ms = known
         decided = self._passed(complete.decided_ms)
         return decided is None or decided <= known
@@ -190,7 +194,11 @@ class Signals:
         finally:
             receiver.close()
         self._count(names.SIGNALS, 1, {})
-        self._note.store(Said(complete.uuid, passed).to_note())
+        self._store(Said(complete.uuid, passed))
+
+    def _store(self, said: Said) -> None:
+        self._note.store(said.to_note())
+        self._refresh_s = time.monotonic() + _REFRESH_S
 
     def _passed(self, time_ms: int | None) -> int | None:
         return last_passed(time_ms, self._unit_ms, time.time_ns() // 1_000_000)
