@@ -306,7 +306,10 @@ def _build_coordinator(
             begin_maintenance(found.tables, opening, on_ended)
         complain = Complaints(settings, sender)
         table = with_reports(
-            *(found.table, settings, life, opening),
+            found.table,
+            settings,
+            life,
+            opening,
             count=meters.count if meters else None,
             failure=context.failure,
         )
