@@ -504,12 +504,17 @@ def check_quarantine(
     try:
         with open_tables_read_only(settings) as tables:
             uuid = tables.require_fit_quarantine()
+            layout = tables.file_schema(wanted.table)
     except TableMissing:
         require_writable_place(wanted.location or catalog.properties.get("warehouse", ""))
         require_same(None)
         return f"{wanted.table} does not exist yet; the next start creates it"
     require_same(uuid)
-    return f"{wanted.table} exists ({settings.type_of(wanted.table)}, UUID {uuid})"
+    found = f"{wanted.table} exists ({settings.type_of(wanted.table)}, UUID {uuid})"
+    if local_path(layout.location) is not None:
+        return found  # its rights were looked at
+    path = try_store(file_properties(dict(layout.storage), layout.location), layout.location)
+    return f"{found}; {path} was written, read and removed again"
 
 
 def check_catalog_rights(settings: SinkSettings, name: str) -> str:
