@@ -42,8 +42,8 @@ class ChangesSettings:
     the record's time in the column deleted_at and its other values as the record has them. The
     table remembers the choice; headgate resume --accept changes it."""
     deleted_at: Text = "deleted_at"
-    """Column (timestamptz) for the time of the delete, with on_delete = "mark"; null in rows that
-    live. A field of that name in records is not read."""
+    """Column (timestamptz, or timestamp in UTC) for the time of the delete, with on_delete =
+    "mark"; null in rows that live. A field of that name in records is not read."""
     on_truncate: OnTruncate = OnTruncate.FAIL
     """What happens to a record that reports that the source table was truncated: fail stops the
     sink before it, skip ignores it."""

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
+from headgate.config.report_settings import require_receivers
 from headgate.config.section_schema import Key, keys_of
 from headgate.config.setting_types import Properties, ReferenceRefused, WrongType
 from headgate.config.sink_settings import SinkSettings
@@ -104,9 +105,12 @@ def _parse(text: str, kind: type[_Settings]) -> _Settings:
         adapter = _adapter(typing.cast("Any", kind))
         # As JSON: only there does a strict check take lists for tuples, and texts for choices.
         plain = json.dumps(_as_json(document, kind))
-        return typing.cast("_Settings", adapter.validate_json(plain, strict=True))
+        settings = typing.cast("_Settings", adapter.validate_json(plain, strict=True))
     except ValidationError as error:
         raise _first_error(error, document, kind) from None
+    if isinstance(settings, SinkSettings):
+        require_receivers(document, settings.lineage, settings.signal)
+    return settings
 
 
 def _require_quoted_kafka_keys(kafka: Mapping[str, Any], kind_of_file: type) -> None:

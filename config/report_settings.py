@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from enum import StrEnum
 from urllib.parse import urlsplit
@@ -73,10 +74,6 @@ def require_valid_reports(lineage: LineageSettings, signal: SignalSettings) -> N
             raise ReportUnfit(
                 f"{section}.{named[0]} and {section}.{named[1]} are both set", "keep one of them"
             )
-        if not given and given != type(given)():
-            raise ReportUnfit(
-                f"[{section}] says nothing of a receiver", f"set {section}.url or {section}.topic"
-            )
         if given.token and not given.url:
             raise ReportUnfit(
                 f"{section}.token is set without {section}.url", "only requests carry it"
@@ -87,6 +84,22 @@ def require_valid_reports(lineage: LineageSettings, signal: SignalSettings) -> N
         raise ReportUnfit(
             f"lineage.every_ms cannot be {lineage.every_ms}", f"use {_EVERY_MS_MIN} or more"
         )
+
+
+def require_receivers(
+    sections: Collection[str], lineage: LineageSettings, signal: SignalSettings
+) -> None:
+    """Raise ``ReportUnfit`` for one of the ``sections`` of a file that names no receiver.
+
+    Its values do not tell: those that it may set are the defaults.
+    """
+    for section, given in (("lineage", lineage), ("signal", signal)):
+        if section in sections and not given:
+            file = f" or {section}.file" if section == "lineage" else ""
+            raise ReportUnfit(
+                f"[{section}] says nothing of a receiver",
+                f"set {section}.url or {section}.topic{file}",
+            )
 
 
 def _require_valid_url(section: str, url: str) -> None:

@@ -62,7 +62,7 @@ class WriterKind(StrEnum):
     IN_PROCESS = "in-process"
 
 
-def _with_time(table: TableSettings | OneTableSettings, name: str) -> tuple[ColumnSettings, ...]:
+def _with_marks(table: TableSettings | OneTableSettings, name: str) -> tuple[ColumnSettings, ...]:
     """Return the table's columns with one of this name, if any are declared."""
     if not table.columns or any(column.name == name for column in table.columns):
         return table.columns
@@ -278,9 +278,9 @@ class SinkSections:
         name = self.changes.deleted_at
         table, tables = self.table, self.tables
         if table.key:
-            object.__setattr__(self, "table", replace(table, columns=_with_time(table, name)))
+            object.__setattr__(self, "table", replace(table, columns=_with_marks(table, name)))
         some = tuple(
-            replace(each, columns=_with_time(each, name)) if each.key else each
+            replace(each, columns=_with_marks(each, name)) if each.key else each
             for each in tables.table
         )
         if some != tables.table:

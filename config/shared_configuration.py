@@ -28,15 +28,45 @@ _PLAIN_CHARS_MAX = 200
 _ADDRESSES = "registry."
 """Options that locate a schema registry or authenticate to it."""
 
+_WHERE_USED = (
+    "table.type",
+    "table.key",
+    "changes",
+    "quarantine.type",
+    "shape",
+    "maintenance.rows_late",
+    "tables.route",
+    "tables.unmatched",
+    "tables.record_columns",
+    "tables.table",
+    "tables.schema",
+    "tables.create.schema",
+)
+"""Keys that are empty where a sink file does not use what they stand for."""
+
 
 def agreed_settings(settings: SinkSettings) -> Mapping[str, str]:
     """Return what START carries about this file: short values as text, long ones as digests.
 
     Participants of two releases compare these (CONFIG-1). So what a release adds must leave them
-    as they were where it is not used: a key that is absent, or no further element of a digest. A
-    field more in a rule that is digested whole would stop a fleet in the middle of an upgrade.
+    as they were where it is not used: a key of ``_WHERE_USED``, or no further element of a digest.
+    A field more in a rule that is digested whole would stop a fleet in the middle of an upgrade.
+    A key is never absent: one that only one of two files has would not be compared.
     """
+    return {**dict.fromkeys(_WHERE_USED, ""), **_settings_in_use(settings)}
+
+
+def configuration_digest(settings: SinkSettings) -> str:
+    """Return what differs whenever two sink files differ in what all participants must share.
+
+    What a file does not use is no part of it: a key that a release adds leaves it as it was.
+    """
+    return fingerprint(_settings_in_use(settings))
+
+
+def _settings_in_use(settings: SinkSettings) -> Mapping[str, str]:
     quarantine, form = settings.quarantine, settings.format
+    late_by = _text_or_digest(settings.maintenance.late_by)
     rules = decoded_column_rules(settings)
     return {
         "source.topics": _text_or_digest(", ".join(settings.source.topics)),
@@ -64,6 +94,7 @@ def agreed_settings(settings: SinkSettings) -> Mapping[str, str]:
         **({"quarantine.type": quarantine.type} if settings.has_foreign_quarantine else {}),
         "transform": _transform_settings(settings),
         **({"shape": _shape_settings(settings)} if settings.shape else {}),
+        **({"maintenance.rows_late": f"skip by {late_by}"} if late_by else {}),
         **_route_settings(settings),
     }
 

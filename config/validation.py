@@ -491,17 +491,26 @@ def _require_valid_dead_letters(settings: SinkSections) -> None:
             "quarantine.dead_letter_topic is set, but nothing comes into the quarantine",
             'set quarantine.policy = "quarantine", or leave the topic out',
         )
-    if not _TOPIC.fullmatch(topic) or topic in (".", ".."):
+    if not _is_topic_name(topic):
         _raise_wrong_setting(f"quarantine.dead_letter_topic cannot be {topic!r}", _TOPIC_CHARACTERS)
-    patterns = [name for name in settings.source.topics if name.startswith("^")]
     # A sink that read its own dead letters would see them as bad records forever.
-    if topic in (*settings.source.topics, settings.control.topic) or any(
-        re.search(pattern, topic) for pattern in patterns
-    ):
+    if _is_read_by_sink(settings, topic):
         _raise_wrong_setting(
             f"quarantine.dead_letter_topic {topic!r} is also a source topic or the control topic",
             "give the dead letters a topic of their own, which no pattern of the source matches",
         )
+
+
+def _is_topic_name(name: str) -> bool:
+    return bool(_TOPIC.fullmatch(name)) and name not in (".", "..")
+
+
+def _is_read_by_sink(settings: SinkSections, topic: str) -> bool:
+    """Return whether the topic is one of the source's, or the control topic."""
+    topics = settings.source.topics
+    patterns = [name for name in topics if name.startswith("^")]
+    named = topic in (*topics, settings.control.topic)
+    return named or any(re.search(pattern, topic) for pattern in patterns)
 
 
 def _require_own_report_topics(settings: SinkSections) -> None:
@@ -509,13 +518,9 @@ def _require_own_report_topics(settings: SinkSections) -> None:
     for section, topic in (("lineage", settings.lineage.topic), ("signal", settings.signal.topic)):
         if not topic:
             continue
-        if not _TOPIC.fullmatch(topic) or topic in (".", ".."):
+        if not _is_topic_name(topic):
             raise ReportUnfit(f"{section}.topic cannot be {topic!r}", _TOPIC_CHARACTERS)
-        patterns = [name for name in settings.source.topics if name.startswith("^")]
-        others = (settings.control.topic, settings.quarantine.dead_letter_topic)
-        if topic in (*settings.source.topics, *others) or any(
-            re.search(pattern, topic) for pattern in patterns
-        ):
+        if topic == settings.quarantine.dead_letter_topic or _is_read_by_sink(settings, topic):
             raise ReportUnfit(
                 f"{section}.topic {topic!r} is a topic that the sink reads or writes itself",
                 "give the reports a topic of their own, which no pattern of the source matches",

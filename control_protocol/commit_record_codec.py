@@ -150,8 +150,7 @@ def expired_before_ms(sink: SinkName, properties: Mapping[str, str]) -> int | No
 
 def expired_rows(sink: SinkName, properties: Mapping[str, str]) -> int:
     """Return the value of ``expired_rows_property``; 0 if it is missing or is not a count."""
-    text = properties.get(expired_rows_property(sink), "")
-    return int(text) if text.isdecimal() else 0
+    return _count_in(properties, expired_rows_property(sink))
 
 
 def deleted_property(sink: SinkName) -> str:
@@ -161,7 +160,11 @@ def deleted_property(sink: SinkName) -> str:
 
 def deleted_rows(sink: SinkName, properties: Mapping[str, str]) -> int:
     """Return the value of ``deleted_property``; 0 if it is missing or is not a count."""
-    text = properties.get(deleted_property(sink), "")
+    return _count_in(properties, deleted_property(sink))
+
+
+def _count_in(properties: Mapping[str, str], name: str) -> int:
+    text = properties.get(name, "")
     return int(text) if text.isdecimal() else 0
 
 

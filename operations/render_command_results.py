@@ -353,7 +353,8 @@ def _describe_dry_run(seen: DryRun) -> str:
         f"{records:,} rows in {files} files of {size_bytes:,} bytes, {seen.bad_record_count:,} bad"
     )
     filtered = seen.filtered_record_count
-    words += f", {filtered:,} left out by shape.where or a transform" if filtered else ""
+    why = "shape.where, maintenance.rows_late or a transform"
+    words += f", {filtered:,} left out by {why}" if filtered else ""
     if seen.many:
         words += f", {seen.unmatched:,} unmatched"
         words += f", {seen.diverted:,} for tables that are gone" if seen.diverted else ""

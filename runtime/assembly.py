@@ -18,7 +18,7 @@ from headgate.config.catalog_settings import Backend
 from headgate.config.keyed_table_checks import KeysByRoute
 from headgate.config.multi_table_settings import CreateFrom, OnMissing
 from headgate.config.sections import WriterKind
-from headgate.config.shared_configuration import agreed_settings
+from headgate.config.shared_configuration import agreed_settings, configuration_digest
 from headgate.config.sink_settings import SinkSettings
 from headgate.config.table_format_registry import spark_session_conf
 from headgate.control_protocol.errors import (
@@ -64,7 +64,7 @@ from headgate.runtime.lifecycle_notices import (
 )
 from headgate.runtime.participant_runner import Current, OpenSink, open_lookout
 from headgate.runtime.reports.reported_table import with_reports
-from headgate.runtime.sink_tables import SinkTables, routing_fingerprint, secondary_names
+from headgate.runtime.sink_tables import SinkTables, secondary_names
 from headgate.runtime.sink_task import SinkTask
 from headgate.runtime.start_checks import require_sources
 from headgate.runtime.telemetry.instrumented_ports import MeteredLog
@@ -306,7 +306,10 @@ def _build_coordinator(
             begin_maintenance(found.tables, opening, on_ended)
         complain = Complaints(settings, sender)
         table = with_reports(
-            *(found.table, settings, life, opening),
+            found.table,
+            settings,
+            life,
+            opening,
             count=meters.count if meters else None,
             failure=context.failure,
         )
@@ -354,7 +357,7 @@ def build_identity(settings: SinkSettings, life: Sender) -> Identity:
         settings.control.topic,
         agreed_settings(settings),
         secondary_names(settings.quarantine),
-        routing_fingerprint(settings),
+        configuration_digest(settings),
         routed=bool(settings.tables),
         makes=settings.tables.create.schema is not CreateFrom.OFF,
         makes_anew=settings.tables.on_missing is OnMissing.CREATE,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from headgate.config.shared_configuration import agreed_settings, fingerprint
+from headgate.config.shared_configuration import agreed_settings, configuration_digest
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import OtherConfiguration, RetryLater
 from headgate.control_protocol.events import Envelope, Notice, NoticeKind, StartCommit
@@ -41,7 +41,7 @@ def find_other_configuration(
     differences = describe_differences(started.event, settled)
     if not differences:
         return None, {}
-    ours, digests = fingerprint(dict(agreed_settings(settings))), dict[Sender, str]()
+    ours, digests = configuration_digest(settings), dict[Sender, str]()
     for each in envelopes:
         notice = each.event
         if isinstance(notice, Notice) and notice.kind in (NoticeKind.STARTED, NoticeKind.RELOADED):
@@ -69,7 +69,7 @@ def find_last_other_starter(settings: SinkSettings, envelopes: Sequence[Envelope
     for each in reversed(envelopes):
         notice = each.event
         if isinstance(notice, Notice) and (notice.kind, notice.text) == (NoticeKind.ASKED, "start"):
-            ours = fingerprint(dict(agreed_settings(settings)))
+            ours = configuration_digest(settings)
             return notice.actor if notice.configuration not in ("", ours) else ""
     return ""
 

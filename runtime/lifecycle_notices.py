@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from headgate.config.shared_configuration import agreed_settings, fingerprint
+from headgate.config.shared_configuration import configuration_digest
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import (
     CODE,
@@ -72,7 +72,7 @@ def announcing_end(settings: SinkSettings, sender: Sender) -> Iterator[None]:
 
 def say_started(settings: SinkSettings, sender: Sender, log: ControlLog) -> None:
     """Announce that a process takes part from now on, through the log that it already has open."""
-    digest = fingerprint(dict(agreed_settings(settings)))
+    digest = configuration_digest(settings)
     page = settings.http.listen
     started = Notice(NoticeKind.STARTED, configuration=digest, page=page)
     try:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headgate.config.reload import RefusedFile, Reload, can_apply_live
-from headgate.config.shared_configuration import agreed_settings, fingerprint
+from headgate.config.shared_configuration import configuration_digest
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import (
     HeadgateError,
@@ -213,7 +213,7 @@ class _Turn:
             append_event(settings, sender, Notice(NoticeKind.RELOADED, found.error.code, text))
             return None
         if found:
-            digest = fingerprint(dict(agreed_settings(found)))
+            digest = configuration_digest(found)
             append_event(settings, sender, Notice(NoticeKind.RELOADED, configuration=digest))
         return found
 

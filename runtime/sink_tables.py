@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 from headgate.config.quarantine_settings import QuarantineSettings
 from headgate.config.route_checks import pattern_of
-from headgate.config.shared_configuration import agreed_settings, fingerprint
 from headgate.config.sink_settings import SinkSettings
 from headgate.config.table_declaration import declaration_if_created, quarantine_declaration
 from headgate.config.table_format_registry import created_spec, plugin_format_of, spec_of
@@ -137,12 +136,6 @@ def table_failure(error: Exception, what: str) -> HeadgateError:
     """Translate what a table, its catalog or its store raised, whatever the format; the message
     begins with ``what`` went wrong."""
     return catalog_failure(error, what)
-
-
-def routing_fingerprint(settings: SinkSettings) -> str:
-    """Fingerprint what decides a row and its table; all members must agree on it (CONFIG-1,
-    PENDING-3)."""
-    return fingerprint(agreed_settings(settings))
 
 
 class SinkTables:

@@ -33,6 +33,7 @@ from headgate.config.table_settings import TableSettings
 from headgate.control_protocol.errors import (
     ConfigurationError,
     MissingRights,
+    RowExpiryUnfit,
     TableChanged,
     TableMissing,
     TableUnfit,
@@ -46,6 +47,7 @@ from headgate.data_plane.files.format_choice import (
     require_format_for_keys,
     require_writable_files,
 )
+from headgate.data_plane.files.metrics import leaves_of, metrics_modes
 from headgate.data_plane.files.partitioning import Partitioner
 from headgate.runtime.missing_tables import (
     PATIENCE_S,
@@ -152,8 +154,15 @@ def require_row_expiry(settings: SinkSettings, table: Table, schema: Schema) -> 
     from headgate.tables.iceberg.maintenance import row_expiry  # reads files
 
     identifier, column = settings.table.identifier, settings.maintenance.rows_by
-    row_expiry.require_expirable(identifier, schema, column)
-    row_expiry.require_bounds(identifier, table.properties, column)
+    field_id = row_expiry.require_expirable(identifier, schema, column).field_id
+    modes = metrics_modes(schema, table.properties, table.sort_order())
+    if not next(leaf for leaf in leaves_of(schema, modes) if leaf.field_id == field_id).has_bounds:
+        raise RowExpiryUnfit(
+            f"{identifier}: by the table's properties write.metadata.metrics.*, or their defaults, "
+            f"files keep no bounds of the column {column!r}, so each would be read again and again "
+            "to expire rows by it",
+            f"set write.metadata.metrics.column.{column} = full for the table",
+        )
 
 
 def require_markable_table(

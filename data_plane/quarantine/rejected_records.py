@@ -139,8 +139,8 @@ class RejectedRecords:
         self.skipped += self._count_by_place(chunk.places)
 
     def filter(self, places: np.ndarray[Any, Any]) -> None:
-        """Count records at these places, which a condition leaves out (SHAPE-1). They are not
-        bad."""
+        """Count records at these places, which a condition or a transform leaves out (SHAPE-1,
+        SHAPE-5), or whose rows have expired (EXPIRY-1). They are not bad."""
         counts = self._count_by_place(places)
         self.skipped += counts
         self.filtered += counts

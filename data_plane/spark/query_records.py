@@ -70,8 +70,10 @@ class _Places:
 
     def __init__(self, batch: Batch, begins: Offsets) -> None:
         spans = batch.ranges
-        self._first = np.array([begins.get(at, span.begin) for at, span in spans.items()], np.int64)
-        self._begins = np.array([span.begin for span in spans.values()], np.int64)
+        self._batch_begins = np.array(
+            [begins.get(at, span.begin) for at, span in spans.items()], np.int64
+        )
+        self._range_begins = np.array([span.begin for span in spans.values()], np.int64)
         self._ends = np.array([span.end for span in spans.values()], np.int64)
         self._by_topic: dict[str, Integers] = {}
         for topic in {at.topic for at in spans}:
@@ -90,7 +92,9 @@ class _Places:
                 )
         offsets = batch.column("offset").to_numpy()
         places = self._places_of(batch)
-        inside = (places >= 0) & (offsets >= self._first[places]) & (offsets < self._ends[places])
+        inside = (
+            (places >= 0) & (offsets >= self._batch_begins[places]) & (offsets < self._ends[places])
+        )
         if not inside.all():
             row = int(np.argmin(inside))
             at = "{}/{}@{}".format(*(batch.column(n)[row].as_py() for n in RECORD_COLUMNS[1:4]))
@@ -111,7 +115,7 @@ class _Places:
             keys=Packed(batch.column("key").cast(pa.large_binary())) if keys else None,
             headers=_headers_of(batch.column("headers")) if headers else None,
         )
-        new = offsets >= self._begins[places]
+        new = offsets >= self._range_begins[places]
         return chunk if new.all() else chunk.where(new)
 
     def _places_of(self, batch: pa.RecordBatch) -> Integers:

@@ -150,16 +150,14 @@ class UserFunction:
     def _batches_of(self, result: Any) -> list[pa.RecordBatch]:
         if isinstance(result, pa.Table):
             empty = rows_from([], result.schema)
-            result_batches = [each for each in result.to_batches() if each.num_rows] or [empty]
-        elif isinstance(result, pa.RecordBatch):
-            result_batches = [result]
-        else:
-            raise TransformFailed(
-                f"{self._name} gives {type(result).__name__}, not a batch of Arrow's",
-                "return a pyarrow.RecordBatch or a pyarrow.Table; with spark.writer = "
-                '"in-process" the function gets a RecordBatch, not a DataFrame of Spark\'s',
-            )
-        return result_batches
+            return [each for each in result.to_batches() if each.num_rows] or [empty]
+        if isinstance(result, pa.RecordBatch):
+            return [result]
+        raise TransformFailed(
+            f"{self._name} gives {type(result).__name__}, not a batch of Arrow's",
+            "return a pyarrow.RecordBatch or a pyarrow.Table; with spark.writer = "
+            '"in-process" the function gets a RecordBatch, not a DataFrame of Spark\'s',
+        )
 
     def _require_valid(self, schema: pa.Schema) -> None:
         if self._valid is not None and schema.equals(self._valid):

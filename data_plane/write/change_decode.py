@@ -42,7 +42,7 @@ from headgate.data_plane.quarantine.rejected_records import (
 from headgate.data_plane.quarantine.unsupported_values import with_value_check
 from headgate.data_plane.write import change_decode
 from headgate.data_plane.write.decode import unknown_field_finder, value_columns
-from headgate.data_plane.write.marked_deletes import MarkedDeletes, keys_of_marked
+from headgate.data_plane.write.marked_deletes import MarkedDeletes, array_where
 from headgate.data_plane.write.missing_columns import Evolution, MissingColumns
 from headgate.data_plane.write.table_outlets import TableFiles
 from headgate.kafka.record_fetch import Chunk
@@ -204,10 +204,9 @@ class ChangeReader:
     def _as_deletes(self, rows: pa.RecordBatch, some: Flags) -> pa.RecordBatch:
         """Make some of these rows deletes of their keys."""
         columns = dict(zip(rows.schema.names, rows.columns, strict=True))
-        places = np.arange(rows.num_rows) + np.where(some, rows.num_rows, 0)
         for name in self._changes.key:
-            both = pa.concat_arrays([columns[f"{_KEY}{name}"], columns[name]])
-            columns[f"{_KEY}{name}"] = both.take(pa.array(places))
+            deleted = f"{_KEY}{name}"
+            columns[deleted] = array_where(some, columns[name], columns[deleted])
         operations = np.where(some, np.uint8(Operation.DELETE), self.operations(rows))
         columns[OPERATION] = pa.array(operations)
         return pa.RecordBatch.from_arrays([*columns.values()], schema=rows.schema)
@@ -222,9 +221,9 @@ class ChangeReader:
         )
         records, stays = _records(chunk, at), upserts
         deletes = opened.operations == Operation.DELETE
-        is_marking = self._marks is not None and deletes.any()
-        if self._marks is not None and is_marking:
-            rows = self._marks.with_rows_before(rows, opened.rows, records, deletes)
+        marks = self._marks if deletes.any() else None
+        if marks is not None:
+            rows = marks.with_rows_before(rows, opened.rows, records, deletes)
             stays = upserts | deletes
         added, reasons = self._record_columns.build_columns(records)
         of_records = _null_unless(pa.RecordBatch.from_pydict(added), stays)
@@ -234,11 +233,11 @@ class ChangeReader:
             **keys,
             OPERATION: pa.array(opened.operations),
         }
-        if self._marks is not None and is_marking:
-            filled[self._marks.column], timeless = self._marks.times(records, deletes)
+        if marks is not None:
+            filled[marks.column], timeless = marks.times(records, deletes)
             reasons = {**reasons, **timeless}
             for name in self._changes.key:
-                filled[name] = keys_of_marked(filled[name], keys[f"{_KEY}{name}"], deletes)
+                filled[name] = array_where(deletes, keys[f"{_KEY}{name}"], filled[name])
         parts = {
             row: reason
             for row, reason in reasons.items()

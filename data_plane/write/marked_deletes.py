@@ -84,10 +84,13 @@ class MarkedDeletes:
         }
 
 
-def keys_of_marked(rows: pa.Array, deleted: pa.Array, deletes: Flags) -> pa.Array:
-    """Return a column of the key: in ``deletes`` that of the deleted rows."""
-    places = np.arange(len(rows)) + np.where(deletes, len(rows), 0)
-    return pa.concat_arrays([rows, deleted]).take(pa.array(places))
+def array_where(some: Flags, there: pa.Array, elsewhere: pa.Array) -> pa.Array:
+    """Return an array with the values of ``there`` where ``some`` says so, as NumPy's ``where``.
+
+    Arrow's own ``if_else`` does not take every type that a key may have.
+    """
+    places = np.arange(len(some)) + np.where(some, 0, len(some))
+    return pa.concat_arrays([there, elsewhere]).take(pa.array(places))
 
 
 def require_markable(
@@ -98,7 +101,7 @@ def require_markable(
     if name not in schema.names:
         raise KeyUnfit(
             f"{table} has no column {name!r}, in which deletes would mark rows",
-            "add it as timestamptz, or name another one in changes.deleted_at",
+            "add it as timestamptz or timestamp, or name another one in changes.deleted_at",
         )
     column = schema.field(name)
     if not pa.types.is_timestamp(column.type) or not column.nullable:
@@ -106,7 +109,7 @@ def require_markable(
         raise KeyUnfit(
             f"{table}: the column {name!r} is {is_required}{column.type}, and deletes cannot mark "
             "rows in it",
-            "it must be an optional timestamptz: rows that live have null there",
+            "it must be an optional timestamptz or timestamp: rows that live have null there",
         )
     if name in (*changes.key, *record_columns):
         raise KeyUnfit(

@@ -42,6 +42,8 @@ class TransformedRows:
         assert transform is not None, "asked only when there is one"
         self._partitions = list(batch.ranges)
         self._numbering = RecordNumbers(batch.ranges)
+        of_batch = {at: place for place, at in enumerate(self._partitions)}
+        self._places = np.array([of_batch[at] for at in self._numbering.partitions], np.int64)
         self._function = UserFunction(plan, self._numbering)
         self._results = ResultTables(plan, batch, transform.name)
         self._tables = tables_of_plan(plan, batch)
@@ -101,9 +103,7 @@ class TransformedRows:
 
     def _located(self, numbers: Integers) -> tuple[Integers, Integers]:
         sorted_places, offsets = self._numbering.locate_records(numbers)
-        of_batch = {at: place for place, at in enumerate(self._partitions)}
-        places = np.array([of_batch[at] for at in self._numbering.partitions], np.int64)
-        return places[sorted_places], offsets
+        return self._places[sorted_places], offsets
 
     def _routed(self, batches: Sequence[pa.RecordBatch]) -> Iterator[RoutedRows]:
         for batch in batches:

@@ -47,7 +47,11 @@ from headgate.operations.check.records import (
     check_records,
     check_rows,
 )
-from headgate.operations.check.reports import check_receiver
+from headgate.operations.check.reports import (
+    check_receiver,
+    join_words,
+    require_topic_rights,
+)
 from headgate.operations.check.required_grants import RIGHTS, Rights, Role
 from headgate.operations.check.table import (
     NotChecked,
@@ -325,7 +329,7 @@ def _check_source(
         if granted and (lacking := granted.missing_operations(*rights.source)):
             raise MissingRights(
                 f"topic {name}: not allowed to {', '.join(lacking)}",
-                f"grant {_join_words(rights.source)} to the principal",
+                f"grant {join_words(rights.source)} to the principal",
             )
     return ", ".join(
         f"{name} ({len(topic.partitions)} partitions)" for name, topic in found.items()
@@ -363,7 +367,7 @@ def _check_control_topic(
     if topic and (lacking := topic.missing_operations(*needed)):
         raise MissingRights(
             f"control topic {name}: not allowed to {', '.join(lacking)}",
-            f"grant {_join_words(needed)} to the principal",
+            f"grant {join_words(needed)} to the principal",
         )
     written = " and written" if "write" in needed else ""
     fit = "is as it should be, and " if looks else ""
@@ -441,31 +445,22 @@ def _check_group(
     if group.missing_operations(*rights.group):
         raise MissingRights(
             f"consumer group {name} may not be {may}",
-            f"grant {_join_words(rights.group)} to the principal",
+            f"grant {join_words(rights.group)} to the principal",
         )
     state = "has no members" if group.state in ("dead", "empty") else f"is {group.state}"
     return f"{name} may be {may}, and {state} now"
 
 
-def _join_words(operations: tuple[str, ...]) -> str:
-    *most, last = (operation.upper() for operation in operations)
-    return f"{', '.join(most)} and {last}" if most else last
-
-
 def _check_dead_letter_topic(quarantine: QuarantineSettings, cluster: Cluster) -> str:
     name = quarantine.dead_letter_topic
-    topic = cluster.topic(name)
-    if topic is None:
-        raise ConfigurationError(
-            f"dead-letter topic {name} does not exist",
-            "create it; until then dead letters wait in the quarantine",
-        )
-    if lacking := topic.missing_operations("read", "write", "describe"):
-        raise MissingRights(
-            f"dead-letter topic {name}: not allowed to {', '.join(lacking)}",
-            "grant READ (for its group's offset), WRITE and DESCRIBE to the principal",
-        )
-    return f"{name} may be written"
+    return require_topic_rights(
+        cluster,
+        f"dead-letter topic {name}",
+        name,
+        operations=("read", "write", "describe"),
+        missing_hint="create it; until then dead letters wait in the quarantine",
+        purpose=" (READ for its group's offset)",
+    )
 
 
 def _check_writer(settings: SinkSettings) -> str:

@@ -281,7 +281,7 @@ def describe_dry_run(settings: SinkSettings, seen: DryRun) -> str:
         text = f"of the {records} newest records {bad} do not fit the columns{first}"
         text += describe_disposal(settings.quarantine, bad, records)
     if left_out := seen.filtered_record_count:
-        text += f"; {left_out} are left out by shape.where or the transform"
+        text += f"; {left_out} are left out by shape.where, maintenance.rows_late or the transform"
     if others := quarantine - bad - left_out:
         text += f"; {others} have no value, or no table"
     _require_dry_run_startable(settings, seen, text, none_fits=bad == records)

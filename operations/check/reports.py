@@ -56,12 +56,41 @@ def _check_server(section: str, url: str) -> str:
 def _check_topic(section: str, name: str, cluster: Cluster | None) -> str:
     if cluster is None:
         raise NotChecked("the brokers do not answer")
+    return require_topic_rights(
+        cluster,
+        f"{section}.topic: {name}",
+        name,
+        missing_hint="create it",
+        operations=("write", "describe"),
+    )
+
+
+def require_topic_rights(
+    cluster: Cluster,
+    what: str,
+    name: str,
+    *,
+    operations: tuple[str, ...],
+    missing_hint: str,
+    purpose: str = "",
+) -> str:
+    """Return that records can be added to a topic; its messages begin with ``what`` it is.
+
+    ``purpose``: what needs an operation that sending does not. Raises ``ConfigurationError`` if
+    there is no such topic, and ``MissingRights``.
+    """
     topic = cluster.topic(name)
     if topic is None:
-        raise ConfigurationError(f"{section}.topic: {name} does not exist", "create it")
-    if lacking := topic.missing_operations("write", "describe"):
+        raise ConfigurationError(f"{what} does not exist", missing_hint)
+    if lacking := topic.missing_operations(*operations):
         raise MissingRights(
-            f"{section}.topic: not allowed to {', '.join(lacking)} {name}",
-            "grant WRITE and DESCRIBE to the principal",
+            f"{what}: not allowed to {', '.join(lacking)}",
+            f"grant {join_words(operations)} to the principal{purpose}",
         )
     return f"{name} may be written"
+
+
+def join_words(operations: tuple[str, ...]) -> str:
+    """Return operations of a topic or group as people list them."""
+    *most, last = (operation.upper() for operation in operations)
+    return f"{', '.join(most)} and {last}" if most else last

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException, NoSuchNamespaceError
 from pyiceberg.schema import Schema
-from pyiceberg.table import Table
+from pyiceberg.table import Table, TableProperties
 from pyiceberg.table.update import AssertTableUUID
 
 from headgate.config.catalog_settings import Backend
@@ -230,11 +230,14 @@ class TableCheck:
         """Return where the table is, or will be."""
         return self._layout.location if self._layout else future_location(self._settings)
 
-    def _data_location(self) -> str:
-        """Return where a property puts the data files, which may be another store; mostly empty."""
+    def _places(self) -> tuple[str, str]:
+        """Return where metadata goes, and where data files: properties may name other stores."""
         own = self._settings.table.properties if self._settings.table.type == ICEBERG else {}
         properties = own if self._found is None else self._found.properties
-        return str(properties.get("write.data.path", ""))
+        names = (TableProperties.WRITE_METADATA_PATH, TableProperties.WRITE_DATA_PATH)
+        location = self._table_location()
+        metadata, data = (properties.get(name, "") or location for name in names)
+        return metadata, data
 
     def _file_properties(self, location: str) -> dict[str, str]:
         """Return a participant's properties, which a catalog may only give out with a table."""
@@ -284,10 +287,7 @@ class TableCheck:
 
     def check_storage(self) -> str:
         """Check a local folder's rights; on an object store, write, read and remove a file."""
-        places = [self._table_location()]
-        if own := self._data_location():
-            places.append(own)
-        return "; ".join(map(self._check_place, places))
+        return "; ".join(map(self._check_place, dict.fromkeys(self._places())))
 
     def _check_place(self, location: str) -> str:
         require_writable_place(location)
@@ -298,10 +298,13 @@ class TableCheck:
         return f"{path} was written, read and removed again"
 
     def check_executors(self) -> str:
-        """Let Spark's executors write to the store, with what they would have in a batch."""
+        """Let Spark's executors write to the store, with what they would have in a batch.
+
+        They write data files alone, so they need no rights where the table's metadata is.
+        """
         if self._runs_tasks_here():
             return "tasks run on this machine, and see the same as this process"
-        location = self._table_location()
+        _, location = self._places()
         if local_path(location) is not None:
             raise NotChecked(f"whether each of them has the folder {location} is not asked")
         from headgate.data_plane.spark.executor_store_check import try_from_executors
@@ -501,12 +504,17 @@ def check_quarantine(
     try:
         with open_tables_read_only(settings) as tables:
             uuid = tables.require_fit_quarantine()
+            layout = tables.file_schema(wanted.table)
     except TableMissing:
         require_writable_place(wanted.location or catalog.properties.get("warehouse", ""))
         require_same(None)
         return f"{wanted.table} does not exist yet; the next start creates it"
     require_same(uuid)
-    return f"{wanted.table} exists ({settings.type_of(wanted.table)}, UUID {uuid})"
+    found = f"{wanted.table} exists ({settings.type_of(wanted.table)}, UUID {uuid})"
+    if local_path(layout.location) is not None:
+        return found  # its rights were looked at
+    path = try_store(file_properties(dict(layout.storage), layout.location), layout.location)
+    return f"{found}; {path} was written, read and removed again"
 
 
 def check_catalog_rights(settings: SinkSettings, name: str) -> str:

@@ -15,7 +15,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from headgate.config.quarantine_settings import QuarantineSettings
-from headgate.config.shared_configuration import agreed_settings, fingerprint
+from headgate.config.shared_configuration import configuration_digest
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.commit_record import OPERATOR, CommitRecord, PendingCommit
 from headgate.control_protocol.errors import RetryLater
@@ -77,7 +77,7 @@ def announce(settings: SinkSettings, what: str) -> None:
     For people, and for those that wait for a start (CONFIG-1).
     """
     sender = Sender(OPERATOR, uuid.uuid4().hex[:12])
-    digest = fingerprint(dict(agreed_settings(settings)))
+    digest = configuration_digest(settings)
     notice = Notice(NoticeKind.ASKED, text=what, actor=actor(), configuration=digest)
     append_event(settings, sender, notice, answer_ms=_ANSWER_MS)
 

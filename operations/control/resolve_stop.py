@@ -15,6 +15,7 @@ from typing import Any
 
 from headgate.config.keyed_table_checks import KeysByRoute
 from headgate.config.route_checks import require_no_routed_tables
+from headgate.config.shared_configuration import configuration_digest
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.commit_record import OPERATOR, CommitRecord
 from headgate.control_protocol.errors import (
@@ -55,7 +56,7 @@ from headgate.operations.control.deleted_rows_guard import (
     require_not_read_again,
 )
 from headgate.operations.control.operator_claim import actor, announce
-from headgate.runtime.sink_tables import routing_fingerprint, secondary_names
+from headgate.runtime.sink_tables import secondary_names
 
 _BACK = (RollbackPolicy.KEEP_OFFSETS, RollbackPolicy.FOLLOW_TABLE)
 _PLACES = (OffsetPolicy.EARLIEST, OffsetPolicy.LATEST)
@@ -132,7 +133,7 @@ def accept_stop(
                 operator,
                 frozenset(settings.table.shared_with),
                 secondaries=secondary_names(settings.quarantine),
-                routing=routing_fingerprint(settings),
+                routing=configuration_digest(settings),
                 routed=bool(settings.tables),
                 keyed=bool(settings.table.key),
                 routed_keys=KeysByRoute(settings.tables.routing),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from urllib.parse import urlsplit
@@ -31,9 +31,10 @@ from headgate.runtime.reports.openlineage import (
     Told,
     build_event,
 )
-from headgate.runtime.reports.receivers import open_receiver
+from headgate.runtime.reports.receivers import describe_trouble, open_receiver
 from headgate.runtime.sink_tables import open_tables_read_only
 from headgate.runtime.telemetry import metric_catalog as names
+from headgate.runtime.telemetry.instrumented_ports import Count
 from headgate.runtime.woken_thread import Pauses, WokenThread
 
 _log = redacted_logger("headgate.coordinator")
@@ -42,8 +43,6 @@ _OUTPUTS_MAX = 100
 _SNAPSHOTS = 5
 _BEFORE_MS = 600_000
 """Clocks of a catalog and of this process differ by less."""
-
-Count = Callable[[str, float, Mapping[str, str]], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +255,7 @@ class Lineage:
         return True
 
     def _complain(self, error: Exception) -> None:
-        text = str(error) if isinstance(error, (HeadgateError, OSError)) else repr(error)
+        text = describe_trouble(error)
         if text != self._failing:
             _log.warning("lineage is not told, and its commits with the next event: %s", text)
         self._failing = text

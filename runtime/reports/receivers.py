@@ -18,7 +18,7 @@ from typing import Any, Protocol
 from urllib.parse import urlsplit, urlunsplit
 
 from headgate.config.report_settings import LineageSettings, SignalSettings
-from headgate.control_protocol.errors import ReceiverAway
+from headgate.control_protocol.errors import HeadgateError, ReceiverAway
 from headgate.kafka.record_sender import OutgoingRecord, RecordSender
 
 ANSWER_S = 5.0
@@ -51,6 +51,12 @@ def open_receiver(
         return TopicReceiver(RecordSender(kafka, given.topic, is_ending, what=f"{section}.topic"))
     assert isinstance(given, LineageSettings), "the only one with a file"
     return FileReceiver(Path(given.file))
+
+
+def describe_trouble(error: Exception) -> str:
+    """Return why a report was not sent, as the log says it: what is no plain sentence by its
+    type."""
+    return str(error) if isinstance(error, (HeadgateError, OSError)) else repr(error)
 
 
 class HttpReceiver:

@@ -16,9 +16,9 @@ from headgate.control_protocol.ports import (
     PrimaryTable,
     TableView,
 )
+from headgate.runtime.telemetry.instrumented_ports import Count
 
 OnLanded = Callable[[TableView], None]
-Count = Callable[[str, float, Mapping[str, str]], None]
 
 
 def _uncounted(_name: str, _amount: float, _labels: Mapping[str, str]) -> None:

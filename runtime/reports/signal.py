@@ -8,25 +8,27 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.commit_record import CommitRecord
-from headgate.control_protocol.errors import HeadgateError, TableMissing
+from headgate.control_protocol.errors import TableMissing
 from headgate.control_protocol.ports import TableView
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.kafka.record_sender import GroupNote
-from headgate.runtime.reports.receivers import Receiver, open_receiver
+from headgate.runtime.reports.receivers import Receiver, describe_trouble, open_receiver
 from headgate.runtime.sink_tables import SinkTables, open_tables_read_only
 from headgate.runtime.telemetry import metric_catalog as names
+from headgate.runtime.telemetry.instrumented_ports import Count
 from headgate.runtime.woken_thread import Pauses, WokenThread
 
 _log = redacted_logger("headgate.coordinator")
 
-Count = Callable[[str, float, Mapping[str, str]], None]
+_REFRESH_S = 1_800.0
+"""So seldom an unchanged note is stored anew: brokers forget a silent group after a week."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +136,7 @@ class Signals:
         self._unit_ms = settings.signal.every.unit_ms
         self._known_ms = -1
         self._failing = ""
+        self._refresh_s = 0.0
         group = f"{settings.source.group_id}-signal"
         self._note = GroupNote(settings.kafka, group, settings.control.topic)
         self._thread = WokenThread("headgate-signal", self._say_passed, Pauses())
@@ -157,7 +160,7 @@ class Signals:
             return True
         except Exception as error:  # noqa: BLE001 - nothing here may end a sink that commits well
             self._count(names.SIGNAL_FAILURES, 1, {})
-            text = str(error) if isinstance(error, (HeadgateError, OSError)) else repr(error)
+            text = describe_trouble(error)
             if not self._thread.is_ending() and text != self._failing:
                 _log.warning("a signal waits and will be sent again: %s", text)
             self._failing = text
@@ -174,8 +177,8 @@ class Signals:
         if passed is not None and passed > known:
             self._send(complete, said, passed)
             known = passed
-        elif said:
-            self._note.store(said.to_note())  # brokers forget a silent group
+        elif said and time.monotonic() >= self._refresh_s:
+            self._store(said)
         self._known_ms = known
         decided = self._passed(complete.decided_ms)
         return decided is None or decided <= known
@@ -191,7 +194,11 @@ class Signals:
         finally:
             receiver.close()
         self._count(names.SIGNALS, 1, {})
-        self._note.store(Said(complete.uuid, passed).to_note())
+        self._store(Said(complete.uuid, passed))
+
+    def _store(self, said: Said) -> None:
+        self._note.store(said.to_note())
+        self._refresh_s = time.monotonic() + _REFRESH_S
 
     def _passed(self, time_ms: int | None) -> int | None:
         return last_passed(time_ms, self._unit_ms, time.time_ns() // 1_000_000)

@@ -112,7 +112,7 @@ _OF_PROCESS: Mapping[str, Instrument] = {
     FILTERED_RECORDS: Instrument(
         Kind.COUNTER,
         ("topic",),
-        "Records of those batches that shape.where or a transform left out.",
+        "Records of those batches that shape.where, maintenance.rows_late or a transform left out.",
     ),
     BATCH_DURATION: Instrument(
         Kind.HISTOGRAM,

@@ -14,7 +14,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from headgate.config.registry_auth_settings import REGISTRY_AUTH
-from headgate.config.shared_configuration import agreed_settings, fingerprint
+from headgate.config.shared_configuration import configuration_digest
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.commit_record import CommitRecord
 from headgate.control_protocol.errors import CODE, RetryLater
@@ -237,7 +237,7 @@ class SinkMeters:
 
     def _participant_gauges(self) -> Iterable[Gauge]:
         yield Gauge(names.BUILD_INFO, 1, {"version": version("headgate")})
-        digest = fingerprint(dict(agreed_settings(self._settings)))
+        digest = configuration_digest(self._settings)
         table = self._settings.table.identifier
         yield Gauge(names.CONFIG_INFO, 1, {"hash": digest, "table": table})
         if self._state is not None:

@@ -215,7 +215,7 @@ class SnapshotFiles:
 
     def _without(self, removed: frozenset[str], manifest: ManifestFile) -> ManifestFile:
         """Return the manifest, rewritten if it lists removed files: it then records the removal."""
-        if manifest.content != ManifestContent.DATA:
+        if manifest.content != ManifestContent.DATA or not removed:
             return manifest
         entries = list(self._live_entries([manifest]))
         if not any(entry.data_file.file_path in removed for entry in entries):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 
@@ -49,17 +49,17 @@ from headgate.control_protocol.rows_deleted_by_people import (
 )
 from headgate.control_protocol.table_format import MatchingCount
 from headgate.tables.iceberg.catalog import catalog_failure
-from headgate.tables.iceberg.commit_request import next_snapshot, snapshot_counts
-from headgate.tables.iceberg.maintenance.compaction_plan import live_entries, sinks_folder
+from headgate.tables.iceberg.commit_request import snapshot_counts
+from headgate.tables.iceberg.maintenance.compaction_plan import live_entries
 from headgate.tables.iceberg.maintenance.maintenance_commit import (
     MaintenanceCommit,
     Settled,
+    find_landed,
     retry_until_settled,
 )
-from headgate.tables.iceberg.manifests import SnapshotFiles
 from headgate.tables.iceberg.reader import batches_of
 from headgate.tables.iceberg.tag_lineage import deleted_records_of, properties_of
-from headgate.tables.iceberg.upsert.delete_files import bitmap_of, delete_files
+from headgate.tables.iceberg.upsert.delete_files import bitmap_of
 from headgate.tables.iceberg.upsert.delete_manifests import Deletions
 from headgate.tables.iceberg.upsert.live_files import DeadRows, Head
 from headgate.tables.storage.file_io import read_whole
@@ -190,6 +190,11 @@ DELETION = "deletion"
 _MODE, _REWRITE = "write.delete.mode", "copy-on-write"
 
 
+def is_copy_on_write(properties: Mapping[str, str]) -> bool:
+    """Return whether a table asks that deletes rewrite files: its readers may know no others."""
+    return properties.get(_MODE) == _REWRITE
+
+
 @dataclass(frozen=True, slots=True)
 class RowsToDelete:
     """Live rows that match, on one head: their positions by data file, and all dead positions."""
@@ -271,28 +276,20 @@ class Deletion(MaintenanceCommit):
         """Try once, on the current head. Raises as ``count``."""
         table = self._catalog.load_table(self._identifier)
         metadata = table.metadata
-        for snapshot_id, sent in self._sent.items():
-            if metadata.snapshot_by_id(snapshot_id) is not None:
-                self._done = sent
-                return Settled.LANDED
+        if (landed := find_landed(metadata, self._sent)) is not None:
+            self._done = landed
+            return Settled.LANDED
         parent = self._parent(table)
         to_delete = self._find_rows(table, parent)
         if not to_delete.count:
             return Settled.LANDED
         self._listed = self._delete_files_of(table, to_delete)
-        deletions = self._deletions(table, to_delete)
-        snapshot_id = metadata.new_snapshot_id()
-        manifests = SnapshotFiles(table, snapshot_id)
-        try:
-            listed = manifests.write_list(
-                [], parent, metadata.next_sequence_number(), deletions=deletions
-            )
-        except BaseException:
-            manifests.take_back()
-            raise
+        head = to_delete.head
+        dead = [(head.data[path], bits) for path, bits in to_delete.dead.items()]
+        deletions = self._deletions(table, head, "deleted", dead=dead, retiring=to_delete.dead)
         summary = self._summary(metadata, parent, deletions, to_delete.count)
-        snapshot = next_snapshot(metadata, parent, listed, snapshot_id=snapshot_id, summary=summary)
-        self._sent[snapshot_id] = to_delete
+        snapshot, manifests = self._write(table, parent, summary, deletions=deletions)
+        self._sent[snapshot.snapshot_id] = to_delete
         outcome = self._call(table, snapshot, manifests)
         if outcome is Settled.LANDED:
             self._done = to_delete
@@ -306,7 +303,7 @@ class Deletion(MaintenanceCommit):
                 "a tag that was lost is named by headgate status; a table of others is theirs to "
                 "delete from",
             )
-        if table.properties.get(_MODE) == _REWRITE:
+        if is_copy_on_write(table.properties):
             raise DeletionRefused(
                 f"{self._identifier} asks for {_MODE} = {_REWRITE}, so that its readers may know "
                 "no delete files",
@@ -326,14 +323,6 @@ class Deletion(MaintenanceCommit):
                 to_delete.alive[path], to_delete.files[path] = alive, files[path]
                 to_delete.dead[path] = before | alive
         return to_delete
-
-    def _deletions(self, table: Table, to_delete: RowsToDelete) -> Deletions:
-        head = to_delete.head
-        dead = [(head.data[path], bits) for path, bits in to_delete.dead.items()]
-        folder = f"{sinks_folder(table, self._sink)}/deleted"
-        made = delete_files(table.metadata.format_version, folder, dead)
-        retired = [entry for path in to_delete.dead for entry in head.deletes.get(path, ())]
-        return Deletions(made.listed, tuple(retired), made.bytes_of, head.listed)
 
     def _summary(
         self, metadata: TableMetadata, parent: Snapshot, deletions: Deletions, rows: int

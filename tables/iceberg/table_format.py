@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import asdict
 from threading import Lock
 from typing import TYPE_CHECKING
 
@@ -124,8 +125,8 @@ class IcebergFormat(TableFormat):
             return None
         from headgate.tables.iceberg.upsert.upsert_commit import KeyedBy, KeyedRows  # reads files
 
-        key, bytes_max = spec.key, spec.index_memory_bytes
-        by = KeyedBy.of(key, bytes_max)
+        bytes_max = spec.index_memory_bytes
+        by = KeyedBy(**asdict(spec.key), index_bytes_max=bytes_max)
         if use is Use.PRIMARY:
             return KeyedRows(by)
         with self._lock:  # secondary tables are opened by several threads

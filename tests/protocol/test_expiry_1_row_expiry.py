@@ -9,6 +9,7 @@ import datetime as dt
 import json
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -18,6 +19,7 @@ import pytest
 from click.testing import CliRunner
 from integration.readers import read_with_duckdb
 from pyiceberg.manifest import DataFile
+from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import DateType
 from support.keyed_world import NAME, Event, KeyedWorld, shown
 from support.keyed_world import SINK as KEYED_SINK
@@ -32,6 +34,7 @@ from headgate.operations.check.table import describe_promise
 from headgate.operations.cli.main import main
 from headgate.operations.control.rollback import find_removed_snapshots
 from headgate.runtime.maintenance.table_maintenance import Done
+from headgate.runtime.start_checks import require_row_expiry
 from headgate.tables.iceberg.history import read_history, summary_of
 from headgate.tables.iceberg.maintenance import row_expiry
 from headgate.tables.iceberg.maintenance.maintenance_commit import Settled
@@ -40,7 +43,6 @@ from headgate.tables.iceberg.maintenance.row_expiry import (
     HOUR_MS,
     RowExpiry,
     expiry_limit_ms,
-    require_bounds,
     require_expirable,
 )
 from headgate.tables.iceberg.reader import IcebergReader
@@ -417,10 +419,41 @@ def test_expiry_1_a_column_that_tells_no_time_is_refused(sink: Maintained) -> No
         require_expirable("t", schema, "when")
     with pytest.raises(RowExpiryUnfit, match="is long, and rows expire by a time"):
         require_expirable("t", schema, "offset")
-    require_bounds("t", {"write.metadata.metrics.default": "full"}, "at")
-    for mode in ("none", "counts"):
-        with pytest.raises(RowExpiryUnfit, match="keep no bounds"):
-            require_bounds("t", {"write.metadata.metrics.column.at": mode}, "at")
+
+
+@pytest.mark.parametrize(
+    ("properties", "fits"),
+    [
+        ({}, True),
+        ({"write.metadata.metrics.default": "full"}, True),
+        ({"write.metadata.metrics.default": "counts"}, False),
+        ({"write.metadata.metrics.default": "None"}, False),
+        ({"write.metadata.metrics.default": "a word"}, True),
+        ({"write.metadata.metrics.max-inferred-column-defaults": "2"}, False),
+        (
+            {
+                "write.metadata.metrics.default": "none",
+                "write.metadata.metrics.column.at": "truncate(16)",
+            },
+            True,
+        ),
+        ({"write.metadata.metrics.column.at": "counts"}, False),
+    ],
+    ids=str,
+)
+def test_expiry_1_a_column_whose_bounds_files_do_not_keep_is_refused(
+    make: Make, properties: dict[str, str], fits: bool
+) -> None:
+    sink = make(properties=properties)
+    raises = nullcontext() if fits else pytest.raises(RowExpiryUnfit, match="no bounds of the col")
+    with raises:
+        require_row_expiry(sink.settings, sink.table, sink.table.schema())
+
+
+def test_expiry_1_a_column_by_which_the_table_is_sorted_has_bounds(make: Make) -> None:
+    sink = make(properties={"write.metadata.metrics.default": "none"})
+    sink.table.update_sort_order().asc("at", IdentityTransform()).commit()
+    require_row_expiry(sink.settings, sink.table, sink.table.schema())
 
 
 def test_expiry_3_the_audit_counts_what_expired(sink: Maintained) -> None:

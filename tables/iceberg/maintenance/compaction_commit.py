@@ -23,22 +23,20 @@ from pyroaring import BitMap64
 from headgate.control_protocol.commit_record_codec import maintenance_property
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.identifiers import SinkName
-from headgate.tables.iceberg.commit_request import next_snapshot, snapshot_counts
+from headgate.tables.iceberg.commit_request import snapshot_counts
 from headgate.tables.iceberg.maintenance.compaction_plan import (
     Choice,
     SmallFile,
     live_entries,
-    sinks_folder,
 )
 from headgate.tables.iceberg.maintenance.files_to_delete import now_s
 from headgate.tables.iceberg.maintenance.maintenance_commit import MaintenanceCommit, Settled
-from headgate.tables.iceberg.manifests import SnapshotFiles, manifest_files
+from headgate.tables.iceberg.manifests import manifest_files
 from headgate.tables.iceberg.tag_lineage import properties_of
 from headgate.tables.iceberg.upsert.delete_files import (
     Positions,
     Target,
     bitmap_of,
-    delete_files,
     positions_of,
 )
 from headgate.tables.iceberg.upsert.delete_manifests import Deletions
@@ -175,18 +173,12 @@ class Replacement(MaintenanceCommit):
         deletions = self._carry_over(table, head, [Target.of(file, number) for file in added])
         if deletions is None:
             return Settled.GONE
-        snapshot_id = metadata.new_snapshot_id()
-        manifests = SnapshotFiles(table, snapshot_id)
-        try:
-            listed = manifests.write_replacement(
-                self._written.removed_paths, added, parent, number, deletions=deletions
-            )
-        except BaseException:
-            manifests.take_back()
-            raise
         retired = [entry.data_file for entry in deletions.retired]
         summary = self._summary(metadata, parent, [*added, *deletions.added], [*removed, *retired])
-        snapshot = next_snapshot(metadata, parent, listed, snapshot_id=snapshot_id, summary=summary)
+        paths = self._written.removed_paths
+        snapshot, manifests = self._write(
+            table, parent, summary, deletions=deletions, removed=paths, added=added
+        )
         if self._clock_s() - self._written.since_s > self._age_max_s:
             manifests.take_back()
             return Settled.GONE
@@ -229,14 +221,8 @@ class Replacement(MaintenanceCommit):
                 return None
             died |= positions
         dead = [(target, died[target.path]) for target in targets if target.path in died]
-        folder = f"{sinks_folder(table, self._sink)}/compacted"
-        made = delete_files(table.metadata.format_version, folder, dead)
-        retired = [
-            entry
-            for path in sorted(self._written.removed_paths)
-            for entry in head.deletes.get(path, ())
-        ]
-        return Deletions(made.listed, tuple(retired), made.bytes_of, head.listed)
+        paths = self._written.removed_paths
+        return self._deletions(table, head, "compacted", dead=dead, retiring=paths)
 
     def _summary(
         self,

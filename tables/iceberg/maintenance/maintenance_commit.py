@@ -8,31 +8,44 @@ It has a commit's requirements, so the faster one wins; to the sink it is a fore
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from enum import StrEnum
+from typing import TypeVar
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import BadRequestError, CommitFailedException
+from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.table.snapshots import Snapshot, Summary
 from pyiceberg.table.update import (
     AddSnapshotUpdate,
     AssertRefSnapshotId,
     TableRequirement,
     TableUpdate,
 )
+from pyroaring import BitMap64
 
 from headgate.control_protocol.identifiers import SinkName, tag_name
 from headgate.control_protocol.redacting_loggers import redacted_logger
-from headgate.tables.iceberg.commit_request import AssertNumberFree, branch_update
+from headgate.tables.iceberg.commit_request import (
+    AssertNumberFree,
+    branch_update,
+    next_snapshot,
+)
+from headgate.tables.iceberg.maintenance.compaction_plan import sinks_folder
 from headgate.tables.iceberg.manifests import SnapshotFiles
+from headgate.tables.iceberg.upsert.delete_files import Target, delete_files
+from headgate.tables.iceberg.upsert.delete_manifests import Deletions
+from headgate.tables.iceberg.upsert.live_files import Head
 
 _TRIES = 6
 _PAUSE_S = 1.0
 
 _log = redacted_logger(__name__)
+
+_Sent = TypeVar("_Sent")
 
 
 class Settled(StrEnum):
@@ -70,6 +83,48 @@ class MaintenanceCommit:
         if self._tag not in metadata.refs or self._branch not in metadata.refs:
             return None
         return metadata.snapshot_by_id(metadata.refs[self._branch].snapshot_id)
+
+    def _deletions(
+        self,
+        table: Table,
+        head: Head,
+        folder: str,
+        *,
+        dead: Sequence[tuple[Target, BitMap64]],
+        retiring: Iterable[str],
+    ) -> Deletions:
+        """Return delete files of these positions, below the sink's folder of this name.
+
+        ``retiring``: the data files whose delete files are replaced, or go with them.
+        """
+        below = f"{sinks_folder(table, self._sink)}/{folder}"
+        made = delete_files(table.metadata.format_version, below, dead)
+        retired = [entry for path in sorted(retiring) for entry in head.deletes.get(path, ())]
+        return Deletions(made.listed, tuple(retired), made.bytes_of, head.listed)
+
+    def _write(
+        self,
+        table: Table,
+        parent: Snapshot,
+        summary: Summary,
+        *,
+        deletions: Deletions,
+        removed: frozenset[str] = frozenset(),
+        added: Sequence[DataFile] = (),
+    ) -> tuple[Snapshot, SnapshotFiles]:
+        """Write the manifests of the snapshot that follows; of a failure nothing is left."""
+        metadata = table.metadata
+        snapshot_id, number = metadata.new_snapshot_id(), metadata.next_sequence_number()
+        manifests = SnapshotFiles(table, snapshot_id)
+        try:
+            listed = manifests.write_replacement(
+                removed, added, parent, number, deletions=deletions
+            )
+        except BaseException:
+            manifests.take_back()
+            raise
+        snapshot = next_snapshot(metadata, parent, listed, snapshot_id=snapshot_id, summary=summary)
+        return snapshot, manifests
 
     def _call(self, table: Table, snapshot: Snapshot, manifests: SnapshotFiles) -> Settled:
         metadata = table.metadata
@@ -118,6 +173,12 @@ class MaintenanceCommit:
         """Move the branch; the tag stays."""
         branch = branch_update(metadata, self._branch, snapshot.snapshot_id)
         return (AddSnapshotUpdate(snapshot=snapshot), branch)
+
+
+def find_landed(metadata: TableMetadata, sent: Mapping[int, _Sent]) -> _Sent | None:
+    """Return what was sent with a snapshot that the table has, by the snapshots' ids."""
+    there = (what for each, what in sent.items() if metadata.snapshot_by_id(each) is not None)
+    return next(there, None)
 
 
 def retry_until_settled(

@@ -42,13 +42,16 @@ from headgate.control_protocol.commit_record_codec import (
 )
 from headgate.control_protocol.errors import RowExpiryUnfit
 from headgate.control_protocol.identifiers import SinkName
-from headgate.tables.iceberg.commit_request import next_snapshot, snapshot_counts
-from headgate.tables.iceberg.maintenance.compaction_plan import live_entries, sinks_folder
-from headgate.tables.iceberg.maintenance.maintenance_commit import MaintenanceCommit, Settled
-from headgate.tables.iceberg.manifests import SnapshotFiles, is_writable_spec
-from headgate.tables.iceberg.row_deletion import MatchingRows
+from headgate.tables.iceberg.commit_request import snapshot_counts
+from headgate.tables.iceberg.maintenance.compaction_plan import live_entries
+from headgate.tables.iceberg.maintenance.maintenance_commit import (
+    MaintenanceCommit,
+    Settled,
+    find_landed,
+)
+from headgate.tables.iceberg.manifests import is_writable_spec
+from headgate.tables.iceberg.row_deletion import MatchingRows, is_copy_on_write
 from headgate.tables.iceberg.tag_lineage import properties_of
-from headgate.tables.iceberg.upsert.delete_files import delete_files
 from headgate.tables.iceberg.upsert.delete_manifests import Deletions
 from headgate.tables.iceberg.upsert.live_files import DeadRows, Head
 from headgate.tables.storage.file_io import read_whole
@@ -62,7 +65,6 @@ HOUR_MS = 3_600_000
 """The limit is of whole hours."""
 
 _TIMES = (DateType, TimestampType, TimestamptzType)
-_NO_BOUNDS = frozenset({"none", "counts"})
 
 
 def expiry_limit_ms(now_ms: int, updated_ms: int, age_ms: int) -> int:
@@ -95,18 +97,6 @@ def require_expirable(name: str, schema: Schema, column: str) -> NestedField:
     return found
 
 
-def require_bounds(name: str, properties: Mapping[str, str], column: str) -> None:
-    """Raise ``RowExpiryUnfit`` where files would not say what is in the column."""
-    default = properties.get("write.metadata.metrics.default", "")
-    mode = properties.get(f"write.metadata.metrics.column.{column}", default)
-    if mode in _NO_BOUNDS:
-        raise RowExpiryUnfit(
-            f"{name}: files keep no bounds of the column {column!r} (metrics mode {mode}), so each "
-            "would be read again and again to expire rows by it",
-            f"set write.metadata.metrics.column.{column} = full for the table",
-        )
-
-
 @dataclass(frozen=True, slots=True)
 class DueRows:
     """What is due on one head: whole files, and positions of live rows in others.
@@ -123,10 +113,6 @@ class DueRows:
     waiting: int = 0
     timeless: int = 0
     left: tuple[str, ...] = ()
-
-    @property
-    def files(self) -> int:
-        return len(self.whole) + len(self.parts)
 
 
 class RowExpiry(MaintenanceCommit):
@@ -165,10 +151,9 @@ class RowExpiry(MaintenanceCommit):
         """Try once, on the current head."""
         table = self._catalog.load_table(self._identifier)
         metadata = table.metadata
-        for snapshot_id, sent in self._sent.items():
-            if metadata.snapshot_by_id(snapshot_id) is not None:
-                self.done = sent
-                return Settled.LANDED
+        if (landed := find_landed(metadata, self._sent)) is not None:
+            self.done = landed
+            return Settled.LANDED
         parent = self._head(metadata)
         if parent is None:
             return Settled.GONE
@@ -176,23 +161,14 @@ class RowExpiry(MaintenanceCommit):
         if not due.rows:
             self.done = due
             return Settled.LANDED
-        deletions = self._deletions(table, due)
-        snapshot_id = metadata.new_snapshot_id()
-        manifests = SnapshotFiles(table, snapshot_id)
-        try:
-            listed = manifests.write_replacement(
-                frozenset(due.whole),
-                [],
-                parent,
-                metadata.next_sequence_number(),
-                deletions=deletions,
-            )
-        except BaseException:
-            manifests.take_back()
-            raise
-        summary = self._summary(metadata, parent, deletions, due)
-        snapshot = next_snapshot(metadata, parent, listed, snapshot_id=snapshot_id, summary=summary)
-        self._sent[snapshot_id] = due
+        dead = [(due.head.data[path], bits) for path, bits in sorted(due.dead.items())]
+        retiring = {*due.whole, *due.parts}
+        deletions = self._deletions(table, due.head, "expired", dead=dead, retiring=retiring)
+        summary, removed = self._summary(metadata, parent, deletions, due), frozenset(due.whole)
+        snapshot, manifests = self._write(
+            table, parent, summary, deletions=deletions, removed=removed
+        )
+        self._sent[snapshot.snapshot_id] = due
         outcome = self._call(table, snapshot, manifests)
         if outcome is Settled.LANDED:
             self.done = due
@@ -215,7 +191,7 @@ class RowExpiry(MaintenanceCommit):
                 others.append(file)
         due = self._below(self._limit_ms, of).of(table, others)
         dead = {path: self._dead_rows.of(io, head, path) for path in (*whole, *due)}
-        alive = {path: rows - dead[path] for path, rows in due.items() if rows - dead[path]}
+        alive = {path: live for path, rows in due.items() if (live := rows - dead[path])}
         by_path = {file.file_path: file for file in others}
         parts, left = self._worth_marking(table, alive, by_path, of)
         return DueRows(
@@ -253,7 +229,7 @@ class RowExpiry(MaintenanceCommit):
 
         Also returns why others stay as they are.
         """
-        if alive and table.properties.get("write.delete.mode") == "copy-on-write":
+        if alive and is_copy_on_write(table.properties):
             count = sum(map(len, alive.values()))
             return set(), (f"{count} due rows in files with others: the table is copy-on-write",)
         many = {
@@ -272,18 +248,6 @@ class RowExpiry(MaintenanceCommit):
         return self._matching[limit_ms]
 
     # ---------------------------------------------------------------------------------- the call
-
-    def _deletions(self, table: Table, due: DueRows) -> Deletions:
-        head = due.head
-        folder = f"{sinks_folder(table, self._sink)}/expired"
-        targets = [(head.data[path], bits) for path, bits in sorted(due.dead.items())]
-        made = delete_files(table.metadata.format_version, folder, targets)
-        retired = [
-            entry
-            for path in sorted({*due.whole, *due.parts})
-            for entry in head.deletes.get(path, ())
-        ]
-        return Deletions(made.listed, tuple(retired), made.bytes_of, head.listed)
 
     def _summary(
         self, metadata: TableMetadata, parent: Snapshot, deletions: Deletions, due: DueRows

@@ -39,7 +39,7 @@ def expired_snapshots(
     unasked = None if unasked_age_ms is None else (unasked_age_ms, _KEEP_MIN_DEFAULT)
 
     def asked(branch: SnapshotRef | None = None) -> tuple[int, int] | None:
-        return _retention(metadata.properties, branch) or unasked
+        return snapshot_retention(metadata.properties, branch) or unasked
 
     lines = {
         name: list(ancestry(snapshots, ref))
@@ -57,10 +57,13 @@ def expired_snapshots(
     return sorted(gone, key=lambda snapshot: snapshot.sequence_number or 0)
 
 
-def _retention(
+def snapshot_retention(
     properties: Mapping[str, str], branch: SnapshotRef | None = None
 ) -> tuple[int, int] | None:
-    """Return age and count as set by the branch or for all; ``None`` if nobody asked."""
+    """Return the age at which snapshots expire, and how many stay however old.
+
+    As set by the branch or for all; ``None`` if nobody asked.
+    """
     age: int | str | None = branch.max_snapshot_age_ms if branch else None
     count: int | str | None = branch.min_snapshots_to_keep if branch else None
     age = properties.get(MAX_AGE_MS) if age is None else age
@@ -71,12 +74,6 @@ def _retention(
         _MAX_AGE_MS_DEFAULT if age is None else int(age),
         _KEEP_MIN_DEFAULT if count is None else int(count),
     )
-
-
-def snapshot_retention(properties: Mapping[str, str]) -> tuple[int, int] | None:
-    """Return the age at which snapshots expire, and how many stay however old, if the table's owner
-    asks for it."""
-    return _retention(properties)
 
 
 def _kept_snapshots(

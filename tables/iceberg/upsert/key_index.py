@@ -238,9 +238,9 @@ class KeyIndex:
     def _alive(self) -> Callable[[Run], Run]:
         """Return what leaves the living of a run, also in another thread while this index goes on:
         what is dead stays dead, and what dies later is left out another time."""
-        paths, gone = dict(self._paths), list(self._gone)
-        if not gone and not self.any_dead():
+        if not self._gone and not self.any_dead():  # first: the copies are of all files
             return lambda run: run
+        paths, gone = dict(self._paths), list(self._gone)
 
         def alive(run: Run) -> Run:
             keep = ~np.isin(run.files, gone)

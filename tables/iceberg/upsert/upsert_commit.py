@@ -59,11 +59,6 @@ class KeyedBy(RowKey):
 
     index_bytes_max: int = 4 * 1024**3
 
-    @classmethod
-    def of(cls, key: RowKey, index_bytes_max: int) -> KeyedBy:
-        where = (key.partition, key.offset, key.topic, key.deleted_at)
-        return cls(key.key, *where, index_bytes_max)
-
 
 class KeyedRows:
     """Resolves the keys of one table, for as long as one coordinator lives.

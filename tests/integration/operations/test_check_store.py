@@ -16,7 +16,9 @@ from headgate.config.load import load
 from headgate.config.sections import WriterKind
 from headgate.config.setting_types import Properties
 from headgate.config.sink_settings import SinkSettings
+from headgate.config.table_declaration import quarantine_declaration
 from headgate.control_protocol.errors import MissingRights, Unreachable
+from headgate.control_protocol.quarantine_policy import Disposal
 from headgate.operations.check.table import NotChecked, TableCheck
 from headgate.tables.iceberg.catalog import load_catalog
 from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
@@ -104,6 +106,21 @@ def test_a_table_to_be_made_is_tried_in_the_warehouse(
     )
     with pytest.raises(NotChecked, match="the catalog says when it makes one"):
         TableCheck(elsewhere).check_storage()
+
+
+def test_the_store_of_the_quarantine_is_tried_as_well(
+    settings: SinkSettings, proxy: StoreProxy
+) -> None:
+    policy = replace(settings.quarantine, policy=Disposal.QUARANTINE)
+    keeping = replace(settings, quarantine=policy)
+    with load_catalog(settings.catalog.name, settings.catalog.properties) as catalog:
+        ensure_table(catalog, "db.trips_quarantine", quarantine_declaration())
+    answer = asked(keeping).check_quarantine()
+    assert "db/trips_quarantine/headgate-check-" in answer
+    assert answer.endswith("was written, read and removed again")
+    proxy.refuse("POST|PUT", DENIED)
+    with pytest.raises(MissingRights, match="PutObject"):
+        asked(keeping).check_quarantine()
 
 
 def test_a_bucket_that_is_not_there(settings: SinkSettings) -> None:

@@ -106,7 +106,7 @@ def test_a_masked_key_and_a_route_by_a_hidden_field_are_refused() -> None:
 
 def test_members_agree_on_the_rules_and_on_the_key_and_neither_is_told() -> None:
     plain = agreed_settings(parse(FILE))
-    assert "shape" not in plain
+    assert not plain["shape"]
     told = {
         agreed_settings(parse(shaped(text)))["shape"]
         for text in (

@@ -10,7 +10,11 @@ from unit.data_plane.formats.protobuf_worlds import World
 from unit.operations.filled_table import sink_file_text
 
 from headgate.config.load import parse
-from headgate.config.shared_configuration import agreed_settings
+from headgate.config.shared_configuration import (
+    agreed_settings,
+    configuration_digest,
+    fingerprint,
+)
 from headgate.control_protocol.events import DIGEST
 from headgate.control_protocol.identifiers import Sender
 from headgate.runtime.assembly import build_identity
@@ -33,6 +37,11 @@ def differing(more: str, instead: str = "") -> set[str]:
         ('[quarantine]\npolicy = "skip"', "quarantine.policy"),
         ('[quarantine]\ntombstones = "skip"', "quarantine.tombstones"),
         ('[transform]\nsql = "SELECT * FROM records"', "transform"),
+        ('[shape]\nwhere = "a > 1"', "shape"),
+        (
+            '[maintenance]\nrows_after_ms = 3600000\nrows_by = "at"\nrows_late = "skip"',
+            "maintenance.rows_late",
+        ),
     ],
 )
 def test_what_decides_what_a_row_is_must_be_equal(more: str, name: str) -> None:
@@ -51,6 +60,22 @@ def test_what_is_read_and_where_it_goes_must_be_equal(before: str, now: str, nam
     assert FILE.count(before) == 1
     one, other = agreed_settings(parse(FILE)), agreed_settings(parse(FILE.replace(before, now)))
     assert {part for part in one.keys() | other.keys() if one[part] != other[part]} == {name}
+
+
+def test_a_digest_is_what_it_was_before_a_key_that_a_file_does_not_use() -> None:
+    """A member of another release reads it beside decisions that are under way (PENDING-3)."""
+    settings = parse(FILE)
+    before = (
+        *("source.topics", "table.branch", "table.record_columns", "table.columns"),
+        *("table.schema", "format", "quarantine.policy", "quarantine.tombstones"),
+        *("quarantine.table", "transform"),
+    )
+    agreed = agreed_settings(settings)
+    assert configuration_digest(settings) == fingerprint({name: agreed[name] for name in before})
+    late = '[maintenance]\nrows_after_ms = 3600000\nrows_by = "at"\n'
+    assert configuration_digest(parse(FILE + late)) == configuration_digest(settings)
+    skips = parse(f'{FILE}{late}rows_late = "skip"\n')
+    assert configuration_digest(skips) != configuration_digest(settings)
 
 
 def test_one_function_is_not_the_same_in_spark_and_in_process() -> None:

@@ -10,7 +10,7 @@ import pytest
 from unit.config.test_load import MINIMAL
 
 from headgate.config.load import parse
-from headgate.config.shared_configuration import agreed_settings, fingerprint
+from headgate.config.shared_configuration import agreed_settings, configuration_digest
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import OtherConfiguration
 from headgate.control_protocol.events import (
@@ -52,7 +52,7 @@ def envelope(event: Event, sender: Sender = OLD, time_ms: int = NOW - 500) -> En
 
 
 def started(settings: SinkSettings, sender: Sender = OLD) -> Envelope:
-    digest = fingerprint(dict(agreed_settings(settings)))
+    digest = configuration_digest(settings)
     return envelope(Notice(NoticeKind.STARTED, configuration=digest), sender)
 
 
@@ -101,6 +101,26 @@ def test_config_1_nobody_stands_in_the_way(said: Sequence[Envelope]) -> None:
     assert found(said) is None
 
 
+@pytest.mark.parametrize(
+    ("more", "name"),
+    [
+        ('[shape]\nwhere = "a > 1"', "shape"),
+        (
+            '[maintenance]\nrows_after_ms = 3600000\nrows_by = "at"\nrows_late = "skip"',
+            "maintenance.rows_late is '' there and 'skip by at' here",
+        ),
+    ],
+)
+def test_config_1_what_only_one_of_two_files_uses_differs(more: str, name: str) -> None:
+    using = parse(f"{MINIMAL}\n{more}\n")
+    error = found([started(RUNNING), alive(), start()], using)
+    assert error is not None
+    assert name in error.message
+    error = found([started(using), alive(), start(using)], RUNNING)
+    assert error is not None
+    assert name.partition(" ")[0] in error.message
+
+
 def test_config_1_the_same_file_joins() -> None:
     assert found([started(RUNNING), alive(), start()], RUNNING) is None
 
@@ -123,7 +143,7 @@ def test_config_1_a_start_is_refused_once_one_of_those_at_work_speaks_again() ->
 
 def test_config_1_who_started_the_sink_with_another_file_is_named() -> None:
     def asked(text: str, settings: SinkSettings) -> Envelope:
-        digest = fingerprint(dict(agreed_settings(settings)))
+        digest = configuration_digest(settings)
         told = Notice(NoticeKind.ASKED, text=text, actor="ann@desk", configuration=digest)
         return envelope(told, Sender("operator", "1"))
 

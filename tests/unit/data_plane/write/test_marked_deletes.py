@@ -161,6 +161,7 @@ def test_key_13_an_unknown_value_of_a_row_that_goes_is_null_whatever_the_policy(
 
 REFUSED: list[tuple[dict[str, str], str]] = [
     (COLUMNS, "has no column 'deleted_at'"),
+    ({**COLUMNS, "deleted_at": "date"}, "is date32[day], and deletes cannot mark"),
     ({**COLUMNS, "deleted_at": "long"}, "is int64, and deletes cannot mark"),
     ({**COLUMNS, "deleted_at": "timestamptz not null"}, "is required, timestamp"),
     ({**MARKED, "name": "string not null"}, "the column 'name' is required"),
@@ -175,6 +176,20 @@ def test_key_13_a_table_that_cannot_keep_marked_rows_is_refused(
     failed = made.outcome([(b"1", None)])
     assert isinstance(getattr(failed, "fatal", None), KeyUnfit), failed
     assert why in str(getattr(failed, "reason", ""))
+
+
+def test_key_13_a_time_without_a_zone_takes_marks_in_utc(tmp_path: Path) -> None:
+    made = desk(tmp_path, Envelope.PLAIN, columns={**COLUMNS, "deleted_at": "timestamp"})
+    done = made.write((b"1", None))
+    assert done.rows == [row(1) | {"deleted_at": TIME.replace(tzinfo=None)}]
+    key, schema = Changes(("id",), deleted_at="at"), pa.schema([("id", pa.int64())])
+    with pytest.raises(KeyUnfit) as refused:
+        require_markable("t", schema, key, ())
+    assert "timestamptz or timestamp" in refused.value.hint
+    schema = schema.append(pa.field("at", pa.int64()))
+    with pytest.raises(KeyUnfit) as refused:
+        require_markable("t", schema, key, ())
+    assert "timestamptz or timestamp" in refused.value.hint
 
 
 def test_key_13_the_marks_have_a_column_of_their_own() -> None:

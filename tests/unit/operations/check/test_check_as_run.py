@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -31,7 +32,7 @@ from headgate.operations.check.check import (
     _require_standalone_master,
 )
 from headgate.operations.check.records import describe_values
-from headgate.operations.check.table import TableCheck
+from headgate.operations.check.table import NotChecked, TableCheck
 from headgate.tables.iceberg.catalog import load_catalog
 
 FILE = """
@@ -110,9 +111,12 @@ def test_a_new_table_without_a_place_is_refused(tmp_path: Path, warehouse: str) 
 
 
 @pytest.mark.parametrize("exists", [False, True])
-def test_files_that_a_property_puts_elsewhere_are_tried_there(tmp_path: Path, exists: bool) -> None:
+@pytest.mark.parametrize("what", ["data", "metadata"])
+def test_files_that_a_property_puts_elsewhere_are_tried_there(
+    tmp_path: Path, exists: bool, what: str
+) -> None:
     elsewhere = tmp_path / "elsewhere"
-    sink = settings(tmp_path, f'properties = {{ "write.data.path" = "{elsewhere.as_uri()}" }}')
+    sink = settings(tmp_path, f'properties = {{ "write.{what}.path" = "{elsewhere.as_uri()}" }}')
     if exists:
         with load_catalog("default", sink.catalog.properties) as catalog:
             catalog.create_namespace("db")
@@ -122,9 +126,20 @@ def test_files_that_a_property_puts_elsewhere_are_tried_there(tmp_path: Path, ex
     check.check_catalog()
     check.check_table()
     assert f"{elsewhere} may be written" in check.check_storage()
+    shutil.rmtree(elsewhere, ignore_errors=True)
     elsewhere.write_text("no folder")
     with pytest.raises(HeadgateError, match="elsewhere"):
         check.check_storage()
+
+
+def test_executors_are_asked_where_the_data_files_go(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    sink = settings(tmp_path, f'properties = {{ "write.data.path" = "{elsewhere.as_uri()}" }}')
+    check = TableCheck(replace(sink, spark=replace(sink.spark, master="spark://127.0.0.1:1")))
+    check.check_catalog()
+    check.check_table()
+    with pytest.raises(NotChecked, match=f"has the folder {elsewhere.as_uri()} is not asked"):
+        check.check_executors()
 
 
 def test_a_rest_catalog_in_a_database_is_refused(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from unit.operations.routed_shop import CLICKS, ORDERS, Shop, shop_settings
 from headgate.config.load import parse
 from headgate.control_protocol.commit_record import PendingCommit, Suspended
 from headgate.control_protocol.ports import Landed
+from headgate.runtime.reports import signal
 from headgate.runtime.reports.signal import (
     Complete,
     Said,
@@ -52,6 +53,33 @@ def test_a_note_that_is_none_is_as_if_nothing_had_been_said(note: str) -> None:
 def test_a_note_comes_back() -> None:
     said = Said("a-uuid", 5 * HOUR)
     assert Said.from_note(said.to_note()) == said
+
+
+def test_who_waits_for_a_table_that_is_behind_does_not_store_the_same_note_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stored: list[str] = []
+
+    class Note:
+        """The group's note, in memory."""
+
+        def __init__(self, *_of: object) -> None: ...
+
+        def read(self) -> str:
+            return Said("a-uuid", 5 * HOUR).to_note()
+
+        def store(self, note: str) -> None:
+            stored.append(note)
+
+    monkeypatch.setattr(signal, "GroupNote", Note)
+    behind = Complete("a-uuid", 5 * HOUR, 7 * HOUR)
+    monkeypatch.setattr(signal, "read_complete", lambda _settings: behind)
+    signals = signal.Signals(parse(f'{MINIMAL}\n[signal]\ntopic = "hours"\n'), lambda *_: None)
+    signals.close()
+    stored.clear()
+    signals._refresh_s = 0.0
+    assert [signals._say() for _ in range(3)] == [False] * 3
+    assert stored == [Said("a-uuid", 5 * HOUR).to_note()]
 
 
 def test_what_was_said_of_another_table_is_no_beginning() -> None:
