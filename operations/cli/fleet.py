@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +12,7 @@ import click
 
 from headgate.control_protocol.redaction import printable
 from headgate.operations.cli.options import as_json_option, load_worker_settings
-from headgate.operations.terminal import print_json
+from headgate.operations.terminal import describe_next_try, print_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -303,8 +302,7 @@ def _parts(sink: SinkView) -> Iterator[str]:
     elif sink.drift:
         yield f"wanted {sink.wish.state.value}" if sink.drift == "state" else "runs another file"
     if sink.next_try_ms is not None:
-        at = datetime.fromtimestamp(sink.next_try_ms / 1_000, UTC).strftime("%H:%M:%SZ")
-        yield f"next try {at if sink.next_try_ms > time.time_ns() // 1_000_000 else 'now'}"
+        yield describe_next_try(sink.next_try_ms)
     if sink.code:
         yield f"{sink.code} {sink.text}"
     elif sink.observed:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from headgate.config.clear_secrets import find_clear_secrets
-from headgate.config.load import parse_at
+from headgate.config.load import parse_at, read_text
 from headgate.config.setting_types import absent_references_allowed
 from headgate.control_protocol.errors import (
     ConfigurationError,
@@ -69,12 +69,7 @@ def read_sink_files(folder: Path) -> Mapping[SinkName, str]:
 
 def read_sink_file(path: Path) -> tuple[SinkName, str]:
     """Return the sink that a file names, and its text. Raises ``ConfigurationError``."""
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise ConfigurationError(f"{path}: cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise ConfigurationError(f"{path}: is not UTF-8 text") from None
+    text = read_text(path)
     return check_sink_file(path, text), text
 
 
