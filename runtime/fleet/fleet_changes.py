@@ -42,6 +42,12 @@ class Plan:
     lines: tuple[str, ...] = ()
 
 
+def new_files(plan: Plan) -> Mapping[SinkName, str]:
+    """Return the file of each sink that a plan changes."""
+    wishes = [each for each in plan.changes if isinstance(each, Wish)]
+    return {sink_of_key(wish.key): wish.file for wish in wishes}
+
+
 @dataclass(frozen=True, slots=True)
 class Occasion:
     """Who changes a fleet of so many slots, and when, by the wall clock."""
