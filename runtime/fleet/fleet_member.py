@@ -53,7 +53,12 @@ from headgate.runtime.fleet.fleet_records import (
     sink_of_key,
     state_key,
 )
-from headgate.runtime.fleet.fleet_topics import FleetReader, missing_topic, wish_record
+from headgate.runtime.fleet.fleet_topics import (
+    FleetReader,
+    missing_topic,
+    read_lags,
+    wish_record,
+)
 from headgate.runtime.fleet.fleet_view import describe_refusal
 from headgate.runtime.fleet.held_slots import HeldSlots
 from headgate.runtime.fleet.processes import private_bytes
@@ -73,6 +78,8 @@ SIGN_OF_LIFE_S = 5.0
 TELL_S = 10.0
 """How often a sink's figures are told that nobody waits for."""
 FLUSH_S = 5.0
+LAGS_S = 2.0
+"""So long may it take to learn which sinks have most to read; no start waits for longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +112,8 @@ class FleetMember:
         self._lock = threading.Lock()
         self._held = HeldSlots()
         self._wishes: Mapping[str, Wish] = {}
+        self._lags: Mapping[str, int] = {}
+        """What was told of sinks when slots were gained: those that a dead worker leaves."""
         self._owned: frozenset[int] = frozenset()
         self._here: frozenset[int] = frozenset()
         """Slots that nobody else is known to have: also those that were lost and are kept."""
@@ -128,12 +137,12 @@ class FleetMember:
 
     def look(self) -> Mapping[str, WantedSink]:
         with self._lock:
-            wishes = self._wishes
+            wishes, lags = self._wishes, self._lags
         for key in self._written.keys() - wishes.keys():
             del self._written[key]  # its process may still read it: the file stays
-        return {key: self._wanted(key, wish) for key, wish in wishes.items()}
+        return {key: self._wanted(key, wish, lags.get(key, 0)) for key, wish in wishes.items()}
 
-    def _wanted(self, key: str, wish: Wish) -> WantedSink:
+    def _wanted(self, key: str, wish: Wish, lag_records: int) -> WantedSink:
         path = self._folder / f"{key}.toml"
         written = self._written.get(key)
         if written is None or written.text != wish.file or written.may_be_cured:
@@ -147,7 +156,7 @@ class FleetMember:
                 refused = ConfigurationError(text, "correct worker.folder")
             self._written[key] = written = _WrittenFile(wish.file, wish.revision, refused)
         wanted = Wanted(written.revision, wish.state, wish.restarts, wish.number)
-        return WantedSink(path, wanted, wish.memory_mib or None, written.refused)
+        return WantedSink(path, wanted, wish.memory_mib or None, written.refused, lag_records)
 
     def _write_file(self, key: str, wish: Wish, path: Path) -> None:
         _require_file_of(key, wish)
@@ -335,6 +344,8 @@ class FleetMember:
                 case SlotsGained(slots):
                     self._held.on_gained(slots, now_ms)
                     self._seat_trouble.end()
+                    if slots:
+                        self._read_lags()
                     self._log_slots("gained", slots)
                 case SlotsRevoked(slots):
                     # A topic that is gone has no slots, and takes nothing back.
@@ -375,6 +386,16 @@ class FleetMember:
             f"topic {self._settings.fleet.name} was created anew, without the former wishes",
             "apply the folder again: until then each worker goes on with the sinks that it has",
         )
+
+    def _read_lags(self) -> None:
+        """Ask who has most to read, for a worker starts few at a time. Without an answer all wait
+        alike."""
+        try:
+            lags = read_lags(self._settings, LAGS_S)
+        except HeadgateError:
+            return
+        with self._lock:
+            self._lags = lags
 
     def _let_orphans_go(self) -> None:
         """Look whether the fleet has wishes again of sinks whose topic was lost."""

@@ -16,12 +16,14 @@ class WantedSink:
     """A sink that is wanted: its file, the wish, and the memory that it may take, 0 for any.
 
     ``refused``: why it is not started. Without a ``memory_mib`` the worker's own limit counts.
+    ``lag_records``: what it had still to read, as was told last; who has most is started first.
     """
 
     file: Path
     wanted: Wanted
     memory_mib: int | None = None
     refused: HeadgateError | None = None
+    lag_records: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -273,12 +273,18 @@ class Worker:
             self._watched_s = now_s
         away_ms, self._turned_ms = _now_ms() - self._turned_ms, _now_ms()
         away_ms = away_ms if away_ms > AWAY_MS else 0
-        for name in sorted(self._lives, key=lambda name: self._lives[name].due_ms):
+        for name in sorted(self._lives, key=self._start_order):
             # Only who waits asks: each answer looks at all of them.
             waits = self._lives[name].state in (LifeState.IDLE, LifeState.ERROR)
             self._feed(name, Passed(waits and self._may_start(), away_ms))
         self._tell()
         self._manager.on_turn(f"{sum(life.has_process for life in self._lives.values())} sinks")
+
+    def _start_order(self, name: str) -> tuple[int, int]:
+        """Sort by who has most to read, then by who waits longest for a try."""
+        told, wish = self._reports.get(name, Report()).lag_records, self._wishes.get(name)
+        lag = told if told is not None else wish.lag_records if wish else 0
+        return -lag, self._lives[name].due_ms
 
     def _may_start(self) -> bool:
         now_ms = _now_ms()

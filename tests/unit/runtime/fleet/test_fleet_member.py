@@ -34,6 +34,7 @@ class Cluster:
         self.failed: list[str] = []
         self.written = False
         self.leads: list[bool] = []
+        self.lags: dict[str, int] | None = {}
 
     def says(self, *events: SlotEvent) -> None:
         self.events.append([*events])
@@ -57,6 +58,11 @@ class Cluster:
     def reader(self, *_: object) -> Cluster:
         self.asked_for_wishes += 1
         raise Unreachable("the brokers are away")
+
+    def read_lags(self, *_: object) -> dict[str, int]:
+        if self.lags is None:
+            raise Unreachable("the brokers are away")
+        return self.lags
 
     def describe(self, _: str) -> TopicFacts | None:
         return TopicFacts(TopicId(self.topic_id), 4) if self.topic_id else None
@@ -95,6 +101,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
         monkeypatch.setattr(fleet_member, name, played.client)
     monkeypatch.setattr(fleet_member, "SlotMember", played.seat)
     monkeypatch.setattr(fleet_member, "FleetReader", played.reader)
+    monkeypatch.setattr(fleet_member, "read_lags", played.read_lags)
     for name in ("AGAIN_S", "IDENTITY_S", "SIGN_OF_LIFE_S"):
         monkeypatch.setattr(fleet_member, name, 0.02)
     return played
@@ -188,3 +195,22 @@ def test_failures_to_write_are_told_once_until_something_was_written(
         cluster.failed, cluster.written = [failures] if failures else [], bool(written)
         trouble.hear(cluster)  # type: ignore[arg-type]
     assert [each.message for each in caplog.records] == 2 * ["states are not taken back: no right"]
+
+
+def test_a_gained_sink_has_the_lag_that_its_former_worker_told(
+    cluster: Cluster, member: FleetMember
+) -> None:
+    cluster.lags = {"trips": 12_345}
+    cluster.gives(wish(), wish("zones"))
+    wait_until(lambda: len(member.look()) == 2)
+    lags = {key: each.lag_records for key, each in member.look().items()}
+    assert lags == {"trips": 12_345, "zones": 0}
+
+
+def test_without_an_answer_about_lags_sinks_are_wanted_all_the_same(
+    cluster: Cluster, member: FleetMember
+) -> None:
+    cluster.lags = None
+    cluster.gives(wish())
+    wait_until(lambda: "trips" in member.look())
+    assert cluster.seats == 1
