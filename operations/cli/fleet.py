@@ -75,9 +75,10 @@ def apply(
     """
     settings = _settings(ctx)
     from headgate.runtime.fleet.fleet_changes import Wanting, plan_apply
-    from headgate.runtime.fleet.sink_files import read_sink_files
+    from headgate.runtime.fleet.sink_files import read_sink_files, require_room_for_jvms
 
     files = read_sink_files(folder)
+    require_room_for_jvms(files, memory_mib)
     wanted = {name: Wanting(text, memory_mib) for name, text in files.items()}
     plan_change = plan_apply(wanted, prune=prune)
     if check:

@@ -15,6 +15,7 @@ from headgate.control_protocol.redaction import printable
 from headgate.operations.terminal import describe_next_try, print_json
 from headgate.runtime.console_log import log_to_stderr
 from headgate.runtime.fleet.folder import STATE_FILE, Folder
+from headgate.runtime.fleet.processes import memory_here_mib
 from headgate.runtime.fleet.sink_life import LifeState, shown_state
 from headgate.runtime.fleet.worker import Limits, Worker, warm_parent_command
 
@@ -38,7 +39,8 @@ def run_fleet_worker(settings: WorkerSettings, *, verbose: bool) -> None:
 
     log_to_stderr([], verbose=verbose)
     command = warm_parent_command(_WARM_PARENT, *(["--verbose"] if verbose else []))
-    limits = Limits(settings.worker.memory_mib)
+    jvms_mib = settings.worker.jvms_memory_mib or memory_here_mib()
+    limits = Limits(settings.worker.memory_mib, jvms_mib)
     Worker(lambda: FleetMember(settings, version("headgate")), command, limits).run()
 
 

@@ -43,7 +43,11 @@ from headgate.runtime.fleet.fleet_changes import (
 from headgate.runtime.fleet.fleet_records import sink_of_key
 from headgate.runtime.fleet.fleet_topics import change_fleet, wall_ms
 from headgate.runtime.fleet.fleet_view import SinkView
-from headgate.runtime.fleet.sink_files import check_sink_file, with_own_control_topic
+from headgate.runtime.fleet.sink_files import (
+    check_sink_file,
+    require_room_for_jvms,
+    with_own_control_topic,
+)
 from headgate.runtime.fleet.sink_life import WantedState
 
 API = "/api/v1/fleet"
@@ -348,6 +352,7 @@ def _plan_file(name: str, given: Given) -> PlanChange:
         raise ConfigurationError(
             f"the file names sink {named}, and the path sink {name}", "write one name in both"
         )
+    require_room_for_jvms({SinkName(name): file}, memory_mib)
     return plan_apply({SinkName(name): Wanting(file, memory_mib)}, prune=False)
 
 

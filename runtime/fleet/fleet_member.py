@@ -62,7 +62,11 @@ from headgate.runtime.fleet.fleet_topics import (
 from headgate.runtime.fleet.fleet_view import describe_refusal
 from headgate.runtime.fleet.held_slots import HeldSlots
 from headgate.runtime.fleet.processes import private_bytes
-from headgate.runtime.fleet.sink_files import with_own_control_topic
+from headgate.runtime.fleet.sink_files import (
+    JVM_MIB_MIN,
+    has_own_jvm,
+    with_own_control_topic,
+)
 from headgate.runtime.fleet.sink_life import LifeState, Wanted
 from headgate.runtime.fleet.trouble import Trouble
 from headgate.runtime.fleet.wish_source import ToldSink, WantedSink
@@ -89,6 +93,7 @@ class _WrittenFile:
     text: str
     revision: str
     refused: HeadgateError | None
+    has_jvm: bool
 
     @property
     def may_be_cured(self) -> bool:
@@ -154,9 +159,15 @@ class FleetMember:
             except OSError as error:
                 text = f"{path} cannot be written: {error.strerror}"
                 refused = ConfigurationError(text, "correct worker.folder")
-            self._written[key] = written = _WrittenFile(wish.file, wish.revision, refused)
+            has_jvm = has_own_jvm(wish.file)
+            written = _WrittenFile(wish.file, wish.revision, refused, has_jvm)
+            self._written[key] = written
         wanted = Wanted(written.revision, wish.state, wish.restarts, wish.number)
-        return WantedSink(path, wanted, wish.memory_mib or None, written.refused, lag_records)
+        may_mib = wish.memory_mib
+        if written.has_jvm and not may_mib and self._settings.worker.memory_mib:
+            may_mib = max(self._settings.worker.memory_mib, JVM_MIB_MIN)
+        jvm_mib = (may_mib or JVM_MIB_MIN) if written.has_jvm else 0
+        return WantedSink(path, wanted, may_mib or None, written.refused, lag_records, jvm_mib)
 
     def _write_file(self, key: str, wish: Wish, path: Path) -> None:
         _require_file_of(key, wish)
@@ -219,7 +230,7 @@ class FleetMember:
             if life.has_process
             else "",
             pid=life.pid,
-            doing=life.doing,
+            doing=life.doing or told.waits_for,
             code=life.code if failed else "",
             text=life.text if failed else "",
             tries=life.tries,

@@ -214,3 +214,28 @@ def test_without_an_answer_about_lags_sinks_are_wanted_all_the_same(
     cluster.gives(wish())
     wait_until(lambda: "trips" in member.look())
     assert cluster.seats == 1
+
+
+@pytest.mark.parametrize(
+    ("spark", "wished_mib", "may_mib", "jvm_mib"),
+    [
+        ("", 0, 1_500, 1_500),
+        ("", 4_000, 4_000, 4_000),
+        ('[spark]\nwriter = "in-process"', 0, None, 0),
+        ('[spark]\nremote = "sc://spark:15002"', 700, 700, 0),
+    ],
+)
+def test_a_sink_with_a_jvm_is_promised_memory_for_it(
+    cluster: Cluster,
+    member: FleetMember,
+    *,
+    spark: str,
+    wished_mib: int,
+    may_mib: int | None,
+    jvm_mib: int,
+) -> None:
+    file = f"{FILE}{spark}\n"
+    cluster.gives(Wish(key="trips", slot=0, number=1, file=file, memory_mib=wished_mib))
+    wait_until(lambda: "trips" in member.look())
+    wanted = member.look()["trips"]
+    assert (wanted.memory_mib, wanted.jvm_mib) == (may_mib, jvm_mib)

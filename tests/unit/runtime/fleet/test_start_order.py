@@ -17,17 +17,20 @@ from headgate.runtime.fleet.worker import Limits, Worker
 class Lagging:
     """Wants sinks that have so much to read."""
 
+    jvm = 0
+    told: Sequence[ToldSink] = ()
+
     def __init__(self, **lags: int) -> None:
         self._lags = lags
 
     def look(self) -> Mapping[str, WantedSink]:
         return {
-            name: WantedSink(Path(f"{name}.toml"), Wanted("1"), lag_records=lag)
+            name: WantedSink(Path(f"{name}.toml"), Wanted("1"), lag_records=lag, jvm_mib=self.jvm)
             for name, lag in self._lags.items()
         }
 
     def tell(self, told: Sequence[ToldSink], now_ms: int) -> None:
-        """Tell nobody."""
+        self.told = told
 
     def leave(self) -> bool:
         return True
@@ -43,8 +46,8 @@ def started(worker: Any) -> list[str]:
     return [json.loads(line)["start"] for line in worker._parent.stdin.getvalue().splitlines()]
 
 
-def made(source: Lagging, starts: int) -> Any:
-    worker: Any = Worker(lambda: source, [], Limits(starts=starts))
+def made(source: Lagging, starts: int, jvms_mib: int = 0) -> Any:
+    worker: Any = Worker(lambda: source, [], Limits(jvms_mib=jvms_mib, starts=starts))
     worker._source = source
     return worker
 
@@ -67,3 +70,29 @@ def test_what_a_sink_said_itself_counts_more_than_what_was_told_of_it_before() -
             {"turned": pid, "sink": sink, "state": "running", "doing": "", "report": report}
         )
     assert sorted(worker._lives, key=worker._start_order) == ["b", "a"]
+
+
+def test_a_worker_takes_as_many_jvms_as_its_memory_allows_and_says_why_others_wait() -> None:
+    source = Lagging(a=3, b=2, c=1)
+    source.jvm = 1_500
+    worker = made(source, 9, jvms_mib=3_200)
+    assert started(worker) == ["a.toml", "b.toml"]
+    for pid, sink in enumerate("ab", start=900_001):
+        worker._on_event({"started": pid, "sink": sink})
+    worker._told_s = 0.0
+    assert started(worker) == []
+    waits = {each.name: each.waits_for for each in source.told}
+    assert (waits["a"], waits["b"]) == ("", "")
+    assert waits["c"].startswith("waits for memory: with its JVM it may take 1,500 MiB")
+    worker._on_event({"ended": 900_001, "status": 0})
+    assert started(worker) == ["c.toml"], "there is room once a has ended"
+
+
+def test_who_never_fits_waits_and_others_do_not_wait_for_it() -> None:
+    source = Lagging(a=3)
+    source.jvm = 5_000
+    worker = made(source, 9, jvms_mib=3_200)
+    assert started(worker) == []
+    source.jvm = 0
+    worker._looked_s = 0.0
+    assert started(worker) == ["a.toml"], "it has no JVM of its own any more"
