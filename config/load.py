@@ -68,15 +68,19 @@ def parse_at(path: Path, text: str) -> SinkSettings:
 
 
 def _load(path: Path, kind: type[_Settings], no_file_hint: str) -> _Settings:
+    return _parse_at(path, read_text(path, no_file_hint), kind)
+
+
+def read_text(path: Path, no_file_hint: str = "") -> str:
+    """Return a file's text. Raises ``ConfigurationError``, with this hint if there is none."""
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        return path.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise ConfigurationError(
             f"{path}: cannot be read: {error.strerror}", no_file_hint
         ) from None
     except UnicodeDecodeError:
         raise ConfigurationError(f"{path}: is not UTF-8 text") from None
-    return _parse_at(path, text, kind)
 
 
 def _parse_at(path: Path, text: str, kind: type[_Settings]) -> _Settings:

@@ -55,7 +55,11 @@ class WorkerProcessSettings:
     folder: Text = ""
     """Folder for the sink files of its processes; empty: one of its own below TMPDIR."""
     memory_mib: Annotated[int, "MiB"] = 1_024
-    """Private memory that a sink's process may take, where its wish says nothing; 0: any."""
+    """Private memory that a sink's process may take, where its wish says nothing; 0: any. One that
+    writes with a Spark of its own may take 1,500 at least, with its JVM."""
+    jvms_memory_mib: Annotated[int, "MiB"] = 0
+    """What all sinks that write with a Spark of their own may be promised here together: others
+    wait; 0: the memory of the machine, or of the worker's control group."""
     session_timeout_ms: int = 10_000
     """After so long without a sign of life its sinks go to other workers; brokers allow 6,000 and
     more unless set otherwise."""
@@ -127,6 +131,10 @@ def _require_valid_worker(worker: WorkerProcessSettings) -> None:
         )
     if worker.memory_mib < 0:
         raise ConfigurationError(f"worker.memory_mib is {worker.memory_mib}", "0 means any")
+    if worker.jvms_memory_mib < 0:
+        raise ConfigurationError(
+            f"worker.jvms_memory_mib is {worker.jvms_memory_mib}", "0 means what the machine has"
+        )
     if worker.session_timeout_ms < 1_000:
         raise ConfigurationError(
             f"worker.session_timeout_ms is {worker.session_timeout_ms}", "use 1000 or more"

@@ -342,6 +342,12 @@ class ReplayUnfit(ConfigurationError):
     code = "HG-164"
 
 
+class MemberRefused(ConfigurationError):
+    """The cluster refuses a member of a consumer group for good: it gets nothing any more."""
+
+    code = "HG-166"
+
+
 # --------------------------------------------------------- HG-2..: the sink stops; a person decides
 
 

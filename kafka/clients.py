@@ -27,3 +27,8 @@ def new_producer(settings: Mapping[str, Any]) -> kafka.Producer:
 def new_admin(settings: Mapping[str, Any]) -> AdminClient:
     """Raises as ``new_consumer``."""
     return AdminClient(authenticated(settings))
+
+
+def is_fatal(error: kafka.KafkaError) -> bool:
+    """Return whether the client works no more: a polled message says so by its code alone."""
+    return bool(error.fatal()) or error.code() == kafka.KafkaError._FATAL  # noqa: SLF001

@@ -30,7 +30,7 @@ from headgate.kafka.client_settings import (
     with_quiet_log,
     without_consumer_settings,
 )
-from headgate.kafka.clients import new_admin, new_consumer, new_producer
+from headgate.kafka.clients import is_fatal, new_admin, new_consumer, new_producer
 from headgate.kafka.control_log import PRODUCER
 from headgate.kafka.control_topic import APPEND_TIME
 
@@ -344,6 +344,7 @@ class CompactedProducer:
             kafka_config, lambda: new_producer(config)
         )
         self._failed: list[str] = []
+        self._written = False
         self._producer: kafka.Producer = self._open()
 
     def write(self, record: KeyedValue) -> bool:
@@ -369,6 +370,11 @@ class CompactedProducer:
         failed, self._failed = self._failed, []
         return sorted({*failed})
 
+    def has_written(self) -> bool:
+        """Return whether a record is known to be written since the last call."""
+        written, self._written = self._written, False
+        return written
+
     def flush(self, timeout_s: float) -> None:
         self._turn(lambda: self._producer.flush(timeout_s))
 
@@ -386,14 +392,16 @@ class CompactedProducer:
         cause: Any = error.args[0] if error.args else None
         is_known = isinstance(cause, kafka.KafkaError)
         self._failed.append(cause.str() if is_known else str(error))
-        if not is_known or cause.fatal():
+        if not is_known or is_fatal(cause):
             try:
                 self._producer = self._open()
             except HeadgateError as problem:  # the former one fails again: then this is tried again
                 self._failed.append(str(problem))
 
     def _on_delivery(self, error: kafka.KafkaError | None, _: kafka.Message) -> None:
-        if error is not None:
+        if error is None:
+            self._written = True
+        else:
             self._failed.append(error.str())
 
 

@@ -16,7 +16,7 @@ from typing import Any, Literal
 import confluent_kafka as kafka
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from headgate.control_protocol.errors import ConfigurationError, MissingRights, Unreachable
+from headgate.control_protocol.errors import MemberRefused, MissingRights, Unreachable
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.redacting_loggers import redacted_logger
@@ -25,7 +25,7 @@ from headgate.kafka.client_settings import (
     settings_for_offset_queries,
     with_quiet_log,
 )
-from headgate.kafka.clients import new_admin, new_consumer
+from headgate.kafka.clients import is_fatal, new_admin, new_consumer
 
 log = redacted_logger(__name__)
 
@@ -285,8 +285,11 @@ def _raise_if_refused(error: kafka.KafkaError) -> None:
             f"the Kafka cluster refuses this client: {error.str()}",
             "allow the principal to read the source topics and to join the group",
         )
-    if error.fatal():
-        raise ConfigurationError(f"the Kafka cluster refuses this member for good: {error.str()}")
+    if is_fatal(error):
+        raise MemberRefused(
+            f"the Kafka cluster refuses this participant for good: {error.str()}",
+            "it gets no partition any more; correct what the cluster names, and start it again",
+        )
     log.warning("Kafka group: %s", error.str())
 
 

@@ -13,10 +13,10 @@ from typing import Any
 
 import confluent_kafka as kafka
 
-from headgate.control_protocol.errors import MissingRights
+from headgate.control_protocol.errors import MemberRefused, MissingRights
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.kafka.client_settings import settings_error, with_quiet_log
-from headgate.kafka.clients import new_consumer
+from headgate.kafka.clients import is_fatal, new_consumer
 from headgate.kafka.compacted_topics import CompactedRecord, record_of
 
 log = redacted_logger(__name__)
@@ -101,7 +101,7 @@ class SlotMember:
         )
 
     def poll(self, timeout_s: float) -> list[SlotEvent]:
-        """Return what happened, in order. Raises ``MissingRights``."""
+        """Return what happened, in order. Raises ``MissingRights``, ``MemberRefused``."""
         message = self._consumer.poll(timeout_s)
         some = [] if message is None else [message]
         some += self._consumer.consume(_RECORDS_MAX, timeout=0) if some else []
@@ -124,6 +124,12 @@ class SlotMember:
             raise MissingRights(
                 f"the Kafka cluster refuses this worker: {error.str()}",
                 "allow the principal to read the fleet's topic and to join its group",
+            )
+        elif is_fatal(error):
+            # The client says it once, keeps quiet from then on, and never says that slots are lost.
+            raise MemberRefused(
+                f"the Kafka cluster refuses this worker for good: {error.str()}",
+                "if it was fenced, another worker has its worker.name: give each one of its own",
             )
         else:
             log.debug("fleet group: %s", error.str())

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -18,6 +20,13 @@ def console() -> Console:
 
     made = Console()
     return made if made.is_terminal else Console(width=200)
+
+
+def describe_next_try(at_ms: int) -> str:
+    """Return when a sink in error is tried again; a time that has passed is now."""
+    if at_ms <= time.time_ns() // 1_000_000:
+        return "next try now"
+    return f"next try {datetime.fromtimestamp(at_ms / 1_000, UTC):%H:%M:%SZ}"
 
 
 def print_json(document: Mapping[str, Any] | Sequence[Any]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +12,7 @@ import click
 
 from headgate.control_protocol.redaction import printable
 from headgate.operations.cli.options import as_json_option, load_worker_settings
-from headgate.operations.terminal import print_json
+from headgate.operations.terminal import describe_next_try, print_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,21 +61,29 @@ def _settings(ctx: click.Context) -> WorkerSettings:
     default=0,
     help="Private memory that each sink's process may take; 0: as its worker says.",
 )
+@click.option("--check", is_flag=True, help="Ask first what headgate check asks, of what changes.")
 @_dry_run
 @click.pass_context
-def apply(ctx: click.Context, folder: Path, *, prune: bool, memory_mib: int, dry_run: bool) -> None:
+def apply(
+    ctx: click.Context, folder: Path, *, prune: bool, memory_mib: int, check: bool, dry_run: bool
+) -> None:
     """Let the fleet follow the sink files of a folder: all of them, or none.
 
     A sink that is there keeps its place and its state; one that is new goes to the least loaded
-    worker. Creates the fleet's topics if they are missing.
+    worker. Creates the fleet's topics if they are missing. With --check nothing changes if a sink
+    that is new, or whose file is another one, would not work: its references must be readable here.
     """
     settings = _settings(ctx)
     from headgate.runtime.fleet.fleet_changes import Wanting, plan_apply
-    from headgate.runtime.fleet.sink_files import read_sink_files
+    from headgate.runtime.fleet.sink_files import read_sink_files, require_room_for_jvms
 
     files = read_sink_files(folder)
+    require_room_for_jvms(files, memory_mib)
     wanted = {name: Wanting(text, memory_mib) for name, text in files.items()}
-    lines = _change(settings, plan_apply(wanted, prune=prune), dry_run=dry_run, creates=True)
+    plan_change = plan_apply(wanted, prune=prune)
+    if check:
+        _require_well(settings, plan_change)
+    lines = _change(settings, plan_change, dry_run=dry_run, creates=True)
     counts = [sum(line.startswith(sign) for line in lines) for sign in "+~-"]
     changed = "{} added, {} changed, {} removed".format(*counts)
     click.echo(f"{len(files)} files: {changed}{' (dry run)' if dry_run else ''}")
@@ -245,6 +252,35 @@ def _change(
     return [*plan.lines]
 
 
+def _require_well(settings: WorkerSettings, plan_change: PlanChange) -> None:
+    """Check each sink whose file would be new. Raises ``FleetFilesUnfit`` if one would not work."""
+    from headgate.control_protocol.errors import FleetFilesUnfit
+    from headgate.operations.check.check import State
+    from headgate.operations.check.fleet_files import check_sink_files
+    from headgate.operations.render_command_results import show_checks
+    from headgate.operations.terminal import console
+    from headgate.runtime.fleet.fleet_changes import new_files
+    from headgate.runtime.fleet.fleet_topics import change_fleet
+
+    plan = change_fleet(settings, plan_change, actor="", dry_run=True, creates=True)
+    answers = check_sink_files(new_files(plan))
+    wrong = {
+        sink: found
+        for sink, every in answers.items()
+        if (found := [each for each in every if each.state is State.WRONG])
+    }
+    for sink, found in wrong.items():
+        click.echo(f"{sink}:")
+        show_checks(console(), found)
+    if wrong:
+        raise FleetFilesUnfit(
+            f"{len(wrong)} of {len(answers)} sinks that would change would not work, so nothing "
+            f"was changed: {', '.join(wrong)}",
+            "correct what is said of each above, and apply again; or leave --check out",
+        )
+    click.echo(f"{len(answers)} changed files: each would work")
+
+
 def _say(settings: WorkerSettings, plan_change: PlanChange, *, dry_run: bool) -> None:
     if not _change(settings, plan_change, dry_run=dry_run):
         click.echo("nothing to change: that is wished already")
@@ -303,8 +339,7 @@ def _parts(sink: SinkView) -> Iterator[str]:
     elif sink.drift:
         yield f"wanted {sink.wish.state.value}" if sink.drift == "state" else "runs another file"
     if sink.next_try_ms is not None:
-        at = datetime.fromtimestamp(sink.next_try_ms / 1_000, UTC).strftime("%H:%M:%SZ")
-        yield f"next try {at if sink.next_try_ms > time.time_ns() // 1_000_000 else 'now'}"
+        yield describe_next_try(sink.next_try_ms)
     if sink.code:
         yield f"{sink.code} {sink.text}"
     elif sink.observed:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,9 +12,10 @@ import click
 
 from headgate.control_protocol.errors import Unreachable
 from headgate.control_protocol.redaction import printable
-from headgate.operations.terminal import print_json
+from headgate.operations.terminal import describe_next_try, print_json
 from headgate.runtime.console_log import log_to_stderr
 from headgate.runtime.fleet.folder import STATE_FILE, Folder
+from headgate.runtime.fleet.processes import memory_here_mib
 from headgate.runtime.fleet.sink_life import LifeState, shown_state
 from headgate.runtime.fleet.worker import Limits, Worker, warm_parent_command
 
@@ -39,7 +39,8 @@ def run_fleet_worker(settings: WorkerSettings, *, verbose: bool) -> None:
 
     log_to_stderr([], verbose=verbose)
     command = warm_parent_command(_WARM_PARENT, *(["--verbose"] if verbose else []))
-    limits = Limits(settings.worker.memory_mib)
+    jvms_mib = settings.worker.jvms_memory_mib or memory_here_mib()
+    limits = Limits(settings.worker.memory_mib, jvms_mib)
     Worker(lambda: FleetMember(settings, version("headgate")), command, limits).run()
 
 
@@ -60,15 +61,14 @@ def list_sinks(folder: Path, state_file: Path | None, *, as_json: bool) -> int:
     if as_json:
         print_json(sinks)
     for sink in [] if as_json else sinks:
-        click.echo(printable(_line(sink, now_ms)))
+        click.echo(printable(_line(sink)))
     return int(any(sink["state"] in ("error", "lost") for sink in sinks))
 
 
-def _line(sink: dict[str, Any], now_ms: int) -> str:
+def _line(sink: dict[str, Any]) -> str:
     line = f"{sink['sink']:<30} {sink['state']:<9}"
     if sink["state"] != LifeState.ERROR.value:
         return f"{line} {sink.get('doing', '')}".rstrip()
     if (next_ms := sink.get("next_try_ms")) is not None:
-        at = datetime.fromtimestamp(next_ms / 1_000, UTC).strftime("%H:%M:%SZ")
-        line += f" next try {at if next_ms > now_ms else 'now'}"
+        line += f" {describe_next_try(next_ms)}"
     return f"{line} {sink['code']} {sink['text']}"

@@ -16,7 +16,7 @@ from headgate.config.worker_settings import WorkerSettings
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.control_protocol.redacting_loggers import redacted_logger, redacting
 from headgate.operations.http.fleet_knowledge import FollowedFleet, following_fleet
-from headgate.operations.http.fleet_metrics import fleet_gauges
+from headgate.operations.http.fleet_metrics import fleet_gauges, gauge_of_unread_fleet
 from headgate.operations.http.fleet_routes import ServedFleet
 from headgate.operations.http.routes import Face
 from headgate.operations.http.sink_views import ServedSink, gauges, watching_sink
@@ -82,7 +82,9 @@ def serve_fleet(settings: WorkerSettings, listen: str, stop: threading.Event | N
 
     def gauges_of_fleet() -> list[Gauge]:
         known = followed.known()
-        return fleet_gauges(known) if known else []
+        if known is None:
+            return [gauge_of_unread_fleet(settings.fleet.name, followed.begun_ms)]
+        return fleet_gauges(known)
 
     telemetry.register_gauges(gauges_of_fleet)
     face = Face(

@@ -58,6 +58,7 @@ class FollowedFleet:
 
     def __init__(self, settings: WorkerSettings, count_restart: CountRestart | None = None) -> None:
         self.settings = settings
+        self.begun_ms = wall_ms()
         self._count_restart = count_restart
         self._restarts: dict[str, int] | None = None
         self._lock = threading.Lock()

@@ -13,6 +13,11 @@ from headgate.runtime.telemetry import metric_catalog as names
 from headgate.runtime.telemetry.meters import Gauge
 
 
+def gauge_of_unread_fleet(name: str, begun_ms: int) -> Gauge:
+    """Return what an alert goes by before anything is known: since when it is tried to read."""
+    return Gauge(names.FLEET_READ, begun_ms / 1_000, {"fleet": name})
+
+
 def fleet_gauges(known: Known) -> list[Gauge]:
     """Return all series of a fleet; each has the label ``fleet``."""
     series = [*_of_fleet(known)]

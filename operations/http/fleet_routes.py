@@ -28,9 +28,9 @@ from headgate.operations.http.responses import (
 from headgate.operations.http.sink_views import ServedSink
 from headgate.operations.status.fleet_documents import sink_document, worker_document
 from headgate.runtime.fleet.fleet_changes import (
-    Occasion,
     Plan,
     PlanChange,
+    SinkUnknown,
     Wanting,
     plan_apply,
     plan_drain,
@@ -42,8 +42,12 @@ from headgate.runtime.fleet.fleet_changes import (
 )
 from headgate.runtime.fleet.fleet_records import sink_of_key
 from headgate.runtime.fleet.fleet_topics import change_fleet, wall_ms
-from headgate.runtime.fleet.fleet_view import FleetRecords, SinkView
-from headgate.runtime.fleet.sink_files import check_sink_file, with_own_control_topic
+from headgate.runtime.fleet.fleet_view import SinkView
+from headgate.runtime.fleet.sink_files import (
+    check_sink_file,
+    require_room_for_jvms,
+    with_own_control_topic,
+)
 from headgate.runtime.fleet.sink_life import WantedState
 
 API = "/api/v1/fleet"
@@ -294,7 +298,7 @@ def _wish(fleet: ServedFleet, asked: Asked, make: MakePlan | None, name: str) ->
         return json_answer(400, {"code": error.code, "error": error.message, "hint": error.hint})
     try:
         plan = fleet.change(plan_change, asked, creates=make is _plan_file)
-    except _NoSuchSink:
+    except SinkUnknown:
         return _no_such_sink()
     return json_answer(
         200,
@@ -320,10 +324,6 @@ def _read_body(body: bytes) -> Given:
     except ValueError:
         raise ConfigurationError("the body is not JSON", "or send a sink file") from None
     return given
-
-
-class _NoSuchSink(ConfigurationError):
-    """The fleet has no sink of this name."""
 
 
 def _require_known_keys(given: Given, **known: type) -> None:
@@ -352,26 +352,18 @@ def _plan_file(name: str, given: Given) -> PlanChange:
         raise ConfigurationError(
             f"the file names sink {named}, and the path sink {name}", "write one name in both"
         )
+    require_room_for_jvms({SinkName(name): file}, memory_mib)
     return plan_apply({SinkName(name): Wanting(file, memory_mib)}, prune=False)
-
-
-def _of_known_sink(name: str, plan_change: PlanChange) -> PlanChange:
-    def plan(records: FleetRecords, occasion: Occasion) -> Plan:
-        if not any(name in (key, sink_of_key(key)) for _, key in records.wishes):
-            raise _NoSuchSink(f"the fleet has no sink {name}")
-        return plan_change(records, occasion)
-
-    return plan
 
 
 def _plan_remove(name: str, given: Given) -> PlanChange:
     _require_known_keys(given)
-    return _of_known_sink(name, plan_remove([name]))
+    return plan_remove([name])
 
 
 def _plan_restart(name: str, given: Given) -> PlanChange:
     _require_known_keys(given)
-    return _of_known_sink(name, plan_restart([name]))
+    return plan_restart([name])
 
 
 def _plan_move(name: str, given: Given) -> PlanChange:
@@ -379,7 +371,7 @@ def _plan_move(name: str, given: Given) -> PlanChange:
     _require_known_keys(given, to=str)
     if not given.get("to"):
         raise ConfigurationError("no worker is named", 'send {"to": "WORKER"}')
-    return _of_known_sink(name, plan_move([name], given["to"]))
+    return plan_move([name], given["to"])
 
 
 def _plan_scale(name: str, given: Given) -> PlanChange:
@@ -390,7 +382,7 @@ def _plan_scale(name: str, given: Given) -> PlanChange:
         raise ConfigurationError(
             f"participants is {participants}", f"use 1 to {PARTICIPANTS_MAX:,}"
         )
-    return _of_known_sink(name, plan_scale(name, participants))
+    return plan_scale(name, participants)
 
 
 def _plan_drain(worker: str, given: Given) -> PlanChange:
@@ -401,7 +393,7 @@ def _plan_drain(worker: str, given: Given) -> PlanChange:
 def _planning_state(state: WantedState) -> MakePlan:
     def make(name: str, given: Given) -> PlanChange:
         _require_known_keys(given)
-        return _of_known_sink(name, plan_state([name], state))
+        return plan_state([name], state)
 
     return make
 

@@ -36,6 +36,7 @@ def sink_document(sink: SinkView) -> dict[str, Any]:
         "revision": observed.revision if observed else "",
         "memory_mib": wish.memory_mib if wish else None,
         "number": wish.number if wish else None,
+        "followed_number": observed.number if observed else None,
         "pinned": wish.pinned if wish else False,
         "actor": wish.actor if wish else "",
         "wished_ms": sink.wished_ms,
@@ -59,5 +60,6 @@ def worker_document(worker: WorkerView) -> dict[str, Any]:
         "memory_bytes": observed.memory_bytes,
         "release": observed.release,
         "told_ms": worker.told_ms,
+        "since_ms": worker.since_ms,
         "refused": observed.refused,
     }

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from contextlib import closing, suppress
+from contextlib import closing
 
 from headgate.config.worker_settings import WorkerSettings
 from headgate.control_protocol.errors import FleetChangedMeanwhile, HeadgateError
@@ -23,6 +23,7 @@ from headgate.runtime.fleet.fleet_view import (
     outdated_places,
 )
 from headgate.runtime.fleet.placement import find_moves
+from headgate.runtime.fleet.trouble import Trouble
 
 _log = redacted_logger("headgate.worker")
 
@@ -38,6 +39,9 @@ class Balancer:
         self._settings = settings
         self._ends = threading.Event()
         self._thread: threading.Thread | None = None
+        self._read_trouble = Trouble("the fleet cannot be read, sinks are not balanced")
+        self._move_trouble = Trouble("sinks cannot be moved")
+        self._state_trouble = Trouble("states of workers that are gone are not taken back")
 
     def turn(self, *, leads: bool) -> None:
         if not leads:
@@ -55,16 +59,12 @@ class Balancer:
             self._thread.join(1.0)
 
     def _run(self, ends: threading.Event) -> None:
-        complained = ""
         while not ends.is_set():
             try:
                 with closing(FleetReader(self._settings)) as reader:
                     self._balance_until(ends, reader)
             except HeadgateError as error:
-                text = self._settings.redacted(f"sinks are not balanced: {error.code} {error}")
-                if text != complained:
-                    complained = text
-                    _log.warning("%s", text)
+                self._read_trouble.say(self._settings.redacted(str(error)))
             except Exception:  # noqa: BLE001 - placement may be late; it must stop no sink
                 _log.exception("sinks are not balanced: a bug in headgate")
             ends.wait(EVERY_S)
@@ -80,30 +80,39 @@ class Balancer:
             if now_s < due_s or not reader.is_at_end:
                 continue
             due_s = now_s + EVERY_S
+            self._read_trouble.end()
             fleet = reader.view()
             present = _present(fleet)
             if present != workers:
                 workers, rests_until_s = present, now_s + RESTS_S
             for key in find_stale_keys(reader.records, fleet, wall_ms()):
                 producer.write(KeyedValue(self._settings.fleet.state_topic, 0, key, None))
+            self._state_trouble.hear(producer)
             if now_s >= rests_until_s:
                 self._balance(reader.records, fleet)
         producer.flush(1.0)
+        self._state_trouble.hear(producer)
 
     def _balance(self, records: FleetRecords, fleet: FleetView) -> None:
         moves = find_moves(fleet, wall_ms())
         if not moves and not outdated_places(records):
             return
-        with suppress(FleetChangedMeanwhile):  # a person's change goes first
-            actor = f"balancer of {self._settings.worker.name}"
+        actor = f"balancer of {self._settings.worker.name}"
+        try:
             plan = change_fleet(self._settings, plan_moves(moves), actor, tries=1)
-            for line in plan.lines:
-                _log.info("balances: %s", line.removeprefix("~ "))
+        except FleetChangedMeanwhile:
+            return  # a person's change goes first
+        except HeadgateError as error:
+            self._move_trouble.say(self._settings.redacted(str(error)))
+            return
+        self._move_trouble.end()
+        for line in plan.lines:
+            _log.info("balances: %s", line.removeprefix("~ "))
 
 
 def _present(fleet: FleetView) -> frozenset[tuple[str, str]]:
     return frozenset(
         (name, worker.observed.incarnation)
         for name, worker in fleet.workers.items()
-        if not worker.lost and not worker.observed.leaving
+        if worker.takes_sinks
     )

@@ -30,12 +30,22 @@ from headgate.runtime.fleet.placement import Move, Placing, load_of
 from headgate.runtime.fleet.sink_life import WantedState
 
 
+class SinkUnknown(ConfigurationError):
+    """The fleet has no sink of a name that a change names."""
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """What is to be written, and how it differs from what is there, for people."""
 
     changes: tuple[Wished, ...] = ()
     lines: tuple[str, ...] = ()
+
+
+def new_files(plan: Plan) -> Mapping[SinkName, str]:
+    """Return the file of each sink that a plan changes."""
+    wishes = [each for each in plan.changes if isinstance(each, Wish)]
+    return {sink_of_key(wish.key): wish.file for wish in wishes}
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,13 +164,14 @@ def plan_move(keys: Sequence[str], worker: str) -> PlanChange:
 
     def plan(records: FleetRecords, occasion: Occasion) -> Plan:
         making = _Making(records, occasion)
+        moving = [*making.find(keys)]
         making.require_worker(worker)
         if worker not in making.placing.owners.values():
             raise ConfigurationError(
                 f"worker {worker} takes no sinks: it has no slot, or it leaves",
                 "headgate fleet list --workers shows who has slots",
             )
-        for wish in making.find(keys):
+        for wish in moving:
             if making.fleet.sinks[wish.key].worker != worker:
                 load = load_of(making.fleet.sinks[wish.key])
                 slot = making.placing.place(wish.key, load, worker)
@@ -225,7 +236,7 @@ class _Making:
             found = [w for key, w in self.wishes.items() if name in (key, sink_of_key(key))]
             if not found:
                 close = difflib.get_close_matches(name, self.wishes, n=1)
-                raise ConfigurationError(
+                raise SinkUnknown(
                     f"the fleet has no sink {name}",
                     f"did you mean {close[0]}?" if close else "headgate fleet list shows them",
                 )

@@ -15,7 +15,7 @@ import tomllib
 import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from headgate.config.worker_settings import WorkerSettings
@@ -26,6 +26,7 @@ from headgate.control_protocol.errors import (
     Unreachable,
     WishNotBelieved,
 )
+from headgate.control_protocol.identifiers import TopicId
 from headgate.control_protocol.log_event_names import LogEvent, log_extra
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.kafka.compacted_topics import (
@@ -52,12 +53,22 @@ from headgate.runtime.fleet.fleet_records import (
     sink_of_key,
     state_key,
 )
-from headgate.runtime.fleet.fleet_topics import FleetReader, missing_topic, wish_record
+from headgate.runtime.fleet.fleet_topics import (
+    FleetReader,
+    missing_topic,
+    read_lags,
+    wish_record,
+)
 from headgate.runtime.fleet.fleet_view import describe_refusal
 from headgate.runtime.fleet.held_slots import HeldSlots
 from headgate.runtime.fleet.processes import private_bytes
-from headgate.runtime.fleet.sink_files import with_own_control_topic
+from headgate.runtime.fleet.sink_files import (
+    JVM_MIB_MIN,
+    has_own_jvm,
+    with_own_control_topic,
+)
 from headgate.runtime.fleet.sink_life import LifeState, Wanted
+from headgate.runtime.fleet.trouble import Trouble
 from headgate.runtime.fleet.wish_source import ToldSink, WantedSink
 
 _log = redacted_logger("headgate.worker")
@@ -71,6 +82,23 @@ SIGN_OF_LIFE_S = 5.0
 TELL_S = 10.0
 """How often a sink's figures are told that nobody waits for."""
 FLUSH_S = 5.0
+LAGS_S = 2.0
+"""So long may it take to learn which sinks have most to read; no start waits for longer."""
+
+
+@dataclass(frozen=True, slots=True)
+class _WrittenFile:
+    """The wished text of a sink file that its process reads, and why it is refused."""
+
+    text: str
+    revision: str
+    refused: HeadgateError | None
+    has_jvm: bool
+
+    @property
+    def may_be_cured(self) -> bool:
+        """Return whether it could not be written, which is tried again."""
+        return self.refused is not None and self.refused.code == ConfigurationError.code
 
 
 class FleetMember:
@@ -89,20 +117,21 @@ class FleetMember:
         self._lock = threading.Lock()
         self._held = HeldSlots()
         self._wishes: Mapping[str, Wish] = {}
+        self._lags: Mapping[str, int] = {}
+        """What was told of sinks when slots were gained: those that a dead worker leaves."""
         self._owned: frozenset[int] = frozenset()
         self._here: frozenset[int] = frozenset()
         """Slots that nobody else is known to have: also those that were lost and are kept."""
         self._refused: frozenset[str] = frozenset()
-        self._written: dict[str, tuple[str, HeadgateError | None]] = {}
-        """The revision of each key's file, and why that is refused."""
+        self._written: dict[str, _WrittenFile] = {}
         self._revisions: dict[str, str] = {}
         """Wished revisions by those of the files that were written for them."""
         self._told: dict[str, tuple[ObservedSink, float]] = {}
         self._placed: dict[str, ObservedSink] = {}
         self._alive_s = 0.0
         self._alive = ObservedWorker(worker=self._name, incarnation=self._incarnation)
-        self._trouble = ""
-        self._complained: set[str] = set()
+        self._seat_trouble = Trouble(f"fleet {settings.fleet.name} is not heard, sinks go on")
+        self._state_trouble = Trouble("states are not told")
         self._ends = threading.Event()
         self._left = threading.Event()
         self._balancer = Balancer(settings)
@@ -113,16 +142,16 @@ class FleetMember:
 
     def look(self) -> Mapping[str, WantedSink]:
         with self._lock:
-            wishes = self._wishes
+            wishes, lags = self._wishes, self._lags
         for key in self._written.keys() - wishes.keys():
             del self._written[key]  # its process may still read it: the file stays
-        return {key: self._wanted(key, wish) for key, wish in wishes.items()}
+        return {key: self._wanted(key, wish, lags.get(key, 0)) for key, wish in wishes.items()}
 
-    def _wanted(self, key: str, wish: Wish) -> WantedSink:
+    def _wanted(self, key: str, wish: Wish, lag_records: int) -> WantedSink:
         path = self._folder / f"{key}.toml"
-        revision, refused = self._written.get(key, ("", None))
-        if revision != wish.revision or (refused and refused.code == ConfigurationError.code):
-            revision, refused = wish.revision, None
+        written = self._written.get(key)
+        if written is None or written.text != wish.file or written.may_be_cured:
+            refused: HeadgateError | None = None
             try:
                 self._write_file(key, wish, path)
             except HeadgateError as error:
@@ -130,9 +159,15 @@ class FleetMember:
             except OSError as error:
                 text = f"{path} cannot be written: {error.strerror}"
                 refused = ConfigurationError(text, "correct worker.folder")
-            self._written[key] = (revision, refused)
-        wanted = Wanted(revision, wish.state, wish.restarts, wish.number)
-        return WantedSink(path, wanted, wish.memory_mib or None, refused)
+            has_jvm = has_own_jvm(wish.file)
+            written = _WrittenFile(wish.file, wish.revision, refused, has_jvm)
+            self._written[key] = written
+        wanted = Wanted(written.revision, wish.state, wish.restarts, wish.number)
+        may_mib = wish.memory_mib
+        if written.has_jvm and not may_mib and self._settings.worker.memory_mib:
+            may_mib = max(self._settings.worker.memory_mib, JVM_MIB_MIN)
+        jvm_mib = (may_mib or JVM_MIB_MIN) if written.has_jvm else 0
+        return WantedSink(path, wanted, may_mib or None, written.refused, lag_records, jvm_mib)
 
     def _write_file(self, key: str, wish: Wish, path: Path) -> None:
         _require_file_of(key, wish)
@@ -195,7 +230,7 @@ class FleetMember:
             if life.has_process
             else "",
             pid=life.pid,
-            doing=life.doing,
+            doing=life.doing or told.waits_for,
             code=life.code if failed else "",
             text=life.text if failed else "",
             tries=life.tries,
@@ -230,8 +265,7 @@ class FleetMember:
         self._alive = replace(alive, memory_bytes=private_bytes(os.getpid()))
         self._alive_s = now_s
         self._write(state_key(self._alive), encode_observed(self._alive))
-        for failure in self._producer.failures():
-            self._complain(f"states are not told: {failure}")
+        self._state_trouble.hear(self._producer)
 
     def _write(self, key: str, value: bytes | None) -> bool:
         topic = self._settings.fleet.state_topic
@@ -265,8 +299,7 @@ class FleetMember:
                 self._take_part(admin)
                 continue
             except HeadgateError as error:
-                text = f"fleet {self._settings.fleet.name}: {error.code} {error}; sinks go on"
-                self._complain(self._settings.redacted(text))
+                self._seat_trouble.say(self._settings.redacted(str(error)))
             except Exception:  # noqa: BLE001 - a bug here must stop no sink
                 _log.exception(
                     "fleet %s: a bug in headgate; sinks go on", self._settings.fleet.name
@@ -289,28 +322,41 @@ class FleetMember:
             instance_id=worker.name if worker.static_member else "",
         )
         self._held.on_lost()  # of a seat before this one
-        with closing(member):
-            looked_s = time.monotonic()
-            orphans_s = 0.0
-            while not self._ends.is_set() and not self._left.is_set():
-                self._poll(member, wire, admin, facts.topic_id)
-                now_s = time.monotonic()
-                if now_s - looked_s >= IDENTITY_S:
-                    looked_s = now_s
-                    self._require_same_topic(admin, facts.topic_id)
-                if self._held.orphans and now_s - orphans_s >= IDENTITY_S:
-                    orphans_s = now_s
-                    self._let_orphans_go()
-                self._balancer.turn(leads=0 in self._held.owned and not self._held.orphans)
+        try:
+            with closing(member):
+                self._follow(member, wire, admin, facts.topic_id)
+        finally:
+            self._balancer.turn(leads=False)  # others balance, where this one has no seat
         self._on_left()
 
-    def _poll(self, member: SlotMember, wire: WishWire, admin: TopicAdmin, topic_id: str) -> None:
+    def _follow(
+        self, member: SlotMember, wire: WishWire, admin: TopicAdmin, topic_id: TopicId
+    ) -> None:
+        looked_s = time.monotonic()
+        orphans_s = 0.0
+        while not self._ends.is_set() and not self._left.is_set():
+            self._poll(member, wire, admin, topic_id)
+            now_s = time.monotonic()
+            if now_s - looked_s >= IDENTITY_S:
+                looked_s = now_s
+                self._require_same_topic(admin, topic_id)
+            if self._held.orphans and now_s - orphans_s >= IDENTITY_S:
+                orphans_s = now_s
+                self._let_orphans_go()
+            self._balancer.turn(leads=0 in self._held.owned and not self._held.orphans)
+
+    def _poll(
+        self, member: SlotMember, wire: WishWire, admin: TopicAdmin, topic_id: TopicId
+    ) -> None:
         now_ms = time.monotonic_ns() // 1_000_000
         events = member.poll(POLL_S)
         for event in events:
             match event:
                 case SlotsGained(slots):
                     self._held.on_gained(slots, now_ms)
+                    self._seat_trouble.end()
+                    if slots:
+                        self._read_lags()
                     self._log_slots("gained", slots)
                 case SlotsRevoked(slots):
                     # A topic that is gone has no slots, and takes nothing back.
@@ -334,7 +380,7 @@ class FleetMember:
             )
             self._left.set()
 
-    def _require_same_topic(self, admin: TopicAdmin, topic_id: str) -> None:
+    def _require_same_topic(self, admin: TopicAdmin, topic_id: TopicId) -> None:
         """Raise ``FleetTopicUnfit`` if the topic is gone, or another one. What cannot be asked is
         as before."""
         try:
@@ -352,10 +398,23 @@ class FleetMember:
             "apply the folder again: until then each worker goes on with the sinks that it has",
         )
 
+    def _read_lags(self) -> None:
+        """Ask who has most to read, for a worker starts few at a time. Without an answer all wait
+        alike."""
+        try:
+            lags = read_lags(self._settings, LAGS_S)
+        except HeadgateError:
+            return
+        with self._lock:
+            self._lags = lags
+
     def _let_orphans_go(self) -> None:
         """Look whether the fleet has wishes again of sinks whose topic was lost."""
-        with closing(FleetReader(self._settings)) as reader:
-            records = reader.read_to_end()
+        try:
+            with closing(FleetReader(self._settings)) as reader:
+                records = reader.read_to_end()
+        except Unreachable:  # asked again: the seat is none the worse
+            return
         said = frozenset(key for _, key in records.wishes)
         self._held.on_said_elsewhere(said & self._held.orphans.keys())
         self._publish()
@@ -384,11 +443,6 @@ class FleetMember:
         if slots:
             some = ", ".join(map(str, sorted(slots)))
             _log.info("worker %s: %s slots %s", self._name, what, some)
-
-    def _complain(self, text: str) -> None:
-        if text not in self._complained:
-            self._complained.add(text)
-            _log.warning("%s", text)
 
 
 def _is_news(told: ObservedSink, now: ObservedSink) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import closing
 
 from headgate.config.worker_settings import WorkerSettings
@@ -18,7 +18,7 @@ from headgate.kafka.compacted_topics import (
 )
 from headgate.kafka.control_topic import described_settings
 from headgate.runtime.fleet.fleet_changes import Occasion, Plan, PlanChange
-from headgate.runtime.fleet.fleet_records import WishWire, decode_observed
+from headgate.runtime.fleet.fleet_records import ObservedSink, WishWire, decode_observed
 from headgate.runtime.fleet.fleet_view import (
     FleetRecords,
     FleetView,
@@ -84,6 +84,21 @@ class FleetReader:
                 self.records.take(wish_record(record, self.wire))
             else:
                 self.records.take(observed_record(record))
+
+
+def read_lags(settings: WorkerSettings, patience_s: float) -> Mapping[str, int]:
+    """Return how many records each sink had still to read, as a worker told last, by its key.
+
+    Raises ``Unreachable`` after this time, also without a state topic; ``MissingRights``.
+    """
+    topic = settings.fleet.state_topic
+    with closing(CompactedReader(settings.kafka, settings.fleet.name, {topic: 1})) as reader:
+        records = FleetRecords()
+        for record in reader.read_to_end(patience_s):
+            records.take(observed_record(record))
+    told = sorted(records.observed.values(), key=lambda record: record.offset)
+    sinks = [record.value for record in told if isinstance(record.value, ObservedSink)]
+    return {sink.key: sink.lag_records for sink in sinks if sink.lag_records is not None}
 
 
 def wish_record(record: CompactedRecord, wire: WishWire) -> WishRecord:

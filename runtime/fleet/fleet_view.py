@@ -160,6 +160,15 @@ class WorkerView:
     told_ms: int
     lost: bool
 
+    @property
+    def takes_sinks(self) -> bool:
+        return not self.lost and not self.observed.leaving
+
+    @property
+    def since_ms(self) -> int:
+        """Return when it began, as brokers' clocks have it."""
+        return self.told_ms - self.observed.for_ms
+
 
 @dataclass(frozen=True, slots=True)
 class FleetView:

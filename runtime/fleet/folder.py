@@ -8,8 +8,9 @@ import time
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from headgate.control_protocol.errors import ConfigurationError, SinksClash
 from headgate.control_protocol.redacting_loggers import redacted_logger
@@ -19,11 +20,31 @@ from headgate.runtime.fleet.wish_source import ToldSink, WantedSink
 
 _log = redacted_logger("headgate.worker")
 
+_RESTS_NS = 2_000_000_000
+"""A file that changed less than so long ago is read at each look: clocks of files are coarse."""
 GONE_AFTER_LOOKS = 2
 """A file is gone once so many looks in a row have missed it: an editor may take it away briefly."""
 TELL_S = 5.0
 """How often the state file is written although nothing changed: its age shows that somebody is."""
 STATE_FILE = ".headgate-worker.json"
+
+
+class _Stamp(NamedTuple):
+    """What the file system says of a file without reading it: another content has another one."""
+
+    changed_ns: tuple[int, int]
+    """Of its content as anybody may set it, and of the entry as the system does."""
+    size: int
+    inode: int
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """What was read of a file; without a stamp it is read again."""
+
+    stamp: _Stamp | None
+    revision: str
+    sink: str
 
 
 class Folder:
@@ -32,7 +53,7 @@ class Folder:
     def __init__(self, folder: Path, state_file: Path | None = None) -> None:
         self._folder = folder
         self._state_file = state_file or folder / STATE_FILE
-        self._known: dict[Path, tuple[str, str]] = {}
+        self._known: dict[Path, _File] = {}
         self._missed: dict[Path, int] = {}
         self._told, self._told_s = "", 0.0
         self._state_refused = False
@@ -49,23 +70,29 @@ class Folder:
         seen = {path for path in self._folder.glob("*.toml") if not path.name.startswith(".")}
         for path in seen:
             self._missed.pop(path, None)
+            known = self._known.get(path)
             try:
+                stamp = _stamp(path)
+                if known and known.stamp == stamp:
+                    continue
                 text = path.read_bytes()
             except OSError:
-                if path in self._known:
+                if known:
                     continue
-                text = b""  # its process says why it cannot be read
-            self._known[path] = (revision_of(text), _sink_name(text))
+                stamp, text = None, b""  # its process says why it cannot be read
+            if stamp and time.time_ns() - max(stamp.changed_ns) < _RESTS_NS:
+                stamp = None
+            self._known[path] = _File(stamp, revision_of(text), _sink_name(text))
         for path in self._known.keys() - seen:
             self._missed[path] = self._missed.get(path, 0) + 1
             if self._missed[path] >= GONE_AFTER_LOOKS:
                 del self._known[path], self._missed[path]
         first: dict[str, Path] = {}
         wishes = {}
-        for path, (revision, name) in sorted(self._known.items()):
-            owner = first.setdefault(name, path) if name else path
+        for path, file in sorted(self._known.items()):
+            owner = first.setdefault(file.sink, path) if file.sink else path
             refused = None if owner == path else _clash(path, owner)
-            wishes[path.stem] = WantedSink(path, Wanted(revision), refused=refused)
+            wishes[path.stem] = WantedSink(path, Wanted(file.revision), refused=refused)
         return wishes
 
     def tell(self, told: Sequence[ToldSink], now_ms: int) -> None:
@@ -81,6 +108,7 @@ class Folder:
             draft = self._state_file.with_suffix(".new")
             draft.write_text(json.dumps(state))
             draft.replace(self._state_file)
+            self._state_refused = False
         except OSError as error:
             if not self._state_refused:
                 _log.warning("%s cannot be written: %s", self._state_file, error)
@@ -93,6 +121,11 @@ class Folder:
     def close(self) -> None:
         with suppress(OSError):
             self._state_file.unlink(missing_ok=True)
+
+
+def _stamp(path: Path) -> _Stamp:
+    found = path.stat()
+    return _Stamp((found.st_mtime_ns, found.st_ctime_ns), found.st_size, found.st_ino)
 
 
 def _sink_name(text: bytes) -> str:

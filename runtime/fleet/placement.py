@@ -34,11 +34,7 @@ def load_of(sink: SinkView) -> float:
 
 def worker_loads(fleet: FleetView) -> Mapping[str, float]:
     """Return what each worker that takes sinks carries, as placement counts it."""
-    loads = {
-        name: 0.0
-        for name, worker in fleet.workers.items()
-        if not worker.lost and not worker.observed.leaving
-    }
+    loads = {name: 0.0 for name, worker in fleet.workers.items() if worker.takes_sinks}
     for sink in fleet.sinks.values():
         if sink.worker in loads:
             loads[sink.worker] += load_of(sink)
@@ -62,7 +58,7 @@ class Placing:
         owners = {
             slot: worker
             for slot, worker in fleet.owners.items()
-            if not fleet.workers[worker].observed.leaving
+            if fleet.workers[worker].takes_sinks
         }
         placing = cls(slots, owners)
         for sink in fleet.sinks.values():
@@ -121,7 +117,7 @@ def find_moves(fleet: FleetView, now_ms: int) -> list[Move]:
     """
     slots: dict[str, list[int]] = defaultdict(list)
     for slot, worker in sorted(fleet.owners.items()):
-        if not fleet.workers[worker].observed.leaving:
+        if fleet.workers[worker].takes_sinks:
             slots[worker].append(slot)
     if len(slots) < 2:
         return []

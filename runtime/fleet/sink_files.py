@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from headgate.config.clear_secrets import find_clear_secrets
-from headgate.config.load import parse_at
+from headgate.config.load import parse_at, read_text
+from headgate.config.sections import WriterKind
 from headgate.config.setting_types import absent_references_allowed
 from headgate.control_protocol.errors import (
     ConfigurationError,
@@ -69,12 +70,7 @@ def read_sink_files(folder: Path) -> Mapping[SinkName, str]:
 
 def read_sink_file(path: Path) -> tuple[SinkName, str]:
     """Return the sink that a file names, and its text. Raises ``ConfigurationError``."""
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise ConfigurationError(f"{path}: cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise ConfigurationError(f"{path}: is not UTF-8 text") from None
+    text = read_text(path)
     return check_sink_file(path, text), text
 
 
@@ -93,6 +89,35 @@ def check_sink_file(path: Path, text: str) -> SinkName:
             "write ${file:PATH} or ${env:NAME}",
         )
     return settings.name
+
+
+# ------------------------------------------------------------------------------------------ memory
+
+
+JVM_MIB_MIN = 1_500
+"""A process that writes with a Spark of its own takes no less, with its JVM."""
+
+
+def has_own_jvm(text: str) -> bool:
+    """Return whether a sink of this file writes with a Spark that runs beside its process."""
+    try:
+        spark = tomllib.loads(text).get("spark", {})
+    except ValueError:
+        return False  # its process says so
+    if not isinstance(spark, dict):
+        return False
+    return spark.get("writer", WriterKind.SPARK) == WriterKind.SPARK and not spark.get("remote")
+
+
+def require_room_for_jvms(texts: Mapping[SinkName, str], memory_mib: int) -> None:
+    """Raise ``FleetFilesUnfit`` if a sink would be killed as soon as its JVM works."""
+    small = [name for name, text in texts.items() if has_own_jvm(text)]
+    if 0 < memory_mib < JVM_MIB_MIN and small:
+        raise FleetFilesUnfit(
+            f"{memory_mib} MiB are not enough for {', '.join(small[:_NAMED_MAX])}: "
+            f"with Spark's JVM a sink takes {JVM_MIB_MIN:,} and more",
+            'promise more, or set spark.writer = "in-process", or spark.remote',
+        )
 
 
 # ---------------------------------------------------------------------------------- control topic

@@ -16,12 +16,16 @@ class WantedSink:
     """A sink that is wanted: its file, the wish, and the memory that it may take, 0 for any.
 
     ``refused``: why it is not started. Without a ``memory_mib`` the worker's own limit counts.
+    ``lag_records``: what it had still to read, as was told last; who has most is started first.
+    ``jvm_mib``: the memory that its process and its JVM are promised; 0: it has no JVM of its own.
     """
 
     file: Path
     wanted: Wanted
     memory_mib: int | None = None
     refused: HeadgateError | None = None
+    lag_records: int = 0
+    jvm_mib: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +49,17 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class ToldSink:
-    """What a worker tells of one sink; without a ``life`` it was refused."""
+    """What a worker tells of one sink; without a ``life`` it was refused.
+
+    ``waits_for``: why it has no process yet, though it may be started.
+    """
 
     name: str
     wanted: WantedSink | None
     life: Life | None
     usage: Usage = Usage()
     report: Report = Report()
+    waits_for: str = ""
 
 
 class WishSource(Protocol):

@@ -36,6 +36,7 @@ from headgate.runtime.fleet.processes import (
     kill_group,
     kill_process,
     private_bytes,
+    process_tree,
 )
 from headgate.runtime.fleet.sink_life import (
     Ask,
@@ -85,9 +86,13 @@ _PIDS = ("started", "asks", "turned", "failed", "ended")
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a sink's process may take: private memory, 0 for any; and starts at a time."""
+    """What a sink's process may take: private memory, 0 for any; and starts at a time.
+
+    ``jvms_mib``: what all processes that have a JVM may be promised together.
+    """
 
     memory_mib: int = MEMORY_MIB
+    jvms_mib: int = 0
     starts: int = STARTS_PER_CORE * (os.cpu_count() or 1)
 
 
@@ -133,6 +138,8 @@ class Worker:
         self._names: dict[int, str] = {}
         self._usage: dict[str, Usage] = {}
         self._reports: dict[str, Report] = {}
+        self._promised_mib: dict[str, int] = {}
+        """To sinks that have, or are about to have, a process with a JVM."""
         self._asking: dict[int, str] = {}
         """Processes that make a request to a sink's table, by the sink's name."""
         self._looked_s = self._watched_s = self._told_s = 0.0
@@ -228,6 +235,7 @@ class Worker:
             self._feed(name, Failed(pid, said["code"], said["text"], said["needs_person"]))
         elif "ended" in said:
             del self._names[pid]
+            self._promised_mib.pop(name, None)
             kill_group(pid)  # what the process has left behind, such as its JVM
             self._feed(name, Ended(pid, *cause_of(said["status"]), self._draw()))
 
@@ -273,17 +281,36 @@ class Worker:
             self._watched_s = now_s
         away_ms, self._turned_ms = _now_ms() - self._turned_ms, _now_ms()
         away_ms = away_ms if away_ms > AWAY_MS else 0
-        for name in sorted(self._lives, key=lambda name: self._lives[name].due_ms):
+        for name in sorted(self._lives, key=self._start_order):
             # Only who waits asks: each answer looks at all of them.
             waits = self._lives[name].state in (LifeState.IDLE, LifeState.ERROR)
-            self._feed(name, Passed(waits and self._may_start(), away_ms))
+            self._feed(name, Passed(waits and self._may_start(name), away_ms))
         self._tell()
         self._manager.on_turn(f"{sum(life.has_process for life in self._lives.values())} sinks")
 
-    def _may_start(self) -> bool:
+    def _start_order(self, name: str) -> tuple[int, int]:
+        """Sort by who has most to read, then by who waits longest for a try."""
+        told, wish = self._reports.get(name, Report()).lag_records, self._wishes.get(name)
+        lag = told if told is not None else wish.lag_records if wish else 0
+        return -lag, self._lives[name].due_ms
+
+    def _may_start(self, name: str) -> bool:
         now_ms = _now_ms()
         starting = sum(life.holds_start(now_ms) for life in self._lives.values())
-        return not self._ends and starting < self._limits.starts
+        may_any = not self._ends and starting < self._limits.starts
+        return may_any and not self._find_lack_of_memory(name)
+
+    def _find_lack_of_memory(self, name: str) -> str:
+        """Return why there is no room for its JVM now; empty: there is, or it has none."""
+        wish = self._wishes.get(name)
+        needed = wish.jvm_mib if wish else 0
+        promised, most = sum(self._promised_mib.values()), self._limits.jvms_mib
+        if not needed or name in self._promised_mib or promised + needed <= most:
+            return ""
+        return (
+            f"waits for memory: with its JVM it may take {needed:,} MiB, and of {most:,} MiB for "
+            f"such sinks {promised:,} are promised"
+        )
 
     def _watch(self, since_s: float) -> None:
         """Look what each process takes, and kill who takes too much memory."""
@@ -292,6 +319,10 @@ class Worker:
                 self._usage.pop(name, None)
                 continue
             taken, spent_ms = private_bytes(life.pid), cpu_ms(life.pid)
+            if name in self._promised_mib:
+                below = process_tree(life.pid)[1:]
+                taken = taken and taken + sum(private_bytes(pid) or 0 for pid in below)
+                spent_ms = spent_ms and spent_ms + sum(cpu_ms(pid) or 0 for pid in below)
             before_ms = self._usage.get(name, Usage()).cpu_ms
             lately = None
             if before_ms is not None and spent_ms is not None and spent_ms >= before_ms:
@@ -327,7 +358,10 @@ class Worker:
     def _execute(self, name: str, action: LifeAction) -> None:
         match action:
             case Start():
-                self._request_process({"start": str(self._wishes[name].file), "sink": name})
+                wish = self._wishes[name]
+                if wish.jvm_mib:
+                    self._promised_mib[name] = wish.jvm_mib
+                self._request_process({"start": str(wish.file), "sink": name})
             case Ask(request) if name not in self._asking.values():
                 text = f"sink {name}: its table is asked to {request}, as is wished"
                 _log.info("%s", text, extra=log_extra(LogEvent.SINK_STATE))
@@ -369,6 +403,7 @@ class Worker:
                 self._lives.get(name),
                 self._usage.get(name, Usage()),
                 self._reports.get(name, Report()),
+                self._find_lack_of_memory(name),
             )
             for name in names
         ]

@@ -247,7 +247,9 @@ _OF_SINK: Mapping[str, Instrument] = {
 
 OF_FLEET: Mapping[str, Instrument] = {
     FLEET_READ: Instrument(
-        Kind.GAUGE, (), "When the fleet's topics were last read to their ends; all else is of then."
+        Kind.GAUGE,
+        (),
+        "When the fleet's topics were last read to their ends, or began to be: all is of then.",
     ),
     FLEET_SINKS: Instrument(
         Kind.GAUGE, ("state",), "Sinks in each state (docs/guides/workers.md), lost among them."

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 
 from support.made_up_fleet import NOW, MadeUpFleet, made_up_fleet
 
 from headgate.config.http_settings import TelemetrySettings
-from headgate.operations.http.fleet_metrics import fleet_gauges
+from headgate.config.load import load_worker
+from headgate.operations.http.fleet_knowledge import FollowedFleet
+from headgate.operations.http.fleet_metrics import fleet_gauges, gauge_of_unread_fleet
+from headgate.runtime.fleet.fleet_topics import wall_ms
 from headgate.runtime.fleet.sink_life import LifeState
 from headgate.runtime.telemetry import metric_catalog as names
 from headgate.runtime.telemetry.meters import Gauge
@@ -41,6 +45,18 @@ def test_a_fleet_as_gauges() -> None:
     assert found[names.FLEET_MEMORY, "busy", "worker-0"] == 45 << 20
     assert found[names.FLEET_CPU, "quiet", "worker-0"] == 98.765
     assert found[names.FLEET_LOAD, "worker-0"] > found[names.FLEET_LOAD, "worker-1"]
+
+
+def test_a_fleet_that_was_never_read_is_as_old_as_its_reader(tmp_path: Path) -> None:
+    """Otherwise an alert on its age could not fire before the first knowledge."""
+    file = tmp_path / "worker.toml"
+    file.write_text('[fleet]\nname = "city"\n[kafka]\n"bootstrap.servers" = "127.0.0.1:1"\n')
+    began_ms = wall_ms()
+    followed = FollowedFleet(load_worker(file))
+    assert followed.known() is None
+    gauge = gauge_of_unread_fleet("city", followed.begun_ms)
+    assert (gauge.name, gauge.labels) == (names.FLEET_READ, {"fleet": "city"})
+    assert began_ms <= gauge.value * 1_000 <= wall_ms()
 
 
 def test_series_have_the_labels_that_the_catalog_names() -> None:

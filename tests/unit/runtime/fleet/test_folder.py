@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import time
 from pathlib import Path
 
 import pytest
@@ -52,3 +55,39 @@ def test_of_two_files_that_name_one_sink_the_first_is_run(tmp_path: Path) -> Non
 def test_a_folder_that_is_none_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="is no folder"):
         Folder(tmp_path / "missing")
+
+
+def test_a_file_that_rests_is_not_read_again_and_each_change_of_it_is_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thousand files are looked at each second: read is what may have changed."""
+    file = tmp_path / "trips.toml"
+    file.write_text('name = "trips" # 1')
+    folder = Folder(tmp_path)
+    first = folder.look()["trips"].wanted
+    with monkeypatch.context() as patch:
+        patch.setattr(time, "time_ns", lambda: file.stat().st_ctime_ns + 3_000_000_000)
+        assert folder.look()["trips"].wanted == first
+        patch.setattr(Path, "read_bytes", lambda _: pytest.fail("a file that rests is read"))
+        assert folder.look()["trips"].wanted == first
+    before = file.stat()
+    file.write_text('name = "trips" # 2')
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))  # as a copy with its times does
+    second = folder.look()["trips"].wanted
+    assert second != first
+    file.write_text('name = "trips" # 3')  # within the same tick of the file system's clock
+    assert folder.look()["trips"].wanted != second
+
+
+def test_a_state_file_that_cannot_be_written_is_told_of_each_time_that_begins(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = Folder(tmp_path, state := tmp_path / "states" / "worker.json")
+    for there in (False, False, True, False):
+        if there:
+            state.parent.mkdir()
+        elif state.parent.is_dir():
+            shutil.rmtree(state.parent)
+        folder._told_s = -100.0
+        folder.tell([], 0)
+    assert sum("cannot be written" in each.message for each in caplog.records) == 2

@@ -1,0 +1,35 @@
+"""Logs why something of a worker does not work: once for each reason, and anew if it comes back."""
+
+from __future__ import annotations
+
+from headgate.control_protocol.redacting_loggers import redacted_logger
+from headgate.kafka.compacted_topics import CompactedProducer
+
+_log = redacted_logger("headgate.worker")
+
+
+class Trouble:
+    """One thing that may not work. Use from one thread."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._said: set[str] = set()
+
+    def say(self, why: str) -> None:
+        if why not in self._said:
+            self._said.add(why)
+            _log.warning("%s: %s", self._what, why)
+
+    def end(self) -> None:
+        """It works (again): what fails from here on is another outage."""
+        if self._said:
+            _log.info("over: %s", self._what)
+        self._said.clear()
+
+    def hear(self, producer: CompactedProducer) -> None:
+        """Say why records were not written lately; it is over once some were, and none failed."""
+        failures, written = producer.failures(), producer.has_written()
+        for failure in failures:
+            self.say(failure)
+        if written and not failures:
+            self.end()

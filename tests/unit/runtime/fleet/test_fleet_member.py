@@ -1,0 +1,241 @@
+"""A worker's seat in a fleet, whose brokers are played: what it keeps, and what it says."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.fleet_records import FILE
+
+from headgate.config.load import load_worker
+from headgate.control_protocol.errors import MemberRefused, Unreachable
+from headgate.control_protocol.identifiers import TopicId
+from headgate.kafka.compacted_topics import CompactedRecord, KeyedValue, TopicFacts
+from headgate.kafka.slot_member import SlotEvent, SlotRead, SlotsGained
+from headgate.runtime.fleet import fleet_member
+from headgate.runtime.fleet.fleet_member import FleetMember
+from headgate.runtime.fleet.fleet_records import Drain, Wish, WishWire
+from headgate.runtime.fleet.trouble import Trouble
+
+
+class Cluster:
+    """Brokers as a fleet's member sees them, and every client that it has of them."""
+
+    def __init__(self) -> None:
+        self.topic_id: str | None = "one"
+        self.events: list[list[SlotEvent]] = []
+        self.refusal: MemberRefused | None = None
+        self.seats = 0
+        self.left = 0
+        self.asked_for_wishes = 0
+        self.failed: list[str] = []
+        self.written = False
+        self.leads: list[bool] = []
+        self.lags: dict[str, int] | None = {}
+
+    def says(self, *events: SlotEvent) -> None:
+        self.events.append([*events])
+
+    def gives(self, *wishes: Wish | Drain, slot: int = 0) -> None:
+        records = [
+            CompactedRecord("fleet", slot, at, 0, each.key, WishWire().encode(each))
+            for at, each in enumerate(wishes)
+        ]
+        self.says(SlotsGained(frozenset({slot})), *records, SlotRead(slot))
+
+    # What stands for a client, or for the balancer.
+
+    def client(self, *_: object) -> Cluster:
+        return self
+
+    def seat(self, *_: object, **__: object) -> Cluster:
+        self.seats += 1
+        return self
+
+    def reader(self, *_: object) -> Cluster:
+        self.asked_for_wishes += 1
+        raise Unreachable("the brokers are away")
+
+    def read_lags(self, *_: object) -> dict[str, int]:
+        if self.lags is None:
+            raise Unreachable("the brokers are away")
+        return self.lags
+
+    def describe(self, _: str) -> TopicFacts | None:
+        return TopicFacts(TopicId(self.topic_id), 4) if self.topic_id else None
+
+    def poll(self, _: float) -> list[SlotEvent]:
+        time.sleep(0.001)
+        if self.refusal:
+            refusal, self.refusal = self.refusal, None
+            raise refusal
+        return self.events.pop(0) if self.events else []
+
+    def close(self) -> None:
+        self.left += 1
+
+    def write(self, _: KeyedValue) -> bool:
+        return True
+
+    def failures(self) -> list[str]:
+        failed, self.failed = self.failed, []
+        return failed
+
+    def has_written(self) -> bool:
+        return self.written
+
+    def flush(self, _: float) -> None:
+        """Wait for nothing."""
+
+    def turn(self, *, leads: bool) -> None:
+        self.leads.append(leads)
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    played = Cluster()
+    for name in ("TopicAdmin", "CompactedProducer", "Balancer"):
+        monkeypatch.setattr(fleet_member, name, played.client)
+    monkeypatch.setattr(fleet_member, "SlotMember", played.seat)
+    monkeypatch.setattr(fleet_member, "FleetReader", played.reader)
+    monkeypatch.setattr(fleet_member, "read_lags", played.read_lags)
+    for name in ("AGAIN_S", "IDENTITY_S", "SIGN_OF_LIFE_S"):
+        monkeypatch.setattr(fleet_member, name, 0.02)
+    return played
+
+
+@pytest.fixture
+def member(cluster: Cluster, tmp_path: Path) -> Iterator[FleetMember]:
+    file = tmp_path / "worker.toml"
+    file.write_text(
+        '[fleet]\nname = "fleet"\n[worker]\nname = "w0"\n'
+        '[kafka]\n"bootstrap.servers" = "127.0.0.1:1"\n'
+    )
+    made = FleetMember(load_worker(file), "0.1.0")
+    yield made
+    made.close()
+
+
+def wait_until(is_so: Callable[[], Any]) -> None:
+    until_s = time.monotonic() + 20
+    while not is_so():
+        assert time.monotonic() < until_s
+        time.sleep(0.005)
+
+
+def wish(key: str = "trips") -> Wish:
+    return Wish(key=key, slot=0, number=1, file=FILE)
+
+
+def test_fleet_9_brokers_that_are_away_while_orphans_are_asked_for_cost_no_seat(
+    cluster: Cluster, member: FleetMember
+) -> None:
+    cluster.gives(wish())
+    wait_until(lambda: "trips" in member.look())
+    cluster.topic_id = "another"
+    wait_until(lambda: cluster.seats == 2)
+    wait_until(lambda: cluster.asked_for_wishes > 2)
+    assert (cluster.seats, cluster.left) == (2, 1), "it has kept its seat"
+    assert "trips" in member.look()
+
+
+def test_fleet_10_who_is_drained_balances_no_more(cluster: Cluster, member: FleetMember) -> None:
+    cluster.gives(wish())
+    wait_until(lambda: True in cluster.leads)
+    drain = Drain(worker="w0", incarnation=member._incarnation, slot=0, number=2)
+    value = WishWire().encode(drain)
+    cluster.says(CompactedRecord("fleet", 0, 5, 0, drain.key, value))
+    wait_until(lambda: cluster.left == 1)
+    wait_until(lambda: cluster.leads[-1] is False)
+
+
+def test_who_lost_the_topic_balances_no_more(cluster: Cluster, member: FleetMember) -> None:
+    cluster.gives(wish())
+    wait_until(lambda: True in cluster.leads)
+    cluster.topic_id = None
+    wait_until(lambda: cluster.leads[-1] is False)
+    assert "trips" in member.look()
+
+
+def test_a_refused_seat_is_asked_for_again_and_each_outage_is_told(
+    cluster: Cluster, member: FleetMember, caplog: pytest.LogCaptureFixture
+) -> None:
+    def told() -> int:
+        return sum("HG-166" in each.message for each in caplog.records)
+
+    cluster.gives(wish())
+    for outage in (1, 2):
+        wait_until(lambda: "trips" in member.look())
+        cluster.refusal = MemberRefused("the cluster refuses this worker for good: fenced")
+        wait_until(lambda outage=outage: cluster.seats == outage + 1)
+        assert told() == outage
+        assert "trips" in member.look(), "its sinks go on"
+        cluster.gives(wish())
+        wait_until(lambda: not cluster.events)
+
+
+def test_each_outage_of_the_state_topic_is_told_once(
+    cluster: Cluster, member: FleetMember, caplog: pytest.LogCaptureFixture
+) -> None:
+    for failures, written in ((["away"], False), (["away"], False), ([], True), (["away"], False)):
+        cluster.failed, cluster.written = failures, written
+        time.sleep(0.05)
+        member.tell([], 0)
+    assert sum("states are not told: away" in each.message for each in caplog.records) == 2
+
+
+def test_failures_to_write_are_told_once_until_something_was_written(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    trouble = Trouble("states are not taken back")
+    for failures, written in (("no right", False), ("no right", True), ("", True), ("no right", 0)):
+        cluster.failed, cluster.written = [failures] if failures else [], bool(written)
+        trouble.hear(cluster)  # type: ignore[arg-type]
+    assert [each.message for each in caplog.records] == 2 * ["states are not taken back: no right"]
+
+
+def test_a_gained_sink_has_the_lag_that_its_former_worker_told(
+    cluster: Cluster, member: FleetMember
+) -> None:
+    cluster.lags = {"trips": 12_345}
+    cluster.gives(wish(), wish("zones"))
+    wait_until(lambda: len(member.look()) == 2)
+    lags = {key: each.lag_records for key, each in member.look().items()}
+    assert lags == {"trips": 12_345, "zones": 0}
+
+
+def test_without_an_answer_about_lags_sinks_are_wanted_all_the_same(
+    cluster: Cluster, member: FleetMember
+) -> None:
+    cluster.lags = None
+    cluster.gives(wish())
+    wait_until(lambda: "trips" in member.look())
+    assert cluster.seats == 1
+
+
+@pytest.mark.parametrize(
+    ("spark", "wished_mib", "may_mib", "jvm_mib"),
+    [
+        ("", 0, 1_500, 1_500),
+        ("", 4_000, 4_000, 4_000),
+        ('[spark]\nwriter = "in-process"', 0, None, 0),
+        ('[spark]\nremote = "sc://spark:15002"', 700, 700, 0),
+    ],
+)
+def test_a_sink_with_a_jvm_is_promised_memory_for_it(
+    cluster: Cluster,
+    member: FleetMember,
+    *,
+    spark: str,
+    wished_mib: int,
+    may_mib: int | None,
+    jvm_mib: int,
+) -> None:
+    file = f"{FILE}{spark}\n"
+    cluster.gives(Wish(key="trips", slot=0, number=1, file=file, memory_mib=wished_mib))
+    wait_until(lambda: "trips" in member.look())
+    wanted = member.look()["trips"]
+    assert (wanted.memory_mib, wanted.jvm_mib) == (may_mib, jvm_mib)

@@ -1,0 +1,98 @@
+"""Which sinks a worker starts first, whose warm parent only notes what it is asked."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from headgate.runtime.fleet.sink_life import Wanted
+from headgate.runtime.fleet.wish_source import ToldSink, WantedSink
+from headgate.runtime.fleet.worker import Limits, Worker
+
+
+class Lagging:
+    """Wants sinks that have so much to read."""
+
+    jvm = 0
+    told: Sequence[ToldSink] = ()
+
+    def __init__(self, **lags: int) -> None:
+        self._lags = lags
+
+    def look(self) -> Mapping[str, WantedSink]:
+        return {
+            name: WantedSink(Path(f"{name}.toml"), Wanted("1"), lag_records=lag, jvm_mib=self.jvm)
+            for name, lag in self._lags.items()
+        }
+
+    def tell(self, told: Sequence[ToldSink], now_ms: int) -> None:
+        self.told = told
+
+    def leave(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        """Close nothing."""
+
+
+def started(worker: Any) -> list[str]:
+    """The sinks that it has asked for since the last time, after one more turn."""
+    worker._parent = SimpleNamespace(stdin=io.BytesIO())
+    worker._turn()
+    return [json.loads(line)["start"] for line in worker._parent.stdin.getvalue().splitlines()]
+
+
+def made(source: Lagging, starts: int, jvms_mib: int = 0) -> Any:
+    worker: Any = Worker(lambda: source, [], Limits(jvms_mib=jvms_mib, starts=starts))
+    worker._source = source
+    return worker
+
+
+def test_who_has_most_to_read_is_started_first() -> None:
+    worker = made(Lagging(idle=0, far=1_000_000, behind=700, near=3), 2)
+    assert started(worker) == ["far.toml", "behind.toml"]
+    for pid, sink in enumerate(("far", "behind"), start=1):
+        said = {"turned": pid, "sink": sink, "state": "running", "doing": "", "report": {}}
+        worker._on_event(said)
+    assert started(worker) == ["near.toml", "idle.toml"]
+
+
+def test_what_a_sink_said_itself_counts_more_than_what_was_told_of_it_before() -> None:
+    worker = made(Lagging(a=1_000, b=10), 2)
+    assert started(worker) == ["a.toml", "b.toml"]
+    for pid, (sink, lag) in enumerate((("a", 0), ("b", 9)), start=1):
+        report = {"lag_records": lag}
+        worker._on_event(
+            {"turned": pid, "sink": sink, "state": "running", "doing": "", "report": report}
+        )
+    assert sorted(worker._lives, key=worker._start_order) == ["b", "a"]
+
+
+def test_a_worker_takes_as_many_jvms_as_its_memory_allows_and_says_why_others_wait() -> None:
+    source = Lagging(a=3, b=2, c=1)
+    source.jvm = 1_500
+    worker = made(source, 9, jvms_mib=3_200)
+    assert started(worker) == ["a.toml", "b.toml"]
+    for pid, sink in enumerate("ab", start=900_001):
+        worker._on_event({"started": pid, "sink": sink})
+    worker._told_s = 0.0
+    assert started(worker) == []
+    waits = {each.name: each.waits_for for each in source.told}
+    assert (waits["a"], waits["b"]) == ("", "")
+    assert waits["c"].startswith("waits for memory: with its JVM it may take 1,500 MiB")
+    worker._on_event({"ended": 900_001, "status": 0})
+    assert started(worker) == ["c.toml"], "there is room once a has ended"
+
+
+def test_who_never_fits_waits_and_others_do_not_wait_for_it() -> None:
+    source = Lagging(a=3)
+    source.jvm = 5_000
+    worker = made(source, 9, jvms_mib=3_200)
+    assert started(worker) == []
+    source.jvm = 0
+    worker._looked_s = 0.0
+    assert started(worker) == ["a.toml"], "it has no JVM of its own any more"
