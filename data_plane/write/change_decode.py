@@ -42,7 +42,11 @@ from headgate.data_plane.quarantine.rejected_records import (
 from headgate.data_plane.quarantine.unsupported_values import with_value_check
 from headgate.data_plane.write import change_decode
 from headgate.data_plane.write.decode import unknown_field_finder, value_columns
-from headgate.data_plane.write.marked_deletes import MarkedDeletes, keys_of_marked
+from headgate.data_plane.write.marked_deletes import (
+    MarkedDeletes,
+    find_timeless,
+    keys_of_marked,
+)
 from headgate.data_plane.write.missing_columns import Evolution, MissingColumns
 from headgate.data_plane.write.table_outlets import TableFiles
 from headgate.kafka.record_fetch import Chunk
@@ -239,6 +243,8 @@ class ChangeReader:
             reasons = {**reasons, **timeless}
             for name in self._changes.key:
                 filled[name] = keys_of_marked(filled[name], keys[f"{_KEY}{name}"], deletes)
+        if self._changes.history:
+            reasons = {**find_timeless(records, self._source.record_columns["timestamp"]), **reasons}
         parts = {
             row: reason
             for row, reason in reasons.items()

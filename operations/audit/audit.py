@@ -189,7 +189,7 @@ class SinkAudit:
         self._assess_history()
         if self._many:
             return
-        if not self._keyed.is_single:
+        if not self._settings.replaces_rows:
             self._check_row_count()
         self._proven.append(f"{len(self._files)} live files: each there, once, and whole")
         if self._keyed.is_single:

@@ -179,6 +179,6 @@ def test_key_13_a_table_that_cannot_keep_marked_rows_is_refused(
 
 def test_key_13_the_marks_have_a_column_of_their_own() -> None:
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("at", pa.timestamp("us"))])
-    require_markable("t", schema, Changes(("id",), deleted_at="at"), ())
+    require_markable("t", schema, Changes(("id",), deleted_at="at"), {})
     with pytest.raises(KeyUnfit, match="has another purpose"):
-        require_markable("t", schema, Changes(("id",), deleted_at="at"), ("at",))
+        require_markable("t", schema, Changes(("id",), deleted_at="at"), {"offset": "at"})
