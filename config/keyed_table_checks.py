@@ -153,8 +153,8 @@ def _require_ordered_versions(settings: SinkSections) -> None:
     if settings.changes.on_partitions_added is not OnPartitionsAdded.FAIL:
         raise KeyUnfit(
             "changes.on_partitions_added is set together with changes.history",
-            "no row tells which partition is younger: leave it out; the sink stops where partitions "
-            "are added, and a new table takes the topic written anew",
+            "no row tells which partition is younger: leave it out; once partitions are added, the "
+            "sink stops, and a new table takes the topic written anew",
         )
     if settings.coordinator.on_topic_recreated is not OffsetPolicy.FAIL:
         raise KeyUnfit(

@@ -244,7 +244,10 @@ class ChangeReader:
             for name in self._changes.key:
                 filled[name] = keys_of_marked(filled[name], keys[f"{_KEY}{name}"], deletes)
         if self._changes.history:
-            reasons = {**find_timeless(records, self._source.record_columns["timestamp"]), **reasons}
+            reasons = {
+                **find_timeless(records, self._source.record_columns["timestamp"]),
+                **reasons,
+            }
         parts = {
             row: reason
             for row, reason in reasons.items()

@@ -603,7 +603,7 @@ class SinkAudit:
             self._unproven.append(f"the source was not asked: {error.message}")
             return
         left_out = dict(self._keyed.moved_past)
-        for at in keyed_spans if self._quarantine else ():
+        for at in keyed_spans:
             quarantined = (
                 self._quarantine.offsets_below(at, keyed_spans[at][1])
                 if self._quarantine

@@ -201,12 +201,14 @@ def assess_replay(
     """
     conclusions, faults = Conclusions(), result.faults
     removed = sum(snapshot.removed_rows for snapshot in history.foreign)
+    unlisted = history.deleted.unlisted_count
     missing = faults.count(Fault.LOST)
     behind = missing + faults.count(Fault.OUTDATED)
     besides: Collection[Fault] = ()
-    if missing and missing - faults.old <= removed:
+    if missing and missing - faults.old <= removed + unlisted:
         besides = (Fault.LOST,)
         why = [f"others deleted {removed} rows of the table"] if removed else []
+        why += [f"persons deleted {unlisted}"] if unlisted else []
         if faults.old:
             why.append(
                 f"of {faults.old} of them the records lie below the oldest commit that is left: "

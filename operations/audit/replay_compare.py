@@ -188,8 +188,8 @@ class Faults:
     """How many rows have a fault, by the source's number, with some of their records' offsets.
 
     ``columns``: where values differ. ``rows``: how many were compared value by value, ``marked`` of
-    them as deleted; ``keys``: how many the records have. ``old``: of the lost ones, how many lie below the ``floors``, where commits
-    have expired that may have deleted them.
+    them as deleted; ``keys``: how many the records have. ``old``: of the lost ones, how many lie
+    below the ``floors``, where commits have expired that may have deleted them.
     """
 
     rows: int = 0

@@ -119,7 +119,7 @@ def accept_stop(
         _require_accepted_deletes(settings, deletes)
     if settings.changes.history and "HG-206" in chosen:
         raise ConfigurationError(
-            f"--accept HG-206={chosen['HG-206']}: changes.history is set, and the versions of a key "
+            f"--accept HG-206={chosen['HG-206']}: changes.history is set, and versions of a key "
             "have the order of their offsets, which begin anew (KEY-16)",
             "fill a new table: drop this one, and start with "
             'coordinator.on_table_recreated = "restart"',

@@ -198,7 +198,7 @@ def history(*key: str, **more: Any) -> SinkSettings:
         (lambda: history("id", columns=(*OPTIONAL, VALID_FROM_NUMBER)), "must be a timestamptz"),
         (lambda: history("id", columns=COLUMNS), "changes.history could not keep the row"),
         (lambda: history("id", shape=ShapeSettings(where="id > 1")), "history is set together"),
-        (lambda: history(), "changes.history is set, but table.key is not"),
+        (history, "changes.history is set, but table.key is not"),
         (lambda: history("id", maintenance=EXPIRING), "a delete's row could go before"),
         (lambda: history("id", coordinator=ANEW), "offsets begin anew"),
         (
