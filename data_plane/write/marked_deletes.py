@@ -86,8 +86,7 @@ class MarkedDeletes:
 
 
 def find_timeless(records: Chunk, column: str) -> dict[int, str]:
-    """Return which records cannot be versions, since nothing tells from when these are valid
-    (KEY-14)."""
+    """Return which records cannot be versions: nothing tells from when these are valid (KEY-15)."""
     why = f"{column}: {_NO_TIME}, and a version is valid from one"
     return dict.fromkeys(np.flatnonzero(records.timestamps < 0).tolist(), why)
 
@@ -139,7 +138,8 @@ def require_markable(
 def _require_version_times(
     table: str, schema: pa.Schema, record_columns: Mapping[str, str]
 ) -> None:
-    """Raise ``KeyUnfit`` for a table whose versions would have no time (KEY-14)."""
+    """Raise ``KeyUnfit`` for a table whose versions would have no time to be valid from
+    (KEY-15)."""
     name = record_columns.get("timestamp", "")
     if not name:
         raise KeyUnfit(

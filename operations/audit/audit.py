@@ -57,7 +57,6 @@ from headgate.operations.audit.files import (
     find_files_of_other_sinks,
 )
 from headgate.operations.audit.keyed_tables import (
-    NOT_COMPARED,
     KeyedTables,
     describe_offsets_behind,
     find_earlier_offsets,
@@ -594,7 +593,7 @@ class SinkAudit:
                 source.witnesses[at] = SourceOffsets(topic.partitions[at.partition], None)
         if not one:
             self._unproven += [
-                f"{at}: {NOT_COMPARED}" for at, span in ranges.items() if span is None
+                f"{at}: {self._keyed.not_compared}" for at, span in ranges.items() if span is None
             ]
         try:
             topics = {at.topic: source.topics[at.topic] for at in ranges}

@@ -95,6 +95,10 @@ NOT_COMPARED = (
     "a keyed table holds the last record of each key: they were not compared with the "
     "source, so some may be missing or outdated"
 )
+_VERSIONS_NOT_COMPARED = (
+    "a history holds each change of a key: its versions were not compared with the source, so some "
+    "may be missing or have other values"
+)
 
 
 @dataclass(slots=True)
@@ -274,6 +278,11 @@ class KeyedTables:
         """Return whether the sink has one table, and that has a key: all records go there."""
         return bool(self.settings.table.key)
 
+    @property
+    def not_compared(self) -> str:
+        """Say what is unproven of a table that no replay was compared with."""
+        return _VERSIONS_NOT_COMPARED if self.settings.changes.history else NOT_COMPARED
+
     def key_of(self, table: str) -> tuple[str, ...]:
         if table == self.settings.table.identifier:
             return self.settings.table.key
@@ -354,7 +363,7 @@ class KeyedTables:
         for name in sorted(self.tables.keys() & expired):
             self.conclusions.unproven.append(
                 f"{name}: changes that were pending for too long were never delivered: "
-                f"{NOT_COMPARED}"
+                f"{self.not_compared}"
             )
         for topics in self._group_topics({at.topic for at in ranges}):
             own = {at: span for at, span in ranges.items() if at.topic in topics}
@@ -457,7 +466,7 @@ class KeyedTables:
         unexplained = skipped - self.skipped_record_count
         for name, table in sorted(self.tables.items()):
             if table.result is None:
-                self._add(name, Conclusions(unproven=[NOT_COMPARED]))
+                self._add(name, Conclusions(unproven=[self.not_compared]))
             else:
                 weighed = assess_replay(table.result, table.history, compacted, unexplained)
                 self._add(name, weighed)

@@ -21,8 +21,10 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 from integration.conftest import Deploy
 from integration.deployment import Deployment
 from integration.readers import IcebergSpark, read_with_duckdb
+from integration.tables.test_keyed_routes import keyed_routes
 
 from headgate.control_protocol.errors import ConfigurationError
+from headgate.control_protocol.table_history import History
 from headgate.operations.audit.audit import audit
 from headgate.operations.audit.report import Verdict
 from headgate.operations.check.check import check
@@ -72,6 +74,7 @@ class Orders:
     sink: Deployment
     seed: int
     envelope: str = "debezium"
+    topic: int = 0
     changes: dict[int, list[Change]] = field(default_factory=dict)
     clock_ms: int = BEGIN_MS
 
@@ -100,7 +103,7 @@ class Orders:
         values = [value] if plain or total is not None else [value, None]
         for each in values:
             self._producer.produce(
-                self.sink.topics[0],
+                self.sink.topics[self.topic],
                 None if each is None else json.dumps(each).encode(),
                 name.encode(),
                 partition=zlib.crc32(str(key).encode()) % self.sink.partitions,
@@ -141,9 +144,10 @@ def milliseconds(rows: pa.Table) -> list[tuple[Any, ...]]:
     return sorted(result)
 
 
-def assert_history(sink: Deployment, orders: Orders) -> None:
-    with sink.table() as table:
-        rows = read_with_duckdb(table.metadata_location)
+def assert_history(sink: Deployment, orders: Orders, name: str = "") -> None:
+    with sink.catalog() as catalog:
+        table = catalog.load_table(name or sink.settings.table.identifier)
+    rows = read_with_duckdb(table.metadata_location)
     assert rows.num_rows == orders.count
     assert rows.num_rows - rows.column("deleted_at").null_count == orders.deletes
     with duckdb.connect() as connection:
@@ -211,6 +215,10 @@ def test_key_14_key_16_another_kind_of_table_and_added_partitions_stop_the_sink(
     sink.start()
     sink.wait_until_lag_zero()
     sink.stop()
+    assert any("each change adds a version" in str(each) for each in check(sink.settings))
+    report = audit(sink.settings, with_source=False)
+    assert (report.findings, report.verdict) == ((), Verdict.NOT_PROVEN)
+    assert any("its versions were not compared" in told for told in report.unproven)
     sink.change({"changes": {"envelope": "debezium", "on_delete": "mark", "history": False}})
     answer = next(each for each in check(sink.settings) if "HG-240" in str(each))
     assert "filled without a key" in str(answer)
@@ -243,6 +251,68 @@ def test_key_16_a_key_with_versions_in_two_partitions_is_not_proven(deploy: Depl
     report = audit(sink.settings)
     assert (report.findings, report.verdict) == ((), Verdict.NOT_PROVEN)
     assert any("1 keys have records in several partitions" in each for each in report.unproven)
+
+
+def test_key_14_a_rollback_that_the_offsets_follow_neither_loses_nor_doubles_a_version(
+    deploy: Deploy,
+) -> None:
+    sink = deploy(HISTORY)
+    orders = Orders(sink, 5)
+    for _ in range(3):
+        orders.produce(100)
+        sink.start()
+        sink.wait_until_lag_zero()
+        sink.stop()
+    commits = [commit for commit in history_of(sink).commits if commit.record.records]
+    with sink.table() as table:
+        table.manage_snapshots().rollback_to_snapshot(commits[0].snapshot_id).commit()
+    sink.start()
+    sink.stopped_by_itself("HG-201")
+    accept_stop(sink.settings, ["HG-201=follow-table"])
+    orders.produce(100)
+    sink.start()
+    sink.wait_until_lag_zero()
+    sink.stop()
+    assert_history(sink, orders)
+    report = audit(sink.settings)
+    assert report.findings == ()
+
+
+def history_of(sink: Deployment) -> History:
+    found = sink.history()
+    assert found
+    return found
+
+
+def test_key_14_tables_of_routes_keep_histories_over_a_kill(deploy: Deploy) -> None:
+    columns = [
+        {"name": "id", "type": "long", "required": True},
+        {"name": "customer", "type": "string"},
+        {"name": "total", "type": "long"},
+        {"name": "placed_at", "type": "timestamptz"},
+    ]
+    sink = keyed_routes(deploy, {"changes": HISTORY["changes"]}, columns)
+    places = ("kafka_topic", "kafka_partition", "kafka_offset", "changed_at")
+    parts = ("topic", "partition", "offset", "timestamp")
+    sink.change({"tables.record_columns": dict(zip(parts, places, strict=True))})
+    orders, users = Orders(sink, 6), Orders(sink, 7, topic=1)
+    for each in (orders, users):
+        each.produce(300)
+    sink.start(2)
+    sink.wait_for_commits()
+    sink.kill(sink.leader())
+    for each in (orders, users):
+        each.produce(200)
+    sink.start()
+    sink.wait_until_lag_zero()
+    sink.wait_until(lambda: not sink.pending(), "delivery of all that is pending")
+    sink.stop()
+    assert_history(sink, orders, "db.orders")
+    assert_history(sink, users, "db.users")
+    report = audit(sink.settings)
+    assert (report.findings, report.unproven) == ((), ())
+    said = f"db.orders: {orders.count:,} rows are the versions of {len(orders.changes):,} keys"
+    assert any(said in told for told in report.proven), report.proven
 
 
 @pytest.mark.soak

@@ -39,12 +39,13 @@ from headgate.config.table_settings import (
     SchemaSettings,
     TableSettings,
 )
-from headgate.control_protocol.errors import HeadgateError, KeyUnfit
+from headgate.control_protocol.errors import ConfigurationError, HeadgateError, KeyUnfit
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.quarantine_policy import Disposal
 from headgate.coordinator.settings import CoordinatorSettings, OffsetPolicy, RollbackPolicy
 from headgate.data_plane.cdc.policy import Envelope, OnDelete, Tombstones
 from headgate.participant.settings import Distribution, Incompatible, UnknownFields
+from headgate.spark.query_table import require_fit_for_query
 
 EVOLVE, LEAVE_OUT = UnknownFields.EVOLVE, Incompatible.IGNORE
 DEBEZIUM = ChangesSettings(envelope=Envelope.DEBEZIUM)
@@ -231,6 +232,14 @@ def test_key_14_a_history_appends_and_its_columns_identify_no_row() -> None:
     assert (keys.may_have_key("shop.orders"), keys.may_have_key("shop.logs")) == (True, False)
     assert KeysByRoute.of(sink).may_have_key("orders")  # added partitions stop it (KEY-16)
     assert not KeysByRoute.of(settings()).may_have_key("orders")
+
+
+@pytest.mark.parametrize(("changes", "named"), [(HISTORY, "history"), (MARKING, "on_delete")])
+def test_key_14_a_query_that_writes_makes_its_deletes_itself(
+    changes: ChangesSettings, named: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=rf"changes\.{named} cannot be used"):
+        require_fit_for_query(history("id", changes=changes))
 
 
 def test_config_1_participants_agree_whether_there_is_a_history() -> None:
