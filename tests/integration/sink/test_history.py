@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import random
 import re
+import time
 import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -251,6 +252,28 @@ def test_key_16_a_key_with_versions_in_two_partitions_is_not_proven(deploy: Depl
     report = audit(sink.settings)
     assert (report.findings, report.verdict) == ((), Verdict.NOT_PROVEN)
     assert any("1 keys have records in several partitions" in each for each in report.unproven)
+
+
+@pytest.mark.soak
+def test_key_14_kills_and_pauses_at_any_moment_cost_and_double_no_version(deploy: Deploy) -> None:
+    sink = deploy(HISTORY)
+    orders, dice = Orders(sink, 8), random.Random(8)
+    sink.start(3)
+    for number in range(10):
+        orders.produce(dice.randrange(50, 400))
+        time.sleep(dice.random() * 2)  # somewhere within a transaction
+        one = dice.choice(sink.participants)
+        if number % 3 == 2:
+            one.pause()
+            time.sleep(dice.random() * 12)  # for longer than a session, or not
+            one.resume()
+        else:
+            sink.kill(one)
+            sink.start()
+    sink.wait_until_lag_zero()
+    sink.stop()
+    assert_history(sink, orders)
+    assert_well(sink, orders)
 
 
 def test_key_14_a_rollback_that_the_offsets_follow_neither_loses_nor_doubles_a_version(
