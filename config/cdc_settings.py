@@ -44,6 +44,10 @@ class ChangesSettings:
     deleted_at: Text = "deleted_at"
     """Column (timestamptz, or timestamp in UTC) for the time of the delete, with on_delete =
     "mark"; null in rows that live. A field of that name in records is not read."""
+    history: bool = False
+    """Whether the table keeps every version of each key: each change adds a row, and nothing
+    replaces or removes that. Deletes add rows marked as with on_delete = "mark", which it implies.
+    record_columns.timestamp names the column with the time of each change."""
     on_truncate: OnTruncate = OnTruncate.FAIL
     """What happens to a record that reports that the source table was truncated: fail stops the
     sink before it, skip ignores it."""
@@ -76,8 +80,8 @@ class ChangesSettings:
 
     @property
     def marks(self) -> bool:
-        """Return whether deletes mark rows (KEY-13)."""
-        return self.on_delete is OnDelete.MARK
+        """Return whether deletes are rows, marked (KEY-13, KEY-14)."""
+        return self.history or self.on_delete is OnDelete.MARK
 
     @property
     def hold_ms(self) -> int | None:
@@ -102,4 +106,5 @@ class ChangesSettings:
             self.unavailable_value,
             self.unavailable_placeholder,
             self.deleted_at if self.marks else "",
+            self.history,
         )

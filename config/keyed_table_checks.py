@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
+from headgate.config.cdc_settings import OnPartitionsAdded
 from headgate.config.column_rule_checks import rules_of_columns
 from headgate.config.route_checks import policy_of
 from headgate.config.table_declaration import arrow_schema_of, declared_table
@@ -13,7 +14,7 @@ from headgate.config.table_settings import SchemaSettings, TableSettings
 from headgate.control_protocol.errors import KeyUnfit
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.quarantine_policy import Disposal
-from headgate.coordinator.settings import RollbackPolicy
+from headgate.coordinator.settings import OffsetPolicy, RollbackPolicy
 from headgate.data_plane.cdc.policy import Envelope, Tombstones
 from headgate.data_plane.cdc.routable_fields import field_to_use_instead
 from headgate.data_plane.formats.column_options import FROM, path_of
@@ -116,6 +117,8 @@ def _require_valid_keyed_table(settings: SinkSections, table: TableSettings) -> 
         key_ids(declared_table(table).schema(), table.key)
     if settings.changes.marks:
         _require_markable_table(settings, table)
+    if settings.changes.history:
+        _require_ordered_versions(settings)
     _require_readable_envelope(settings, table)
     _require_coordinate_columns(settings, table)
     _require_supported_policies(settings, table)
@@ -128,7 +131,7 @@ def _require_markable_table(settings: SinkSections, table: TableSettings) -> Non
     assert changes is not None, "the table has a key"
     if settings.shape.where:
         raise KeyUnfit(
-            'changes.on_delete = "mark" is set together with shape.where',
+            f"{changes.marked_by} is set together with shape.where",
             "a row that does not match would be kept, marked, with all its values; leave one out",
         )
     for column in table.columns:
@@ -142,21 +145,52 @@ def _require_markable_table(settings: SinkSections, table: TableSettings) -> Non
     from headgate.data_plane.write.marked_deletes import require_markable
 
     schema = arrow_schema_of(table)
-    parts = table.record_columns.columns_by_part().values()
-    require_markable(table.identifier, schema, changes, parts)
+    require_markable(table.identifier, schema, changes, table.record_columns.columns_by_part())
+
+
+def _require_ordered_versions(settings: SinkSections) -> None:
+    """KEY-16: refuse what would take the order from the versions of a key, or some of them."""
+    if settings.changes.on_partitions_added is not OnPartitionsAdded.FAIL:
+        raise KeyUnfit(
+            "changes.on_partitions_added is set together with changes.history",
+            "no row tells which partition is younger: leave it out; once partitions are added, the "
+            "sink stops, and a new table takes the topic written anew",
+        )
+    if settings.coordinator.on_topic_recreated is not OffsetPolicy.FAIL:
+        raise KeyUnfit(
+            "coordinator.on_topic_recreated is set together with changes.history",
+            "offsets begin anew there, and versions would go before those they follow: leave it "
+            "out, and fill a new table",
+        )
+    if settings.maintenance.rows_after_ms:
+        raise KeyUnfit(
+            "maintenance.rows_after_ms is set together with changes.history",
+            "a delete's row could go before the version that it ends, which would be valid again: "
+            "leave it out; headgate delete takes out all versions of a key",
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class KeysByRoute:
-    """Implements ``RoutedKeys`` for a sink's routes."""
+    """Implements ``RoutedKeys`` for a sink's routes.
+
+    ``history``: records add versions, and replace no rows (KEY-14); ``single``: of the one table.
+    """
 
     routing: Routing
+    history: bool = False
+    single: bool = False
+
+    @classmethod
+    def of(cls, settings: SinkSections) -> KeysByRoute:
+        history = settings.changes.history
+        return cls(settings.tables.routing, history, history and bool(settings.table.key))
 
     def has_key(self, table: str) -> bool:
-        return bool(self.routing.key_of(table))
+        return not self.history and bool(self.routing.key_of(table))
 
-    def may_have_key(self, topic: str) -> bool:
-        return may_have_key(self.routing, topic)
+    def may_have_key(self, topic: str) -> bool:  # keys may move all the same (KEY-16)
+        return self.single or may_have_key(self.routing, topic)
 
 
 def find_added_partitions(

@@ -312,8 +312,14 @@ class SinkSections:
 
     @property
     def has_keyed_table(self) -> bool:
-        """Return whether records replace and delete rows of some table."""
+        """Return whether records are changes of keys in some table."""
         return bool(self.table.key) or self.tables.has_keyed_table
+
+    @property
+    def replaces_rows(self) -> bool:
+        """Return whether commits replace rows of the one table (KEY-1); those of a history only add
+        some (KEY-14)."""
+        return bool(self.table.key) and not self.changes.history
 
     @property
     def wire(self) -> Wire:

@@ -117,7 +117,9 @@ def _key_settings(settings: SinkSettings) -> Mapping[str, str]:
     ]
     if changes.unavailable_placeholder != PLACEHOLDER:
         values.append(_text_or_digest(changes.unavailable_placeholder))
-    if changes.marks:
+    if changes.history:
+        values.append(f"history, deletes in {changes.deleted_at}")
+    elif changes.marks:
         values.append(f"{changes.on_delete} in {changes.deleted_at}")
     named = {"table.key": _text_or_digest(", ".join(key))} if key else {}
     return {**named, "changes": ", ".join(values)}

@@ -33,6 +33,7 @@ from headgate.control_protocol.table_format import (
     TableSpec,
     Traits,
 )
+from headgate.data_plane.cdc.policy import OnDelete
 from headgate.data_plane.formats.format_registry import suggest_similar
 from headgate.data_plane.routing.routes import RAW_NAME_PROPERTY
 from headgate.participant.settings import UnknownFields
@@ -230,7 +231,7 @@ def _primary_properties(settings: SinkSections) -> Mapping[str, str]:
 
 
 def _row_key(settings: SinkSections, key: tuple[str, ...], places: RecordColumns) -> RowKey | None:
-    if not key:
+    if not key or settings.changes.history:  # KEY-14: its commits only append
         return None
     deleted_at = settings.changes.deleted_at if settings.changes.marks else ""
     return RowKey(key, places.partition, places.offset, places.topic, deleted_at)
@@ -403,7 +404,8 @@ def _needed_capabilities(settings: SinkSections) -> list[tuple[Capability | None
         "maintenance.rows_after_ms": (None, settings.maintenance.rows_after_ms),
         "table.sort_by": (None, table.sort_by),
         "table.key": (Capability.KEYS, table.key),
-        'changes.on_delete = "mark"': (None, settings.changes.marks),
+        'changes.on_delete = "mark"': (None, settings.changes.on_delete is OnDelete.MARK),
+        "changes.history": (None, settings.changes.history),
         'changes.on_partitions_added = "wait"': (None, settings.changes.hold_ms is not None),
         "catalog.backend": (None, catalog.backend is not Backend.PYICEBERG),
     }

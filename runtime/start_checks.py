@@ -174,7 +174,7 @@ def require_markable_table(
         return
     from headgate.data_plane.write.marked_deletes import require_markable  # reads records
 
-    places = (settings.tables or settings.table).record_columns.columns_by_part().values()
+    places = (settings.tables or settings.table).record_columns.columns_by_part()
     require_markable(identifier, schema_to_pyarrow(schema), changes, places)
 
 

@@ -137,7 +137,9 @@ def require_fit_for_query(settings: SinkSettings, *, records: bool = False) -> N
         "tables": bool(settings.tables),
         "transform": bool(settings.transform),
         "quarantine": settings.quarantine.keeps_rejected,
-        "changes.on_delete": settings.changes.marks,
+        "changes.history" if settings.changes.history else "changes.on_delete": (
+            settings.changes.marks
+        ),
         "maintenance.rows_late": bool(settings.maintenance.late_by),
         "spark.distribution": settings.spark.distribution
         in (Distribution.HASH, Distribution.RANGE),

@@ -70,6 +70,7 @@ class Changes:
     """How records change rows of a keyed table. ``key`` names its columns.
 
     ``deleted_at``: the column in which deletes mark rows (KEY-13); empty: they remove them.
+    ``history``: each change adds a row, and replaces none (KEY-14).
     """
 
     key: tuple[str, ...]
@@ -79,6 +80,7 @@ class Changes:
     unavailable_value: UnavailableValue = UnavailableValue.FAIL
     unavailable_placeholder: str = PLACEHOLDER
     deleted_at: str = ""
+    history: bool = False
 
     def reads_keys_like_values(self, format_name: str, column: str) -> bool:
         """Return whether message keys are read like values, because a connector writes both.
@@ -87,6 +89,11 @@ class Changes:
         """
         connector = self.envelope is not Envelope.PLAIN and format_name in _ALIKE
         return connector and column not in self.key
+
+    @property
+    def marked_by(self) -> str:
+        """Return the setting by which deletes are rows."""
+        return "changes.history" if self.history else 'changes.on_delete = "mark"'
 
     @property
     def skips_tombstones(self) -> bool:

@@ -42,7 +42,11 @@ from headgate.data_plane.quarantine.rejected_records import (
 from headgate.data_plane.quarantine.unsupported_values import with_value_check
 from headgate.data_plane.write import change_decode
 from headgate.data_plane.write.decode import unknown_field_finder, value_columns
-from headgate.data_plane.write.marked_deletes import MarkedDeletes, array_where
+from headgate.data_plane.write.marked_deletes import (
+    MarkedDeletes,
+    array_where,
+    find_timeless,
+)
 from headgate.data_plane.write.missing_columns import Evolution, MissingColumns
 from headgate.data_plane.write.table_outlets import TableFiles
 from headgate.kafka.record_fetch import Chunk
@@ -238,6 +242,11 @@ class ChangeReader:
             reasons = {**reasons, **timeless}
             for name in self._changes.key:
                 filled[name] = array_where(deletes, keys[f"{_KEY}{name}"], filled[name])
+        if self._changes.history:
+            reasons = {
+                **find_timeless(records, self._source.record_columns["timestamp"]),
+                **reasons,
+            }
         parts = {
             row: reason
             for row, reason in reasons.items()

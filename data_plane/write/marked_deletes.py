@@ -1,4 +1,4 @@
-"""Makes marked rows of records that delete, in tables that keep what was deleted (KEY-13).
+"""Makes marked rows of records that delete, in tables that keep what was deleted (KEY-13, KEY-14).
 
 The row before the change is only ever taken from the record itself: the table's own row is not
 read.
@@ -6,7 +6,7 @@ read.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -23,6 +23,8 @@ from headgate.data_plane.cdc.unwrap import BeforeImages
 from headgate.kafka.record_fetch import Chunk
 from headgate.native.kernels import Flags
 
+_NO_TIME = "the record has no time"
+
 
 class MarkedDeletes:
     """Makes the marked rows of one table. Serves one thread.
@@ -35,8 +37,7 @@ class MarkedDeletes:
     ) -> None:
         changes = source.changes
         assert changes is not None, "chosen for it"
-        beside = source.record_columns.values()
-        require_markable(batch.table.table, schema, changes, beside)
+        require_markable(batch.table.table, schema, changes, source.record_columns)
         self.column = changes.deleted_at
         self._changes = changes
         self._images = BeforeImages(changes.envelope, columns)
@@ -77,7 +78,7 @@ class MarkedDeletes:
         built, reasons = self._times.build_columns(records)
         reasons = dict(reasons)
         for row in np.flatnonzero(records.timestamps < 0).tolist():
-            reasons[row] = f"{self.column}: the record has no time, and deletes a row"
+            reasons[row] = f"{self.column}: {_NO_TIME}, and deletes a row"
         places = pa.array(np.arange(len(deletes)), mask=~deletes)
         return built[self.column].take(places), {
             row: reason for row, reason in reasons.items() if deletes[row]
@@ -93,10 +94,19 @@ def array_where(some: Flags, there: pa.Array, elsewhere: pa.Array) -> pa.Array:
     return pa.concat_arrays([there, elsewhere]).take(pa.array(places))
 
 
+def find_timeless(records: Chunk, column: str) -> dict[int, str]:
+    """Return which records cannot be versions: nothing tells from when these are valid (KEY-15)."""
+    why = f"{column}: {_NO_TIME}, and a version is valid from one"
+    return dict.fromkeys(np.flatnonzero(records.timestamps < 0).tolist(), why)
+
+
 def require_markable(
-    table: str, schema: pa.Schema, changes: Changes, record_columns: Collection[str]
+    table: str, schema: pa.Schema, changes: Changes, record_columns: Mapping[str, str]
 ) -> None:
-    """Raise ``KeyUnfit`` for a table that cannot keep what was deleted, marked (KEY-13)."""
+    """Raise ``KeyUnfit`` for a table that cannot keep what was deleted, marked (KEY-13).
+
+    ``record_columns``: by part of the record.
+    """
     name = changes.deleted_at
     if name not in schema.names:
         raise KeyUnfit(
@@ -111,16 +121,37 @@ def require_markable(
             "rows in it",
             "it must be an optional timestamptz or timestamp: rows that live have null there",
         )
-    if name in (*changes.key, *record_columns):
+    if name in (*changes.key, *record_columns.values()):
         raise KeyUnfit(
             f"{table}: the column {name!r} has another purpose: deletes cannot mark rows in it",
             "name a column of its own in changes.deleted_at",
         )
-    known = {*changes.key, *record_columns}
+    if changes.history:
+        _require_version_times(table, schema, record_columns)
+    known = {*changes.key, *record_columns.values()}
     required = [each.name for each in schema if not each.nullable and each.name not in known]
     if required:
         raise KeyUnfit(
             f"{table}: the column {required[0]!r} is required, and a record that deletes need not "
-            'have a value for it: changes.on_delete = "mark" could not keep the row',
-            "make it optional, or leave changes.on_delete out",
+            f"have a value for it: {changes.marked_by} could not keep the row",
+            f"make it optional, or leave {changes.marked_by.partition(' ')[0]} out",
+        )
+
+
+def _require_version_times(
+    table: str, schema: pa.Schema, record_columns: Mapping[str, str]
+) -> None:
+    """Raise ``KeyUnfit`` for a table whose versions would have no time to be valid from
+    (KEY-15)."""
+    name = record_columns.get("timestamp", "")
+    if not name:
+        raise KeyUnfit(
+            f"{table}: changes.history is set, and no column takes the records' time",
+            'set record_columns.timestamp, as to "changed_at": a version is valid from then on',
+        )
+    if name in schema.names and not pa.types.is_timestamp(schema.field(name).type):
+        raise KeyUnfit(
+            f"{table}: the column {name!r} is {schema.field(name).type}, and says from when a "
+            "version is valid",
+            "it must be a timestamptz",
         )

@@ -57,7 +57,6 @@ from headgate.operations.audit.files import (
     find_files_of_other_sinks,
 )
 from headgate.operations.audit.keyed_tables import (
-    NOT_COMPARED,
     KeyedTables,
     describe_offsets_behind,
     find_earlier_offsets,
@@ -189,7 +188,7 @@ class SinkAudit:
         self._assess_history()
         if self._many:
             return
-        if not self._keyed.is_single:
+        if not self._settings.replaces_rows:
             self._check_row_count()
         self._proven.append(f"{len(self._files)} live files: each there, once, and whole")
         if self._keyed.is_single:
@@ -594,7 +593,7 @@ class SinkAudit:
                 source.witnesses[at] = SourceOffsets(topic.partitions[at.partition], None)
         if not one:
             self._unproven += [
-                f"{at}: {NOT_COMPARED}" for at, span in ranges.items() if span is None
+                f"{at}: {self._keyed.not_compared}" for at, span in ranges.items() if span is None
             ]
         try:
             topics = {at.topic: source.topics[at.topic] for at in ranges}
@@ -603,7 +602,7 @@ class SinkAudit:
             self._unproven.append(f"the source was not asked: {error.message}")
             return
         left_out = dict(self._keyed.moved_past)
-        for at in keyed_spans if self._quarantine else ():
+        for at in keyed_spans:
             quarantined = (
                 self._quarantine.offsets_below(at, keyed_spans[at][1])
                 if self._quarantine

@@ -108,6 +108,12 @@ class TableReplay:
         return changes.deleted_at if changes else ""
 
     @property
+    def versions(self) -> bool:
+        """Return whether each change has a row of its own (KEY-14)."""
+        changes = self.plan.source.changes
+        return changes is not None and changes.history
+
+    @property
     def schema(self) -> pa.Schema:
         return pa.schema([*(each.remove_metadata() for each in self.columns), *OURS])
 
@@ -308,6 +314,15 @@ _SAID: Mapping[Fault, str] = {
 }
 
 
+_SAID_OF_VERSIONS: Mapping[Fault, str] = {
+    Fault.LOST: "changes have no version of their key",
+    Fault.RECREATED: "changes have no version of their key, because the table was re-created after "
+    "them",
+    Fault.TWICE: "versions exist in addition to the right ones of their changes",
+}
+"""Of a history (KEY-14)."""
+
+
 @dataclass(frozen=True, slots=True)
 class SourceRanges:
     """What to read: ``ranges`` of the logs, and offsets in them that never were changes.
@@ -323,11 +338,13 @@ class SourceRanges:
 
 @dataclass(frozen=True, slots=True)
 class ReplayResult:
-    """The result of the comparison. ``sources``: the partitions' numbers in ``faults``."""
+    """The result of the comparison. ``sources``: the partitions' numbers in ``faults``;
+    ``versions``: of each change, not only of the last one of a key."""
 
     read: ReadRecords
     faults: Faults
     sources: Mapping[int, TopicPartition]
+    versions: bool = False
 
     def findings(self, besides: frozenset[Fault] = frozenset()) -> Iterator[Finding]:
         """Yield what is wrong, except what another event explains just as well."""
@@ -336,7 +353,8 @@ class ReplayResult:
             if count and fault not in besides:
                 where = ", ".join(sorted(self.faults.columns.get(fault, ())))
                 columns = f" in {where}" if where else ""
-                text = f"{count} {_SAID[fault]}{columns}: {self._describe_places(fault)}"
+                said = _SAID_OF_VERSIONS.get(fault) if self.versions else None
+                text = f"{count} {said or _SAID[fault]}{columns}: {self._describe_places(fault)}"
                 yield Finding(fault.value, text)
 
     def describe_unproven(self, compacted: Mapping[str, bool | None]) -> Iterator[str]:
@@ -361,6 +379,7 @@ class ReplayResult:
             yield (
                 f"{count} keys have records in several partitions, which no order tells apart: "
                 f"{self._describe_places(Fault.CROSSED)}"
+                + (" (their versions are there, and nothing tells which was first)" * self.versions)
             )
         if count := counts[Fault.FORMER_DELETE]:
             yield (
@@ -469,12 +488,13 @@ class Replay:
             table_replay.marks,
             _doubtful_below(reader, sources, ranges),
             self._expired_below(history, table_replay.columns),
+            table_replay.versions,
         )
         floors = history.examined_from
         faults = Faults(floors={source: floors.get(at, 0) for source, at in sources.items()})
         for part in range(table_replay.slicing.count):
             compare(changes.read(part), live.read(part), held, faults)
-        return ReplayResult(read, faults, sources)
+        return ReplayResult(read, faults, sources, table_replay.versions)
 
     def _expired_below(self, history: History, columns: pa.Schema) -> tuple[str, pa.Scalar] | None:
         """EXPIRY-3: return the column of rows' times, and below which value rows have expired."""

@@ -95,6 +95,10 @@ NOT_COMPARED = (
     "a keyed table holds the last record of each key: they were not compared with the "
     "source, so some may be missing or outdated"
 )
+_VERSIONS_NOT_COMPARED = (
+    "a history holds each change of a key: its versions were not compared with the source, so some "
+    "may be missing or have other values"
+)
 
 
 @dataclass(slots=True)
@@ -201,18 +205,21 @@ def assess_replay(
     """
     conclusions, faults = Conclusions(), result.faults
     removed = sum(snapshot.removed_rows for snapshot in history.foreign)
+    unlisted = history.deleted.unlisted_count
     missing = faults.count(Fault.LOST)
     behind = missing + faults.count(Fault.OUTDATED)
     besides: Collection[Fault] = ()
-    if missing and missing - faults.old <= removed:
+    if missing and missing - faults.old <= removed + unlisted:
         besides = (Fault.LOST,)
         why = [f"others deleted {removed} rows of the table"] if removed else []
+        why += [f"persons deleted {unlisted}"] if unlisted else []
         if faults.old:
             why.append(
                 f"of {faults.old} of them the records lie below the oldest commit that is left: "
                 "whether somebody deleted them has expired"
             )
-        conclusions.unproven.append(f"{missing} keys have no row, and {', '.join(why)}")
+        what = "changes have no version" if result.versions else "keys have no row"
+        conclusions.unproven.append(f"{missing} {what}, and {', '.join(why)}")
     elif behind and behind <= unexplained:
         besides = (Fault.LOST, Fault.OUTDATED)
         conclusions.unproven.append(
@@ -222,6 +229,8 @@ def assess_replay(
     conclusions.findings += result.findings(frozenset(besides))
     conclusions.unproven += result.describe_unproven(compacted)
     compared = f"{faults.rows:,} rows are the last records of their keys, value by value"
+    if result.versions:
+        compared = f"{faults.rows:,} rows are the versions of {faults.keys:,} keys, value by value"
     marked = f", {faults.marked:,} of them marked as deleted" if faults.marked else ""
     of = f"of {faults.records:,} changes that the source holds"
     conclusions.proven.append(f"{compared}{marked}: {of}")
@@ -269,6 +278,11 @@ class KeyedTables:
         """Return whether the sink has one table, and that has a key: all records go there."""
         return bool(self.settings.table.key)
 
+    @property
+    def not_compared(self) -> str:
+        """Say what is unproven of a table that no replay was compared with."""
+        return _VERSIONS_NOT_COMPARED if self.settings.changes.history else NOT_COMPARED
+
     def key_of(self, table: str) -> tuple[str, ...]:
         if table == self.settings.table.identifier:
             return self.settings.table.key
@@ -313,16 +327,22 @@ class KeyedTables:
             self._add(name, check_deleted_rows(known, history, self.on_progress))
         else:
             self._add(name, Conclusions(unproven=[DELETES_UNKNOWN]))
-        live_rows = sum(-file.records if file.deletes else file.records for file in files)
-        self._add(name, check_live_rows(history, live_rows))
+        if not self.settings.changes.history:  # whose rows are counted as appended ones are
+            live_rows = sum(-file.records if file.deletes else file.records for file in files)
+            self._add(name, check_live_rows(history, live_rows))
 
     def check_keys(self, table: AuditedTable) -> None:
-        """Read the keys of a table's live rows, unless files of it are damaged."""
+        """Read the keys of a table's live rows, unless files of it are damaged.
+
+        In a history a key has many (KEY-14).
+        """
         reader, history, files = table.reader, table.history, table.files
         name = history.table
         if table.damaged:  # nobody can read the rows, or tell which of them are dead
             text = "files are missing or damaged: keys and rows were not read"
             self._add(name, Conclusions(unproven=[text]))
+            return
+        if self.settings.changes.history:
             return
         key, memory_bytes = self.key_of(name), self.settings.changes.index_memory_bytes
         self._add(name, check_keys(reader, history, files, key=key, memory_bytes=memory_bytes))
@@ -343,7 +363,7 @@ class KeyedTables:
         for name in sorted(self.tables.keys() & expired):
             self.conclusions.unproven.append(
                 f"{name}: changes that were pending for too long were never delivered: "
-                f"{NOT_COMPARED}"
+                f"{self.not_compared}"
             )
         for topics in self._group_topics({at.topic for at in ranges}):
             own = {at: span for at, span in ranges.items() if at.topic in topics}
@@ -446,7 +466,7 @@ class KeyedTables:
         unexplained = skipped - self.skipped_record_count
         for name, table in sorted(self.tables.items()):
             if table.result is None:
-                self._add(name, Conclusions(unproven=[NOT_COMPARED]))
+                self._add(name, Conclusions(unproven=[self.not_compared]))
             else:
                 weighed = assess_replay(table.result, table.history, compacted, unexplained)
                 self._add(name, weighed)

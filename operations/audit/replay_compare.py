@@ -2,13 +2,14 @@
 
 The record with the highest offset of each key is its last one, in the youngest partition if some
 were added (KEY-8). Its row must be in the table with the record's values, and no other row with
-that key; if it deletes, there must be no row at all.
+that key; if it deletes, there must be no row at all. Of a history, each record is the last one of
+its own version (KEY-14).
 """
 
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -187,13 +188,14 @@ class Faults:
     """How many rows have a fault, by the source's number, with some of their records' offsets.
 
     ``columns``: where values differ. ``rows``: how many were compared value by value, ``marked`` of
-    them as deleted. ``old``: of the lost ones, how many lie below the ``floors``, where commits
-    have expired that may have deleted them.
+    them as deleted; ``keys``: how many the records have. ``old``: of the lost ones, how many lie
+    below the ``floors``, where commits have expired that may have deleted them.
     """
 
     rows: int = 0
     marked: int = 0
     records: int = 0
+    keys: int = 0
     floors: Mapping[int, int] = field(default_factory=dict)
     old: int = 0
     counts: dict[tuple[Fault, int], int] = field(default_factory=dict)
@@ -228,7 +230,7 @@ class SourcePartition:
     younger. ``earlier``: the offsets up to which an earlier table of that name was filled.
     ``marks``: the column in which deletes mark rows, if they do; below the offsets of ``doubtful``
     they may have done something else (KEY-13). ``expired``: the column of rows' times, and the one
-    below which rows have expired.
+    below which rows have expired. ``versions``: each record has a row of its own (KEY-14).
     """
 
     begins: Mapping[int, int]
@@ -239,6 +241,7 @@ class SourcePartition:
     marks: str = ""
     doubtful: Mapping[int, int] = field(default_factory=dict)
     expired: tuple[str, pa.Scalar] | None = None
+    versions: bool = False
 
 
 def compare(records: pa.Table, rows: pa.Table, held: SourcePartition, faults: Faults) -> None:
@@ -248,7 +251,15 @@ def compare(records: pa.Table, rows: pa.Table, held: SourcePartition, faults: Fa
     """
     faults.records += records.num_rows
     last, crossed = _select_last_of_keys(records, held.sources)
-    ids = _number_keys(last, rows)
+    faults.keys += last.num_rows
+    identity: tuple[str, ...] = (HIGH, LOW)
+    if held.versions:  # those of a crossed key are compared all the same; only their order is open
+        if crossed.any():
+            sources, offsets = _to_numpy(last, SOURCE), _to_numpy(last, OFFSET)
+            faults.note(Fault.CROSSED, sources[crossed], offsets[crossed])
+        last, crossed = records, np.zeros(records.num_rows, np.bool_)
+        identity = (HIGH, LOW, SOURCE, OFFSET)
+    ids = _number_equal_rows(last, rows, identity)
     of_last, of_rows = ids[: last.num_rows], ids[last.num_rows :]
     place = np.full(int(ids.max(initial=-1)) + 1, -1, np.int64)
     place[of_last] = np.arange(last.num_rows)
@@ -272,13 +283,14 @@ def _select_last_of_keys(records: pa.Table, known: Sources) -> tuple[pa.Table, F
     return records.take(pa.array(order[chosen])), crossed
 
 
-def _number_keys(one: pa.Table, other: pa.Table) -> Integers:
-    """Number the keys of both tables' rows: equal keys get equal numbers."""
-    (high, low), (more_high, more_low) = _hash_words(one), _hash_words(other)
-    high, low = np.concatenate([high, more_high]), np.concatenate([low, more_low])
-    order = np.lexsort((low, high))
-    high, low = high[order], low[order]
-    begins = np.append(True, (high[1:] != high[:-1]) | (low[1:] != low[:-1]))[: len(order)]
+def _number_equal_rows(one: pa.Table, other: pa.Table, columns: Sequence[str]) -> Integers:
+    """Number both tables' rows: those that are equal in these columns get equal numbers."""
+    parts = [np.concatenate([t.column(name).to_numpy() for t in (one, other)]) for name in columns]
+    order = np.lexsort(parts)
+    differ = np.zeros(max(0, len(order) - 1), np.bool_)
+    for part in parts:
+        differ |= np.diff(part[order]) != 0
+    begins = np.append(True, differ)[: len(order)]
     numbers = np.empty(len(order), np.int64)
     numbers[order] = np.cumsum(begins) - 1
     return numbers

@@ -109,7 +109,8 @@ def describe_marks(settings: SinkSettings) -> list[str]:
     changes = settings.changes
     if not changes.marks:
         return []
-    told = f"deletes mark rows in {changes.deleted_at}"
+    kept = "each change adds a version, " if changes.history else ""
+    told = f"{kept}deletes mark rows in {changes.deleted_at}"
     if changes.envelope is Envelope.PLAIN:
         return [f"{told}: a record without a value leaves the other columns empty"]
     told += ": the other columns are the record's own row before, or null where it has none"
@@ -127,9 +128,11 @@ def require_key(settings: SinkSettings, name: str, key: tuple[str, ...], table: 
     require_markable_table(settings, name, key, schema)
     stored = table.properties.get(key_table_property(settings.name))
     filled = marker_property(settings.name) in table.properties
-    require_same_key(name, stored, wanted, filled=filled)
-    before = DeleteChoice.of(table.properties.get(deletes_table_property(settings.name)))
     changes = settings.changes
+    require_same_key(name, stored, None if changes.history else wanted, filled=filled)
+    if changes.history:  # its commits know of no key, and so store no choice (KEY-14)
+        return
+    before = DeleteChoice.of(table.properties.get(deletes_table_property(settings.name)))
     column = column_of_marks(schema, changes.deleted_at if changes.marks else "")
     require_same_choice(name, schema, before, column, filled=filled)
 

@@ -113,8 +113,8 @@ class TableCheck:
             settings.name,
             settings.source.group_id,
             Sender("check", ""),
-            keyed=bool(settings.table.key),
-            routed_keys=KeysByRoute(settings.tables.routing),
+            keyed=settings.replaces_rows,
+            routed_keys=KeysByRoute.of(settings),
             growth_ms=settings.changes.hold_ms,
             multiples_only=settings.changes.multiples_only,
         )

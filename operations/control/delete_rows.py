@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from headgate.config.keyed_table_checks import KeysByRoute
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.commit_record import CommitRecord
 from headgate.control_protocol.errors import DeletionRefused, DeletionUnsettled
@@ -123,7 +124,8 @@ def _open_tables(
             )
         where = asked.where
         predicates = {} if where is None else dict.fromkeys(asked.tables or known, where)
-        if keyed := sorted(n for n in predicates if settings.tables.routing.key_of(n)):
+        keys = KeysByRoute.of(settings)
+        if keyed := sorted(filter(keys.has_key, predicates)):
             raise _keyed_tables_error(", ".join(keyed))
         if asked.aside is not None:
             predicates[settings.quarantine.table] = asked.aside
@@ -147,7 +149,7 @@ def _open_tables(
 
 def _require_deletable(tables: SinkTables, asked: RowDeletion) -> None:
     settings = tables.settings
-    if settings.table.key:
+    if settings.replaces_rows:
         raise _keyed_tables_error(settings.table.identifier)
     if asked.aside is not None and not settings.quarantine.keeps_rejected:
         raise DeletionRefused(

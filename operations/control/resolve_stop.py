@@ -118,6 +118,13 @@ def accept_stop(
     deletes = chosen.pop(_OF_DELETES, None)
     if deletes is not None:
         _require_accepted_deletes(settings, deletes)
+    if settings.changes.history and "HG-206" in chosen:
+        raise ConfigurationError(
+            f"--accept HG-206={chosen['HG-206']}: changes.history is set, and versions of a key "
+            "have the order of their offsets, which begin anew (KEY-16)",
+            "fill a new table: drop this one, and start with "
+            'coordinator.on_table_recreated = "restart"',
+        )
     for code, choice in chosen.items():
         if choice in _GOING_BACK:
             require_no_routed_tables(settings, f"{code}={choice}")
@@ -135,8 +142,8 @@ def accept_stop(
                 secondaries=secondary_names(settings.quarantine),
                 routing=configuration_digest(settings),
                 routed=bool(settings.tables),
-                keyed=bool(settings.table.key),
-                routed_keys=KeysByRoute(settings.tables.routing),
+                keyed=settings.replaces_rows,
+                routed_keys=KeysByRoute.of(settings),
                 growth_ms=settings.changes.hold_ms,
                 multiples_only=settings.changes.multiples_only,
                 deleted_back=deleted_back,

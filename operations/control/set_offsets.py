@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from headgate.config.keyed_table_checks import find_added_partitions
@@ -125,6 +125,7 @@ def plan_moves(
         OffsetMove(at, record.offsets.get(at, 0), _resolve_offset(at, text, described, record))
         for at, text in sorted(partitions.items())
     ]
+    _require_versions_once(settings, moves, anew)
     if not deleted_back:
         after = {move.partition: move.end for move in moves}
         require_not_read_again(settings, record.offsets, after, record.topic_ids)
@@ -157,6 +158,20 @@ def _require_not_added_partitions(
             "moved there",
             'name the other partitions; with changes.on_partitions_added = "wait" the sink reads '
             "these when it can tell which records are newer",
+        )
+
+
+def _require_versions_once(
+    settings: SinkSettings, moves: Iterable[OffsetMove], anew: Collection[str]
+) -> None:
+    """KEY-16: refuse what would bring the versions of a history twice, or out of their order."""
+    back = [str(each.partition) for each in moves if each.end < each.begin]
+    if settings.changes.history and (back or anew):
+        raise ConfigurationError(
+            f"{', '.join(back or sorted(anew))}: changes.history is set: records that are read "
+            "again would be second versions, and offsets of another topic have another order",
+            "fill a new table: drop this one, and start with "
+            'coordinator.on_table_recreated = "restart"',
         )
 
 

@@ -25,7 +25,7 @@ def require_same_key(table: str, stored: str | None, declared: str | None, *, fi
         return
     raise KeyChanged(
         f"table {table} was filled {_shown(stored)}, the settings say {_shown(declared)}",
-        "put table.key back, or fill another table",
+        "put table.key and changes.history back, or fill another table",
     )
 
 

@@ -57,6 +57,10 @@ UNSHOWN = {
     "SHAPE-5": "as SHAPE-1: unit/data_plane/write/test_transformed_rows.py",
     "KEY-13": "as SHAPE-1: unit/data_plane/write/test_marked_deletes.py",
     **dict.fromkeys(
+        ("KEY-14", "KEY-15", "KEY-16"),
+        "as SHAPE-1, and its commits are appends: integration/sink/test_history.py kills",
+    ),
+    **dict.fromkeys(
         ("EXPIRY-1", "EXPIRY-2", "EXPIRY-3"),
         "rows there have no times: protocol/test_expiry_1_row_expiry.py",
     ),

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import combinations
 from typing import Any
 
 import pytest
 
-from headgate.config.cdc_settings import ChangesSettings
+from headgate.config.cdc_settings import ChangesSettings, OnPartitionsAdded
 from headgate.config.keyed_table_checks import KeysByRoute
+from headgate.config.maintenance_settings import MaintenanceSettings
 from headgate.config.multi_table_settings import (
     CreateFrom,
     CreateSettings,
@@ -30,23 +32,27 @@ from headgate.config.shape_settings import ShapeSettings
 from headgate.config.shared_configuration import agreed_settings
 from headgate.config.sink_settings import SinkSettings
 from headgate.config.table_declaration import declared_table
+from headgate.config.table_format_registry import table_spec
 from headgate.config.table_settings import (
     ColumnSettings,
     RecordColumns,
     SchemaSettings,
     TableSettings,
 )
-from headgate.control_protocol.errors import HeadgateError, KeyUnfit
+from headgate.control_protocol.errors import ConfigurationError, HeadgateError, KeyUnfit
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.quarantine_policy import Disposal
-from headgate.coordinator.settings import CoordinatorSettings, RollbackPolicy
+from headgate.coordinator.settings import CoordinatorSettings, OffsetPolicy, RollbackPolicy
 from headgate.data_plane.cdc.policy import Envelope, OnDelete, Tombstones
 from headgate.participant.settings import Distribution, Incompatible, UnknownFields
+from headgate.spark.query_table import require_fit_for_query
 
 EVOLVE, LEAVE_OUT = UnknownFields.EVOLVE, Incompatible.IGNORE
 DEBEZIUM = ChangesSettings(envelope=Envelope.DEBEZIUM)
 KEPT = ChangesSettings(tombstones=Tombstones.FAIL)
 MARKING = ChangesSettings(on_delete=OnDelete.MARK)
+HISTORY = ChangesSettings(history=True)
+TIMED = RecordColumns(partition="kafka_partition", offset="kafka_offset", timestamp="valid_from")
 SKIP, HASH = Disposal.SKIP, Distribution.HASH
 
 COLUMNS = (
@@ -177,7 +183,77 @@ def test_key_1_key_12_what_does_not_go_with_a_key_is_refused(
     assert refused.value.code == KeyUnfit.code
 
 
+EXPIRING = MaintenanceSettings(rows_after_ms=30 * 24 * 3_600_000, rows_by="valid_from")
+ANEW = CoordinatorSettings(on_topic_recreated=OffsetPolicy.EARLIEST)
+VALID_FROM_NUMBER = ColumnSettings(name="valid_from", type="long", from_record=True)
+
+
+def history(*key: str, **more: Any) -> SinkSettings:
+    return settings(*key, **{"columns": OPTIONAL, "places": TIMED, "changes": HISTORY, **more})
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (lambda: history("id", places=PLACES), "no column takes the records' time"),
+        (lambda: history("id", columns=(*OPTIONAL, VALID_FROM_NUMBER)), "must be a timestamptz"),
+        (lambda: history("id", columns=COLUMNS), "changes.history could not keep the row"),
+        (lambda: history("id", shape=ShapeSettings(where="id > 1")), "history is set together"),
+        (history, "changes.history is set, but table.key is not"),
+        (lambda: history("id", maintenance=EXPIRING), "a delete's row could go before"),
+        (lambda: history("id", coordinator=ANEW), "offsets begin anew"),
+        (
+            lambda: history(
+                "id",
+                changes=replace(HISTORY, on_partitions_added=OnPartitionsAdded.WAIT),
+            ),
+            "no row tells which partition is younger",
+        ),
+        (lambda: routed(KEYED, changes=HISTORY), "no column takes the records' time"),
+    ],
+)
+def test_key_14_key_16_what_would_take_versions_or_their_order_is_refused(
+    make: Callable[[], SinkSettings], why: str
+) -> None:
+    with pytest.raises(HeadgateError, match=why) as refused:
+        make()
+    assert refused.value.code == KeyUnfit.code
+
+
+def test_key_14_a_history_appends_and_its_columns_identify_no_row() -> None:
+    sink = history("id")
+    spec = table_spec(sink)
+    assert (spec.key, sink.replaces_rows, sink.has_keyed_table) == (None, False, True)
+    assert [column.name for column in sink.table.columns][-1] == "deleted_at"
+    assert table_spec(settings("id")).key is not None
+    many = routed(replace(KEYED, columns=OPTIONAL), places=ALL_TIMED, changes=HISTORY)
+    keys = KeysByRoute.of(many)
+    assert not keys.has_key("lake.orders")
+    assert (keys.may_have_key("shop.orders"), keys.may_have_key("shop.logs")) == (True, False)
+    assert KeysByRoute.of(sink).may_have_key("orders")  # added partitions stop it (KEY-16)
+    assert not KeysByRoute.of(settings()).may_have_key("orders")
+
+
+@pytest.mark.parametrize(("changes", "named"), [(HISTORY, "history"), (MARKING, "on_delete")])
+def test_key_14_a_query_that_writes_makes_its_deletes_itself(
+    changes: ChangesSettings, named: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=rf"changes\.{named} cannot be used"):
+        require_fit_for_query(history("id", changes=changes))
+
+
+def test_config_1_participants_agree_whether_there_is_a_history() -> None:
+    kinds = [
+        agreed_settings(history("id", changes=changes))
+        for changes in (HISTORY, replace(HISTORY, deleted_at="gone_at"), MARKING, ChangesSettings())
+    ]
+    assert all(one["changes"] != other["changes"] for one, other in combinations(kinds, 2))
+    same = agreed_settings(history("id", changes=replace(HISTORY, on_delete=OnDelete.MARK)))
+    assert same == kinds[0]  # a history implies it
+
+
 ALL_PLACES = replace(PLACES, topic="kafka_topic")
+ALL_TIMED = replace(ALL_PLACES, timestamp="valid_from")
 KEYED = OneTableSettings(match="lake.(orders|users)", key=("id",), columns=COLUMNS)
 PLAIN = OneTableSettings(match="lake.logs")
 BY_NAME = RouteSettings(topic=r"^shop\.(?P<name>.+)$", to="lake.{name}")

@@ -134,6 +134,36 @@ def test_key_13_a_delete_without_a_time_is_a_bad_record_and_no_row_that_lives(
         assert why in done.bad[0]
 
 
+def history(home: Path, envelope: Envelope) -> ChangesDesk:
+    home.mkdir(exist_ok=True)
+    columns = {**MARKED, "changed_at": "timestamptz"}
+    changes = Changes(("id",), envelope, deleted_at="deleted_at", history=True)
+    parts = {"timestamp": "changed_at"}
+    return ChangesDesk(local_catalog(home), changes, columns=columns, record_columns=parts)
+
+
+def test_key_14_each_change_is_a_version_also_of_one_key_in_one_batch(tmp_path: Path) -> None:
+    done = history(tmp_path, Envelope.DEBEZIUM).write(
+        said(1, {"op": "c", "after": {"id": 1, "name": "a"}}),
+        said(1, {"op": "u", "after": {"id": 1, "name": "b"}}),
+        said(1, {"op": "d", "before": {"id": 1, "name": "b"}}),
+        said(1, None),
+        said(1, {"op": "c", "after": {"id": 1, "name": "a"}}),
+    )
+    versions = [row(1, name="a"), row(1, name="b"), gone(1, name="b"), row(1, name="a")]
+    assert done.rows == [{**each, "changed_at": TIME} for each in versions]
+    assert (done.deletes, done.bad, done.skipped) == ({}, {}, 1)
+
+
+def test_key_14_a_record_without_a_time_is_no_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("support.changes_desk.TIME_MS", -1)
+    done = history(tmp_path, Envelope.PLAIN).write((b"1", b'{"id": 1}'), (b"1", None))
+    assert (done.rows, set(done.bad)) == ([], {0, 1})
+    assert "changed_at: the record has no time, and a version is valid from one" in done.bad[0]
+
+
 def test_key_13_expectations_are_not_asked_of_what_was_deleted_and_hidden_columns_stay_hidden(
     tmp_path: Path,
 ) -> None:
@@ -194,6 +224,6 @@ def test_key_13_a_time_without_a_zone_takes_marks_in_utc(tmp_path: Path) -> None
 
 def test_key_13_the_marks_have_a_column_of_their_own() -> None:
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("at", pa.timestamp("us"))])
-    require_markable("t", schema, Changes(("id",), deleted_at="at"), ())
+    require_markable("t", schema, Changes(("id",), deleted_at="at"), {})
     with pytest.raises(KeyUnfit, match="has another purpose"):
-        require_markable("t", schema, Changes(("id",), deleted_at="at"), ("at",))
+        require_markable("t", schema, Changes(("id",), deleted_at="at"), {"offset": "at"})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from headgate.control_protocol.errors import KeyInTwoPartitions
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import Batch
+from headgate.control_protocol.rows_deleted_by_people import DeletedRecords
 from headgate.data_plane.batch.writer_task_plan import WriterPlan
 from headgate.data_plane.write.in_process_writer import chunk_of
 from headgate.kafka.embedded_source import Record
@@ -404,6 +405,113 @@ def test_key_13_a_key_whose_last_record_deletes_has_one_row_and_that_is_marked(
     assert counts(marking.folded(more=MARK)) == {}
     marking.produce(put(1))
     assert counts(marking.folded(more=MARK)) == {Fault.OUTDATED: 1}
+
+
+HISTORY = """timestamp = "changed_at"
+[changes]
+history = true
+"""
+
+
+@dataclass
+class Versions:
+    """A history, and the log that its versions came from; they need not agree."""
+
+    told: Told
+
+    def __post_init__(self) -> None:
+        with self.told.world.loaded().update_schema() as update:
+            update.add_column("deleted_at", TimestamptzType())
+            update.add_column("changed_at", TimestamptzType())
+            update.make_column_optional("name")
+
+    def take(self, *events: Event) -> None:
+        """Write the events into the log, and their versions into the table."""
+        self.told.produce(*events)
+        self.append(*(self.version_of(record) for record in self.told.log[-len(events) :]))
+
+    def append(self, *rows: dict[str, Any]) -> None:
+        table = self.told.world.loaded()
+        table.append(pa.Table.from_pylist([*rows], table.schema().as_arrow()))
+
+    @staticmethod
+    def version_of(record: Record) -> dict[str, Any]:
+        assert record.key
+        at = dt.datetime.fromtimestamp(0, dt.UTC)
+        row = {"id": int(record.key)} if record.value is None else json.loads(record.value)
+        row |= {"from_partition": record.partition, "from_offset": record.offset}
+        return row | {"changed_at": at, "deleted_at": at if record.value is None else None}
+
+    def folded(self, **more: Any) -> ReplayResult:
+        return self.told.folded(more=HISTORY, **more)
+
+
+@pytest.fixture
+def versions(told: Told) -> Versions:
+    result = Versions(told)
+    result.take(*(put(n) for n in range(9)), put(1, "b"), put(1, "b"), gone(1), gone(2), put(1))
+    return result
+
+
+@pytest.mark.parametrize("slice_bytes", [SLICE_BYTES, 500, 50])
+def test_key_14_each_change_has_one_version_with_its_values(
+    versions: Versions, slice_bytes: int
+) -> None:
+    evidence = versions.folded(slice_bytes=slice_bytes)
+    assert counts(evidence) == {}
+    faults = evidence.faults
+    assert (faults.rows, faults.keys, faults.marked, faults.records) == (14, 9, 2, 14)
+    history = IcebergReader(versions.told.world.loaded(), SINK, "main").history()
+    (said,) = assess_replay(evidence, history, {}, 0).proven
+    assert said.startswith("14 rows are the versions of 9 keys, value by value, 2 of them marked")
+
+
+def test_key_14_a_version_that_is_missing_added_or_changed_is_found(versions: Versions) -> None:
+    told = versions.told
+    told.world.loaded().delete("from_offset = 9")  # neither the first nor the last of its key
+    (found,) = versions.folded().findings()
+    assert (found.what, "1 changes have no version" in found.evidence) == ("row-lost", True)
+    assert "topic/0@9" in found.evidence
+    versions.append(versions.version_of(told.log[9]), versions.version_of(told.log[9]))
+    assert counts(versions.folded()) == {Fault.TWICE: 1}
+    told.instead(10, put(1, "c"))
+    assert counts(versions.folded()) == {Fault.TWICE: 1, Fault.VALUE: 1}
+    told.instead(11, put(1, "d"))  # its version says that the key was deleted
+    assert versions.folded().faults.columns[Fault.VALUE] >= {"zone", "deleted_at"}
+    told.instead(12, put(50))
+    assert counts(versions.folded())[Fault.INVENTED] == counts(versions.folded())[Fault.LOST] == 1
+
+
+def test_key_14_rows_that_persons_deleted_without_saying_of_which_records_are_unproven(
+    versions: Versions,
+) -> None:
+    versions.told.world.loaded().delete("from_offset = 9")
+    history = IcebergReader(versions.told.world.loaded(), SINK, "main").history()
+    foreign = tuple(replace(each, upkeep=True) for each in history.foreign)
+    by_persons = replace(history, foreign=foreign, deleted=DeletedRecords(rows=1))
+    said = assess_replay(versions.folded(), by_persons, {}, 0)
+    assert said.findings == []
+    assert any("1 changes have no version, and" in text for text in said.unproven)
+    assert any("persons deleted 1" in text for text in said.unproven)
+
+
+def test_key_14_what_a_compacted_topic_dropped_since_is_unproven(versions: Versions) -> None:
+    versions.told.log = [record for record in versions.told.log if record.offset != 9]
+    evidence = versions.folded()
+    assert counts(evidence) == {Fault.VANISHED: 1}
+    assert counts(versions.folded(begins={0: 10})) == {Fault.AGED: 10}
+
+
+def test_key_16_versions_in_two_partitions_are_compared_and_their_order_is_unproven(
+    versions: Versions,
+) -> None:
+    versions.take(put(1, partition=1), put(40, partition=1))
+    evidence = versions.folded()
+    assert counts(evidence) == {Fault.CROSSED: 1}
+    assert evidence.faults.rows == 16
+    (said,) = evidence.describe_unproven({})
+    assert "1 keys have records in several partitions" in said
+    assert "nothing tells which was first" in said
 
 
 @pytest.mark.parametrize("before", ['{"topic": {"0": 10}}', "null"])
