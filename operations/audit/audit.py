@@ -50,6 +50,7 @@ from headgate.operations.audit.audited_table import (
     find_recreated_topics,
     open_audited,
 )
+from headgate.operations.audit.expired_records import ExpiredRecords
 from headgate.operations.audit.files import (
     OnProgress,
     check_row_count,
@@ -129,6 +130,11 @@ def audit(
     raise AssertionError("the last try returns or raises")
 
 
+def _more_than_expired(surplus: int, expired: int) -> Finding:
+    text = f"{surplus} more old records have no row than the {expired} rows that have expired"
+    return Finding("record-lost", text)
+
+
 class SinkAudit:
     """One audit under way, which gathers evidence step by step.
 
@@ -168,6 +174,7 @@ class SinkAudit:
         self._found_deleted = 0  # records that are missing because people deleted their rows
         self._absent: dict[TopicPartition, BitMap64] = {}  # that the source holds, and nobody else
         self._harmless = 0  # skipped records that could not have become rows anyway
+        self._aged: ExpiredRecords | None = None
         self._keyed = KeyedTables(settings, on_progress)
         self._compacted: Mapping[str, bool | None] = {}
         self._put_again: Mapping[TopicPartition, BitMap64] = {}
@@ -271,6 +278,8 @@ class SinkAudit:
         self._unproven += [] if with_source else ["the source was not asked"]
         source = self._compare_with_source(record, spans, seen) if with_source else SourceEvidence()
         self._held = select_held(settings, record, source.topics)
+        if not self._many:  # rows of a sink's one table expire (EXPIRY-1)
+            self._aged = ExpiredRecords(settings, self._reader, self._history, record.topic_ids)
         lost: list[Finding] = []
         for at, span in spans.items():
             is_comparable = seen is not None and at.topic not in self._renewed
@@ -683,6 +692,7 @@ class SinkAudit:
         deleted, and where a person moved offsets, has expired with it.
         """
         missing = sum(partition.lost or 0 for partition in self._partitions)
+        surplus, expired, untold = self._weigh_expired()
         if missing and missing <= self._out_of_sight:  # nobody can say which rows those tables have
             self._unproven.append(f"{missing} records of the source are in no table that is there")
             return
@@ -696,9 +706,11 @@ class SinkAudit:
             ("the sink skipped", skipped),
         )
         why = [f"{who} {rows}" for who, rows in reasons if rows]
-        expired = self._history.expired_rows  # EXPIRY-3
-        why += [f"{expired} rows expired"] if expired else []
+        why += [f"{expired} rows expired{untold}"] if expired else []
         explained = self._removed + self._unlisted + skipped + expired
+        if surplus:
+            lost = [*lost, _more_than_expired(surplus, self._history.expired_rows)]
+            missing += surplus
         old = sum(
             records.range_cardinality(0, self._floors.get(at, 0))
             for at, records in self._absent.items()
@@ -716,6 +728,20 @@ class SinkAudit:
         if missing:
             text = f"{missing} records of the source are absent, and {', '.join(why)}"
             self._unproven.append(text)
+
+    def _weigh_expired(self) -> tuple[int, int, str]:
+        """EXPIRY-3: return how many more absent records are old than rows have expired.
+
+        Also how many expired rows may be those of absent records whose time is unknown, and why.
+        """
+        known, aged = self._history.expired_rows, self._aged
+        if aged is None or not known:
+            return 0, 0, ""
+        left = max(0, known - aged.count)
+        if not aged.is_exact:
+            return 0, left, f" ({aged.why_unknown})"
+        untold = f" ({aged.unread} of the records cannot be read as rows any more)"
+        return max(0, aged.count - known), min(left, aged.unread), untold
 
     def _report_refused(self) -> None:
         """Tell of records that a table did not take: a keyed one may have wrong rows for it."""
@@ -756,8 +782,12 @@ class SinkAudit:
             self._deleted.get(at, BitMap64()),
             find_missing_records(span, witness, seen, quarantined),
         )
-        self._absent[at] = gone - deleted
         self._found_deleted += len(gone & deleted)
+        self._absent[at] = gone - deleted
+        if self._aged is not None:
+            expired = self._aged.find(at, self._absent[at])
+            self._absent[at] -= expired
+            deleted = deleted | expired
         return compare_partition(
             at, span, witness, seen, quarantined=quarantined, put_again=again, deleted=deleted
         )
@@ -809,6 +839,8 @@ class SinkAudit:
             but = ", except those that moved offsets skip" if forward else ""
             deleted = f", except {self._found_deleted} that people deleted"
             but += deleted * bool(self._found_deleted)
+            expired = self._aged.count if self._aged else 0
+            but += f", except {expired} whose rows have expired" * bool(expired)
             self._proven.append(
                 f"every record that the source holds up to the stored offsets is there{but}"
             )

@@ -487,7 +487,7 @@ class Replay:
             {source: earlier[at] for source, at in sources.items() if at in earlier},
             table_replay.marks,
             _doubtful_below(reader, sources, ranges),
-            self._expired_below(history, table_replay.columns),
+            expired_below(self._settings, history, table_replay.columns),
             table_replay.versions,
         )
         floors = history.examined_from
@@ -496,16 +496,19 @@ class Replay:
             compare(changes.read(part), live.read(part), held, faults)
         return ReplayResult(read, faults, sources, table_replay.versions)
 
-    def _expired_below(self, history: History, columns: pa.Schema) -> tuple[str, pa.Scalar] | None:
-        """EXPIRY-3: return the column of rows' times, and below which value rows have expired."""
-        name, limit_ms = self._settings.maintenance.rows_by, history.expired_before_ms
-        if limit_ms is None or name not in columns.names:
-            return None
-        moment = pa.scalar(limit_ms, pa.timestamp("ms", tz="UTC"))
-        return name, moment.cast(columns.field(name).type)  # a day that is not over is not below
-
     def _source_batch(self, start: TableStart) -> Batch:
         return source_batch(start, self._source.ranges, self._source.topic_ids)
+
+
+def expired_below(
+    settings: SinkSettings, history: History, columns: pa.Schema
+) -> tuple[str, pa.Scalar] | None:
+    """EXPIRY-3: return the column of rows' times, and below which value rows have expired."""
+    name, limit_ms = settings.maintenance.rows_by, history.expired_before_ms
+    if limit_ms is None or name not in columns.names:
+        return None
+    moment = pa.scalar(limit_ms, pa.timestamp("ms", tz="UTC"))
+    return name, moment.cast(columns.field(name).type)  # a day that is not over is not below
 
 
 def _doubtful_below(

@@ -339,7 +339,7 @@ class _Slice:
         lost = ~self._deletes & ~there & ~crossed
         removed = lost & doubtful & self._are_marked(self._last)
         self._note_last(Fault.FORMER_DELETE, removed)
-        aged = lost & ~removed & self._are_expired(self._last)
+        aged = lost & ~removed & are_expired(self._last, self._held.expired)
         self._note_last(Fault.EXPIRED, aged)
         lost &= ~removed & ~aged
         earlier = self._is_below(self._held.earlier)
@@ -362,14 +362,6 @@ class _Slice:
         former[known] = self._deletes[at] & doubtful[at]
         self._note(Fault.FORMER_DELETE, former)
         return former
-
-    def _are_expired(self, some: pa.Table) -> Flags:
-        """Return which rows are below the time up to which rows have expired."""
-        if self._held.expired is None:
-            return np.zeros(some.num_rows, np.bool_)
-        name, limit = self._held.expired
-        below = pc.less(_combine_chunks(some, name), limit)
-        return np.asarray(pc.fill_null(below, fill_value=False))
 
     def _are_marked(self, some: pa.Table) -> Flags:
         """Return which rows are marked as deleted."""
@@ -445,6 +437,15 @@ class _Slice:
     def _note_last(self, fault: Fault, some: Flags) -> None:
         if some.any():
             self._faults.note(fault, self._last_sources[some], self._last_offsets[some])
+
+
+def are_expired(rows: pa.Table, expired: tuple[str, pa.Scalar] | None) -> Flags:
+    """Return which rows are below the time up to which rows have expired."""
+    if expired is None:
+        return np.zeros(rows.num_rows, np.bool_)
+    name, limit = expired
+    below = pc.less(_combine_chunks(rows, name), limit)
+    return np.asarray(pc.fill_null(below, fill_value=False))
 
 
 def find_differences(one: pa.Array, other: pa.Array, begin: int = 0) -> list[int]:

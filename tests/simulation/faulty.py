@@ -347,7 +347,7 @@ class FaultyWriter(FakeBatchWriter, Struck):
         if world.columns is not None:
             self.wants, self.has = world.columns.wants, world.columns.has
         if world.keys is not None:
-            self.deletes = world.keys.deletes
+            self.deletes = world.keys.removes
 
     @property
     def due_ms(self) -> int | None:

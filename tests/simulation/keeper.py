@@ -16,6 +16,7 @@ from unittest.mock import patch
 
 from pyiceberg.exceptions import CommitFailedException, ServiceUnavailableError
 from pyiceberg.table import CommitTableResponse, Table
+from simulation.keyed_real import AT, NAMES
 from simulation.memory_io import MemoryIO
 from simulation.real_catalog import RealCatalog
 
@@ -29,6 +30,7 @@ from headgate.tables.iceberg.maintenance.compaction_plan import (
 )
 from headgate.tables.iceberg.maintenance.maintenance_commit import Settled
 from headgate.tables.iceberg.maintenance.orphan_files import Ages, Orphans
+from headgate.tables.iceberg.maintenance.row_expiry import RowExpiry
 
 if TYPE_CHECKING:
     from simulation.world import World
@@ -38,6 +40,12 @@ KEPT_FROM = 900_000
 
 EPOCH_S = 2**31
 """The wall clock's begin, later than any real one: time does not run back."""
+
+EXPIRES_SHARE = 0.5
+"""How often rows expire, where they do, instead of any other maintenance."""
+
+DIES_RATE = UNKNOWN_RATE = 0.2
+"""Of a call of who expires rows, beside what befalls all calls of the weather."""
 
 _TURNS_BETWEEN = 8
 _TRIES = 4
@@ -65,8 +73,12 @@ class Keeper:
         while True:
             catalog = self._dice.choice(self._world.catalogs)
             steps = self._dice.choice((self._compact, self._compact, self._remove_orphans))
+            if self._world.ages and self._dice.random() < EXPIRES_SHARE:
+                catalog, steps = self._world.catalog, self._expire_rows
             try:
                 yield from steps(catalog)
+            except KeeperKilled:
+                self._world.struck["maintenance killed"] += 1
             except (OSError, HeadgateError, ServiceUnavailableError, CommitFailedException):
                 self._world.struck["maintenance fails"] += 1
             yield
@@ -119,6 +131,35 @@ class Keeper:
         if outcome is not Settled.LANDED:
             replacement.delete_new_files()
 
+    def _expire_rows(self, catalog: RealCatalog) -> Iterator[None]:
+        """It is killed in the middle of some of its calls, and another one begins anew."""
+        world, ages = self._world, self._world.ages
+        assert ages is not None
+        expiry = RowExpiry(
+            KeepersPort(world, catalog, self._others, rough=self._dice),  # type: ignore[arg-type]
+            catalog.table,
+            (world.sink, "main"),
+            column=NAMES[AT],
+            limit_ms=ages.limit_ms(),
+            dead_per_thousand=ages.dead_per_thousand,
+        )
+        due = expiry.find_due()
+        if due is None or not due.rows:
+            return
+        yield
+        for _ in range(_TRIES):
+            try:
+                outcome = expiry.try_commit()
+            except (OSError, HeadgateError, ServiceUnavailableError):
+                world.struck["expiry fails"] += 1
+                yield
+                continue
+            world.struck[f"expiry {outcome}"] += 1
+            world.note("  an expiry of rows is {}", outcome)
+            if outcome in (Settled.LANDED, Settled.GONE):
+                break
+            yield
+
     def _remove_orphans(self, catalog: RealCatalog) -> Iterator[None]:
         world, ages = self._world, self._ages()
         search = Orphans(
@@ -160,11 +201,25 @@ class Keeper:
             world._others_until(world.clock.now_ms + self._dice.choice((20, 200, 1_500)))
 
 
-class KeepersPort:
-    """The catalog of one table, and of the primary table, as a process beside the sink calls it."""
+class KeeperKilled(BaseException):
+    """Nobody handles it on its way: the process is gone."""
 
-    def __init__(self, world: World, catalog: RealCatalog, others: Callable[..., None]) -> None:
-        self._world, self._catalog, self._others = world, catalog, others
+
+class KeepersPort:
+    """The catalog of one table, and of the primary table, as a process beside the sink calls it.
+
+    ``rough``: dice that say where it dies besides, and which of its answers are lost.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        catalog: RealCatalog,
+        others: Callable[..., None],
+        *,
+        rough: random.Random | None = None,
+    ) -> None:
+        self._world, self._catalog, self._others, self._rough = world, catalog, others, rough
 
     def load_table(self, identifier: str | tuple[str, ...]) -> Table:
         name = identifier if isinstance(identifier, str) else ".".join(identifier)
@@ -175,18 +230,31 @@ class KeepersPort:
         return catalog.loaded(self, MemoryIO(catalog.storage, self._fails))
 
     def commit_table(self, _: Table, requirements: Any, updates: Any) -> CommitTableResponse:
+        self._may_die()
         self._others(0.7)
         world, call = self._world, (requirements, updates)
-        fails = world.chance(world.rates.commit)
+        fails = world.chance(world.rates.commit) or self._befalls(UNKNOWN_RATE)
         if fails and world.random.random() < 0.5:
             self._catalog.in_the_air.append((call, self))
             raise ConnectionError("the call takes its time")
         response = self._catalog.call(call, self)
+        self._may_die()
         if fails:
             raise ConnectionError("the answer was lost")
         return response
 
+    def _may_die(self) -> None:
+        if self._befalls(DIES_RATE):
+            raise KeeperKilled
+
+    def _befalls(self, rate: float) -> bool:
+        if self._rough is None or self._world.calm.on:
+            return False
+        return self._rough.random() < rate
+
     def _fails(self, what: str) -> None:
+        if what == "storage write":
+            self._may_die()
         if self._world.chance(self._world.rates.batch / 50):
             raise OSError(f"{what} fails")
 

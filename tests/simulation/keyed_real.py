@@ -41,6 +41,9 @@ COLUMNS = Schema(
     NestedField(3, BY.offset, LongType(), required=False),
     identifier_field_ids=[1],
 )
+AT, DELETED_AT = 4, 5
+"""The fields of what rows have besides in the seeds of ``ages.AGED``."""
+NAMES = {each.field_id: each.name for each in COLUMNS.fields} | {AT: "at", DELETED_AT: "deleted_at"}
 
 
 class KeyedStorage(MemoryStorage):
@@ -56,13 +59,21 @@ class KeyedStorage(MemoryStorage):
         self._of_keys.add(file.path)
         return file
 
+    def more_columns(self, _: list[SourceRecord]) -> dict[int | str, pa.Array]:
+        """By field, what rows have besides their key and coordinates."""
+        return {}
+
     def content(self, path: str) -> bytes:
         return self._parquet(path) if path in self.files else super().content(path)
 
     def _parquet(self, path: str) -> bytes:
         records = self.files[path]
-        partition, offset = (PARTITION, OFFSET) if path in self._of_keys else (2, 3)
-        columns = {1: pa.array([self._keys.key(record) for record in records], pa.int64())}
+        columns: dict[int | str, pa.Array] = {}
+        if path in self._of_keys:
+            partition, offset = PARTITION, OFFSET
+        else:
+            partition, offset, columns = 2, 3, self.more_columns(records)
+        columns[1] = pa.array([self._keys.key(record) for record in records], pa.int64())
         columns[partition] = pa.array([record.partition for record in records], pa.int32())
         columns[offset] = pa.array([record.offset for record in records], pa.int64())
         schema = pa.schema([_field(of, values.type) for of, values in columns.items()])
@@ -72,8 +83,9 @@ class KeyedStorage(MemoryStorage):
 
 
 def _field(of: int | str, kind: pa.DataType) -> pa.Field:
-    named = {"PARQUET:field_id": str(of)} if isinstance(of, int) else None
-    return pa.field(COLUMNS.find_column_name(of) if named else of, kind, metadata=named)
+    if isinstance(of, str):
+        return pa.field(of, kind)
+    return pa.field(NAMES[of], kind, metadata={"PARQUET:field_id": str(of)})
 
 
 @dataclass(frozen=True, slots=True)

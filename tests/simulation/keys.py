@@ -65,6 +65,8 @@ class Keys:
         self.tables: frozenset[str] = frozenset({PRIMARY})
         """Those that have a key."""
         self._by_contents = False
+        self.marks = False
+        """Whether deletes mark rows (KEY-13)."""
         coordinators = climate.coordinators
         if coordinators.on_rollback is RollbackPolicy.KEEP_OFFSETS:  # KEY-12
             kept = replace(coordinators, on_rollback=RollbackPolicy.FOLLOW_TABLE)
@@ -121,6 +123,10 @@ class Keys:
         coin = hash((self._seed, record.partition, record.offset, 8)) % 1_000 / 1_000
         return coin < self._deleting
 
+    def removes(self, record: SourceRecord) -> bool:
+        """Whether the record leaves its key without a row."""
+        return not self.marks and self.deletes(record)
+
     def of_routes(self, seed: int) -> None:
         """Secondary tables have the key, and the primary table, a ledger, has none."""
         self.growth_ms = None  # a partition may stand for a topic of its own
@@ -146,33 +152,37 @@ class Keys:
         rows: Iterable[SourceRecord],
         source: Iterable[SourceRecord],
         excused: Collection[SourceRecord],
+        expired: Collection[SourceRecord] = (),
     ) -> None:
         """KEY-1: of each key the row of its last record. Of ``excused`` ones nobody promises
-        whether they count. Raises ``Violation``."""
+        whether they count; those of ``expired`` ones are gone. Raises ``Violation``."""
         there: dict[int, SourceRecord] = {}
         for row in rows:
             other = there.setdefault(self.key(row), row)
             if other is not row:
                 raise Violation(Kind.DOUBLE, f"one key has two rows: {other} and {row}")
-            if self.deletes(row):
+            if self.removes(row):
                 raise Violation(Kind.UNTRUTH, f"a record that deletes is a row: {row}")
         logs: dict[int, list[SourceRecord]] = defaultdict(list)
         for record in source:
             logs[self.key(record)].append(record)
         for key in there.keys() | logs.keys():
-            found, allowed = there.get(key), self._may_be(logs.get(key, []), excused)
+            found, allowed = there.get(key), self._may_be(logs.get(key, []), excused, expired)
             if found not in allowed:
                 lost = any(allowed)
                 what = f"key {key} has {found}, and its last record is one of {allowed}"
                 raise Violation(Kind.LOSS if lost else Kind.DOUBLE, what)
 
     def _may_be(
-        self, log: list[SourceRecord], excused: Collection[SourceRecord]
+        self,
+        log: list[SourceRecord],
+        excused: Collection[SourceRecord],
+        expired: Collection[SourceRecord],
     ) -> list[SourceRecord | None]:
         """The rows that are right for a key with these records."""
         allowed: list[SourceRecord | None] = []
         for record in sorted(log, key=_in_order, reverse=True):
-            allowed.append(None if self.deletes(record) else record)
+            allowed.append(None if self.removes(record) or record in expired else record)
             if record not in excused:
                 return allowed
         return [*allowed, None]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 
+from simulation.ages import Ages
 from simulation.branch import Branch, fell
 from simulation.columns import Columns
 from simulation.kept import Kept
@@ -36,9 +37,13 @@ class Oracle:
         *,
         columns: Columns | None = None,
         keys: Keys | None = None,
+        ages: Ages | None = None,
     ) -> None:
         self._columns = columns
         self._keys = keys
+        self._ages = ages
+        self._aged = 0
+        """How many rows had expired at the last look."""
         self._live: int | None = None
         """Rows of a keyed table at the last look; ``None``: not as its commits count them."""
         self._catalog = catalog
@@ -89,6 +94,8 @@ class Oracle:
     # ---------------------------------------------------------------------------------- every step
 
     def look(self) -> None:
+        if self._ages is not None:
+            self._ages.look()
         moved = self._branch.moved()
         if moved and self._kept is not None:
             self._kept.learn(self._branch.stored()[0])
@@ -112,6 +119,8 @@ class Oracle:
             self._rows_are_the_source_up_to(record)
         if self._columns is not None:
             self._columns.look(self._catalog.files())
+        if self._ages is not None:
+            self._ages.is_chosen(record is not None)
 
     def _nothing_falls(self, record: CommitRecord) -> None:
         self.commits += 1
@@ -185,8 +194,11 @@ class Oracle:
             raise Violation(Kind.DOUBLE, f"rows twice in the table: {sorted(doubled)[:5]}")
         expected = self._source_up_to(record) - self.gone - self._kept_instead(there, record)
         if self._keys is not None:
-            self._keys.are_folded(rows, expected, self.excused)
+            expired = self._ages.expired if self._ages else frozenset()
+            self._keys.are_folded(rows, expected, self.excused, expired)
             return
+        if self._ages is not None:
+            expected -= self._ages.expired
         if there == expected:
             return
         lost = expected - there - self.excused
@@ -202,11 +214,12 @@ class Oracle:
         """KEY-10: live rows grow by what the commits since the last look say."""
         assert self._keys is not None
         rows, before = len(self._catalog.records()), self._live
+        aged, self._aged = self._aged, self._ages.gone if self._ages else 0
         self._live = rows
         if before is None:
             return
         since = [record for record, _ in self._branch.stored_since(self._snapshot)]
-        counted = live_by_counts(before, since)
+        counted = live_by_counts(before, since) - (self._aged - aged)
         if rows != counted:
             raise Violation(Kind.UNTRUTH, f"{rows} rows live, and {counted} were counted")
 

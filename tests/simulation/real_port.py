@@ -16,7 +16,7 @@ from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.update import RemoveSnapshotsUpdate
 from simulation.faulty import Struck
 from simulation.keeper import timed
-from simulation.keyed_real import BY
+from simulation.keyed_real import BY, DELETED_AT, NAMES
 from simulation.memory_io import MemoryIO
 from simulation.real_catalog import Call, RealCatalog
 
@@ -159,6 +159,7 @@ def real_table(world: World, node: Node, catalog: RealCatalog, called: str) -> I
         world.sink,
         threads=False,
         keyed=KeyedRows(BY) if world.has_key(catalog) else None,
+        deleted_at=NAMES[DELETED_AT] if world.marks_rows(catalog) else None,
     )
 
 

@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from simulation import upheaval
+from simulation.ages import AGED, Ages
 from simulation.calm import Calm
 from simulation.climate import FOR_EVER_MS, SLUGGISH_MS, Weather, drawn, limited, looking_round
 from simulation.columns import Columns, has_some
@@ -87,6 +88,7 @@ class World(Deployment):
         limited(self.climate, random.Random(f"limits in {seed}"))
         looking_round(self.climate, seed)
         self.keys = Keys(seed, self.climate) if keyed else None
+        self.ages = Ages(self, self.keys) if real and seed in AGED else None
         self.stamps = Stamps(self) if stamped else None
         self.sink = SinkName("sim")
         self.forger = Forger(self)
@@ -111,7 +113,7 @@ class World(Deployment):
                 ledger=self.follows_keys
                 or (self.climate.upheaval is None and not (keyed or stamped)),
             )
-            if has_one(seed)
+            if has_one(seed) and (keyed or not self.ages)  # rows of a ledger are elsewhere
             else None
         )
         self.payday = payday(seed)
@@ -120,7 +122,7 @@ class World(Deployment):
             assert self.keys is not None
             self.quarantine.goes_third = self.keys.goes_third
         self.wholes = wholes(self) if real else []
-        maintained = seed >= KEPT_FROM or (self.follows_keys and seed % 2 == 1)
+        maintained = seed >= KEPT_FROM or seed in AGED or (self.follows_keys and seed % 2 == 1)
         self.keeper = Keeper(self) if real and maintained else None
         evolves = has_some(seed) and not (real or keyed)
         self.columns = Columns(seed, self.catalog) if evolves else None
@@ -133,6 +135,7 @@ class World(Deployment):
             self.kept,
             columns=self.columns,
             keys=None if self.follows_keys else self.keys,
+            ages=self.ages,
         )
         self.trouble = Trouble(self)
         plain = not (real or keyed or stamped)
@@ -161,6 +164,8 @@ class World(Deployment):
         self.events.rebalance()
 
     def _catalog(self, *, real: bool) -> Any:
+        if self.ages:
+            return self.ages.new_catalog()
         if self.keys is None:
             return real_catalog(self.seed) if real else FakeCatalog()
         if not real:
@@ -286,6 +291,10 @@ class World(Deployment):
     def has_key(self, catalog: Any) -> bool:
         """Whether this table's records replace and delete its rows."""
         return self.keys is not None and catalog.table in self.keys.tables
+
+    def marks_rows(self, catalog: Any) -> bool:
+        """Whether deletes mark rows of this table (KEY-13)."""
+        return self.keys is not None and self.keys.marks and self.has_key(catalog)
 
     def somebody_compacts(self, catalog: Any) -> None:
         """Between any two steps of a commit to a keyed table (KEY-5); in the calm seldom."""

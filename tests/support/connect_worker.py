@@ -73,7 +73,7 @@ class ConnectWorker:
             "value.converter.schemas.enable": "false",
             "offset.flush.interval.ms": 500,
             "plugin.path": self._home / "plugins",
-            "plugin.discovery": "hybrid_warn",
+            "plugin.discovery": "service_load",
             "listeners": f"http://127.0.0.1:{port}",
             "rest.advertised.host.name": "127.0.0.1",
             "connector.client.config.override.policy": "All",

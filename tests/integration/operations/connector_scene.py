@@ -143,12 +143,13 @@ class Scene:
         return {name: str(at).replace("file:", "", 1) for name, at in found if name in self.named}
 
     @contextmanager
-    def catalog_held(self) -> Iterator[None]:
-        """The catalog can be read, and nothing can be committed."""
+    def catalog_held(self) -> Iterator[sqlite3.Connection]:
+        """The catalog can be read, and nothing can be committed but by who is given it."""
         with closing(sqlite3.connect(self.catalog, timeout=60, isolation_level=None)) as database:
             database.execute("begin immediate")
-            yield
-            database.execute("rollback")
+            yield database
+            if database.in_transaction:
+                database.execute("rollback")
 
     def stop_between_tables(self) -> None:
         """Let the connector commit to one of its two tables and not to the other, and kill it."""
@@ -178,40 +179,52 @@ class Scene:
         raise AssertionError(self.worker.said()[-3000:])
 
     def lose_a_commit(self) -> None:
-        """Take the table away while the connector looks for it: it passes over what it announced,
-        commits what comes later, and is killed."""
-        data, before = self.home / "warehouse/lake", len(self.worker.said())
-        files = set(data.rglob("*.parquet"))
-        self.produce(30)
-        self.wait_until(lambda: set(data.rglob("*.parquet")) - files != set(), "a file")
-        self._rename("trips", "away")
+        """Kill the connector in a commit, and take its table away until it is back: it passes over
+        what it had announced, commits what comes later, and is killed again."""
+        while True:
+            with self.catalog_held() as catalog:
+                self.announce(30)
+                if self.announced() == self.sent:
+                    self.worker.kill()
+                    rename(catalog, "trips", "away")
+                    catalog.execute("commit")
+                    break
+            # Some came too late for this commit. Without a table they would make a new one.
+            self.wait_until(lambda: self.rows() == sum(self.sent), "its rows")
+        before = len(self.worker.said())
+        self.worker.start()
         skipped = "Table not found, skipping commit"
         self.wait_until(lambda: skipped in self.worker.said()[before:], "a loss")
-        self._rename("away", "trips")
+        with closing(sqlite3.connect(self.catalog, timeout=60)) as catalog, catalog:
+            rename(catalog, "away", "trips")
         rows = self.rows()
         self.produce(30)
         self.wait_until(lambda: self.rows() > rows, "its rows")
         self.worker.kill()
 
-    def _rename(self, old: str, new: str) -> None:
-        with closing(sqlite3.connect(self.catalog, timeout=60)) as database:
-            database.execute(
-                "update iceberg_tables set table_name = ? where table_name = ?", (new, old)
-            )
-            database.commit()
+    def announced(self) -> list[int]:
+        """Return the next offset of each partition as the connector announced it."""
+        group = {"bootstrap.servers": self.bootstrap, "group.id": f"connect-{self.worker.name}"}
+        partitions = [kafka.TopicPartition(self.topic, number) for number in range(PARTITIONS)]
+        with closing(kafka.Consumer(group)) as consumer:
+            return [at.offset for at in consumer.committed(partitions, timeout=60)]
 
     def stop_in_a_commit(self, end: Callable[[], None]) -> None:
         """Let the connector announce files, and end it while it waits for the catalog."""
-        folder = self.home / "warehouse/lake"
         with self.catalog_held():
-            before = set(folder.glob("*/metadata/*.metadata.json"))
-            self.produce(300)
-            # The connector's library writes the new metadata before it asks for the swap.
-            self.wait_until(
-                lambda: set(folder.glob("*/metadata/*.metadata.json")) - before != set(),
-                "a commit under way",
-            )
+            self.announce(300)
             end()
+
+    def announce(self, records: int) -> None:
+        """Produce, and wait until the connector has announced files and commits them."""
+        folder = self.home / "warehouse/lake"
+        before = set(folder.glob("*/metadata/*.metadata.json"))
+        self.produce(records)
+        # The connector's library writes the new metadata before it asks for the swap.
+        self.wait_until(
+            lambda: set(folder.glob("*/metadata/*.metadata.json")) - before != set(),
+            "a commit under way",
+        )
 
     def wait_until(self, done: Callable[[], bool], what: str, timeout_s: float = 180) -> None:
         until = time.monotonic() + timeout_s
@@ -262,6 +275,10 @@ class Scene:
         assert not (lost or twice or found.keys() - sent), (
             f"lost: {len(lost)} {lost[:9]}, twice: {len(twice)} {twice[:9]}"
         )
+
+
+def rename(catalog: sqlite3.Connection, old: str, new: str) -> None:
+    catalog.execute("update iceberg_tables set table_name = ? where table_name = ?", (new, old))
 
 
 def headgate() -> str:

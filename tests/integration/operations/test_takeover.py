@@ -143,7 +143,6 @@ def test_tables_of_which_only_one_was_committed_to_are_adopted_together(scene: S
 
 
 @NEWEST
-@pytest.mark.soak  # the connector may commit between its file and the renaming: no loss, then
 def test_what_the_connector_lost_comes_by_healing(scene: Scene) -> None:
     """TAKEOVER-4 and TAKEOVER-8."""
     scene.fill()

@@ -12,11 +12,13 @@ from simulation.mutants import (
     claiming,
     collecting,
     evolving,
+    expiring,
     following,
     forging,
     growing,
     keyed_following,
     maintaining,
+    marking,
     positions,
     real_tables,
     requesting,
@@ -32,7 +34,7 @@ from simulation.mutants.mutant import Mutant
 FAMILIES = (
     *(table, speech, claiming, collecting, answering, positions, requesting),
     *(setting_aside, following, forging, evolving, suspension, real_tables, maintaining),
-    *(changing, growing, keyed_following, stamping, wedging),
+    *(changing, growing, keyed_following, stamping, wedging, expiring, marking),
 )
 
 MUTANTS: dict[str, Mutant] = {
@@ -55,14 +57,9 @@ UNSHOWN = {
         "records there have no contents: unit/data_plane/write/test_row_shape.py",
     ),
     "SHAPE-5": "as SHAPE-1: unit/data_plane/write/test_transformed_rows.py",
-    "KEY-13": "as SHAPE-1: unit/data_plane/write/test_marked_deletes.py",
     **dict.fromkeys(
         ("KEY-14", "KEY-15", "KEY-16"),
         "as SHAPE-1, and its commits are appends: integration/sink/test_history.py kills",
-    ),
-    **dict.fromkeys(
-        ("EXPIRY-1", "EXPIRY-2", "EXPIRY-3"),
-        "rows there have no times: protocol/test_expiry_1_row_expiry.py",
     ),
     **dict.fromkeys(
         ("REPORT-1", "REPORT-2", "REPORT-3"),

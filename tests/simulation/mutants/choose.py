@@ -19,11 +19,12 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
+from simulation.ages import AGED
 from simulation.climate import FOR_EVER_MS, Climate, Weather, drawn, looks_round
 from simulation.columns import has_some
 from simulation.forger import ONE_SEED_IN, WITH_KEY, WITHOUT_KEY
 from simulation.keys import Keys
-from simulation.mutants import MUTANTS, forging, keyed_following, wedging
+from simulation.mutants import MUTANTS, expiring, forging, keyed_following, marking, wedging
 from simulation.mutants.mutant import Mutant
 from simulation.mutants.notice import Notice, noticed, notices, written
 from simulation.mutants.worlds import STATES_ROUGHLY, WORLDS
@@ -70,6 +71,7 @@ LIKELY: dict[str, Callable[[Climate], bool]] = {
     ),
     "of-any-age": lambda c: c.coordinators.claim_age_max_ms < FOR_EVER_MS,
     "only-the-head-counts": lambda c: c.coordinators.claim_age_max_ms < FOR_EVER_MS,
+    "expires-what-was-rolled-back": lambda c: c.upheaval == "roll back",
     "only-gains-of-this-epoch": lambda c: c.weather is Weather.CALM and c.elections,
 }
 """Climates in which it delivers to look for these."""
@@ -146,6 +148,8 @@ def _seeds(mutant: Mutant, first: int) -> Iterator[int]:
         return (s for s in seeds if wedge_of(s, drawn(random.Random(s)), plain=True))
     if mutant in keyed_following.FAMILY:
         first = max(first, ROUTED_KEYS[0])
+    if mutant in (*expiring.FAMILY, *marking.FAMILY):
+        return (s for s in AGED if s >= first and likely(drawn(random.Random(s))))
     seeds = (s for s in range(first, 10**6) if likely(drawn(random.Random(s))))
     if mutant.name in OF_LOOK_ROUNDS:
         seeds = filter(looks_round, seeds)

@@ -1,0 +1,38 @@
+"""KEY-13: what deletes leave behind where they mark rows.
+
+They show in seeds of ``ages.AGED``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from simulation.mutants.mutant import Family
+
+from headgate.data_plane.write.marked_deletes import MarkedDeletes
+from headgate.tables.iceberg.table import IcebergTable
+
+FAMILY = Family(real=True, keyed=True)
+
+TIMES = (MarkedDeletes, "times")
+
+
+@FAMILY.replaces("KEY-13", TIMES)
+def a_mark_loses_its_time(right: Any, self: Any, records: Any, deletes: Any) -> Any:
+    """A deleted row has no time, and so lives."""
+    marks, bad = right(self, records, deletes)
+    return pa.nulls(len(marks), marks.type), bad
+
+
+@FAMILY.replaces("KEY-13", TIMES)
+def rows_that_live_are_marked(right: Any, self: Any, records: Any, deletes: Any) -> Any:
+    """Each row has the time of its record."""
+    return right(self, records, np.ones_like(deletes))
+
+
+@FAMILY.replaces("KEY-13", (IcebergTable, "_deletes_to_store"))
+def what_deletes_do_is_not_stored(_right: Any, _self: Any, _metadata: Any) -> str:
+    """A table does not say that deletes mark its rows."""
+    return ""
