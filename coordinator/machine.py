@@ -5,12 +5,12 @@ An event that was appended takes effect when it is *heard*: the log's order is t
 
 The handlers of a single table's inputs stand here, in the order of a transaction: leadership, time,
 what is heard, END with the next START, and from collected statuses to a settled transaction. What a
-commit of one table needs besides is in ``status_validation`` (which statuses count), ``recovery``
-(what the table and the sources say), ``file_admission`` (which files may come) and
-``outgoing_events`` (what is appended). ``epoch_claim`` leads from leadership to the first START.
-What serves secondary tables, keys and columns is asked only where there are any:
-``secondary_delivery``, ``secondary_pending_commits``, ``secondary_tables``, ``source_partitions``,
-``schema_changes``, ``repeated_refusals``.
+commit of one table needs besides is in ``table_checks`` (what others did to the table),
+``status_validation`` (which statuses count), ``recovery`` (what the table and the sources say),
+``file_admission`` (which files may come) and ``outgoing_events`` (what is appended).
+``epoch_claim`` leads from leadership to the first START. What serves secondary tables, keys and
+columns is asked only where there are any: ``secondary_delivery``, ``secondary_pending_commits``,
+``secondary_tables``, ``source_partitions``, ``schema_changes``, ``repeated_refusals``.
 """
 
 from __future__ import annotations
@@ -121,17 +121,13 @@ from headgate.coordinator.secondary_delivery import (
     due_commits,
     find_expiring,
     has_unfenced,
-    is_renewal_due,
     log_expired,
     on_call_failed,
     on_deliveries_answered,
-    on_look_at_primary,
-    on_look_at_secondaries,
     on_primary_read,
     on_read_for_staging,
     on_secondaries_read,
     on_staged,
-    prepare_end,
     retry_delivery,
     stage_again,
     stage_or_commit,
@@ -173,6 +169,12 @@ from headgate.coordinator.status_validation import (
     validate_statuses,
     with_activity,
     with_committed,
+)
+from headgate.coordinator.table_checks import (
+    is_renewal_due,
+    on_look_at_primary,
+    on_look_at_secondaries,
+    prepare_end,
 )
 
 

@@ -76,7 +76,7 @@ class Timer(StrEnum):
     DELIVERY = "delivery"
     """The next END waits for deliveries no longer; set exactly in DELIVERING (PENDING-7)."""
     LOOK = "look"
-    """The next END looks round (TABLE-4)."""
+    """The next END checks the tables (TABLE-4)."""
 
 
 OVERDUE = 0
@@ -382,6 +382,9 @@ class Delivery:
     def with_secondaries(self, secondaries: Mapping[str, TableView]) -> Delivery:
         return replace(self, secondaries=secondaries)
 
+    def with_unseen(self, tables: tuple[str, ...]) -> Delivery:
+        return replace(self, unseen=tables)
+
     def with_decided(
         self, primary: str, pending: tuple[PendingCommit, ...], now_ms: int
     ) -> Delivery:
@@ -430,7 +433,7 @@ class PrimaryState:
     """Its record is the newest commit of this epoch that has landed, as far as known."""
 
     overtaken: bool = False
-    """A look round found that others have moved a table since; a commit that lands ends it
+    """A table check found that others have moved a table since; a commit that lands ends it
     (TABLE-4)."""
 
     def with_view(self, view: TableView) -> PrimaryState:
