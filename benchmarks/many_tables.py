@@ -189,7 +189,7 @@ class Shop:
     def _status(self, start: StartCommit) -> WriteStatus:
         self.statuses += 1
         touched, self.touched = self.touched, []
-        begin = self.offset  # what was settled: START came before the claims of that END
+        begin = self.offset  # what was settled: START came before the written ranges of that END
         tables = tuple(
             TableStatus(
                 name,
@@ -201,8 +201,8 @@ class Shop:
         )
         span = OffsetRange(begin, begin + ROWS * len(touched))
         newest_ms = 1_000 * span.end if len(span) else None
-        claim = WrittenRange(span, len(span), max_timestamp_ms=newest_ms)
-        return WriteStatus(self.statuses, {AT: claim}, tables)
+        written = WrittenRange(span, len(span), max_timestamp_ms=newest_ms)
+        return WriteStatus(self.statuses, {AT: written}, tables)
 
     def _say(self, about: Envelope, event: Event) -> None:
         sender = Sender("participant", "1")

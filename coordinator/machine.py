@@ -247,7 +247,7 @@ def _on_looked(state: State, found: Looked, now_ms: int) -> Step:
         case Phase.PREPARING, _:
             return _on_look_at_end(state, found, now_ms)
         case Phase.COLLECTING, _:
-            return on_look_at_claims(state, found, now_ms)
+            return on_look_before_validation(state, found, now_ms)
         case Phase.DRAFTING, Looked(secondaries=SecondariesRead() as secondaries):
             return on_read_for_staging(state, secondaries, now_ms)
         case Phase.DELIVERING, _:
@@ -542,13 +542,13 @@ def validate_when_ready(state: State, now_ms: int) -> Step:
     if not ready and state.settings.timeout_policy is TimeoutPolicy.ABORT:
         return _abort(state)
     strangers = unknown_tables(state) if state.identity.routed else ()
-    beyond = has_claims_beyond_ends(state)
+    beyond = has_ranges_beyond_ends(state)
     if strangers or beyond:
         return ask(state, Look(tables=strangers, sources=beyond))
     return validate(state, now_ms)
 
 
-def on_look_at_claims(state: State, found: Looked, now_ms: int) -> Step:
+def on_look_before_validation(state: State, found: Looked, now_ms: int) -> Step:
     """LEDGER-1, RANGE-2: judge with the routed tables, and the logs' ends, as they are now.
 
     A secondary table beyond the primary table's decisions shows a newer coordinator, or a
@@ -636,7 +636,7 @@ def _decide(state: State, verdict: ValidationResult, reason: str, now_ms: int) -
     snapshot."""
     before = term_of(state)
     sample = _next_sample(state, verdict)
-    activity = with_activity(before.progress.activity, verdict.claims, now_ms)
+    activity = with_activity(before.progress.activity, verdict.ranges, now_ms)
     through = before.progress.valid_through_ms
     if not verdict.unsure:
         through = valid_through(through, activity, now_ms - state.settings.idleness_ms)
@@ -686,7 +686,7 @@ def _is_worth_a_commit(
     term = term_of(state)
     stored = term.primary.view.record
     assert stored is not None
-    moved = any(not claim.range.is_empty for _, claim in verdict.claims)
+    moved = any(not each.range.is_empty for _, each in verdict.ranges)
     expires = bool(find_expiring(state, now_ms)) or has_unfenced(state)
     suspended = term.suspensions.suspended
     resumes = bool(suspended and resuming_to_deliver(term, term.delivery.pending))
@@ -829,7 +829,7 @@ def _with_snapshot(table: TableSettlement, landed: TableView | None) -> TableSet
 
 # Where the sources' logs end, as far as a judgement needs it (RANGE-2).
 #
-# They are described before each END. Participants read on until they answer, so an honest claim may
+# They are described before each END. Participants read on until they answer, so an honest range may
 # end behind that; only then are the sources asked once more.
 
 
@@ -845,14 +845,14 @@ def ends_of(
     }
 
 
-def has_claims_beyond_ends(state: State) -> bool:
-    """Return whether a status that waits for its judgement claims more than the known ends."""
+def has_ranges_beyond_ends(state: State) -> bool:
+    """Return whether a status that waits for its judgement has ranges beyond the known ends."""
     term = term_of(state)
     return any(
-        claim.range.end > term.sources.ends.get(partition, 0)
+        each.range.end > term.sources.ends.get(partition, 0)
         for heard in term.collection.statuses
-        for partition, claim in heard.status.written.items()
-        if not claim.range.is_empty
+        for partition, each in heard.status.written.items()
+        if not each.range.is_empty
     )
 
 

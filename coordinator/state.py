@@ -159,9 +159,9 @@ class HeardStatus:
 class Fault(StrEnum):
     """What is wrong with a status, whatever the words for it are."""
 
-    RANGES = "claims do not begin at the next offset"
-    OVERTAKEN = "another participant's claims of the same partitions came first"
-    BEYOND = "claims end beyond the log"
+    RANGES = "written ranges do not begin at the next offset"
+    OVERTAKEN = "another participant's ranges of the same partitions came first"
+    BEYOND = "written ranges end beyond the log"
     UNREADABLE = "a table cannot be read now"
     TABLE = "files of a table that takes none, or is another one"
     FOLDER = "files outside of their folders"
@@ -181,7 +181,7 @@ class Objection:
 
 @dataclass(frozen=True, slots=True)
 class RefusedStatus:
-    """A status that was refused whole, by its sender and the partitions that it claims."""
+    """A status that was refused whole, by its sender and the partitions of its ranges."""
 
     sender: Sender
     number: int
@@ -194,7 +194,7 @@ class RefusedStatus:
 
 @dataclass(frozen=True, slots=True)
 class RepeatedRefusal:
-    """How often in a row claims of a partition were refused for the same reason (RANGE-3).
+    """How often in a row ranges of a partition were refused for the same reason (RANGE-3).
 
     ``looked``: the tables were read afresh because of it.
     """
@@ -805,7 +805,7 @@ class State:
     """What the wall clock was ahead of the monotonic one at the last claim: where it jumps later,
     nothing grows older."""
     refused: Mapping[TopicPartition, RepeatedRefusal] = field(default_factory=dict)
-    """Partitions whose claims are refused again and again, in this epoch or before (RANGE-3)."""
+    """Partitions whose ranges are refused again and again, in this epoch or before (RANGE-3)."""
 
     def with_deadline(self, timer: Timer, at_ms: int | None) -> State:
         """Set a deadline, or clear it (``None``)."""
