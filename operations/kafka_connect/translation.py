@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from headgate.operations.kafka_connect.catalog_keys import translate_catalog
-from headgate.operations.kafka_connect.fates import Fate, Report, Verdict
 from headgate.operations.kafka_connect.kafka_keys import translate_kafka
 from headgate.operations.kafka_connect.record_keys import (
     translate_converters,
@@ -21,6 +20,7 @@ from headgate.operations.kafka_connect.table_keys import (
     translate_columns,
     translate_tables,
 )
+from headgate.operations.kafka_connect.translation_report import Fate, Report, Verdict
 
 APACHE = "org.apache.iceberg.connect.IcebergSinkConnector"
 ANCESTOR = "io.tabular.iceberg.connect.IcebergSinkConnector"
