@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from headgate.operations.kafka_connect.catalog_keys import translate_catalog
-from headgate.operations.kafka_connect.kafka_keys import translate_kafka
-from headgate.operations.kafka_connect.record_keys import (
+from headgate.operations.kafka_connect.converters_and_transforms import (
     translate_converters,
     translate_transforms,
 )
+from headgate.operations.kafka_connect.kafka_keys import translate_kafka
 from headgate.operations.kafka_connect.table_keys import (
     is_routed,
     tables_of,
