@@ -13,7 +13,7 @@ from headgate.operations.kafka_connect.converters_and_transforms import (
     translate_converters,
     translate_transforms,
 )
-from headgate.operations.kafka_connect.kafka_keys import translate_kafka
+from headgate.operations.kafka_connect.kafka_properties import translate_kafka
 from headgate.operations.kafka_connect.table_keys import (
     is_routed,
     tables_of,
