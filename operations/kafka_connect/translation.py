@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from headgate.operations.kafka_connect.catalog_keys import translate_catalog
+from headgate.operations.kafka_connect.catalog_properties import translate_catalog
 from headgate.operations.kafka_connect.converters_and_transforms import (
     translate_converters,
     translate_transforms,
