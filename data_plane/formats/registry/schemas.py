@@ -24,15 +24,15 @@ from headgate.data_plane.formats.registry.client import (
     RegistryClient,
 )
 from headgate.data_plane.formats.registry.frames import CONTENT_ID, GLOBAL_ID, GUID, ID
-from headgate.data_plane.formats.registry.kept_schemas import (
+from headgate.data_plane.formats.registry.proto_text import compile_text
+from headgate.data_plane.formats.registry.schema_cache import (
     Fetched,
-    KeptSchemas,
     OtherKind,
+    SchemaCache,
     fetched,
     id_text,
     name_of,
 )
-from headgate.data_plane.formats.registry.proto_text import compile_text
 
 _REFERENCES_MAX = 100
 
@@ -118,9 +118,9 @@ class SchemaRegistry:
         self._context = options.texts.get("context", "").strip(":.")
         capacity = int(options.numbers["cache.capacity"])
         fresh_s = options.numbers["check.interval"]
-        self._avro = KeptSchemas[Avro](capacity, fresh_s)
-        self._json = KeptSchemas[JsonSchema](capacity, fresh_s)
-        self._files = KeptSchemas[File](capacity, fresh_s)
+        self._avro = SchemaCache[Avro](capacity, fresh_s)
+        self._json = SchemaCache[JsonSchema](capacity, fresh_s)
+        self._files = SchemaCache[File](capacity, fresh_s)
 
     @classmethod
     def of(cls, settings: Mapping[str, str]) -> SchemaRegistry:
