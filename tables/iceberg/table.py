@@ -64,7 +64,10 @@ from headgate.tables.iceberg.catalog import catalog_failure
 from headgate.tables.iceberg.commit_request import CommitRequest
 from headgate.tables.iceberg.connector_fence import kept_fence
 from headgate.tables.iceberg.expired_lineage import decide_lineage
-from headgate.tables.iceberg.kept_columns import require_columns_of_files, require_columns_of_staged
+from headgate.tables.iceberg.file_columns_check import (
+    require_columns_of_files,
+    require_columns_of_staged,
+)
 from headgate.tables.iceberg.maintenance.snapshot_expiry import SnapshotExpiry
 from headgate.tables.iceberg.manifests import SnapshotFiles, manifest_files
 from headgate.tables.iceberg.pending_manifests import (
