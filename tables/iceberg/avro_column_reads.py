@@ -1,4 +1,4 @@
-"""A few columns of an Avro data file, which pyiceberg's scans do not read."""
+"""Reads a few columns of an Avro data file, which pyiceberg's scans do not read."""
 
 from __future__ import annotations
 
