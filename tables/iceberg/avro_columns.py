@@ -18,7 +18,7 @@ from pyiceberg.types import StructType
 _ROWS = 8_192
 
 
-def avro_rows(
+def read_avro_columns(
     files: FileIO, task: FileScanTask, schema: Schema, names: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
     """Yield the columns of these names, a dotted one from its struct, found by their ids.
