@@ -176,14 +176,14 @@ class Shop:
             key = (envelope.epoch, envelope.transaction)
             if isinstance(envelope.event, StartCommit):
                 self.starts[key] = envelope.event
-                self._said("START", message)
+                self._note_size("START", message)
             elif isinstance(envelope.event, AckCommit):
-                self._said("ACK", message)
+                self._note_size("ACK", message)
                 self.offset = envelope.event.offsets[AT]
             elif isinstance(envelope.event, EndCommit):
                 self._say(envelope, self._status(self.starts[key]))
 
-    def _said(self, what: str, message: bytes) -> None:
+    def _note_size(self, what: str, message: bytes) -> None:
         self.said[what] = max(self.said.get(what, 0), len(message))
 
     def _status(self, start: StartCommit) -> WriteStatus:

@@ -128,7 +128,7 @@ class TopicAdmin:
     """Asks for topics, and creates them. Use from one thread."""
 
     def __init__(self, kafka_config: Mapping[str, str]) -> None:
-        self._admin: AdminClient = _made(
+        self._admin: AdminClient = _make_client(
             kafka_config, lambda: new_admin(settings_for_offset_queries(kafka_config))
         )
 
@@ -194,7 +194,7 @@ class CompactedReader:
             "group.id": group_id,
             "error_cb": _hear,
         }
-        self._consumer: kafka.Consumer = _made(kafka_config, lambda: new_consumer(config))
+        self._consumer: kafka.Consumer = _make_client(kafka_config, lambda: new_consumer(config))
         places = [
             kafka.TopicPartition(topic, number, kafka.OFFSET_BEGINNING)
             for topic, count in partitions.items()
@@ -217,7 +217,7 @@ class CompactedReader:
         if first is None:
             return []
         more = self._consumer.consume(RECORDS_PER_READ_MAX, timeout=0)
-        return [record for message in (first, *more) if (record := self._heard(message))]
+        return [record for message in (first, *more) if (record := self._read_record(message))]
 
     def read_to_end(self, patience_s: float) -> list[CompactedRecord]:
         """Return all records up to the topics' ends. Raises ``Unreachable`` after this time."""
@@ -236,7 +236,7 @@ class CompactedReader:
     def close(self) -> None:
         self._consumer.close()
 
-    def _heard(self, message: kafka.Message) -> CompactedRecord | None:
+    def _read_record(self, message: kafka.Message) -> CompactedRecord | None:
         error = message.error()
         if error is None:
             return record_of(message)
@@ -273,7 +273,7 @@ class TransactionalWriter:
         }
         # The client wants it below the transaction's own limit.
         config["delivery.timeout.ms"] = int(CHANGE_TIMEOUT_S * 1000)
-        self._producer: kafka.Producer = _made(kafka_config, lambda: new_producer(config))
+        self._producer: kafka.Producer = _make_client(kafka_config, lambda: new_producer(config))
 
     def begin(self) -> None:
         """End whoever began before, and wait for what they had under way.
@@ -340,7 +340,7 @@ class CompactedProducer:
             "delivery.timeout.ms": 30_000,
             "error_cb": _hear,
         }
-        self._open: Callable[[], kafka.Producer] = lambda: _made(
+        self._open: Callable[[], kafka.Producer] = lambda: _make_client(
             kafka_config, lambda: new_producer(config)
         )
         self._failed: list[str] = []
@@ -416,7 +416,7 @@ def error_of_topic(topic: str, error: kafka.KafkaException) -> HeadgateError:
     )
 
 
-def _made(kafka_config: Mapping[str, str], make: Callable[[], Any]) -> Any:
+def _make_client(kafka_config: Mapping[str, str], make: Callable[[], Any]) -> Any:
     try:
         return make()
     except (kafka.KafkaException, ValueError, TypeError) as error:
