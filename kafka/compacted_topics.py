@@ -33,6 +33,7 @@ from headgate.kafka.client_settings import (
 from headgate.kafka.clients import new_admin, new_consumer, new_producer
 from headgate.kafka.control_log import PRODUCER
 from headgate.kafka.control_topic import APPEND_TIME
+from headgate.kafka.error_codes import NO_RIGHTS, NO_TOPIC, error_of_topic
 
 log = redacted_logger(__name__)
 
@@ -58,18 +59,6 @@ _READER: dict[str, Any] = {
     # An empty partition tells its end only after this: what a command waits for.
     "fetch.wait.max.ms": 100,
     "fetch.error.backoff.ms": 100,
-}
-_NO_RIGHTS = {
-    kafka.KafkaError.GROUP_AUTHORIZATION_FAILED,
-    kafka.KafkaError.TOPIC_AUTHORIZATION_FAILED,
-    kafka.KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-    kafka.KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-}
-_NO_TOPIC = {
-    kafka.KafkaError.UNKNOWN_TOPIC_OR_PART,
-    kafka.KafkaError.UNKNOWN_TOPIC_ID,
-    kafka.KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001 - the client's own way to name local errors
-    kafka.KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001
 }
 _FENCED = {
     kafka.KafkaError._FENCED,  # noqa: SLF001
@@ -142,9 +131,9 @@ class TopicAdmin:
         try:
             found = answer.result()
         except kafka.KafkaException as error:
-            if error.args[0].code() in _NO_TOPIC:
+            if error.args[0].code() in NO_TOPIC:
                 return None
-            raise error_of_topic(topic, error) from error
+            raise _error_of_topic(topic, error) from error
         return TopicFacts(TopicId(str(found.topic_id)), len(found.partitions))
 
     def ensure(self, topic: str, partitions: int) -> TopicFacts:
@@ -161,7 +150,7 @@ class TopicAdmin:
             cause = error.args[0]
             if cause.code() != kafka.KafkaError.TOPIC_ALREADY_EXISTS:
                 if cause.retriable() or cause.code() < 0:
-                    raise error_of_topic(topic, error) from error
+                    raise _error_of_topic(topic, error) from error
                 raise FleetTopicUnfit(
                     f"topic {topic} is missing and cannot be created: {cause.str()}",
                     f"create it with {partitions} partitions and cleanup.policy=compact, or allow "
@@ -242,8 +231,8 @@ class CompactedReader:
             return record_of(message)
         if error.code() == kafka.KafkaError._PARTITION_EOF:  # noqa: SLF001
             self._behind.discard((message.topic(), message.partition()))
-        elif error.code() in _NO_RIGHTS | _NO_TOPIC:
-            raise error_of_topic(message.topic() or "of the fleet", kafka.KafkaException(error))
+        elif error.code() in NO_RIGHTS | NO_TOPIC:
+            raise _error_of_topic(message.topic() or "of the fleet", kafka.KafkaException(error))
         return None
 
 
@@ -317,7 +306,7 @@ class TransactionalWriter:
                 f"somebody else changes the fleet {self._id} at the same time; nothing was changed",
                 "run the command again: it begins with what the fleet is now",
             )
-        if cause.code() in _NO_RIGHTS:
+        if cause.code() in NO_RIGHTS:
             return MissingRights(
                 f"the cluster refuses this client to write as {self._id}: {cause.str()}",
                 "allow the principal to write to the fleet's topic, and that transactional id",
@@ -397,23 +386,11 @@ class CompactedProducer:
             self._failed.append(error.str())
 
 
-def error_of_topic(topic: str, error: kafka.KafkaException) -> HeadgateError:
-    """Translate a failed request about a fleet's topic."""
-    cause = error.args[0]
-    if cause.code() in _NO_RIGHTS:
-        return MissingRights(
-            f"topic {topic}: the cluster refuses this client: {cause.str()}",
-            "allow the principal to describe, read and write it",
-        )
-    if cause.code() in _NO_TOPIC:
-        return FleetTopicUnfit(
-            f"topic {topic} does not exist",
-            "headgate fleet apply creates it; or correct fleet.name",
-        )
-    return Unreachable(
-        f"topic {topic}: the Kafka cluster did not answer: {cause.str()}",
-        "check bootstrap.servers and that the brokers run",
+def _error_of_topic(topic: str, error: kafka.KafkaException) -> HeadgateError:
+    missing = FleetTopicUnfit(
+        f"topic {topic} does not exist", "headgate fleet apply creates it; or correct fleet.name"
     )
+    return error_of_topic(f"topic {topic}", error, missing)
 
 
 def _make_client(kafka_config: Mapping[str, str], make: Callable[[], Any]) -> Any:
