@@ -1,4 +1,4 @@
-"""Settings for the table that a sink fills, and for columns wherever they are declared."""
+"""Defines the settings for the table that a sink fills, and for columns anywhere."""
 
 from __future__ import annotations
 

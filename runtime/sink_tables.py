@@ -1,4 +1,4 @@
-"""A sink's tables by name: the one place that knows which format each has, and how it is opened.
+"""Opens a sink's tables by name: the one place that knows which format each has.
 
 ``TableFormat`` is the port, with Iceberg behind it like every other; what only some formats support
 is asked for by its ``Supports`` protocols. Nothing is created before ``prepare_tables``.

@@ -1,4 +1,5 @@
-"""Checks Hudi tables whose rows have a key: supported ones (docs/table-formats/hudi.md)."""
+"""Decides which record keys and key indexes of a Hudi table a sink can use
+(docs/table-formats/hudi.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a table shows of Iceberg's Kafka Connect sink, which filled it before headgate.
+"""Reads what a table shows of Iceberg's Kafka Connect sink, which filled it before headgate.
 
 A snapshot of the connector carries, in its summary, its position in the control topic
 (``connector_fence.py``).

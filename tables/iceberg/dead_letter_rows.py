@@ -1,4 +1,5 @@
-"""The rows of a quarantine that its sink has not sent to the dead-letter topic yet, and the newest.
+"""Reads a quarantine's rows that its sink has not sent to the dead-letter topic yet, and the
+newest.
 
 Found by the sink's own snapshots, because a compaction's files hold old rows. The table is scanned
 only where these have expired, or nothing is known to be sent.

@@ -1,4 +1,5 @@
-"""``TableReader`` over a loaded Iceberg table: its metadata, its manifests, and its rows."""
+"""Implements ``TableReader`` over a loaded Iceberg table: its metadata, its manifests, and its
+rows."""
 
 from __future__ import annotations
 

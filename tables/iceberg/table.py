@@ -1,4 +1,4 @@
-"""An Iceberg table as one sink sees it: the tag is the lock, one catalog call moves it.
+"""Commits to an Iceberg table for one sink: the tag is the lock, one catalog call moves it.
 
 What makes a commit safe are the call's requirements (``commit_request.py``, rule TABLE-3). This
 adapter prepares the snapshot, makes the call once, and reports what is known of its outcome.
