@@ -14,8 +14,10 @@ from fastavro.schema import fingerprint, to_parsing_canonical_form
 from support.fleet_records import EXAMPLES
 
 from headgate.runtime.fleet.fleet_records import (
+    Drain,
     ObservedSink,
     ObservedWorker,
+    Wish,
     WishWire,
     decode_observed,
     encode_observed,
@@ -52,4 +54,5 @@ def test_a_released_record_still_means_the_same(name: str) -> None:
         assert encode_observed(value) == golden
         assert decode_observed(state_key(value), golden) == value
     else:
+        assert isinstance(value, Wish | Drain)
         assert WishWire().decode(value.key, value.slot, golden) == value

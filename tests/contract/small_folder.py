@@ -27,7 +27,7 @@ Folder = PAGE.Folder
 EvolvingTable = EVOLVING.FolderTable
 
 
-class FolderReader(PAGE.FolderReader):  # type: ignore[misc]
+class FolderReader(PAGE.FolderReader):  # type: ignore[misc, name-defined]
     """A version may have replaced the files of all before."""
 
     def told(self, numbered: tuple[int, dict[str, Any]]) -> Told:
@@ -47,7 +47,7 @@ def _set(value: Any) -> Any:
     return value
 
 
-class StampedTable(STAMPED.FolderTable):  # type: ignore[misc]
+class StampedTable(STAMPED.FolderTable):  # type: ignore[misc, name-defined]
     """Its files bear the mark of their commit (rule TOKEN-2)."""
 
     def __init__(self, *args: Any) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from exploration.machines import (
     FATES,
@@ -249,7 +249,7 @@ def _timer_may_fire(world: World, bounds: Bounds, seat: Seat) -> bool:
 
 def _crowded(world: World, bounds: Bounds) -> bool:
     first = world.end - len(world.log)
-    readers = [*world.members, *(seat for seat in world.seats if seat)]
+    readers: list[Any] = [*world.members, *(seat for seat in world.seats if seat)]
     slowest = min((reader.position for reader in readers if not reader.broken), default=world.end)
     unread = world.log[max(0, slowest - first) :]
     return sum(isinstance(r.envelope.event, EndCommit) for r in unread) >= bounds.lag_max

@@ -81,7 +81,7 @@ class Foreign:
         if self._process is None or self._process.poll() is not None:
             self.start()
         assert self._process is not None
-        assert self._process.wait(bound_s) == 0, self.said()[-4000:]
+        assert self._process.wait(bound_s) == 0, self.error_text()[-4000:]
 
     def error_text(self) -> str:
         return (self._home / "foreign.log").read_text()

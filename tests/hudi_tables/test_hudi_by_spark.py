@@ -73,6 +73,7 @@ def test_a_submitted_job_transforms_rows_into_hudis_files(
 ) -> None:
     with started(tmp_path, bundle, lock, kind=SubmittedSink) as sink:
         first = sink.begin()
+        assert isinstance(sink, SubmittedSink)
         driver = sink.driver()
         first.kill()
         first.wait()

@@ -166,9 +166,9 @@ def fork(place: HudiLocation) -> int:
     table = HudiSinkTable(place, SinkName("sink"))
     view, java = table.read(), HudiJava(place, place.config().schema)
     assert view.record is not None
-    first = [each for each in java.commits(java.load_meta_client()) if sink_in_summary(each.said)][
-        -1
-    ]
+    first = [
+        each for each in java.commits(java.load_meta_client()) if sink_in_summary(each.metadata)
+    ][-1]
     name = f"gone-0_0-0-0_{instant_of(table.new_token())}.parquet"
     path = f"{place.location}/zone=a/{name}"
     completed_late(place, WrittenFile(path, 3, 1_000), view.record, first.completed)

@@ -6,7 +6,7 @@ import shutil
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path, PurePath, PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pyarrow as pa
@@ -22,7 +22,6 @@ from headgate.data_plane.batch.writer_task_plan import SourcePlan
 from headgate.data_plane.files.data_files import DataFiles, file_shape
 from headgate.tables.hudi.append_table import HudiSinkTable
 from headgate.tables.hudi.base_files import instant_of
-from headgate.tables.hudi.commits import HudiCommits
 from headgate.tables.hudi.jvm import open_spark
 from headgate.tables.hudi.reader import HudiReader
 from headgate.tables.hudi.secondary_table import HudiKeyedSecondary, HudiSecondary
@@ -96,7 +95,9 @@ class HudiWorld:
         HudiFormat().require_supported(self.wanted)
         HudiFormat().create(self.wanted)
 
-    def open(self, sink: str = "sink") -> HudiCommits:
+    def open(self, sink: str = "sink") -> Any:
+        """Return the table by whichever of the four classes it needs."""
+
         def answer(call: Callable[[], None]) -> None:
             lie = self._lies.pop() if self._lies else None
             if lie is not False:
@@ -165,7 +166,7 @@ class HudiWorld:
             return self.spark.createDataFrame([], "number long, row long")
         return self.spark.read.format("hudi").options(**options).load(self.place.base_path)
 
-    def timeline(self, pattern: str) -> Sequence[PurePath]:
+    def timeline(self, pattern: str) -> Sequence[Path]:
         return sorted((self.folder / ".hoodie" / "timeline").glob(pattern))
 
     def data_files(self) -> list[str]:
@@ -236,7 +237,7 @@ class HudiOnS3World(HudiWorld):
         storage = {**properties, **wanted.pop("storage", {})}
         super().__init__(Path("/none"), spark, lock, location=location, storage=storage, **wanted)
 
-    def timeline(self, pattern: str) -> Sequence[PurePath]:
+    def timeline(self, pattern: str) -> Sequence[Any]:
         names = (PurePosixPath(name) for name in self.keys(".hoodie/timeline/"))
         return [name for name in names if len(name.parts) == 1 and name.match(pattern)]
 

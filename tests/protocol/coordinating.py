@@ -7,7 +7,7 @@ says to it step by step; ``actions`` is what the last input made it want.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TypeVar
+from typing import Self, TypeVar
 
 from protocol.values import (
     COORDINATOR,
@@ -119,7 +119,7 @@ class Coordinator:
         phase: Phase,
         settings: CoordinatorSettings = SETTINGS,
         table: TableView | None = None,
-    ) -> Coordinator:
+    ) -> Self:
         made = cls(table, settings)
         made.until(phase)
         return made

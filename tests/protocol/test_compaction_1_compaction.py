@@ -438,7 +438,7 @@ def test_sources_that_are_gone_end_it_and_its_files_go(sink: Maintained) -> None
 def test_rows_deleted_meanwhile_do_not_come_back(sink: Maintained) -> None:
     sink.commits(4)
     found = written(sink)
-    sink.table.delete(EqualTo("offset", 3))
+    sink.table.delete(EqualTo("offset", value=3))
 
     assert replacement(sink, found).try_commit() is Settled.GONE
     assert 3 not in sink.offsets()

@@ -69,7 +69,8 @@ class Course:
         world.rates = Rates()
         world.climate.handover = Handover.COOPERATIVE
         world.climate.works_ms = (0, 20, 100)
-        for what in (*world.catalogs, world.source, world.log):
+        away: tuple[Any, ...] = (*world.catalogs, world.source, world.log)
+        for what in away:
             what.reachable = True
         world.log.deliver(len(world.log.in_the_air))
         while any(catalog.in_the_air for catalog in world.catalogs):

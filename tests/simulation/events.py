@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from simulation.climate import Handover, Weather
 
@@ -329,7 +329,7 @@ class Events:
     def outage(self) -> None:
         """Catalog, source or control topic is away for a while."""
         world = self._world
-        what = world.random.choice((*world.catalogs, world.source, world.log))
+        what: Any = world.random.choice((*world.catalogs, world.source, world.log))
         what.reachable = False
         world.struck[f"{type(what).__name__} away"] += 1
         self._outages.append((world.clock.now_ms + world.random.randint(10, 1_500), what))

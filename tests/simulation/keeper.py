@@ -168,7 +168,7 @@ class KeepersPort:
 
     def load_table(self, identifier: str | tuple[str, ...]) -> Table:
         name = identifier if isinstance(identifier, str) else ".".join(identifier)
-        catalog = next(c for c in self._world.catalogs if c.table == name)
+        catalog: Any = next(c for c in self._world.catalogs if c.table == name)
         self._others()
         if not catalog.reachable:
             raise ServiceUnavailableError("the catalog in memory is not reachable")

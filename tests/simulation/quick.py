@@ -57,7 +57,7 @@ def _copier_of(kind: type) -> _Copier:
 def quick_copies() -> Iterator[None]:
     """While it lasts, every module of the product and of its proofs uses the quicker one."""
     slow = dataclasses.replace
-    modules = [
+    modules: list[Any] = [
         module
         for name, module in list(sys.modules.items())
         if name.startswith(("headgate.", "exploration.", "simulation."))

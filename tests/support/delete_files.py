@@ -48,6 +48,7 @@ class _DeleteWriter(ManifestWriterV2):
         """As Java reads it: pyiceberg declares the ids of equality deletes longer."""
         entry = super()._with_partition(format_version)
         files = entry.find_field("data_file")
+        assert isinstance(files.field_type, StructType)
         columns = [_INT_IDS if f.field_id == 135 else f for f in files.field_type.fields]
         changed = files.model_copy(update={"field_type": StructType(*columns)})
         return Schema(*(changed if f.field_id == files.field_id else f for f in entry.fields))

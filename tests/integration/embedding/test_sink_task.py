@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import confluent_kafka as kafka
+import pyarrow as pa
 import pytest
 from integration.oracle import assert_exactly_once, read_source
 from integration.readers import read_with_duckdb
@@ -99,7 +100,7 @@ def settled(task: SinkTask) -> int:
     return sum(task.pre_commit().values())
 
 
-def rows(catalog: LocalCatalog) -> object:
+def rows(catalog: LocalCatalog) -> pa.Table:
     return read_with_duckdb(catalog.catalog.load_table("demo.embedded").metadata_location)
 
 

@@ -195,8 +195,8 @@ def catalog_of(kind: str, home: Path, store: StoreOfChaos | None) -> Iterator[Ca
     (home / "rest").mkdir()
     if store is not None and store.keys is not None:
         with (
-            VendingCatalog(home / "rest", store.store, store.keys) as server,
-            LyingProxy(server.server_port) as proxy,
+            VendingCatalog(home / "rest", store.store, store.keys) as vending,
+            LyingProxy(vending.server_port) as proxy,
         ):
             yield Rest(proxy)
     else:

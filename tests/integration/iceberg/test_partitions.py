@@ -174,9 +174,9 @@ def query_duckdb(metadata_location: str, query: str) -> list[object]:
 def test_a_reader_opens_only_the_partition_it_asks_for(catalog: Catalog) -> None:
     sink = SinkOnTable.claimed(catalog, COLUMNS, ["zone"])
     sink.commit(rows())
-    planned = list(sink.loaded().scan(row_filter=EqualTo("zone", "north")).plan_files())
+    planned = list(sink.loaded().scan(row_filter=EqualTo("zone", value="north")).plan_files())
     assert [task.file.record_count for task in planned] == [3]
-    planned = list(sink.loaded().scan(row_filter=EqualTo("id", 11)).plan_files())
+    planned = list(sink.loaded().scan(row_filter=EqualTo("id", value=11)).plan_files())
     assert len(planned) == 1  # by the bounds of the columns
 
 

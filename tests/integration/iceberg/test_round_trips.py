@@ -199,7 +199,7 @@ def test_what_is_given_up_halfway_leaves_no_upload(
     tmp_path: Path, object_store: ObjectStore, proxy: CountingProxy
 ) -> None:
     files = open_files(object_store.s3(proxy.uri), "s3://")
-    stream = files.new_output(f"s3://{BUCKET}/{tmp_path.name}/none.parquet").create()
+    stream: Any = files.new_output(f"s3://{BUCKET}/{tmp_path.name}/none.parquet").create()
     stream.write(bytes(2 * PART_BYTES))
     stream.abort()
     stream.close()
@@ -211,7 +211,7 @@ def test_what_is_given_up_halfway_leaves_no_upload(
 def test_a_thousand_files_are_deleted_by_one_request(
     tmp_path: Path, object_store: ObjectStore, proxy: CountingProxy
 ) -> None:
-    files = open_files(object_store.s3(proxy.uri), "s3://")
+    files: Any = open_files(object_store.s3(proxy.uri), "s3://")
     folder = f"s3://{BUCKET}/{tmp_path.name}"
     for number in range(5):
         with files.new_output(f"{folder}/{number}").create() as stream:

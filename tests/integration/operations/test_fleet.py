@@ -282,10 +282,10 @@ def test_fleet_9_sinks_go_on_while_the_brokers_of_the_fleet_are_away(
         fleet.command("pause", "a")
         after = fleet.wait_for(LifeState.PAUSED, "a")
         after |= fleet.wait_for(LifeState.RUNNING, "b")
-        for name, sink in after.items():
-            assert sink.observed is not None
+        for name, view in after.items():
+            assert view.observed is not None
             assert before[name].observed is not None
-            assert sink.observed.pid == before[name].observed.pid
+            assert view.observed.pid == before[name].observed.pid
         for sink in sinks.values():
             sink.judge()
 

@@ -176,7 +176,7 @@ def test_adopted_files_keep_partitions_of_every_type(scene: Scene) -> None:
     rows = table.scan().to_arrow().to_pylist()
     for name in TYPED:
         value = rows[0][name]
-        found = table.scan(row_filter=EqualTo(name, value)).to_arrow()
+        found = table.scan(row_filter=EqualTo(name, value=value)).to_arrow()
         assert found.num_rows == sum(row[name] == value for row in rows), name
     assert audit(load(scene.sink)).findings == ()
 

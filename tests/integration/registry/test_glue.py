@@ -124,7 +124,7 @@ def test_avro_json_and_protobuf_in_one_batch_are_read_by_their_data_format(
     of_protobuf = registered(object_store, "PROTOBUF", TEXT)
     values, expected = [], []
     for number in range(60):
-        row = {"x": number, "y": f"y{number}"}
+        row: dict[str, Any] = {"x": number, "y": f"y{number}"}
         text = row["y"].encode()
         front, body = [
             (avro, encoded(ROW, row)),

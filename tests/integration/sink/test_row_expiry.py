@@ -113,10 +113,10 @@ def test_expiry_3_over_kills_what_is_due_goes_and_nothing_else(
         sink.kill(sink.leader())  # an expiry may be on its way, or half written
         sink.start()
         sink.wait_until_lag_zero()
-    (told,) = [each for each in check(sink.settings) if each.what == "row expiry"]
-    assert told.state is State.OK
-    assert "no reader shows a row later than 6 d 7 h" in told.detail
-    assert "storage has no bytes of it later than" in told.detail
+    expiry = {each.what: each for each in check(sink.settings)}["row expiry"]
+    assert expiry.state is State.OK
+    assert "no reader shows a row later than 6 d 7 h" in expiry.detail
+    assert "storage has no bytes of it later than" in expiry.detail
     sink.stop()
     (done,) = maintain(
         *(sink.settings, (), ("rows", "compact")), dry_run=False, on_progress=lambda *_: None

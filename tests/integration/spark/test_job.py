@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 
 import psutil
@@ -26,6 +26,9 @@ SPARK_SUBMIT = [
     Path(sys.executable).with_name("spark-submit"),
 ]
 START_S = 240
+Submitted = AbstractContextManager[list[str | Path]]
+"""What to submit, while the masters for it are there."""
+
 ROWS = 120_000  # enough for a batch to be cut into shares, so that every worker gets one
 
 
@@ -44,7 +47,7 @@ def on_a_cluster(folder: Path) -> Iterator[list[str | Path]]:
 @pytest.mark.wide
 @pytest.mark.parametrize("submitted", [pytest.param(locally, marks=pytest.mark.soak), on_a_cluster])
 def test_the_job_fills_the_table_and_ends_when_told(
-    deploy: Deploy, tmp_path: Path, submitted: Callable[[Path], Iterator[list[str | Path]]]
+    deploy: Deploy, tmp_path: Path, submitted: Callable[[Path], Submitted]
 ) -> None:
     sink = deploy({"spark": {"writer": "spark"}})
     sink.produce(ROWS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -254,7 +255,7 @@ def test_chunks_are_cut_and_joined_with_all_that_they_hold(*, asked: bool) -> No
 
 def test_what_is_kept_outlives_the_lent_headers() -> None:
     lent = [[("h", b"1")]]
-    kept = Chunk(*plain_columns(chunk(1)), chunk(1).keys, lent).detach()  # type: ignore[arg-type]
+    kept = with_headers(chunk(1), lent).detach()
     lent.clear()
     assert plain(kept) == plain(chunk(1))
     without = chunk(1, asked=False)
@@ -271,7 +272,7 @@ class Lent(list[Any]):
 def test_headers_stay_lent_when_a_chunk_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(record_fetch, "LentHeaders", Lent)
     lent = Lent([[("h", b"7")], [("h", b"8")]])
-    whole = Chunk(*plain_columns(chunk(7, 8)), chunk(7, 8).keys, lent)
+    whole = with_headers(chunk(7, 8), lent)
     one = whole.where(np.array([False, True]))
     (group,) = [part for number, part in whole.split_by(whole.places) if number == 1]
     for part, offset in ((one, b"8"), (group, b"7")):
@@ -279,8 +280,8 @@ def test_headers_stay_lent_when_a_chunk_is_cut(monkeypatch: pytest.MonkeyPatch) 
         assert list(part.headers) == [[("h", offset)]]
 
 
-def plain_columns(some: Chunk) -> Sequence[Any]:
-    return some.values, some.lengths, some.places, some.offsets, some.timestamps
+def with_headers(some: Chunk, lent: Any) -> Chunk:
+    return replace(some, headers=lent)
 
 
 # ---------------------------------------------------------------------------------------- the pool

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -327,9 +327,8 @@ def test_a_crash_between_table_and_quarantine_is_mended_by_the_same_command(
     aside: Maintained, sqlite_catalog: LocalCatalog
 ) -> None:
     asked = RowDeletion("offset = 3", "topic = 'trips' and offset = 101")
-    under_way = carry_out(aside.settings, asked)
-    assert next(under_way) == Deleted("db.trips", 1, 1)
-    under_way.close()  # the process is killed here
+    with closing(carry_out(aside.settings, asked)) as under_way:
+        assert next(under_way) == Deleted("db.trips", 1, 1)  # the process is killed here
 
     assert list(carry_out(aside.settings, asked)) == [
         Deleted("db.trips", 0, 0),

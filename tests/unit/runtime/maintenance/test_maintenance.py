@@ -20,6 +20,7 @@ from headgate.runtime.maintenance.scheduler import Maintenance
 from headgate.runtime.maintenance.table_maintenance import Done
 from headgate.runtime.sink_tables import SinkTables
 from headgate.tables.iceberg.commit_lock import CommitLock
+from headgate.tables.iceberg.table_format import IcebergFormat
 
 WITHIN_S = 120
 
@@ -34,6 +35,7 @@ def sink(tmp_path: Path) -> Iterator[Maintained]:
 
 def test_beside_a_stream_files_stay_few_and_nothing_is_lost(sink: Maintained) -> None:
     tables = SinkTables.in_catalog(sink.settings, sink.catalog)
+    assert isinstance(tables.primary, IcebergFormat)
     gates = tables.primary.commit_locks
     sink.sink.close()
     sink.sink = tables.open("db.trips", Use.SECONDARY)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from pyiceberg.schema import Schema
+from pyiceberg.types import ListType, StructType
 
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.tables.iceberg.type_parser import parse_columns
@@ -30,10 +31,13 @@ def test_types_are_read(text: str, spelt: str) -> None:
 
 def test_a_struct_keeps_names_order_and_required_fields() -> None:
     (field,) = parse_columns({"c": "struct<a: int not null, b: struct<d: list<long not null>>>"})
+    assert isinstance(field.field_type, StructType)
     a, b = field.field_type.fields
     assert (a.name, a.required, str(a.field_type)) == ("a", True, "int")
     assert (b.name, b.required) == ("b", False)
-    assert b.field_type.fields[0].field_type.element_required is True
+    assert isinstance(b.field_type, StructType)
+    assert isinstance(inner := b.field_type.fields[0].field_type, ListType)
+    assert inner.element_required is True
 
 
 def test_every_nested_field_has_an_id_of_its_own() -> None:
