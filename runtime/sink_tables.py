@@ -69,8 +69,8 @@ from headgate.control_protocol.table_history import FileRows, TableReader
 from headgate.coordinator.secondary_pending_commits import find_undelivered
 from headgate.participant.settings import UnknownFields
 from headgate.tables.iceberg.catalog import catalog_failure, missing_rights_error
-from headgate.tables.pending_files import StagedFileLists
 from headgate.tables.secondary_tables import SecondaryTables
+from headgate.tables.staged_file_lists import StagedFileLists
 from headgate.tables.unstaged_secondary_table import FileListSecondaryTable, FixedColumns
 
 if TYPE_CHECKING:  # a reader creates no tables and writes no files
@@ -79,7 +79,7 @@ if TYPE_CHECKING:  # a reader creates no tables and writes no files
     from headgate.data_plane.batch.plugin_plans import QuarantinePlans
     from headgate.data_plane.batch.writer_task_plan import SourcePlan, WriterPlan
     from headgate.data_plane.routing.table_lookup import TablePlans
-    from headgate.runtime.table_creation import TableMaker
+    from headgate.runtime.routed_table_creation import TableMaker
     from headgate.runtime.write_planning import Planning
 
 
@@ -621,7 +621,7 @@ class SinkTables:
         self, settings: SinkSettings, topics: SourceTopics, opening: ExitStack
     ) -> Coordinated:
         """Open the ports for one coordinator life, by its settings; ``opening`` closes them."""
-        from headgate.runtime.table_creation import MakingTopics, TableMaker
+        from headgate.runtime.routed_table_creation import MakingTopics, TableMaker
 
         tables = self._copy_for_coordinator(settings, opening)
         table = tables.open_primary(Use.PRIMARY)

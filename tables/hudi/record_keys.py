@@ -38,7 +38,7 @@ _MERGES, _BY_COMMIT = "hoodie.record.merge.mode", "COMMIT_TIME_ORDERING"
 
 
 @dataclass(frozen=True, slots=True)
-class HeldTexts:
+class SupportedTexts:
     """Implements ``ValueCheck``: finds texts that Hudi cannot use as a record key or folder."""
 
     key: tuple[str, ...]
