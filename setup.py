@@ -1,4 +1,4 @@
-"""What pyproject.toml has no settled words for: plain C for what is done per message.
+"""Builds the C code of ``native``, for which pyproject.toml has no settled words.
 
 Without a compiler headgate is installed all the same, and does it in Python (native/kernels.py).
 """

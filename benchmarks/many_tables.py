@@ -176,20 +176,20 @@ class Shop:
             key = (envelope.epoch, envelope.transaction)
             if isinstance(envelope.event, StartCommit):
                 self.starts[key] = envelope.event
-                self._said("START", message)
+                self._note_size("START", message)
             elif isinstance(envelope.event, AckCommit):
-                self._said("ACK", message)
+                self._note_size("ACK", message)
                 self.offset = envelope.event.offsets[AT]
             elif isinstance(envelope.event, EndCommit):
                 self._say(envelope, self._status(self.starts[key]))
 
-    def _said(self, what: str, message: bytes) -> None:
+    def _note_size(self, what: str, message: bytes) -> None:
         self.said[what] = max(self.said.get(what, 0), len(message))
 
     def _status(self, start: StartCommit) -> WriteStatus:
         self.statuses += 1
         touched, self.touched = self.touched, []
-        begin = self.offset  # what was settled: START came before the claims of that END
+        begin = self.offset  # what was settled: START came before the written ranges of that END
         tables = tuple(
             TableStatus(
                 name,
@@ -201,8 +201,8 @@ class Shop:
         )
         span = OffsetRange(begin, begin + ROWS * len(touched))
         newest_ms = 1_000 * span.end if len(span) else None
-        claim = WrittenRange(span, len(span), max_timestamp_ms=newest_ms)
-        return WriteStatus(self.statuses, {AT: claim}, tables)
+        written = WrittenRange(span, len(span), max_timestamp_ms=newest_ms)
+        return WriteStatus(self.statuses, {AT: written}, tables)
 
     def _say(self, about: Envelope, event: Event) -> None:
         sender = Sender("participant", "1")

@@ -144,7 +144,7 @@ class Table:
         self.keyed = KeyedRows(by) if by else None
         self.sink = IcebergTable(self.catalog, self.name, SINK, threads=False, keyed=self.keyed)
 
-    def written(
+    def write_files(
         self, rows: pa.Table, gone: dict[str, Any] | None = None
     ) -> tuple[WrittenFile, ...]:
         table = self.catalog.load_table(self.name)
@@ -219,7 +219,7 @@ def run(catalog: Catalog, given: argparse.Namespace) -> None:
     source, columns = Source(kind), KEYS[kind] | COLUMNS
     keyed = Table(catalog, "db.keyed", columns, tuple(KEYS[kind]))
     plain = Table(catalog, "db.plain", columns)
-    first = [keyed.written(source.inserted(rows // FILES))[0] for _ in range(FILES)]
+    first = [keyed.write_files(source.inserted(rows // FILES))[0] for _ in range(FILES)]
     keyed.commit(tuple(first))
     plain.commit(tuple(first))
     keyed.started()
@@ -228,7 +228,7 @@ def run(catalog: Catalog, given: argparse.Namespace) -> None:
     beside: list[tuple[float, float]] = []
     for number in range(commits):
         fresh, gone = source.changed(changes)
-        files = keyed.written(fresh, gone)
+        files = keyed.write_files(fresh, gone)
         with timed(warm if number else cold):
             keyed.commit(files)
         with timed(beside):
@@ -241,7 +241,7 @@ def run(catalog: Catalog, given: argparse.Namespace) -> None:
     say(f"the same rows without a key: {without:.3f} s; so a key adds {median[0] - without:.3f} s")
     peak: list[int] = []
     keyed.started()
-    files = keyed.written(*source.changed(changes))
+    files = keyed.write_files(*source.changed(changes))
     with held(peak):
         keyed.commit(files)
     index = keyed.keyed.index_bytes / rows
@@ -252,7 +252,7 @@ def run(catalog: Catalog, given: argparse.Namespace) -> None:
     live = catalog.load_table("db.keyed").scan().to_arrow()
     bounds = [len(live) * n // FILES for n in range(FILES + 1)]
     parts = [live.slice(a, b - a) for a, b in pairwise(bounds)]
-    compacted.commit(tuple(compacted.written(part)[0] for part in parts if len(part)))
+    compacted.commit(tuple(compacted.write_files(part)[0] for part in parts if len(part)))
     for name, table in (("as it is", keyed), ("compacted", compacted)):
         taken = [read_cpu_s(table.location) for _ in range(3)]
         cpu_s = statistics.median(each for each, _ in taken)

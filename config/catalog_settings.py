@@ -1,4 +1,4 @@
-"""Settings for the catalog of a sink's tables, and for the client that talks to it."""
+"""Defines the settings for the catalog of a sink's tables, and for the client that talks to it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings for records that change rows: ``[changes]``, next to ``table.key``."""
+"""Defines the settings for records that change rows: ``[changes]``, next to ``table.key``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings for observing a sink: telemetry and the HTTP interface."""
+"""Defines the settings for observing a sink: telemetry and the HTTP interface."""
 
 from __future__ import annotations
 

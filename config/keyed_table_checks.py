@@ -15,8 +15,7 @@ from headgate.control_protocol.errors import KeyUnfit
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.quarantine_policy import Disposal
 from headgate.coordinator.settings import OffsetPolicy, RollbackPolicy
-from headgate.data_plane.cdc.policy import Envelope, Tombstones
-from headgate.data_plane.cdc.routable_fields import field_to_use_instead
+from headgate.data_plane.cdc.policy import Envelope, Tombstones, field_to_use_instead
 from headgate.data_plane.formats.column_options import FROM, path_of
 from headgate.data_plane.formats.format_registry import ValueOptions, record_format
 from headgate.data_plane.routing.keyed_routes import may_have_key, may_precede_keyed_table

@@ -1,4 +1,4 @@
-"""Settings for the maintenance of a sink's tables; see docs/guides/maintenance.md."""
+"""Defines the settings for maintaining a sink's tables; see docs/guides/maintenance.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings for many tables: the ledger, the routes, and how tables are created."""
+"""Defines the settings for many tables: the ledger, the routes, and how tables are created."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings for what a sink tells others: ``[lineage]`` and ``[signal]``."""
+"""Defines the settings for what a sink tells others: ``[lineage]`` and ``[signal]``."""
 
 from __future__ import annotations
 

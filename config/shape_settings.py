@@ -1,4 +1,4 @@
-"""Settings for rows shaped in headgate itself: ``[shape]``."""
+"""Defines the settings for rows shaped in headgate itself: ``[shape]``."""
 
 from __future__ import annotations
 

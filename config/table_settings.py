@@ -1,4 +1,4 @@
-"""Settings for the table that a sink fills, and for columns wherever they are declared."""
+"""Defines the settings for the table that a sink fills, and for columns anywhere."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ class TableSettings:
     """The table that the sink fills."""
 
     type: Text = ICEBERG
-    """Kind of table: iceberg, delta (docs/table-formats/delta.md), hudi
+    """Table format: iceberg, delta (docs/table-formats/delta.md), hudi
     (docs/table-formats/hudi.md), or one that an installed package registers
     (docs/table-formats/writing-a-table-format.md)."""
     identifier: Text

@@ -63,7 +63,6 @@ from headgate.coordinator.recovery import (
 from headgate.coordinator.secondary_delivery import (
     begin_delivering,
     log_expired,
-    with_tables_to_look_at,
 )
 from headgate.coordinator.secondary_pending_commits import (
     expired_to_record,
@@ -103,6 +102,7 @@ from headgate.coordinator.state import (
     Term,
     Timer,
 )
+from headgate.coordinator.table_checks import with_tables_to_look_at
 
 # Handles an operator's requests to pause or to go on, each exactly once (rule PAUSE-1).
 #

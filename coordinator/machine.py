@@ -5,12 +5,12 @@ An event that was appended takes effect when it is *heard*: the log's order is t
 
 The handlers of a single table's inputs stand here, in the order of a transaction: leadership, time,
 what is heard, END with the next START, and from collected statuses to a settled transaction. What a
-commit of one table needs besides is in ``status_validation`` (which statuses count), ``recovery``
-(what the table and the sources say), ``file_admission`` (which files may come) and
-``outgoing_events`` (what is appended). ``epoch_claim`` leads from leadership to the first START.
-What serves secondary tables, keys and columns is asked only where there are any:
-``secondary_delivery``, ``secondary_pending_commits``, ``secondary_tables``, ``source_partitions``,
-``schema_changes``, ``repeated_refusals``.
+commit of one table needs besides is in ``table_checks`` (what others did to the table),
+``status_validation`` (which statuses count), ``recovery`` (what the table and the sources say),
+``file_admission`` (which files may come) and ``outgoing_events`` (what is appended).
+``epoch_claim`` leads from leadership to the first START. What serves secondary tables, keys and
+columns is asked only where there are any: ``secondary_delivery``, ``secondary_pending_commits``,
+``secondary_tables``, ``source_partitions``, ``schema_changes``, ``repeated_refusals``.
 """
 
 from __future__ import annotations
@@ -121,17 +121,13 @@ from headgate.coordinator.secondary_delivery import (
     due_commits,
     find_expiring,
     has_unfenced,
-    is_renewal_due,
     log_expired,
     on_call_failed,
     on_deliveries_answered,
-    on_look_at_primary,
-    on_look_at_secondaries,
     on_primary_read,
     on_read_for_staging,
     on_secondaries_read,
     on_staged,
-    prepare_end,
     retry_delivery,
     stage_again,
     stage_or_commit,
@@ -173,6 +169,12 @@ from headgate.coordinator.status_validation import (
     validate_statuses,
     with_activity,
     with_committed,
+)
+from headgate.coordinator.table_checks import (
+    is_renewal_due,
+    on_look_at_primary,
+    on_look_at_secondaries,
+    prepare_end,
 )
 
 
@@ -245,7 +247,7 @@ def _on_looked(state: State, found: Looked, now_ms: int) -> Step:
         case Phase.PREPARING, _:
             return _on_look_at_end(state, found, now_ms)
         case Phase.COLLECTING, _:
-            return on_look_at_claims(state, found, now_ms)
+            return on_look_before_validation(state, found, now_ms)
         case Phase.DRAFTING, Looked(secondaries=SecondariesRead() as secondaries):
             return on_read_for_staging(state, secondaries, now_ms)
         case Phase.DELIVERING, _:
@@ -540,13 +542,13 @@ def validate_when_ready(state: State, now_ms: int) -> Step:
     if not ready and state.settings.timeout_policy is TimeoutPolicy.ABORT:
         return _abort(state)
     strangers = unknown_tables(state) if state.identity.routed else ()
-    beyond = has_claims_beyond_ends(state)
+    beyond = has_ranges_beyond_ends(state)
     if strangers or beyond:
         return ask(state, Look(tables=strangers, sources=beyond))
     return validate(state, now_ms)
 
 
-def on_look_at_claims(state: State, found: Looked, now_ms: int) -> Step:
+def on_look_before_validation(state: State, found: Looked, now_ms: int) -> Step:
     """LEDGER-1, RANGE-2: judge with the routed tables, and the logs' ends, as they are now.
 
     A secondary table beyond the primary table's decisions shows a newer coordinator, or a
@@ -634,7 +636,7 @@ def _decide(state: State, verdict: ValidationResult, reason: str, now_ms: int) -
     snapshot."""
     before = term_of(state)
     sample = _next_sample(state, verdict)
-    activity = with_activity(before.progress.activity, verdict.claims, now_ms)
+    activity = with_activity(before.progress.activity, verdict.ranges, now_ms)
     through = before.progress.valid_through_ms
     if not verdict.unsure:
         through = valid_through(through, activity, now_ms - state.settings.idleness_ms)
@@ -684,7 +686,7 @@ def _is_worth_a_commit(
     term = term_of(state)
     stored = term.primary.view.record
     assert stored is not None
-    moved = any(not claim.range.is_empty for _, claim in verdict.claims)
+    moved = any(not each.range.is_empty for _, each in verdict.ranges)
     expires = bool(find_expiring(state, now_ms)) or has_unfenced(state)
     suspended = term.suspensions.suspended
     resumes = bool(suspended and resuming_to_deliver(term, term.delivery.pending))
@@ -827,7 +829,7 @@ def _with_snapshot(table: TableSettlement, landed: TableView | None) -> TableSet
 
 # Where the sources' logs end, as far as a judgement needs it (RANGE-2).
 #
-# They are described before each END. Participants read on until they answer, so an honest claim may
+# They are described before each END. Participants read on until they answer, so an honest range may
 # end behind that; only then are the sources asked once more.
 
 
@@ -843,14 +845,14 @@ def ends_of(
     }
 
 
-def has_claims_beyond_ends(state: State) -> bool:
-    """Return whether a status that waits for its judgement claims more than the known ends."""
+def has_ranges_beyond_ends(state: State) -> bool:
+    """Return whether a status that waits for its judgement has ranges beyond the known ends."""
     term = term_of(state)
     return any(
-        claim.range.end > term.sources.ends.get(partition, 0)
+        each.range.end > term.sources.ends.get(partition, 0)
         for heard in term.collection.statuses
-        for partition, claim in heard.status.written.items()
-        if not claim.range.is_empty
+        for partition, each in heard.status.written.items()
+        if not each.range.is_empty
     )
 
 

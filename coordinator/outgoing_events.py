@@ -81,7 +81,7 @@ def enter_phase(
 
 
 def with_next_look(state: State, now_ms: int) -> State:
-    """Say when the next look round is due (TABLE-4); tables are refreshed no later (FRESH-2)."""
+    """Say when the next table check is due (TABLE-4); tables are refreshed no later (FRESH-2)."""
     every_ms, refresh_ms = state.settings.table_check_interval_ms, state.identity.refresh_ms
     every_ms = min(every_ms, refresh_ms) if refresh_ms else every_ms
     return state.with_deadline(Timer.LOOK, now_ms + every_ms)

@@ -41,7 +41,7 @@ _NAMED_MAX = 5
 
 
 def count_refusals(state: State, verdict: ValidationResult, now_ms: int) -> State:
-    """Count on how often in a row each partition's claims were refused for the same reason.
+    """Count on how often in a row each partition's ranges were refused for the same reason.
 
     What anybody has admitted of a partition begins its count anew: then somebody gets on with it,
     and who is refused is a zombie, or a liar. Silence does not.

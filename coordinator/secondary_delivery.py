@@ -49,7 +49,6 @@ from headgate.coordinator.outgoing_events import (
     step_down,
     term_of,
     wait_and_retry,
-    with_next_look,
 )
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.recovery import is_rival, newest_epoch
@@ -68,82 +67,20 @@ from headgate.coordinator.secondary_tables import (
     REFUSALS_MAX,
     closed_tables,
     deliverable_commits,
-    find_missing,
-    find_table_trouble,
     log_suspended,
     pending_commits_of,
     reopen_tables,
-    resume_tables,
     resuming_to_deliver,
-    resuming_without_pending,
     suspend_overdue,
-    suspend_tables,
     suspend_troubled,
     suspend_undeliverable,
     suspensions_for,
-    tables_to_look_for,
 )
-from headgate.coordinator.source_partitions import with_ripe_partitions_marked
 from headgate.coordinator.state import Lingering, State, Term, Timer
 from headgate.coordinator.status_validation import ValidationResult, age_ms, is_too_old
+from headgate.coordinator.table_checks import AT_ONCE, is_renewal_due
 
 # Sends empty deliveries to tables without new rows, so that their valid-through advances (FRESH-2).
-#
-# Tables that the ledger has filled and that this epoch has not seen are looked at a few at a time.
-
-
-AT_ONCE = 20
-"""In one transaction so many tables are looked at, or receive a delivery without rows."""
-
-
-def with_tables_to_look_at(state: State) -> State:
-    """List the tables that this look round and the next ENDs look at besides.
-
-    A list that is not at its end goes on: else reasons to look soon would hide its last tables.
-    """
-    term = term_of(state)
-    if not state.identity.refresh_ms or term.delivery.unseen:
-        return state
-    known = {
-        *term.delivery.secondaries,
-        *named_secondaries(state),
-        *term.suspensions.suspended,
-        *term.suspensions.forgotten,
-    }
-    names = tuple(sorted(term.primary.view.filled.keys() - known))
-    return replace(state, term=replace(term, delivery=replace(term.delivery, unseen=names)))
-
-
-def next_tables_to_look_at(term: Term) -> tuple[str, ...]:
-    """Return the tables to look at next."""
-    return term.delivery.unseen[:AT_ONCE]
-
-
-def with_tables_seen(state: State, given: SecondariesRead) -> State:
-    """Remember the tables that were looked at, if this primary table fills them and they are in
-    order.
-
-    Nothing goes to the others, so what is wrong with them matters to nobody yet.
-    """
-    term = term_of(state)
-    found = {
-        name: view
-        for name in next_tables_to_look_at(term)
-        if (view := given.views.get(name))
-        and _is_ours(view, term.primary.view)
-        and find_table_trouble(view, state, term.sources.topic_ids) is None
-    }
-    rest, secondaries = term.delivery.unseen[AT_ONCE:], {**term.delivery.secondaries, **found}
-    return replace(
-        state,
-        term=replace(term, delivery=replace(term.delivery, unseen=rest, secondaries=secondaries)),
-    )
-
-
-def _is_ours(secondary: TableView, primary: TableView) -> bool:
-    return bool(secondary.record and secondary.record.primary == primary.uuid) and belong_to(
-        {secondary.table: secondary}, primary
-    )
 
 
 def tables_behind(
@@ -169,92 +106,6 @@ def tables_behind(
     }
     late = sorted((at_ms, name) for name, at_ms in known.items() if through_ms - at_ms >= least_ms)
     return tuple(term.delivery.secondaries[name] for _, name in late[:AT_ONCE])
-
-
-# The look round, and when a sink without new rows commits all the same, so that its tag stays near
-# the head (TABLE-4).
-#
-# By age; and when others have moved the branch, which a look round finds: what they expire next may
-# be the way from the head to the tag.
-
-
-def prepare_end(state: State, now_ms: int) -> Step:
-    """Look at the sources because END is due, and at the tables once per round (TABLE-4)."""
-    state = with_ripe_partitions_marked(state, now_ms) if state.held else state
-    looks = state.is_due(Timer.LOOK, now_ms)
-    state = with_tables_to_look_at(with_next_look(state, now_ms)) if looks else state
-    term, routed = term_of(state), state.identity.routed
-    resuming = (
-        sorted(term.suspensions.resume_asked | resuming_without_pending(term)) if routed else ()
-    )
-    wanted = (*resuming, *next_tables_to_look_at(term))
-    wanted = (*named_secondaries(state), *wanted) if looks else wanted
-    filled = tables_to_look_for(state) if looks and routed else frozenset[str]()
-    preparing = enter_phase(state, Phase.PREPARING)
-    return ask(preparing, Look(looks, wanted, filled, sources=True))
-
-
-def on_look_at_primary(state: State, view: TableView) -> State:
-    """Note whether others moved the table; the next commit finds out more (OUTCOME-2).
-
-    Where its owner wants its data now, the next START says (TOKEN-1).
-    """
-    term = term_of(state)
-    known = term.primary.view
-    found = term.primary.with_view(_with_location(known, view))
-    found = found.with_others_ahead() if _has_moved(known, view) else found
-    return replace(state, term=replace(term, primary=found))
-
-
-def _with_location(known: TableView, found: TableView) -> TableView:
-    """Return the table as it is known, with its data where it was just found."""
-    if found.uuid != known.uuid:
-        return known
-    return replace(known, location=found.location, data_location=found.data_location)
-
-
-def on_look_at_secondaries(
-    state: State, given: SecondariesRead, now_ms: int
-) -> tuple[State, tuple[LogLine, ...]]:
-    """As ``on_look_at_primary``: tags and heads of secondary tables show what others did."""
-    state, tells = resume_tables(state, given, now_ms)
-    state, suspended = suspend_tables(state, find_missing(state, given), now_ms)
-    before = term_of(state)
-    moved = any(
-        _has_moved(known, given.views[name])
-        for name, known in named_secondaries(state).items()
-        if name in given.views
-    )
-    found = {
-        n: _with_location(known, given.views[n])
-        for n, known in before.delivery.secondaries.items()
-        if n in given.views
-    }
-    secondaries = {**before.delivery.secondaries, **found}
-    looked = replace(
-        state,
-        term=replace(
-            before,
-            primary=before.primary.with_others_ahead() if moved else before.primary,
-            delivery=replace(before.delivery, secondaries=secondaries),
-        ),
-    )
-    return with_tables_seen(looked, given), (*tells, *suspended)
-
-
-def is_renewal_due(state: State, table: str, now_ms: int) -> bool:
-    """Return whether the table's tag is to be moved without rows for it (TABLE-4, QUARANTINE-2)."""
-    term = term_of(state)
-    age_ms = now_ms - term.delivery.moved_at_ms.get(table, 0)
-    return term.primary.overtaken or age_ms >= state.settings.tag_refresh_interval_ms
-
-
-def _has_moved(known: TableView, found: TableView) -> bool:
-    """Return whether others have moved the table since its tag was moved.
-
-    The table as it is known does not tell: it may have been read after they did, to deliver.
-    """
-    return found.head != found.tag or (found.uuid, found.tag) != (known.uuid, known.tag)
 
 
 # From a verdict to a decision that names what is pending for secondary tables: manifests first

@@ -76,7 +76,7 @@ class Timer(StrEnum):
     DELIVERY = "delivery"
     """The next END waits for deliveries no longer; set exactly in DELIVERING (PENDING-7)."""
     LOOK = "look"
-    """The next END looks round (TABLE-4)."""
+    """The next END checks the tables (TABLE-4)."""
 
 
 OVERDUE = 0
@@ -159,9 +159,9 @@ class HeardStatus:
 class Fault(StrEnum):
     """What is wrong with a status, whatever the words for it are."""
 
-    RANGES = "claims do not begin at the next offset"
-    OVERTAKEN = "another participant's claims of the same partitions came first"
-    BEYOND = "claims end beyond the log"
+    RANGES = "written ranges do not begin at the next offset"
+    OVERTAKEN = "another participant's ranges of the same partitions came first"
+    BEYOND = "written ranges end beyond the log"
     UNREADABLE = "a table cannot be read now"
     TABLE = "files of a table that takes none, or is another one"
     FOLDER = "files outside of their folders"
@@ -181,7 +181,7 @@ class Objection:
 
 @dataclass(frozen=True, slots=True)
 class RefusedStatus:
-    """A status that was refused whole, by its sender and the partitions that it claims."""
+    """A status that was refused whole, by its sender and the partitions of its ranges."""
 
     sender: Sender
     number: int
@@ -194,7 +194,7 @@ class RefusedStatus:
 
 @dataclass(frozen=True, slots=True)
 class RepeatedRefusal:
-    """How often in a row claims of a partition were refused for the same reason (RANGE-3).
+    """How often in a row ranges of a partition were refused for the same reason (RANGE-3).
 
     ``looked``: the tables were read afresh because of it.
     """
@@ -382,6 +382,9 @@ class Delivery:
     def with_secondaries(self, secondaries: Mapping[str, TableView]) -> Delivery:
         return replace(self, secondaries=secondaries)
 
+    def with_unseen(self, tables: tuple[str, ...]) -> Delivery:
+        return replace(self, unseen=tables)
+
     def with_decided(
         self, primary: str, pending: tuple[PendingCommit, ...], now_ms: int
     ) -> Delivery:
@@ -430,7 +433,7 @@ class PrimaryState:
     """Its record is the newest commit of this epoch that has landed, as far as known."""
 
     overtaken: bool = False
-    """A look round found that others have moved a table since; a commit that lands ends it
+    """A table check found that others have moved a table since; a commit that lands ends it
     (TABLE-4)."""
 
     def with_view(self, view: TableView) -> PrimaryState:
@@ -802,7 +805,7 @@ class State:
     """What the wall clock was ahead of the monotonic one at the last claim: where it jumps later,
     nothing grows older."""
     refused: Mapping[TopicPartition, RepeatedRefusal] = field(default_factory=dict)
-    """Partitions whose claims are refused again and again, in this epoch or before (RANGE-3)."""
+    """Partitions whose ranges are refused again and again, in this epoch or before (RANGE-3)."""
 
     def with_deadline(self, timer: Timer, at_ms: int | None) -> State:
         """Set a deadline, or clear it (``None``)."""

@@ -37,14 +37,14 @@ from headgate.coordinator.state import (
     State,
 )
 
-Claims = Mapping[TopicPartition, WrittenRange]
+WrittenRanges = Mapping[TopicPartition, WrittenRange]
 
 
 @dataclass(frozen=True, slots=True)
 class ValidationResult:
-    """The outcome of judging: the new offsets, and the files and claims admitted.
+    """The outcome of judging: the new offsets, and the files and written ranges admitted.
 
-    ``claims`` are the admitted ones in log order; ``unsure`` the partitions of which nothing
+    ``ranges`` are the admitted ones in log order; ``unsure`` the partitions of which nothing
     admissible was heard; ``refusals`` the statuses that were refused whole. ``heeded`` are senders
     of admitted records, ``stale`` those of files that only an earlier commit could bring (TOKEN-2).
     """
@@ -52,7 +52,7 @@ class ValidationResult:
     offsets: Offsets
     files: tuple[WrittenFile, ...] = ()
     secondary_files: Mapping[str, tuple[WrittenFile, ...]] = field(default_factory=dict)
-    claims: tuple[tuple[TopicPartition, WrittenRange], ...] = ()
+    ranges: tuple[tuple[TopicPartition, WrittenRange], ...] = ()
     unsure: frozenset[TopicPartition] = frozenset()
     refusals: tuple[RefusedStatus, ...] = ()
     heeded: frozenset[Sender] = frozenset()
@@ -65,33 +65,33 @@ class ValidationResult:
 
     @property
     def admitted_partitions(self) -> frozenset[TopicPartition]:
-        """Return the partitions of which a claim was admitted."""
-        return frozenset(partition for partition, _ in self.claims)
+        """Return the partitions of which a written range was admitted."""
+        return frozenset(partition for partition, _ in self.ranges)
 
     @property
     def record_count(self) -> int:
-        return sum(claim.records for _, claim in self.claims)
+        return sum(each.records for _, each in self.ranges)
 
     @property
     def records_read(self) -> int:
         """Return the number of source records, whatever became of them."""
-        return sum(_records_read(claim) for _, claim in self.claims)
+        return sum(_records_read(each) for _, each in self.ranges)
 
     @property
     def quarantined_count(self) -> int:
-        return sum(claim.quarantined for _, claim in self.claims)
+        return sum(each.quarantined for _, each in self.ranges)
 
     @property
     def skipped_count(self) -> int:
-        return sum(claim.skipped for _, claim in self.claims)
+        return sum(each.skipped for _, each in self.ranges)
 
     @property
     def bad_record_count(self) -> int:
-        return sum(claim.bad for _, claim in self.claims)
+        return sum(each.bad for _, each in self.ranges)
 
 
 def named_partitions(statuses: Iterable[HeardStatus]) -> frozenset[TopicPartition]:
-    """Return the partitions that whole statuses name: with a claim, idle or unknown (rule
+    """Return the partitions that whole statuses name: with a written range, idle or unknown (rule
     COMMIT-3)."""
     partitions: set[TopicPartition] = set()
     for heard in statuses:
@@ -140,7 +140,7 @@ class AdmissionCriteria:
 
 
 def validate_statuses(statuses: Sequence[HeardStatus], by: AdmissionCriteria) -> ValidationResult:
-    """Judge the statuses in log order, each as a whole: admit it iff every claim begins at C.
+    """Judge the statuses in log order, each as a whole: admit it iff every range begins at C.
 
     Ranges decide, not ownership: whoever wrote a range, it is in the table once. To be late is no
     reason by itself: what comes after its END is judged by the next one. A status with a
@@ -148,17 +148,17 @@ def validate_statuses(statuses: Sequence[HeardStatus], by: AdmissionCriteria) ->
     """
     files: dict[str, WrittenFile] = {}
     aside: dict[str, dict[str, WrittenFile]] = {name: {} for name in by.secondaries}
-    claims: list[tuple[TopicPartition, WrittenRange]] = []
+    admitted: list[tuple[TopicPartition, WrittenRange]] = []
     refusals: list[RefusedStatus] = []
     sure: set[TopicPartition] = set()
     heeded: set[Sender] = set()
     taken: dict[TopicPartition, Sender] = {}
     offsets = by.offsets
     for heard in statuses:
-        claimed, written = heard.status.written, _of_table(heard.status, by.table)
+        ranges, written = heard.status.written, _of_table(heard.status, by.table)
         objection = (
             _check_ranges(heard, offsets, taken)
-            or _objection(Fault.BEYOND, _check_ends(claimed, by.ends))
+            or _objection(Fault.BEYOND, _check_ends(ranges, by.ends))
             or _check_tables(heard.status, by)
             or _objection(
                 _fault_of_folders(written, by.prefixes), _check_folders(heard, written, by.prefixes)
@@ -169,28 +169,28 @@ def validate_statuses(statuses: Sequence[HeardStatus], by: AdmissionCriteria) ->
         )
         if objection:
             number = heard.status.status_number
-            refusals.append(RefusedStatus(heard.sender, number, objection, frozenset(claimed)))
+            refusals.append(RefusedStatus(heard.sender, number, objection, frozenset(ranges)))
             continue
-        offsets = offsets.after_ranges({p: claim.range for p, claim in claimed.items()})
+        offsets = offsets.after_ranges({p: each.range for p, each in ranges.items()})
         files.update({file.path: file for file in written.files})
         for name, known in aside.items():
             known.update({file.path: file for file in _of_table(heard.status, name).files})
-        claims.extend(claimed.items())
-        read = [partition for partition, claim in claimed.items() if not claim.range.is_empty]
+        admitted.extend(ranges.items())
+        read = [partition for partition, each in ranges.items() if not each.range.is_empty]
         taken.update(dict.fromkeys(read, heard.sender))
         if read:
             heeded.add(heard.sender)
-        sure.update(claimed)
-        # also beside a claim for what came before a failure: more is to come, and valid-through
+        sure.update(ranges)
+        # also beside a range that was written before a failure: more is to come, and valid-through
         # must not pass it
         sure -= heard.status.unknown
         if heard.transaction < by.closing:  # idle then says nothing of now (COMMIT-4)
-            sure -= {p for p, claim in claimed.items() if claim.range.is_empty}
+            sure -= {p for p, each in ranges.items() if each.range.is_empty}
     return ValidationResult(
         offsets=offsets,
         files=tuple(files.values()),
         secondary_files={name: tuple(known.values()) for name, known in aside.items() if known},
-        claims=tuple(claims),
+        ranges=tuple(admitted),
         unsure=by.fixed - sure,
         refusals=tuple(refusals),
         heeded=frozenset(heeded),
@@ -212,11 +212,11 @@ def _of_table(status: WriteStatus, table: str) -> TableStatus:
 def _check_ranges(
     heard: HeardStatus, offsets: Offsets, taken: Mapping[TopicPartition, Sender]
 ) -> Objection | None:
-    for partition, claim in sorted(heard.status.written.items()):
+    for partition, each in sorted(heard.status.written.items()):
         expected = offsets.get(partition)
-        if claim.range.begin == expected:
+        if each.range.begin == expected:
             continue
-        text = f"{partition} claims {claim.range}, but {expected} is next"
+        text = f"{partition} is written in {each.range}, but {expected} is next"
         first = taken.get(partition, heard.sender)
         if first == heard.sender:
             return Objection(Fault.RANGES, text)
@@ -224,16 +224,12 @@ def _check_ranges(
     return None
 
 
-def _check_ends(claimed: Claims, ends: Mapping[TopicPartition, int] | None) -> str | None:
-    """Object to a claim beyond the log's end: nobody can have read that."""
-    for partition, claim in sorted(claimed.items()):
-        if (
-            ends is not None
-            and not claim.range.is_empty
-            and claim.range.end > ends.get(partition, 0)
-        ):
+def _check_ends(ranges: WrittenRanges, ends: Mapping[TopicPartition, int] | None) -> str | None:
+    """Object to a range beyond the log's end: nobody can have read that."""
+    for partition, each in sorted(ranges.items()):
+        if ends is not None and not each.range.is_empty and each.range.end > ends.get(partition, 0):
             known = ends.get(partition, "nobody knows where")
-            return f"{partition} claims {claim.range}, but the log ends at {known}"
+            return f"{partition} is written in {each.range}, but the log ends at {known}"
     return None
 
 
@@ -292,32 +288,32 @@ def _objection_to_table(fault: Fault, table: TableStatus, why: str) -> Objection
 def _check_counts(
     status: WriteStatus, files: Mapping[str, WrittenFile], by: AdmissionCriteria
 ) -> str | None:
-    """Object unless the rows of all tables but the quarantine add up to the claims' rows."""
+    """Object unless the rows of all tables but the quarantine add up to the ranges' rows."""
     written = _of_table(status, by.table)
     if _names_twice(written, files):
         return "a file is named twice"
     if by.routed and written.files:
         return f"files of {by.table}, which takes no rows"
-    for claim in status.written.values():
-        if _records_read(claim) > len(claim.range):
-            return "a claim has more records than offsets"
-        if claim.bad > claim.quarantined + claim.skipped:
-            return "a claim has more bad records than quarantined and skipped ones"
+    for each in status.written.values():
+        if _records_read(each) > len(each.range):
+            return "a written range has more records than offsets"
+        if each.bad > each.quarantined + each.skipped:
+            return "a written range has more bad records than quarantined and skipped ones"
     tables = [written, *(t for t in status.tables if _takes_rows(t, by))]
     files_of_tables = [file for table in tables for file in table.files]
     if _records_of_kind(files_of_tables, FileKind.ROWS) != sum(
         c.records for c in status.written.values()
     ):
-        return "the files' record counts do not add up to the claims'"
+        return "the files' record counts do not add up to the written ranges'"
     keys_held = _records_of_kind(files_of_tables, FileKind.KEYS)
-    if keys_held != sum(claim.deleted for claim in status.written.values()):
-        return "the key files do not hold the claims' deleted records"
+    if keys_held != sum(each.deleted for each in status.written.values()):
+        return "the key files do not hold the written ranges' deleted records"
     return None
 
 
-def _records_read(claim: WrittenRange) -> int:
+def _records_read(written: WrittenRange) -> int:
     """Return the records read, each counted once (QUARANTINE-4, KEY-2)."""
-    return claim.records + claim.deleted + claim.quarantined + claim.skipped
+    return written.records + written.deleted + written.quarantined + written.skipped
 
 
 def _records_of_kind(files: Iterable[WrittenFile], kind: FileKind) -> int:
@@ -331,7 +327,7 @@ def _takes_rows(table: TableStatus, by: AdmissionCriteria) -> bool:
 
 def _check_possible(status: WriteStatus, by: AdmissionCriteria) -> str | None:
     """Object to what the settings cannot have produced, or what is in the table already."""
-    if not by.may_skip and any(claim.skipped for claim in status.written.values()):
+    if not by.may_skip and any(each.skipped for each in status.written.values()):
         return "skipped records, but the settings skip none"
     for table in status.tables:
         if any(file.kind is FileKind.KEYS for file in table.files) and not _has_key(table, by):
@@ -388,26 +384,26 @@ def _check_secondaries(
 
 
 def _check_quarantine(status: WriteStatus, by: AdmissionCriteria) -> str | None:
-    """QUARANTINE-2: object unless the named secondary tables hold each of the claims' quarantined
-    records once.
+    """QUARANTINE-2: object unless the named secondary tables hold each of the written ranges'
+    quarantined records once.
 
     They may hold fewer only where a secondary table may have some already.
     """
-    claimed = sum(claim.quarantined for claim in status.written.values())
+    counted = sum(each.quarantined for each in status.written.values())
     kept = [_of_table(status, n) for n, secondary in by.secondaries.items() if not secondary.uuid]
     if not kept:
-        return "quarantined records, but there is no quarantine" if claimed else None
+        return "quarantined records, but there is no quarantine" if counted else None
     held = sum(file.records for table in kept for file in table.files)
-    if held > claimed or (held < claimed and not _may_hold_some(status, by)):
-        return "the quarantine's files do not hold the claims' quarantined records"
+    if held > counted or (held < counted and not _may_hold_some(status, by)):
+        return "the quarantine's files do not hold the written ranges' quarantined records"
     return None
 
 
 def _may_hold_some(status: WriteStatus, by: AdmissionCriteria) -> bool:
     return any(
-        claim.range.begin < secondary.ahead.get(partition, 0)
+        each.range.begin < secondary.ahead.get(partition, 0)
         for secondary in by.secondaries.values()
-        for partition, claim in status.written.items()
+        for partition, each in status.written.items()
     )
 
 
@@ -528,7 +524,7 @@ def _log_stale(settings: CoordinatorSettings, sender: Sender, times: int) -> Log
 
 def with_activity(
     activity: Mapping[TopicPartition, Activity],
-    claims: Iterable[tuple[TopicPartition, WrittenRange]],
+    ranges: Iterable[tuple[TopicPartition, WrittenRange]],
     now_ms: int,
 ) -> Mapping[TopicPartition, Activity]:
     """Remember, per partition, the largest timestamp seen and when its offsets last moved.
@@ -537,11 +533,11 @@ def with_activity(
     coordinator has not seen it idle for long enough.
     """
     seen = dict(activity)
-    for partition, claim in claims:
+    for partition, each in ranges:
         before = seen.get(partition)
-        if before is not None and claim.range.is_empty:
+        if before is not None and each.range.is_empty:
             continue
-        largest = _latest(claim.max_timestamp_ms, before.timestamp_ms if before else None)
+        largest = _latest(each.max_timestamp_ms, before.timestamp_ms if before else None)
         seen[partition] = Activity(now_ms, largest)
     return seen
 

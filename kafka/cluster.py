@@ -23,16 +23,14 @@ from headgate.control_protocol.identifiers import TopicId
 from headgate.kafka.authentication import token_keeper_for
 from headgate.kafka.client_settings import settings_error
 from headgate.kafka.clients import new_admin, new_consumer
+from headgate.kafka.error_codes import NO_RIGHTS
 
 ANSWER_S_MAX = 5.0
 _TRY_S = 1.0
 _AGAIN_S = 0.1
 
 _CODES = kafka.KafkaError
-_NO_RIGHTS = {
-    _CODES.CLUSTER_AUTHORIZATION_FAILED,
-    _CODES.GROUP_AUTHORIZATION_FAILED,
-    _CODES.TOPIC_AUTHORIZATION_FAILED,
+_REFUSED = NO_RIGHTS | {
     _CODES.SASL_AUTHENTICATION_FAILED,
     _CODES._AUTHENTICATION,  # noqa: SLF001 - librdkafka's public names for its own errors
 }
@@ -175,7 +173,7 @@ class Cluster:
         try:
             futures[topic].result()
         except kafka.KafkaException as error:
-            if error.args[0].code() in _NO_RIGHTS:
+            if error.args[0].code() in _REFUSED:
                 return False
             raise _description_error(f"creating topic {topic}", error) from error
         return True
@@ -186,7 +184,7 @@ class Cluster:
             key=lambda complaint: _MOST_TELLING.index(complaint.code()),
         )
         reason = (told[0] if told else error.args[0]).str()
-        if told and told[0].code() in _NO_RIGHTS:
+        if told and told[0].code() in _REFUSED:
             if self._has_token:
                 reason = f"the token server gave a token, and the brokers refuse it: {reason}"
             return MissingRights(f"{self._servers}: {reason}", "check the credentials in [kafka]")
@@ -198,7 +196,7 @@ class Cluster:
 
 def _description_error(what: str, error: kafka.KafkaException) -> HeadgateError:
     cause = error.args[0]
-    if cause.code() in _NO_RIGHTS:
+    if cause.code() in _REFUSED:
         return MissingRights(
             f"{what} may not be seen: {cause.str()}", "allow the principal to describe and read it"
         )

@@ -22,6 +22,7 @@ from headgate.kafka.cluster import silent
 from headgate.kafka.consumer_group import KafkaGroupMember
 from headgate.kafka.control_log import PRODUCER
 from headgate.kafka.control_topic import CONTROL_SETTINGS, described_settings
+from headgate.kafka.error_codes import NO_RIGHTS
 from headgate.kafka.record_fetch import try_batch_consumer
 
 WAIT_S = 20.0
@@ -34,12 +35,6 @@ _SETTINGS_REFUSED = {
     _CODES.POLICY_VIOLATION,
     _CODES.INVALID_REQUEST,
     _CODES.UNSUPPORTED_VERSION,
-}
-_NO_RIGHTS = {
-    _CODES.TOPIC_AUTHORIZATION_FAILED,
-    _CODES.CLUSTER_AUTHORIZATION_FAILED,
-    _CODES.GROUP_AUTHORIZATION_FAILED,
-    _CODES.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 }
 _LATER = {
     _CODES.UNKNOWN_TOPIC_OR_PART,
@@ -208,7 +203,7 @@ class ClusterTrial:
                     found.append(message)
                 elif error.code() == _CODES._PARTITION_EOF and len(found) >= count:  # noqa: SLF001
                     return found
-                elif error.code() in _NO_RIGHTS:
+                elif error.code() in NO_RIGHTS:
                     raise _error(f"reading topic {self.name}", kafka.KafkaException(error))
         finally:
             consumer.close()
@@ -238,6 +233,6 @@ _OF_CLASSIC = frozenset({"session.timeout.ms", "heartbeat.interval.ms"})
 
 def _error(tried: str, error: kafka.KafkaException) -> HeadgateError:
     cause: Any = error.args[0]
-    if cause.code() in _NO_RIGHTS:
+    if cause.code() in NO_RIGHTS:
         return MissingRights(f"{tried}: refused: {cause.str()}", "")
     return Unreachable(f"{tried}: {cause.name()}: {cause.str()}", "")

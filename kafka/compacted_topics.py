@@ -33,6 +33,7 @@ from headgate.kafka.client_settings import (
 from headgate.kafka.clients import is_fatal, new_admin, new_consumer, new_producer
 from headgate.kafka.control_log import PRODUCER
 from headgate.kafka.control_topic import APPEND_TIME
+from headgate.kafka.error_codes import NO_RIGHTS, NO_TOPIC, error_of_topic
 
 log = redacted_logger(__name__)
 
@@ -58,18 +59,6 @@ _READER: dict[str, Any] = {
     # An empty partition tells its end only after this: what a command waits for.
     "fetch.wait.max.ms": 100,
     "fetch.error.backoff.ms": 100,
-}
-_NO_RIGHTS = {
-    kafka.KafkaError.GROUP_AUTHORIZATION_FAILED,
-    kafka.KafkaError.TOPIC_AUTHORIZATION_FAILED,
-    kafka.KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-    kafka.KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-}
-_NO_TOPIC = {
-    kafka.KafkaError.UNKNOWN_TOPIC_OR_PART,
-    kafka.KafkaError.UNKNOWN_TOPIC_ID,
-    kafka.KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001 - the client's own way to name local errors
-    kafka.KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001
 }
 _FENCED = {
     kafka.KafkaError._FENCED,  # noqa: SLF001
@@ -128,7 +117,7 @@ class TopicAdmin:
     """Asks for topics, and creates them. Use from one thread."""
 
     def __init__(self, kafka_config: Mapping[str, str]) -> None:
-        self._admin: AdminClient = _made(
+        self._admin: AdminClient = _make_client(
             kafka_config, lambda: new_admin(settings_for_offset_queries(kafka_config))
         )
 
@@ -142,9 +131,9 @@ class TopicAdmin:
         try:
             found = answer.result()
         except kafka.KafkaException as error:
-            if error.args[0].code() in _NO_TOPIC:
+            if error.args[0].code() in NO_TOPIC:
                 return None
-            raise error_of_topic(topic, error) from error
+            raise _error_of_topic(topic, error) from error
         return TopicFacts(TopicId(str(found.topic_id)), len(found.partitions))
 
     def ensure(self, topic: str, partitions: int) -> TopicFacts:
@@ -161,7 +150,7 @@ class TopicAdmin:
             cause = error.args[0]
             if cause.code() != kafka.KafkaError.TOPIC_ALREADY_EXISTS:
                 if cause.retriable() or cause.code() < 0:
-                    raise error_of_topic(topic, error) from error
+                    raise _error_of_topic(topic, error) from error
                 raise FleetTopicUnfit(
                     f"topic {topic} is missing and cannot be created: {cause.str()}",
                     f"create it with {partitions} partitions and cleanup.policy=compact, or allow "
@@ -194,7 +183,7 @@ class CompactedReader:
             "group.id": group_id,
             "error_cb": _hear,
         }
-        self._consumer: kafka.Consumer = _made(kafka_config, lambda: new_consumer(config))
+        self._consumer: kafka.Consumer = _make_client(kafka_config, lambda: new_consumer(config))
         places = [
             kafka.TopicPartition(topic, number, kafka.OFFSET_BEGINNING)
             for topic, count in partitions.items()
@@ -217,7 +206,7 @@ class CompactedReader:
         if first is None:
             return []
         more = self._consumer.consume(RECORDS_PER_READ_MAX, timeout=0)
-        return [record for message in (first, *more) if (record := self._heard(message))]
+        return [record for message in (first, *more) if (record := self._read_record(message))]
 
     def read_to_end(self, patience_s: float) -> list[CompactedRecord]:
         """Return all records up to the topics' ends. Raises ``Unreachable`` after this time."""
@@ -236,14 +225,14 @@ class CompactedReader:
     def close(self) -> None:
         self._consumer.close()
 
-    def _heard(self, message: kafka.Message) -> CompactedRecord | None:
+    def _read_record(self, message: kafka.Message) -> CompactedRecord | None:
         error = message.error()
         if error is None:
             return record_of(message)
         if error.code() == kafka.KafkaError._PARTITION_EOF:  # noqa: SLF001
             self._behind.discard((message.topic(), message.partition()))
-        elif error.code() in _NO_RIGHTS | _NO_TOPIC:
-            raise error_of_topic(message.topic() or "of the fleet", kafka.KafkaException(error))
+        elif error.code() in NO_RIGHTS | NO_TOPIC:
+            raise _error_of_topic(message.topic() or "of the fleet", kafka.KafkaException(error))
         return None
 
 
@@ -273,7 +262,7 @@ class TransactionalWriter:
         }
         # The client wants it below the transaction's own limit.
         config["delivery.timeout.ms"] = int(CHANGE_TIMEOUT_S * 1000)
-        self._producer: kafka.Producer = _made(kafka_config, lambda: new_producer(config))
+        self._producer: kafka.Producer = _make_client(kafka_config, lambda: new_producer(config))
 
     def begin(self) -> None:
         """End whoever began before, and wait for what they had under way.
@@ -317,7 +306,7 @@ class TransactionalWriter:
                 f"somebody else changes the fleet {self._id} at the same time; nothing was changed",
                 "run the command again: it begins with what the fleet is now",
             )
-        if cause.code() in _NO_RIGHTS:
+        if cause.code() in NO_RIGHTS:
             return MissingRights(
                 f"the cluster refuses this client to write as {self._id}: {cause.str()}",
                 "allow the principal to write to the fleet's topic, and that transactional id",
@@ -340,7 +329,7 @@ class CompactedProducer:
             "delivery.timeout.ms": 30_000,
             "error_cb": _hear,
         }
-        self._open: Callable[[], kafka.Producer] = lambda: _made(
+        self._open: Callable[[], kafka.Producer] = lambda: _make_client(
             kafka_config, lambda: new_producer(config)
         )
         self._failed: list[str] = []
@@ -405,26 +394,14 @@ class CompactedProducer:
             self._failed.append(error.str())
 
 
-def error_of_topic(topic: str, error: kafka.KafkaException) -> HeadgateError:
-    """Translate a failed request about a fleet's topic."""
-    cause = error.args[0]
-    if cause.code() in _NO_RIGHTS:
-        return MissingRights(
-            f"topic {topic}: the cluster refuses this client: {cause.str()}",
-            "allow the principal to describe, read and write it",
-        )
-    if cause.code() in _NO_TOPIC:
-        return FleetTopicUnfit(
-            f"topic {topic} does not exist",
-            "headgate fleet apply creates it; or correct fleet.name",
-        )
-    return Unreachable(
-        f"topic {topic}: the Kafka cluster did not answer: {cause.str()}",
-        "check bootstrap.servers and that the brokers run",
+def _error_of_topic(topic: str, error: kafka.KafkaException) -> HeadgateError:
+    missing = FleetTopicUnfit(
+        f"topic {topic} does not exist", "headgate fleet apply creates it; or correct fleet.name"
     )
+    return error_of_topic(f"topic {topic}", error, missing)
 
 
-def _made(kafka_config: Mapping[str, str], make: Callable[[], Any]) -> Any:
+def _make_client(kafka_config: Mapping[str, str], make: Callable[[], Any]) -> Any:
     try:
         return make()
     except (kafka.KafkaException, ValueError, TypeError) as error:

@@ -26,6 +26,7 @@ from headgate.kafka.client_settings import (
     with_quiet_log,
 )
 from headgate.kafka.clients import is_fatal, new_admin, new_consumer
+from headgate.kafka.error_codes import NO_RIGHTS
 
 log = redacted_logger(__name__)
 
@@ -47,11 +48,6 @@ _FIXED = {
     "queued.max.messages.kbytes": 1024,
 }
 
-_NO_RIGHTS = {
-    kafka.KafkaError.GROUP_AUTHORIZATION_FAILED,
-    kafka.KafkaError.TOPIC_AUTHORIZATION_FAILED,
-    kafka.KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-}
 _WITH_EVERY_ATTEMPT = {
     kafka.KafkaError._TRANSPORT,  # noqa: SLF001 - the client's own way to name local errors
     kafka.KafkaError._RESOLVE,  # noqa: SLF001
@@ -280,7 +276,7 @@ def _end_unknown_error(asked: kafka.TopicPartition, reason: str) -> Unreachable:
 
 def _raise_if_refused(error: kafka.KafkaError) -> None:
     """Raise only what waiting cannot fix of what ``poll`` reports besides rebalances."""
-    if error.code() in _NO_RIGHTS:
+    if error.code() in NO_RIGHTS:
         raise MissingRights(
             f"the Kafka cluster refuses this client: {error.str()}",
             "allow the principal to read the source topics and to join the group",

@@ -47,6 +47,7 @@ from headgate.kafka.client_settings import (
     without_consumer_settings,
 )
 from headgate.kafka.clients import new_admin, new_consumer, new_producer
+from headgate.kafka.error_codes import NO_RIGHTS, NO_TOPIC, error_of_topic
 
 log = redacted_logger(__name__)
 
@@ -81,25 +82,10 @@ PRODUCER = {
     "topic.metadata.propagation.max.ms": 2_000,
 }
 
-_INCONSISTENT_TOPIC_ID = 103
-"""Its code in Kafka's protocol; clients before 2.15 have no name for it."""
-
-_NO_RIGHTS = {
-    kafka.KafkaError.TOPIC_AUTHORIZATION_FAILED,
-    kafka.KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-    kafka.KafkaError.GROUP_AUTHORIZATION_FAILED,
-}
 _REFUSED_FOR_THEIR_TIME = {
     kafka.KafkaError.INVALID_TIMESTAMP,
     # So do brokers call it by themselves: our records have nothing else that they would validate.
     kafka.KafkaError.INVALID_RECORD,
-}
-_NO_TOPIC = {
-    kafka.KafkaError.UNKNOWN_TOPIC_OR_PART,
-    kafka.KafkaError.UNKNOWN_TOPIC_ID,
-    _INCONSISTENT_TOPIC_ID,
-    kafka.KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001 - the client's own way to name local errors
-    kafka.KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001
 }
 _OUT_OF_RANGE = {
     kafka.KafkaError.OFFSET_OUT_OF_RANGE,
@@ -260,7 +246,7 @@ class KafkaLog:
                 partition, timeout=self._times.request_ms / 1000, cached=False
             )
         except kafka.KafkaException as error:
-            raise error_of_topic(self._topic, error) from error
+            raise _error_of_topic(self._topic, error) from error
         if watermarks is None:
             raise Unreachable(f"control topic {self._topic}: no end offset in time")
         return ControlOffset(watermarks[1])
@@ -279,7 +265,7 @@ class KafkaLog:
 
     def _append_failure(self, errors: list[kafka.KafkaError], missing: int) -> HeadgateError:
         codes = {error.code() for error in errors}
-        if codes & _NO_RIGHTS:
+        if codes & NO_RIGHTS:
             return MissingRights(
                 f"control topic {self._topic}: the cluster refuses this client to write",
                 "allow the principal to write to it (and, with brokers before 2.8, idempotently)",
@@ -341,10 +327,10 @@ class KafkaLog:
         """Let the next read raise a lost position: what was read before it counts."""
         if error.code() in _OUT_OF_RANGE:
             self._lost = f"the place to read is no longer there: {error.str()}"
-        elif error.code() in _NO_TOPIC:
+        elif error.code() in NO_TOPIC:
             self._identity.ask_soon()
-        elif error.code() in _NO_RIGHTS:
-            raise error_of_topic(self._topic, kafka.KafkaException(error))
+        elif error.code() in NO_RIGHTS:
+            raise _error_of_topic(self._topic, kafka.KafkaException(error))
         else:
             log.warning("control topic %s: %s", self._topic, error.str())
 
@@ -369,7 +355,7 @@ class _Identity:
         try:
             self._id = str(self._describe().result().topic_id)
         except kafka.KafkaException as error:
-            raise error_of_topic(self._topic, error) from error
+            raise _error_of_topic(self._topic, error) from error
         self._asked = None
         self._due_s = time.monotonic() + self._times.identity_ms / 1000
         return before not in ("", self._id)
@@ -401,7 +387,7 @@ class _Identity:
         try:
             found = str(answer.result().topic_id)
         except kafka.KafkaException as error:
-            return "it was deleted" if error.args[0].code() in _NO_TOPIC else None
+            return "it was deleted" if error.args[0].code() in NO_TOPIC else None
         return None if found == self._id else f"it was re-created, as {found}"
 
     def _describe(self) -> Future[Any]:
@@ -417,29 +403,18 @@ def _fatal_error(error: BaseException | None) -> kafka.KafkaError | None:
     """Return the refusal behind what the client raised, if retrying cannot fix it."""
     while error is not None:
         cause = error.args[0] if error.args else None
-        if isinstance(cause, kafka.KafkaError) and cause.code() in _NO_RIGHTS:
+        if isinstance(cause, kafka.KafkaError) and cause.code() in NO_RIGHTS:
             return cause
         error = error.__cause__ or error.__context__
     return None
 
 
-def error_of_topic(topic: str, error: kafka.KafkaException) -> HeadgateError:
-    """Translate a failed request about the control topic."""
-    cause = error.args[0]
-    if cause.code() in _NO_RIGHTS:
-        return MissingRights(
-            f"control topic {topic}: the cluster refuses this client: {cause.str()}",
-            "allow the principal to describe, read and write it",
-        )
-    if cause.code() in _NO_TOPIC:
-        return Unreachable(
-            f"control topic {topic} does not exist now",
-            "it is created when the sink starts, where that is allowed",
-        )
-    return Unreachable(
-        f"control topic {topic}: the Kafka cluster did not answer: {cause.str()}",
-        "check bootstrap.servers and that the brokers run",
+def _error_of_topic(topic: str, error: kafka.KafkaException) -> HeadgateError:
+    missing = Unreachable(
+        f"control topic {topic} does not exist now",
+        "it is created when the sink starts, where that is allowed",
     )
+    return error_of_topic(f"control topic {topic}", error, missing)
 
 
 def _on_client_error(error: kafka.KafkaError) -> None:

@@ -22,6 +22,7 @@ from headgate.control_protocol.errors import (
 from headgate.control_protocol.message_encoding import MESSAGE_BYTES_MAX
 from headgate.kafka.client_settings import settings_error, with_quiet_log, without_consumer_settings
 from headgate.kafka.clients import new_admin
+from headgate.kafka.error_codes import NO_RIGHTS
 
 REQUEST_TIMEOUT_MS = 10_000
 
@@ -40,10 +41,6 @@ _AS_IT_SHOULD_BE = (
     "one partition, cleanup.policy=delete, max.message.bytes of at least"
     f" {MESSAGE_BYTES_MAX + _BATCH_BYTES}"
 )
-_NO_RIGHTS = {
-    kafka.KafkaError.TOPIC_AUTHORIZATION_FAILED,
-    kafka.KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-}
 _NOT_OFFERED = {
     kafka.KafkaError.UNSUPPORTED_VERSION,
     kafka.KafkaError.INVALID_REQUEST,
@@ -144,7 +141,7 @@ class _Cluster:
             cause = error.args[0]
             if cause.code() == kafka.KafkaError.UNKNOWN_TOPIC_OR_PART:
                 return None
-            if cause.code() in _NO_RIGHTS:
+            if cause.code() in NO_RIGHTS:
                 raise self._rights_error("Describe", cause) from error
             raise self._unreachable_error(cause) from error
 
@@ -158,7 +155,7 @@ class _Cluster:
             cause = error.args[0]
             if cause.code() == kafka.KafkaError.UNKNOWN_TOPIC_OR_PART:
                 return None
-            if cause.code() in _NO_RIGHTS:
+            if cause.code() in NO_RIGHTS:
                 raise self._rights_error("DescribeConfigs", cause) from error
             if cause.code() in _NOT_OFFERED:
                 return {}

@@ -1,4 +1,4 @@
-"""The source of an embedded participant: records come from the user's loop, not from a fetch.
+"""Feeds an embedded participant: records come from the user's loop, not from a fetch.
 
 A buffer per partition stands in for the source: what was put can be read. For a position that the
 buffer does not hold, the user's consumer is asked to seek.

@@ -47,7 +47,7 @@ class OutgoingRecord:
 
 
 @contextmanager
-def _translated(what: str, hint: str) -> Iterator[None]:
+def _translating_errors(what: str, hint: str) -> Iterator[None]:
     try:
         yield
     except kafka.KafkaException as error:
@@ -76,7 +76,7 @@ class GroupNote:
 
     def _translate_errors(self) -> Any:
         hint = "it is tried again; its principal needs READ on the group and on the topic"
-        return _translated(f"the note of group {self._group_id} on {self._topic}", hint)
+        return _translating_errors(f"the note of group {self._group_id} on {self._topic}", hint)
 
 
 class RecordSender:
@@ -111,7 +111,7 @@ class RecordSender:
     def require_topic(self) -> None:
         """Fail for a misspelt topic: the broker would create it when something is sent to it."""
         named = kafka.TopicCollection([self._topic])
-        with _translated(f"{self._what} {self._topic}", self._hint):
+        with _translating_errors(f"{self._what} {self._topic}", self._hint):
             self._admin.describe_topics(named, request_timeout=_REQUEST_S)[self._topic].result()
 
     def send(self, records: Iterable[OutgoingRecord]) -> int:

@@ -41,8 +41,8 @@ def signed_assertion(
     now_s = int(time.time())
     header = {"alg": name, "typ": "JWT", **({"kid": key_id} if key_id else {})}
     body = {**claims, "jti": str(uuid.uuid4()), "iat": now_s, "exp": now_s + life_s}
-    text = ".".join(_encoded(json.dumps(part).encode()) for part in (header, body))
-    return f"{text}.{_encoded(sign(text.encode()))}"
+    text = ".".join(_base64_url(json.dumps(part).encode()) for part in (header, body))
+    return f"{text}.{_base64_url(sign(text.encode()))}"
 
 
 def _algorithm(key: Any, where: str) -> tuple[str, Any]:
@@ -71,5 +71,5 @@ def _algorithm(key: Any, where: str) -> tuple[str, Any]:
     )
 
 
-def _encoded(data: bytes) -> str:
+def _base64_url(data: bytes) -> str:
     return base64.urlsafe_b64encode(data).rstrip(b"=").decode()

@@ -18,6 +18,7 @@ from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.kafka.client_settings import settings_error, with_quiet_log
 from headgate.kafka.clients import is_fatal, new_consumer
 from headgate.kafka.compacted_topics import CompactedRecord, record_of
+from headgate.kafka.error_codes import NO_RIGHTS
 
 log = redacted_logger(__name__)
 
@@ -32,10 +33,6 @@ _FIXED: dict[str, Any] = {
     "topic.metadata.refresh.interval.ms": 30_000,
     "fetch.wait.max.ms": 500,
     "fetch.error.backoff.ms": 100,
-}
-_NO_RIGHTS = {
-    kafka.KafkaError.GROUP_AUTHORIZATION_FAILED,
-    kafka.KafkaError.TOPIC_AUTHORIZATION_FAILED,
 }
 
 
@@ -120,7 +117,7 @@ class SlotMember:
             self._events.append(record_of(message))
         elif error.code() == kafka.KafkaError._PARTITION_EOF:  # noqa: SLF001
             self._events.append(SlotRead(message.partition()))
-        elif error.code() in _NO_RIGHTS:
+        elif error.code() in NO_RIGHTS:
             raise MissingRights(
                 f"the Kafka cluster refuses this worker: {error.str()}",
                 "allow the principal to read the fleet's topic and to join its group",

@@ -17,15 +17,11 @@ from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import TopicState
 from headgate.kafka.client_settings import settings_error, settings_for_offset_queries
 from headgate.kafka.clients import new_admin
+from headgate.kafka.error_codes import NO_RIGHTS
 from headgate.kafka.group_offsets import read_stored_offsets
 
 REQUEST_TIMEOUT_S = 10.0
 
-_NO_RIGHTS = {
-    kafka.KafkaError.GROUP_AUTHORIZATION_FAILED,
-    kafka.KafkaError.TOPIC_AUTHORIZATION_FAILED,
-    kafka.KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-}
 
 _NO_SUCH_OFFSET = -1
 """Kafka's answer if no record is as recent as the requested time."""
@@ -205,7 +201,7 @@ def _translate_error(what: str, error: kafka.KafkaException) -> Exception:
         return _TopicMissing(
             f"the source's {what} does not exist", "create it, or correct the sink's topics"
         )
-    if cause.code() in _NO_RIGHTS:
+    if cause.code() in NO_RIGHTS:
         return MissingRights(
             f"the Kafka cluster refuses to describe {what}: {cause.str()}",
             "allow the principal to describe and read it",

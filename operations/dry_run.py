@@ -43,8 +43,8 @@ from headgate.data_plane.quarantine.rejected_records import ROUTE, TABLE, TOMBST
 from headgate.operations.access.kafka_connection import open_source_topics
 from headgate.operations.access.open_secondary_tables import with_schema_changes
 from headgate.runtime.assembly import batch_writer
+from headgate.runtime.routed_table_creation import TableMaker
 from headgate.runtime.sink_tables import SinkTables
-from headgate.runtime.table_creation import TableMaker
 
 ROWS_SHOWN = 10
 BAD_SHOWN = 20

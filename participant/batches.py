@@ -165,7 +165,7 @@ def plan_batch(state: State, ranges: Ranges, now_ms: int) -> tuple[State, Batch]
 
 
 def absorb_batch(state: State, written: BatchWritten) -> State:
-    """Extend the claims by the batch's ranges and files (RANGE-1: exactly these ranges)."""
+    """Extend the written ranges by the batch's ranges and files (RANGE-1: exactly these ranges)."""
     batch = state.run.batch
     assert batch is not None
     assert {p: r.range for p, r in written.partitions.items()} == batch.ranges, (
@@ -176,7 +176,7 @@ def absorb_batch(state: State, written: BatchWritten) -> State:
     for partition, result in written.partitions.items():
         own = owned[partition]
         assert own.work is not None
-        owned[partition] = replace(own, work=_extend_claim(own.work, result))
+        owned[partition] = replace(own, work=_extend_range(own.work, result))
     failed = work.failed - written.partitions.keys()
     work = replace(
         work,
@@ -223,17 +223,17 @@ def _join_files(waiting: _FilesByTable, more: _FilesByTable) -> _FilesByTable:
     return dict(joined.values())
 
 
-def _extend_claim(claim: WrittenRange, result: PartitionResult) -> WrittenRange:
-    times = [t for t in (claim.max_timestamp_ms, result.max_timestamp_ms) if t is not None]
+def _extend_range(written: WrittenRange, result: PartitionResult) -> WrittenRange:
+    times = [t for t in (written.max_timestamp_ms, result.max_timestamp_ms) if t is not None]
     return WrittenRange(
-        range=claim.range.joined_with(result.range),
-        records=claim.records + result.records,
-        quarantined=claim.quarantined + result.quarantined,
-        skipped=claim.skipped + result.skipped,
-        bad=claim.bad + result.bad,
-        bytes_read=claim.bytes_read + result.bytes_read,
+        range=written.range.joined_with(result.range),
+        records=written.records + result.records,
+        quarantined=written.quarantined + result.quarantined,
+        skipped=written.skipped + result.skipped,
+        bad=written.bad + result.bad,
+        bytes_read=written.bytes_read + result.bytes_read,
         max_timestamp_ms=max(times, default=None),
-        deleted=claim.deleted + result.deleted,
+        deleted=written.deleted + result.deleted,
     )
 
 
@@ -365,8 +365,8 @@ def _describe_ranges(ranges: Ranges) -> str:
 # ------------------------------------------------------------------------------------ ownership
 
 
-def empty_claim(offset: int) -> WrittenRange:
-    """Return a claim of nothing, at position ``offset``."""
+def empty_range(offset: int) -> WrittenRange:
+    """Return a written range of nothing, at position ``offset``."""
     return WrittenRange(OffsetRange(offset, offset))
 
 
@@ -420,7 +420,7 @@ def _contradicts(expected: Offsets, partition: TopicPartition, own: Ownership) -
 
 def _moved_ownership(partition: TopicPartition, own: Ownership, expected: Offsets) -> Ownership:
     known = own.work is not None and partition in expected
-    return replace(own, work=empty_claim(expected[partition])) if known else own
+    return replace(own, work=empty_range(expected[partition])) if known else own
 
 
 def _learn_positions(
@@ -432,7 +432,7 @@ def _learn_positions(
     would be read and written once more.
     """
     return {
-        p: replace(own, work=empty_claim(expected[p]))
+        p: replace(own, work=empty_range(expected[p]))
         if own.work is None and own.since is not None and own.since < settled_to and p in expected
         else own
         for p, own in owned.items()
@@ -445,27 +445,27 @@ def _learn_positions(
 def take_status(state: State, number: int) -> tuple[State, WriteStatus]:
     """Return everything unannounced as one status, which names every owned partition (ANSWER-1)."""
     work, writing = state.work, state.term.writing
-    claims = {p: own.work for p, own in work.owned.items() if own.work and writing}
+    ranges = {p: own.work for p, own in work.owned.items() if own.work and writing}
     failed = (work.failed | _partitions_before_stop(state)) & work.owned.keys()
-    doubtful = frozenset(p for p, claim in claims.items() if _may_hold_more(state, p, claim))
+    doubtful = frozenset(p for p, each in ranges.items() if _may_hold_more(state, p, each))
     waiting = waiting_partitions(state)
     stop = state.run.stop
     status = WriteStatus(
         status_number=number,
-        written=claims,
+        written=ranges,
         tables=_table_statuses(writing, state) if writing else (),
-        unknown=frozenset(work.owned.keys() - claims.keys()) | failed | doubtful | waiting,
+        unknown=frozenset(work.owned.keys() - ranges.keys()) | failed | doubtful | waiting,
         failure=work.failure or (str(stop.error) if stop else describe_needs(state)),
         troubles=work.troubles,
     )
-    owned = {p: _with_empty_claim(own) for p, own in work.owned.items()}
+    owned = {p: _with_empty_range(own) for p, own in work.owned.items()}
     return _without_work(state, owned), status
 
 
 def drop_work(state: State) -> State:
     """Drop all unannounced work and the batch; every position goes back to where it began."""
     owned = {
-        partition: replace(own, work=empty_claim(own.work.range.begin)) if own.work else own
+        partition: replace(own, work=empty_range(own.work.range.begin)) if own.work else own
         for partition, own in state.work.owned.items()
     }
     return _without_batch(_without_work(state, owned), state.run)
@@ -480,7 +480,7 @@ def forget_positions(state: State) -> State:
 
 
 def _without_work(state: State, owned: Mapping[TopicPartition, Ownership]) -> State:
-    """Return the state with these positions; files and troubles go together with the claims."""
+    """Return the state with these positions; files and troubles go together with the ranges."""
     work = replace(
         state.work,
         owned=owned,
@@ -493,8 +493,8 @@ def _without_work(state: State, owned: Mapping[TopicPartition, Ownership]) -> St
     return replace(state, work=work)
 
 
-def _with_empty_claim(own: Ownership) -> Ownership:
-    return replace(own, work=empty_claim(own.work.range.end)) if own.work else own
+def _with_empty_range(own: Ownership) -> Ownership:
+    return replace(own, work=empty_range(own.work.range.end)) if own.work else own
 
 
 def _partitions_before_stop(state: State) -> frozenset[TopicPartition]:
@@ -503,26 +503,26 @@ def _partitions_before_stop(state: State) -> frozenset[TopicPartition]:
     return frozenset(state.run.stop.error.first) if state.run.stop else frozenset()
 
 
-def _may_hold_more(state: State, partition: TopicPartition, claim: WrittenRange) -> bool:
-    """ANSWER-1: return whether the partition may hold more, so that an empty claim does not mean
+def _may_hold_more(state: State, partition: TopicPartition, written: WrittenRange) -> bool:
+    """ANSWER-1: return whether the partition may hold more, so that an empty range does not mean
     idle.
 
     A partition that cannot be asked now, or waits for room, is not idle; nor is one whose end was
     seen before an earlier END. A paused sink asks nothing: nobody knows what waits.
     """
     writing = state.term.writing
-    if not claim.range.is_empty or writing is None or partition not in writing.fixed:
+    if not written.range.is_empty or writing is None or partition not in writing.fixed:
         return False
-    # An empty claim says "idle" only if the end was seen in the very transaction that it answers.
+    # An empty range says "idle" only if the end was seen in the very transaction that it answers.
     # Records that came since an earlier look would be older than the valid-through that the
     # coordinator concludes from "idle": the table would be called complete without them.
     answers = state.term.ended <= writing.number
     seen = partition in state.source.looked and answers and not state.term.paused
-    return not seen or state.source.ends.get(partition, 0) > claim.range.end
+    return not seen or state.source.ends.get(partition, 0) > written.range.end
 
 
 def _table_statuses(writing: OpenTransaction, state: State) -> tuple[TableStatus, ...]:
-    """QUARANTINE-2: return the files of all tables, announced with the claims that they belong
+    """QUARANTINE-2: return the files of all tables, announced with the ranges that they belong
     to."""
     work = state.work
     tables = [TableStatus(writing.table.table, work.files)] if work.files else []
@@ -562,12 +562,12 @@ def amount_held(state: State) -> tuple[int, int]:
 
     The bytes of what was not read yet are unknown: they are taken to be like the last batch's.
     """
-    claims = [own.work for own in state.work.owned.values() if own.work]
+    ranges = [own.work for own in state.work.owned.values() if own.work]
     # Records that wait for columns do not hasten END.
     there = {} if state.needs.open else find_backlog(state)
     waiting = min(sum(map(len, there.values())), state.settings.batch_records_max)
-    records = sum(len(claim.range) for claim in claims) + waiting
-    return records, sum(c.bytes_read for c in claims) + round(waiting * state.run.record_bytes)
+    records = sum(len(each.range) for each in ranges) + waiting
+    return records, sum(c.bytes_read for c in ranges) + round(waiting * state.run.record_bytes)
 
 
 def steps_reached(state: State) -> int:

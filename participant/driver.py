@@ -198,7 +198,7 @@ def log_own_event(log: logging.Logger, sink: str, said: OutgoingEvent) -> None:
         text = ", ".join(named[:_SHOWN_MAX]) + more
         log.info("sink %s: %s %s", sink, event.kind.value, text, extra=extra)
     elif isinstance(event, WriteStatus):
-        rows = sum(claim.records for claim in event.written.values())
+        rows = sum(each.records for each in event.written.values())
         if rows or event.failure:
             ids = {"epoch": said.epoch, "transaction": said.transaction, "rows": rows}
             extra = log_extra(LogEvent.STATUS_ANNOUNCED, **ids)

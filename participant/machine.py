@@ -5,7 +5,7 @@ The caller executes the actions in order and feeds the results back. Time is mon
 A participant follows one coordinator: the one of the highest epoch that it has heard. START opens a
 transaction, with C (where the table ends), the folder that takes files, and the partitions that
 take part. It then reads its partitions from C, one batch at a time, and keeps what it has written
-until it may announce it: for END, or before partitions are taken away. A status claims exactly the
+until it may announce it: for END, or before partitions are taken away. A status names exactly the
 ranges that its files hold, and counts only if the coordinator finds it to continue C. The
 settlement (ACK, or ABORT) says the new C and up to which place in the log statuses were judged (L):
 what contradicts it is dropped, and read again. Nothing of this is stored: a participant that

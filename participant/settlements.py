@@ -144,7 +144,7 @@ def apply_settlement(state: State, offsets: Offsets, settled_to: ControlOffset) 
 
 
 def _count_unheeded(state: State, offsets: Offsets, settled_to: ControlOffset) -> int:
-    """LOG-6: return how many statuses in a row had no effect: C has not reached what they claim."""
+    """LOG-6: return how many statuses in a row had no effect: C has not reached their ranges."""
     count = state.said.unheeded
     for own in state.said.pending:
         if not _is_late(own, settled_to) and any(len(span) for span in own.ranges.values()):

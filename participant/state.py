@@ -84,7 +84,7 @@ class Ownership:
     """One owned partition.
 
     ``presence`` is the sequence of the PRESENCE that names its gain, ``since`` the place of that
-    one in the log (h of POSITION-2). ``work`` is the unannounced claim, whose end is the position;
+    one in the log (h of POSITION-2). ``work`` is the unannounced range, whose end is the position;
     ``None`` while the position is not known.
     """
 
@@ -106,7 +106,7 @@ class OwnStatus:
 
     @property
     def ranges(self) -> Mapping[TopicPartition, OffsetRange]:
-        return {p: claim.range for p, claim in self.status.written.items()}
+        return {p: each.range for p, each in self.status.written.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,9 +194,9 @@ class Term:
 class Work:
     """What is owned, and read but not announced. Only ``batches`` makes a changed copy.
 
-    A data file mixes partitions. Hence the claims of all partitions, the files and the troubles are
+    A data file mixes partitions. Hence the ranges of all partitions, the files and the troubles are
     kept, announced or dropped together, and never one partition's alone (POSITION-3): where no
-    claim holds an offset, there is no file and no trouble.
+    range holds an offset, there is no file and no trouble.
     """
 
     owned: Mapping[TopicPartition, Ownership] = field(default_factory=dict)

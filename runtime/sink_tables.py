@@ -1,4 +1,4 @@
-"""A sink's tables by name: the one place that knows which format each has, and how it is opened.
+"""Opens a sink's tables by name: the one place that knows which format each has.
 
 ``TableFormat`` is the port, with Iceberg behind it like every other; what only some formats support
 is asked for by its ``Supports`` protocols. Nothing is created before ``prepare_tables``.
@@ -68,8 +68,8 @@ from headgate.control_protocol.table_history import FileRows, TableReader
 from headgate.coordinator.secondary_pending_commits import find_undelivered
 from headgate.participant.settings import UnknownFields
 from headgate.tables.iceberg.catalog import catalog_failure, missing_rights_error
-from headgate.tables.pending_files import StagedFileLists
 from headgate.tables.secondary_tables import SecondaryTables
+from headgate.tables.staged_file_lists import StagedFileLists
 from headgate.tables.unstaged_secondary_table import FileListSecondaryTable, FixedColumns
 
 if TYPE_CHECKING:  # a reader creates no tables and writes no files
@@ -78,7 +78,7 @@ if TYPE_CHECKING:  # a reader creates no tables and writes no files
     from headgate.data_plane.batch.plugin_plans import QuarantinePlans
     from headgate.data_plane.batch.writer_task_plan import SourcePlan, WriterPlan
     from headgate.data_plane.routing.table_lookup import TablePlans
-    from headgate.runtime.table_creation import TableMaker
+    from headgate.runtime.routed_table_creation import TableMaker
     from headgate.runtime.write_planning import Planning
 
 
@@ -614,7 +614,7 @@ class SinkTables:
         self, settings: SinkSettings, topics: SourceTopics, opening: ExitStack
     ) -> Coordinated:
         """Open the ports for one coordinator life, by its settings; ``opening`` closes them."""
-        from headgate.runtime.table_creation import MakingTopics, TableMaker
+        from headgate.runtime.routed_table_creation import MakingTopics, TableMaker
 
         tables = self._copy_for_coordinator(settings, opening)
         table = tables.open_primary(Use.PRIMARY)

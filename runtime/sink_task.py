@@ -1,4 +1,4 @@
-"""headgate inside your own consumer loop: ``open``, ``put``, ``pre_commit``, ``close``.
+"""Runs headgate inside your own consumer loop: ``open``, ``put``, ``pre_commit``, ``close``.
 
 The loop keeps its consumer; the task takes part in the protocol with what the loop delivers. Made
 by ``headgate.open_task``::

@@ -272,15 +272,15 @@ def require_quarantine_columns(identifier: str, schema: Schema) -> None:
         )
 
 
-def _types_that_hold(kind: IcebergType) -> tuple[str, ...]:
+def _types_that_hold(iceberg_type: IcebergType) -> tuple[str, ...]:
     """The types of columns that hold all values of this one."""
-    text = _without_ids(kind)
+    text = _without_ids(iceberg_type)
     return (text, "long") if text == "int" else (text,)
 
 
-def _without_ids(kind: IcebergType) -> str:
+def _without_ids(iceberg_type: IcebergType) -> str:
     """Return the type as text, without the ids of nested fields, which only the table knows."""
-    return re.sub(r"\b\d+: ", "", str(kind))
+    return re.sub(r"\b\d+: ", "", str(iceberg_type))
 
 
 def _is_within(path: str, *folders: str) -> bool:

@@ -1,6 +1,6 @@
 """Turns a neutral layout into what file writers need, and a written file into what a commit needs.
 
-Iceberg's writers make the files of every kind of table; this is where the two meet.
+Iceberg's writers make the files of every table format; this is where the two meet.
 """
 
 from __future__ import annotations

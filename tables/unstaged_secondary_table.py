@@ -26,7 +26,7 @@ from headgate.control_protocol.ports import (
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.control_protocol.schema_evolution import Refusal
 from headgate.control_protocol.table_format import SupportsDelivery, number_files
-from headgate.tables.pending_files import StagedFileLists
+from headgate.tables.staged_file_lists import StagedFileLists
 
 _log = redacted_logger(__name__)
 

@@ -1,1 +1,1 @@
-"""A sink in one process that stands still between turns, for tests of it and of its tables."""
+"""Runs a sink in one process that stands still between turns, for tests of it and of its tables."""

@@ -1,4 +1,4 @@
-"""The deployment around the processes of one sink: all of it but the tables, in memory.
+"""Plays the deployment around the processes of one sink in memory: all of it but the tables.
 
 Scenarios, simulation and the sink in process each add their tables, who takes the next turn, and
 what goes wrong.

@@ -1,4 +1,4 @@
-"""One process of a sink: a participant, and its coordinator while it leads.
+"""Runs one process of a sink: a participant, and its coordinator while it leads.
 
 ``runtime.assembly`` gives them threads; here somebody takes one turn after the other, and the
 process may die at a named step of a port.

@@ -1,4 +1,4 @@
-"""A sink of any format in one process: real machines, writers and tables, and no Kafka.
+"""Runs a sink of any format in one process: real machines, writers and tables, and no Kafka.
 
 The control log, the group and the source are in memory; what a record says is up to the test.
 """

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.types as kinds
+import pyarrow.types as pa_types
 
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.control_protocol.identifiers import TopicPartition
@@ -62,7 +62,11 @@ class RecordColumns:
         for what, field in self._fields.items():
             if what in parts:
                 result[field.name] = parts[what](chunk, field, faults)
-            elif what == "timestamp" and kinds.is_timestamp(field.type) and field.type.unit == "ns":
+            elif (
+                what == "timestamp"
+                and pa_types.is_timestamp(field.type)
+                and field.type.unit == "ns"
+            ):
                 result[field.name] = cast_column(self._coordinate(what, chunk), field, faults)
             elif what == "timestamp":
                 result[field.name] = self._timestamps(chunk, field, faults)
@@ -102,7 +106,7 @@ class RecordColumns:
         there = np.array([key is not None for key in keys], np.bool_)
         if not field.nullable:
             faults.note(np.flatnonzero(~there), f"{field.name}: the record has no key")
-        struct = kinds.is_struct(field.type)
+        struct = pa_types.is_struct(field.type)
         schema = pa.schema(list(field.type) if struct else [field])
         rows = np.flatnonzero(there)
         good = np.ones(len(rows), np.bool_)
@@ -126,7 +130,7 @@ class RecordColumns:
         offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
         keys = _header_names(records, faults)
         values = self._header_values(records, faults)
-        if kinds.is_map(field.type):
+        if pa_types.is_map(field.type):
             result = pa.MapArray.from_arrays(pa.array(offsets, pa.int32()), keys, values)
         else:
             pairs = pa.StructArray.from_arrays([keys, values], ["key", "value"])
@@ -154,7 +158,7 @@ def _struct_columns(
     source: SourcePlan, column: pa.Field, partitions: Sequence[TopicPartition]
 ) -> RecordColumns:
     """Build the columns for a struct's fields. Raises ``ConfigurationError`` for unknown parts."""
-    names = [child.name for child in column.type] if kinds.is_struct(column.type) else []
+    names = [child.name for child in column.type] if pa_types.is_struct(column.type) else []
     if not names or not set(names) <= set(RECORD_PARTS):
         raise ConfigurationError(
             f"the column {column.name} cannot hold parts of records: it is {column.type}",
@@ -188,14 +192,18 @@ def _is_utf8(name: str) -> bool:
 
 def _header_values_are_text(field: pa.Field) -> bool:
     kind = field.type
-    if kinds.is_map(kind) and _is_text(kind.key_type):
+    if pa_types.is_map(kind) and _is_text(kind.key_type):
         kind = kind.item_type
-    elif (kinds.is_list(kind) or kinds.is_large_list(kind)) and kinds.is_struct(kind.value_type):
+    elif (pa_types.is_list(kind) or pa_types.is_large_list(kind)) and pa_types.is_struct(
+        kind.value_type
+    ):
         inside = {child.name: child.type for child in kind.value_type}
         kind = inside["value"] if set(inside) == {"key", "value"} else None
     else:
         kind = None
-    if kind is None or not (_is_text(kind) or kinds.is_binary(kind) or kinds.is_large_binary(kind)):
+    if kind is None or not (
+        _is_text(kind) or pa_types.is_binary(kind) or pa_types.is_large_binary(kind)
+    ):
         raise ConfigurationError(
             f"the column {field.name} cannot hold headers: it is {field.type}",
             "use map<string, binary>, map<string, string> or list<struct<key: string, "
@@ -204,5 +212,5 @@ def _header_values_are_text(field: pa.Field) -> bool:
     return _is_text(kind)
 
 
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(kinds.is_string(kind) or kinds.is_large_string(kind))
+def _is_text(data_type: pa.DataType) -> bool:
+    return bool(pa_types.is_string(data_type) or pa_types.is_large_string(data_type))

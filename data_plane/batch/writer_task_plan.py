@@ -143,7 +143,7 @@ class SourcePlan:
             of_keys = self.format_options
         return id_headers_of(self.format_options, "value"), id_headers_of(of_keys, "key")
 
-    def framed(self, chunk: Chunk) -> Chunk:
+    def with_frames(self, chunk: Chunk) -> Chunk:
         """Return the records as formats read them: behind the ids that their headers hold.
 
         Only for reading: what is kept of a record is as it came.

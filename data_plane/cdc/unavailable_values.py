@@ -13,7 +13,7 @@ from uuid import UUID
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.types as kinds
+import pyarrow.types as pa_types
 
 from headgate.data_plane.cdc.policy import PLACEHOLDER
 from headgate.data_plane.formats.record_format import Faults
@@ -67,17 +67,19 @@ class Placeholder:
     def _find(self, values: pa.Array) -> Flags | None:
         """Return where a value is the placeholder; ``None``: nowhere."""
         kind = values.type
-        if kinds.is_list(kind) or kinds.is_large_list(kind):
+        if pa_types.is_list(kind) or pa_types.is_large_list(kind):
             item = kind.value_type
-            numbers = kinds.is_integer(item) or kinds.is_floating(item) or kinds.is_date32(item)
+            numbers = (
+                pa_types.is_integer(item) or pa_types.is_floating(item) or pa_types.is_date32(item)
+            )
             return self._find_bytes(values) if numbers else self._in_items(values)
-        if kinds.is_map(kind):
+        if pa_types.is_map(kind):
             if not _is_text(kind.key_type):
                 return None
             return self._find(pc.map_lookup(values, pa.scalar(self._text, kind.key_type), "first"))
         if _is_text(kind):
             written = pa.array(self._texts, kind)
-        elif kinds.is_binary(kind) or kinds.is_large_binary(kind):
+        elif pa_types.is_binary(kind) or pa_types.is_large_binary(kind):
             written = pa.array([self.encoded], kind)
         elif kind == pa.uuid():
             written = pa.array([self._uuid.bytes], kind.storage_type)
@@ -113,5 +115,5 @@ def placeholder_of(placeholder: str = PLACEHOLDER) -> Placeholder:
     return Placeholder(placeholder)
 
 
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(kinds.is_string(kind) or kinds.is_large_string(kind))
+def _is_text(data_type: pa.DataType) -> bool:
+    return bool(pa_types.is_string(data_type) or pa_types.is_large_string(data_type))

@@ -159,28 +159,32 @@ def _nullable_type(field: NestedField) -> Any:
     return kind if field.required else ["null", kind]
 
 
-def _avro_type(kind: IcebergType, field_id: int) -> Any:
+def _avro_type(iceberg_type: IcebergType, field_id: int) -> Any:
     """Return the type; names use the field's id, since each may be defined once only."""
-    if isinstance(kind, StructType):
-        return avro_schema(kind, f"r{field_id}")
-    if isinstance(kind, ListType):
-        items = _nullable_type(kind.element_field)
-        return {"type": "array", "items": items, "element-id": kind.element_id}
-    if isinstance(kind, MapType):
+    if isinstance(iceberg_type, StructType):
+        return avro_schema(iceberg_type, f"r{field_id}")
+    if isinstance(iceberg_type, ListType):
+        items = _nullable_type(iceberg_type.element_field)
+        return {"type": "array", "items": items, "element-id": iceberg_type.element_id}
+    if isinstance(iceberg_type, MapType):
         pair = {
             "type": "record",
-            "name": f"k{kind.key_id}_v{kind.value_id}",
-            "fields": [_avro_field(kind.key_field), _avro_field(kind.value_field)],
+            "name": f"k{iceberg_type.key_id}_v{iceberg_type.value_id}",
+            "fields": [_avro_field(iceberg_type.key_field), _avro_field(iceberg_type.value_field)],
         }
         return {"type": "array", "items": pair, "logicalType": "map"}
-    if isinstance(kind, DecimalType):
-        labels = {"logicalType": "decimal", "precision": kind.precision, "scale": kind.scale}
-        return _fixed(f"decimal_{field_id}", _decimal_bytes(kind.precision), labels)
-    if isinstance(kind, UUIDType):
+    if isinstance(iceberg_type, DecimalType):
+        labels = {
+            "logicalType": "decimal",
+            "precision": iceberg_type.precision,
+            "scale": iceberg_type.scale,
+        }
+        return _fixed(f"decimal_{field_id}", _decimal_bytes(iceberg_type.precision), labels)
+    if isinstance(iceberg_type, UUIDType):
         return _fixed(f"uuid_{field_id}", 16, {"logicalType": "uuid"})
-    if isinstance(kind, FixedType):
-        return _fixed(f"fixed_{field_id}", len(kind), {})
-    return _NAMES[type(kind)]
+    if isinstance(iceberg_type, FixedType):
+        return _fixed(f"fixed_{field_id}", len(iceberg_type), {})
+    return _NAMES[type(iceberg_type)]
 
 
 def _fixed(name: str, size: int, labels: Mapping[str, Any]) -> dict[str, Any]:
@@ -199,13 +203,13 @@ def field_name(field: NestedField) -> str:
     return f"_{result}" if result[:1].isdigit() else result
 
 
-def _storage_conversion(kind: PrimitiveType) -> Stored:
-    if isinstance(kind, DecimalType):
-        size = _decimal_bytes(kind.precision)
+def _storage_conversion(iceberg_type: PrimitiveType) -> Stored:
+    if isinstance(iceberg_type, DecimalType):
+        size = _decimal_bytes(iceberg_type.precision)
         return lambda values: _decimals_as_bytes(values, size)
-    if isinstance(kind, StringType | BinaryType | BooleanType | FixedType | UUIDType):
+    if isinstance(iceberg_type, StringType | BinaryType | BooleanType | FixedType | UUIDType):
         return narrow_storage
-    if isinstance(kind, IntegerType | LongType | FloatType | DoubleType):
+    if isinstance(iceberg_type, IntegerType | LongType | FloatType | DoubleType):
         return narrow_storage
     return as_numbers
 

@@ -203,7 +203,7 @@ def _file_shape(table: TableShape, io_properties: tuple[tuple[str, str], ...]) -
 @dataclass(slots=True)
 class _OpenFile:
     path: str
-    kind: str
+    format: str
     stream: OutputStream
     encoder: Encoder
     rows: int = 0
@@ -244,7 +244,7 @@ class DataFiles:
         if self._shape.sorter:
             table = self._shape.sorter.sort(table)
         encoding = self._shape.encoding_for(table)
-        if key in self._open and self._open[key].kind != encoding.name:
+        if key in self._open and self._open[key].format != encoding.name:
             self._close(key)
         begin = 0
         while begin < table.num_rows:
@@ -338,7 +338,7 @@ def _describe_file(shape: FileShape, key: PartitionKey, file: _OpenFile, size: i
     detail = FileDetail(
         spec_id=shape.spec_id,
         partition=key.values,
-        file_format=file.kind,
+        file_format=file.format,
         sort_order_id=shape.sorter.order_id,
         **statistics,
     )

@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-import pyarrow.types as kinds
+import pyarrow.types as pa_types
 from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import SortOrder
 from pyiceberg.types import (
@@ -101,25 +101,28 @@ def metrics_modes(
     return modes
 
 
-def _leaves(kind: IcebergType, field_id: int = 0) -> Iterator[int]:
+def _leaves(iceberg_type: IcebergType, field_id: int = 0) -> Iterator[int]:
     """Yield columns with values: of a struct first its own, then those within its fields."""
-    if isinstance(kind, PrimitiveType):
+    if isinstance(iceberg_type, PrimitiveType):
         yield field_id
         return
-    children = _children(kind)
+    children = _children(iceberg_type)
     yield from (child for child, inner in children if isinstance(inner, PrimitiveType))
     for child, inner in children:
         if not isinstance(inner, PrimitiveType):
             yield from _leaves(inner, child)
 
 
-def _children(kind: IcebergType) -> list[tuple[int, IcebergType]]:
-    if isinstance(kind, StructType):
-        return [(field.field_id, field.field_type) for field in kind.fields]
-    if isinstance(kind, ListType):
-        return [(kind.element_id, kind.element_type)]
-    if isinstance(kind, MapType):
-        return [(kind.key_id, kind.key_type), (kind.value_id, kind.value_type)]
+def _children(iceberg_type: IcebergType) -> list[tuple[int, IcebergType]]:
+    if isinstance(iceberg_type, StructType):
+        return [(field.field_id, field.field_type) for field in iceberg_type.fields]
+    if isinstance(iceberg_type, ListType):
+        return [(iceberg_type.element_id, iceberg_type.element_type)]
+    if isinstance(iceberg_type, MapType):
+        return [
+            (iceberg_type.key_id, iceberg_type.key_type),
+            (iceberg_type.value_id, iceberg_type.value_type),
+        ]
     return []
 
 
@@ -209,21 +212,21 @@ def leaves_of(schema: Schema, modes: Mapping[int, MetricsMode]) -> tuple[Leaf, .
 
 
 def _walk(
-    kind: IcebergType, field_id: int, path: str, *, repeated: bool
+    iceberg_type: IcebergType, field_id: int, path: str, *, repeated: bool
 ) -> Iterator[tuple[int, str, PrimitiveType, bool]]:
     inner: list[tuple[int, str, IcebergType]] = []
-    if isinstance(kind, PrimitiveType):
-        yield field_id, path.removeprefix("."), kind, repeated
-    elif isinstance(kind, StructType):
-        inner = [(f.field_id, f"{path}.{f.name}", f.field_type) for f in kind.fields]
-    elif isinstance(kind, ListType):
-        inner = [(kind.element_id, f"{path}.list.element", kind.element_type)]
-    elif isinstance(kind, MapType):
+    if isinstance(iceberg_type, PrimitiveType):
+        yield field_id, path.removeprefix("."), iceberg_type, repeated
+    elif isinstance(iceberg_type, StructType):
+        inner = [(f.field_id, f"{path}.{f.name}", f.field_type) for f in iceberg_type.fields]
+    elif isinstance(iceberg_type, ListType):
+        inner = [(iceberg_type.element_id, f"{path}.list.element", iceberg_type.element_type)]
+    elif isinstance(iceberg_type, MapType):
         inner = [
-            (kind.key_id, f"{path}.key_value.key", kind.key_type),
-            (kind.value_id, f"{path}.key_value.value", kind.value_type),
+            (iceberg_type.key_id, f"{path}.key_value.key", iceberg_type.key_type),
+            (iceberg_type.value_id, f"{path}.key_value.value", iceberg_type.value_type),
         ]
-    repeated = repeated or isinstance(kind, ListType | MapType)
+    repeated = repeated or isinstance(iceberg_type, ListType | MapType)
     for child_id, child_path, child in inner:
         yield from _walk(child, child_id, child_path, repeated=repeated)
 
@@ -367,19 +370,19 @@ def _upper(leaf: Leaf, value: Any) -> bytes | None:
     return _single_value(leaf.kind, value)
 
 
-def _single_value(kind: PrimitiveType, value: Any) -> bytes:
+def _single_value(iceberg_type: PrimitiveType, value: Any) -> bytes:
     """Return Iceberg's single-value serialisation of a value as Parquet stores it."""
     if isinstance(value, bytes):
         return value
-    if isinstance(kind, BooleanType):
+    if isinstance(iceberg_type, BooleanType):
         return b"\x01" if value else b"\x00"
-    if isinstance(kind, DecimalType):
+    if isinstance(iceberg_type, DecimalType):
         return int(value).to_bytes(_byte_count(value), "big", signed=True)
-    if isinstance(kind, FloatType):
+    if isinstance(iceberg_type, FloatType):
         return struct.pack("<f", value)
-    if isinstance(kind, DoubleType):
+    if isinstance(iceberg_type, DoubleType):
         return struct.pack("<d", value)
-    return struct.pack("<i" if isinstance(kind, IntegerType | DateType) else "<q", value)
+    return struct.pack("<i" if isinstance(iceberg_type, IntegerType | DateType) else "<q", value)
 
 
 def _byte_count(value: int) -> int:
@@ -429,19 +432,19 @@ def _as_comparable(column: pa.Array) -> pa.Array:
     kind = column.type
     if isinstance(column, pa.ExtensionArray):
         return column.storage
-    if kinds.is_date32(kind):
+    if pa_types.is_date32(kind):
         return column.view(pa.int32())
-    if kinds.is_temporal(kind):
+    if pa_types.is_temporal(kind):
         return column.view(pa.int64())
-    if kinds.is_string(kind) or kinds.is_large_string(kind):
+    if pa_types.is_string(kind) or pa_types.is_large_string(kind):
         return column.cast(pa.large_binary())
     return column
 
 
-def _unscaled_value(value: Any, kind: pa.DataType) -> Any:
+def _unscaled_value(value: Any, data_type: pa.DataType) -> Any:
     """Return a decimal as its unscaled number, and anything else as it is."""
     if not isinstance(value, Decimal):
         return value
     sign, digits, exponent = value.as_tuple()
-    number = int("".join(map(str, digits))) * 10 ** (int(exponent) + kind.scale)
+    number = int("".join(map(str, digits))) * 10 ** (int(exponent) + data_type.scale)
     return -number if sign else number

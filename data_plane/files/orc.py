@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.types as kinds
+import pyarrow.types as pa_types
 from pyarrow import orc
 from pyiceberg.io import OutputStream
 from pyiceberg.io.pyarrow import schema_to_pyarrow
@@ -97,24 +97,24 @@ def _iceberg_attributes(field: NestedField) -> dict[str, str]:
     return result
 
 
-def _has_timestamps(kind: pa.DataType) -> bool:
-    if kinds.is_timestamp(kind):
+def _has_timestamps(data_type: pa.DataType) -> bool:
+    if pa_types.is_timestamp(data_type):
         return True
-    inside = [kind.field(at).type for at in range(kind.num_fields)]
+    inside = [data_type.field(at).type for at in range(data_type.num_fields)]
     return any(map(_has_timestamps, inside))
 
 
 def _find_timestamps(array: pa.Array) -> Iterator[pa.Array]:
     """Yield the timestamps in a column, those inside of structs, lists and maps too."""
-    if kinds.is_timestamp(array.type):
+    if pa_types.is_timestamp(array.type):
         yield array
-    elif kinds.is_struct(array.type):
+    elif pa_types.is_struct(array.type):
         for inside in array.flatten():
             yield from _find_timestamps(inside)
-    elif kinds.is_map(array.type):
+    elif pa_types.is_map(array.type):
         yield from _find_timestamps(array.keys)
         yield from _find_timestamps(array.items)
-    elif kinds.is_list(array.type) or kinds.is_large_list(array.type):
+    elif pa_types.is_list(array.type) or pa_types.is_large_list(array.type):
         yield from _find_timestamps(array.flatten())
 
 
@@ -126,8 +126,8 @@ def _has_fraction_before_1970(moments: pa.Array) -> bool:
     return bool((numbers[numbers < 0] % 1_000_000).any())
 
 
-def _storage_conversion(kind: PrimitiveType) -> Stored:
-    return as_numbers if isinstance(kind, TimeType) else narrow_storage
+def _storage_conversion(iceberg_type: PrimitiveType) -> Stored:
+    return as_numbers if isinstance(iceberg_type, TimeType) else narrow_storage
 
 
 _TYPE_MAPPING = TypeMapping(_storage_conversion, lambda field: field.name, _iceberg_attributes)

@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-import pyarrow.types as kinds
+import pyarrow.types as pa_types
 from pyiceberg.io import OutputStream
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema
@@ -53,26 +53,29 @@ def fill_hidden_nulls(table: pa.Table, places: tuple[int, ...]) -> pa.Table:
 
 def _can_hide_null(field: pa.Field) -> bool:
     kind = field.type
-    if kinds.is_struct(kind):
+    if pa_types.is_struct(kind):
         required = any(not child.nullable for child in kind)
         return (field.nullable and required) or any(map(_can_hide_null, kind))
-    if kinds.is_map(kind):
+    if pa_types.is_map(kind):
         return _can_hide_null(kind.item_field)
     return _is_list(kind) and _can_hide_null(kind.value_field)
 
 
-def _fill_hidden(array: pa.Array, kind: pa.DataType) -> pa.Array:
+def _fill_hidden(array: pa.Array, data_type: pa.DataType) -> pa.Array:
     mask = array.is_null() if array.null_count else None
-    if kinds.is_struct(kind):
-        children = [_filled_child(array, place, field) for place, field in enumerate(kind)]
-        return pa.StructArray.from_arrays(children, fields=list(kind), mask=mask)
-    if kinds.is_map(kind):
-        items = _fill_hidden(array.items, kind.item_type)
-        return pa.MapArray.from_arrays(array.offsets, array.keys, items, type=kind, mask=mask)
-    if _is_list(kind):
-        made = pa.LargeListArray if kinds.is_large_list(kind) else pa.ListArray
+    if pa_types.is_struct(data_type):
+        children = [_filled_child(array, place, field) for place, field in enumerate(data_type)]
+        return pa.StructArray.from_arrays(children, fields=list(data_type), mask=mask)
+    if pa_types.is_map(data_type):
+        items = _fill_hidden(array.items, data_type.item_type)
+        return pa.MapArray.from_arrays(array.offsets, array.keys, items, type=data_type, mask=mask)
+    if _is_list(data_type):
+        made = pa.LargeListArray if pa_types.is_large_list(data_type) else pa.ListArray
         return made.from_arrays(
-            array.offsets, _fill_hidden(array.values, kind.value_type), type=kind, mask=mask
+            array.offsets,
+            _fill_hidden(array.values, data_type.value_type),
+            type=data_type,
+            mask=mask,
         )
     return array
 
@@ -93,24 +96,24 @@ def _filled_child(records: pa.StructArray, place: int, field: pa.Field) -> pa.Ar
     )
 
 
-def _filler_value(kind: pa.DataType) -> Any:
-    if kinds.is_struct(kind):
-        return {field.name: _filler_value(field.type) for field in kind}
-    if kinds.is_map(kind) or _is_list(kind):
+def _filler_value(data_type: pa.DataType) -> Any:
+    if pa_types.is_struct(data_type):
+        return {field.name: _filler_value(field.type) for field in data_type}
+    if pa_types.is_map(data_type) or _is_list(data_type):
         return []
-    if kinds.is_fixed_size_binary(kind):
-        return bytes(kind.byte_width)
-    if isinstance(kind, pa.BaseExtensionType):
-        return _filler_value(kind.storage_type)
-    if kinds.is_string(kind) or kinds.is_large_string(kind):
+    if pa_types.is_fixed_size_binary(data_type):
+        return bytes(data_type.byte_width)
+    if isinstance(data_type, pa.BaseExtensionType):
+        return _filler_value(data_type.storage_type)
+    if pa_types.is_string(data_type) or pa_types.is_large_string(data_type):
         return ""
-    if kinds.is_binary(kind) or kinds.is_large_binary(kind):
+    if pa_types.is_binary(data_type) or pa_types.is_large_binary(data_type):
         return b""
-    return False if kinds.is_boolean(kind) else 0
+    return False if pa_types.is_boolean(data_type) else 0
 
 
-def _is_list(kind: pa.DataType) -> bool:
-    return bool(kinds.is_list(kind) or kinds.is_large_list(kind))
+def _is_list(data_type: pa.DataType) -> bool:
+    return bool(pa_types.is_list(data_type) or pa_types.is_large_list(data_type))
 
 
 # ------------------------------------------------------------------------------------- dictionaries

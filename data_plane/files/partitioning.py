@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.types as kinds
+import pyarrow.types as pa_types
 from pyiceberg.conversions import to_bytes
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
@@ -47,7 +47,7 @@ class TransformedColumn:
         if isinstance(self._transform, IdentityTransform):
             return source.storage if isinstance(source, pa.ExtensionArray) else source
         source = _as_transform_input(source)
-        if isinstance(self._transform, TruncateTransform) and kinds.is_large_binary(source.type):
+        if isinstance(self._transform, TruncateTransform) and pa_types.is_large_binary(source.type):
             return pc.binary_slice(source, 0, self._transform.width)
         if isinstance(self._transform, VoidTransform):
             return pa.nulls(len(source), source.type)
@@ -72,7 +72,7 @@ def _as_transform_input(column: pa.Array) -> pa.Array:
     """
     if isinstance(column, pa.ExtensionArray):
         return column.storage
-    if not (kinds.is_timestamp(column.type) and column.type.unit == "ns"):
+    if not (pa_types.is_timestamp(column.type) and column.type.unit == "ns"):
         return column
     nanoseconds = column.cast(pa.int64())
     towards_zero = pc.divide(nanoseconds, 1_000)
@@ -158,6 +158,6 @@ def _group_numbers(keys: list[pa.Array]) -> np.ndarray[Any, np.dtype[np.int64]]:
 
 
 def _python_value(scalar: pa.Scalar) -> Any:
-    if kinds.is_temporal(scalar.type):
+    if pa_types.is_temporal(scalar.type):
         return scalar.value
     return scalar.as_py()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.types as kinds
+import pyarrow.types as pa_types
 from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import NullOrder, SortDirection, SortField, SortOrder
 
@@ -58,7 +58,7 @@ class _Key:
 
     def sort_columns(self, table: pa.Table) -> list[tuple[pa.Array, str]]:
         values = self._column.transformed_values(table)
-        if kinds.is_floating(values.type):
+        if pa_types.is_floating(values.type):
             values = _as_total_order(values)
         result = [(values, self._direction)]
         if values.null_count:
@@ -69,7 +69,7 @@ class _Key:
 
 def _as_total_order(numbers: pa.Array) -> pa.Array:
     """Return integers in the numbers' total order (IEEE 754): the bits, reversed for negatives."""
-    bits = np.int32 if kinds.is_float32(numbers.type) else np.int64
+    bits = np.int32 if pa_types.is_float32(numbers.type) else np.int64
     raw = numbers.fill_null(0).to_numpy(zero_copy_only=False).view(bits)
     ordered = raw ^ ((raw >> (8 * raw.itemsize - 1)) & np.iinfo(bits).max)
     return pa.array(ordered, mask=np.asarray(numbers.is_null()))

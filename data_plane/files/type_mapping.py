@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.types as kinds
+import pyarrow.types as pa_types
 from pyiceberg.types import IcebergType, ListType, MapType, NestedField, PrimitiveType, StructType
 
 from headgate.control_protocol.errors import WriteFailed
@@ -43,38 +43,42 @@ class TypeMapping:
             fields.append(self._field(field, columns[-1].type))
         return pa.Table.from_arrays(columns, schema=pa.schema(fields))
 
-    def _field(self, field: NestedField, kind: pa.DataType) -> pa.Field:
+    def _field(self, field: NestedField, data_type: pa.DataType) -> pa.Field:
         return pa.field(
-            self.name(field), kind, nullable=not field.required, metadata=self.labels(field)
+            self.name(field), data_type, nullable=not field.required, metadata=self.labels(field)
         )
 
-    def _array(self, array: pa.Array, kind: IcebergType) -> pa.Array:
+    def _array(self, array: pa.Array, iceberg_type: IcebergType) -> pa.Array:
         mask = array.is_null() if array.null_count else None
-        if isinstance(kind, StructType):
-            return self._struct(array, kind, mask)
-        if isinstance(kind, ListType):
-            items = self._array(array.values, kind.element_type)
-            listed = pa.list_(self._field(kind.element_field, items.type))
+        if isinstance(iceberg_type, StructType):
+            return self._struct(array, iceberg_type, mask)
+        if isinstance(iceberg_type, ListType):
+            items = self._array(array.values, iceberg_type.element_type)
+            listed = pa.list_(self._field(iceberg_type.element_field, items.type))
             offsets = array.offsets.cast(pa.int32())
             return pa.ListArray.from_arrays(offsets, items, type=listed, mask=mask)
-        if isinstance(kind, MapType):
-            return self._map(array, kind, mask)
-        assert isinstance(kind, PrimitiveType), "Iceberg has no other types"
+        if isinstance(iceberg_type, MapType):
+            return self._map(array, iceberg_type, mask)
+        assert isinstance(iceberg_type, PrimitiveType), "Iceberg has no other types"
         stored = array.storage if isinstance(array, pa.ExtensionArray) else array
-        return self.primitive(kind)(stored)
+        return self.primitive(iceberg_type)(stored)
 
-    def _struct(self, array: pa.StructArray, kind: StructType, mask: pa.Array | None) -> pa.Array:
-        inside = [self._array(array.field(at), f.field_type) for at, f in enumerate(kind.fields)]
+    def _struct(
+        self, array: pa.StructArray, iceberg_type: StructType, mask: pa.Array | None
+    ) -> pa.Array:
+        inside = [
+            self._array(array.field(at), f.field_type) for at, f in enumerate(iceberg_type.fields)
+        ]
         if not inside:
             return array
-        fields = [self._field(f, a.type) for f, a in zip(kind.fields, inside, strict=True)]
+        fields = [self._field(f, a.type) for f, a in zip(iceberg_type.fields, inside, strict=True)]
         return pa.StructArray.from_arrays(inside, fields=fields, mask=mask)
 
-    def _map(self, array: pa.MapArray, kind: MapType, mask: pa.Array | None) -> pa.Array:
-        keys = self._array(array.keys, kind.key_type)
-        values = self._array(array.items, kind.value_type)
-        key = self._field(kind.key_field, keys.type)
-        value = self._field(kind.value_field, values.type)
+    def _map(self, array: pa.MapArray, iceberg_type: MapType, mask: pa.Array | None) -> pa.Array:
+        keys = self._array(array.keys, iceberg_type.key_type)
+        values = self._array(array.items, iceberg_type.value_type)
+        key = self._field(iceberg_type.key_field, keys.type)
+        value = self._field(iceberg_type.value_field, values.type)
         if not self.maps_as_lists:
             mapped = pa.map_(key, value)
             return pa.MapArray.from_arrays(array.offsets, keys, values, type=mapped, mask=mask)
@@ -84,13 +88,13 @@ class TypeMapping:
 
 def narrow_storage(values: pa.Array) -> pa.Array:
     """Return the values themselves, in the narrow type if Arrow has them in a wide one."""
-    if kinds.is_large_string(values.type):
+    if pa_types.is_large_string(values.type):
         return values.cast(pa.string())
-    if kinds.is_large_binary(values.type):
+    if pa_types.is_large_binary(values.type):
         return values.cast(pa.binary())
     return values
 
 
 def as_numbers(values: pa.Array) -> pa.Array:
     """Return dates and times as their underlying numbers."""
-    return values.view(pa.int32() if kinds.is_date32(values.type) else pa.int64())
+    return values.view(pa.int32() if pa_types.is_date32(values.type) else pa.int64())

@@ -79,17 +79,17 @@ def path_of(text: str) -> tuple[str, ...]:
         at += 1
 
 
-def is_time_or_timestamp(kind: pa.DataType) -> bool:
+def is_time_or_timestamp(data_type: pa.DataType) -> bool:
     """Return whether a number in the column counts units of time since some beginning."""
-    import pyarrow.types as kinds
+    import pyarrow.types as pa_types
 
-    return bool(kinds.is_timestamp(kind) or kinds.is_time(kind))
+    return bool(pa_types.is_timestamp(data_type) or pa_types.is_time(data_type))
 
 
-def is_text(kind: pa.DataType) -> bool:
-    import pyarrow.types as kinds
+def is_text(data_type: pa.DataType) -> bool:
+    import pyarrow.types as pa_types
 
-    return bool(kinds.is_string(kind) or kinds.is_large_string(kind))
+    return bool(pa_types.is_string(data_type) or pa_types.is_large_string(data_type))
 
 
 # ------------------------------------------------------------------------------- the marks
@@ -128,9 +128,9 @@ def marks(field: pa.Field) -> dict[bytes, bytes] | None:
 
 def has_marked_field(fields: Iterable[pa.Field]) -> bool:
     """Return whether one of the fields, or one inside a struct among them, is marked."""
-    import pyarrow.types as kinds
+    import pyarrow.types as pa_types
 
     return any(
-        is_marked(field) or (kinds.is_struct(field.type) and has_marked_field(field.type))
+        is_marked(field) or (pa_types.is_struct(field.type) and has_marked_field(field.type))
         for field in fields
     )

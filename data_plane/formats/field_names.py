@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.types as kinds
+import pyarrow.types as pa_types
 
 from headgate.control_protocol.columns import Column, ListOf, MapOf, Struct
 from headgate.control_protocol.schema_evolution import Former
@@ -67,18 +67,18 @@ def _with_field_names(
     return field.with_metadata(known)
 
 
-def _child_fields(kind: pa.DataType) -> list[pa.Field]:
-    if kinds.is_map(kind):
-        return [kind.key_field, kind.item_field]
-    return [kind.field(place) for place in range(kind.num_fields)]
+def _child_fields(data_type: pa.DataType) -> list[pa.Field]:
+    if pa_types.is_map(data_type):
+        return [data_type.key_field, data_type.item_field]
+    return [data_type.field(place) for place in range(data_type.num_fields)]
 
 
-def _rebuild(kind: pa.DataType, fields: list[pa.Field]) -> pa.DataType:
-    if kinds.is_struct(kind):
+def _rebuild(data_type: pa.DataType, fields: list[pa.Field]) -> pa.DataType:
+    if pa_types.is_struct(data_type):
         return pa.struct(_require_distinct_names(fields))
-    if kinds.is_map(kind):
+    if pa_types.is_map(data_type):
         return pa.map_(*fields)
-    return pa.large_list(fields[0]) if kinds.is_large_list(kind) else pa.list_(fields[0])
+    return pa.large_list(fields[0]) if pa_types.is_large_list(data_type) else pa.list_(fields[0])
 
 
 def _require_distinct_names(fields: list[pa.Field]) -> list[pa.Field]:

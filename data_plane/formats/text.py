@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.types as kinds
+import pyarrow.types as pa_types
 
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.data_plane.formats import column_options
@@ -154,7 +154,7 @@ def _build_rows(
     columns = []
     for field in schema:
         values = found.get(field.name, pa.nulls(count))
-        if kinds.is_boolean(field.type) and kinds.is_large_string(values.type):
+        if pa_types.is_boolean(field.type) and pa_types.is_large_string(values.type):
             values = _booleans(values, field.name, faults)
         columns.append(cast_column(values, field, faults))
     return drop_bad(pa.RecordBatch.from_arrays(columns, schema=schema), faults)

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.types as kinds
+import pyarrow.types as pa_types
 
 from headgate.control_protocol.columns import (
     Column,
@@ -142,21 +142,23 @@ class UnknownFieldFinder:
     def _normalize_name(self, name: str) -> str:
         return name.lower() if self._caseless else name
 
-    def _wider_type(self, kind: pa.DataType, value: Any, path: Path) -> Type | None:
+    def _wider_type(self, data_type: pa.DataType, value: Any, path: Path) -> Type | None:
         """Return what a column would have to be for the value, if it is not yet."""
-        if kinds.is_struct(kind) and isinstance(value, dict):
-            inside = tuple(self._fields_of(value, list(kind), path))
+        if pa_types.is_struct(data_type) and isinstance(value, dict):
+            inside = tuple(self._fields_of(value, list(data_type), path))
             return Struct(inside) if inside else None
-        if kinds.is_map(kind) and isinstance(value, dict):
-            item = self._wider_item_type(kind.item_type, value.values(), path)
+        if pa_types.is_map(data_type) and isinstance(value, dict):
+            item = self._wider_item_type(data_type.item_type, value.values(), path)
             return None if item is None else MapOf("string", Column("", item))
-        if _is_list(kind) and isinstance(value, list):
-            item = self._wider_item_type(kind.value_type, value, path)
+        if _is_list(data_type) and isinstance(value, list):
+            item = self._wider_item_type(data_type.value_type, value, path)
             return None if item is None else ListOf(Column("", item))
-        return _wider_primitive(kind, value)
+        return _wider_primitive(data_type, value)
 
-    def _wider_item_type(self, kind: pa.DataType, values: Iterable[Any], path: Path) -> Type | None:
-        result = (self._wider_type(kind, value, path) for value in values if value is not None)
+    def _wider_item_type(
+        self, data_type: pa.DataType, values: Iterable[Any], path: Path
+    ) -> Type | None:
+        result = (self._wider_type(data_type, value, path) for value in values if value is not None)
         return _join(each for each in result if each is not None)
 
     # ----------------------------------------------------------------------------- by a schema
@@ -196,19 +198,19 @@ class UnknownFieldFinder:
             if column.name not in there and not column.nullable and at not in self.ignored:
                 yield Column(column.name, _type_of_same_shape(column.type), required=False)
 
-    def _wider_than(self, kind: pa.DataType, wanted: Type, path: Path) -> Type | None:
+    def _wider_than(self, data_type: pa.DataType, wanted: Type, path: Path) -> Type | None:
         match wanted:
-            case Struct() if kinds.is_struct(kind):
-                inside = tuple(self._columns_of(wanted, list(kind), path))
+            case Struct() if pa_types.is_struct(data_type):
+                inside = tuple(self._columns_of(wanted, list(data_type), path))
                 return Struct(inside) if inside else None
-            case ListOf(element) if _is_list(kind):
-                item = self._wider_item(kind.value_field, element, path)
+            case ListOf(element) if _is_list(data_type):
+                item = self._wider_item(data_type.value_field, element, path)
                 return None if item is None else ListOf(item)
-            case MapOf(key, value) if kinds.is_map(kind):
-                item = self._wider_item(kind.item_field, value, path)
+            case MapOf(key, value) if pa_types.is_map(data_type):
+                item = self._wider_item(data_type.item_field, value, path)
                 return None if item is None else MapOf(key, item)
             case str():
-                return wanted if may_widen(_name_of(kind), wanted) else None
+                return wanted if may_widen(_name_of(data_type), wanted) else None
             case _:
                 return None
 
@@ -236,15 +238,15 @@ class UnknownFieldFinder:
                 if at[:-1] == path and at and at[-1] not in known:
                     named.append((inside, at[-1].encode(), Fields.IGNORED))
 
-        def look(kind: pa.DataType, path: Path) -> int:
-            if kinds.is_struct(kind):
+        def look(data_type: pa.DataType, path: Path) -> int:
+            if pa_types.is_struct(data_type):
                 place = next(places)
-                take(list(kind), place, path)
+                take(list(data_type), place, path)
                 return place
-            if _is_list(kind):
-                return look(kind.value_type, path)
-            if kinds.is_map(kind):
-                item = look(kind.item_type, path)
+            if _is_list(data_type):
+                return look(data_type.value_type, path)
+            if pa_types.is_map(data_type):
+                item = look(data_type.item_type, path)
                 if item == Fields.OPAQUE:
                     return item
                 place = next(places)
@@ -292,52 +294,58 @@ def _join(found: Iterable[Type]) -> Type | None:
     return reduce(join_columns, columns).fields[0].type if columns else None
 
 
-def _wider_primitive(kind: pa.DataType, value: Any) -> Type | None:
+def _wider_primitive(data_type: pa.DataType, value: Any) -> Type | None:
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
         return None
-    if kinds.is_int32(kind):
+    if pa_types.is_int32(data_type):
         whole = -(2**63) <= value < 2**63 and value == int(value)
         return "long" if whole and int(value) not in _INT else None
-    if kinds.is_float32(kind):
+    if pa_types.is_float32(data_type):
         try:
             packing.pack("<f", value)
         except (OverflowError, packing.error):
             return "double"
         return None
-    if kinds.is_decimal(kind):
-        return _wider_decimal(kind, Decimal(value))
+    if pa_types.is_decimal(data_type):
+        return _wider_decimal(data_type, Decimal(value))
     return None
 
 
-def _wider_decimal(kind: pa.DataType, value: Decimal) -> Type | None:
+def _wider_decimal(data_type: pa.DataType, value: Decimal) -> Type | None:
     whole = max(value.adjusted() + 1, 1) if value else 1
     exponent = value.normalize().as_tuple().exponent
-    fits = isinstance(exponent, int) and -exponent <= kind.scale
-    digits = whole + kind.scale
-    return f"decimal({digits}, {kind.scale})" if fits and kind.precision < digits <= 38 else None
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    return bool(kinds.is_list(kind) or kinds.is_large_list(kind))
-
-
-def _name_of(kind: pa.DataType) -> str:
-    if kinds.is_decimal(kind):
-        return f"decimal({kind.precision}, {kind.scale})"
-    return {"int32": "int", "int64": "long", "float": "float", "double": "double"}.get(
-        str(kind), "string"
+    fits = isinstance(exponent, int) and -exponent <= data_type.scale
+    digits = whole + data_type.scale
+    return (
+        f"decimal({digits}, {data_type.scale})"
+        if fits and data_type.precision < digits <= 38
+        else None
     )
 
 
-def _type_of_same_shape(kind: pa.DataType) -> Type:
+def _is_list(data_type: pa.DataType) -> bool:
+    return bool(pa_types.is_list(data_type) or pa_types.is_large_list(data_type))
+
+
+def _name_of(data_type: pa.DataType) -> str:
+    if pa_types.is_decimal(data_type):
+        return f"decimal({data_type.precision}, {data_type.scale})"
+    return {"int32": "int", "int64": "long", "float": "float", "double": "double"}.get(
+        str(data_type), "string"
+    )
+
+
+def _type_of_same_shape(data_type: pa.DataType) -> Type:
     """Return a type for a column that only becomes optional: of the same shape, not wider."""
-    if kinds.is_struct(kind):
-        return Struct(tuple(Column(each.name, _type_of_same_shape(each.type)) for each in kind))
-    if _is_list(kind):
-        return ListOf(Column("", _type_of_same_shape(kind.value_type)))
-    if kinds.is_map(kind):
-        return MapOf("string", Column("", _type_of_same_shape(kind.item_type)))
-    return _name_of(kind)
+    if pa_types.is_struct(data_type):
+        return Struct(
+            tuple(Column(each.name, _type_of_same_shape(each.type)) for each in data_type)
+        )
+    if _is_list(data_type):
+        return ListOf(Column("", _type_of_same_shape(data_type.value_type)))
+    if pa_types.is_map(data_type):
+        return MapOf("string", Column("", _type_of_same_shape(data_type.item_type)))
+    return _name_of(data_type)
 
 
 def _has(value: Any, path: Path) -> bool:

@@ -1,4 +1,4 @@
-"""Refuses values that this kind of table cannot hold, and leaves out those that do not fit."""
+"""Refuses values that this table format cannot hold, and leaves out those that do not fit."""
 
 from __future__ import annotations
 

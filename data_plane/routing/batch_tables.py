@@ -234,7 +234,7 @@ class NewTable:
         self._records += len(chunk.offsets)
         self._needs.note_every_record(chunk)
         if self._format is not None:
-            chunk = self._source.framed(chunk)
+            chunk = self._source.with_frames(chunk)
             bad: Collection[int] = ()
             try:
                 self._format.decode(chunk.values, NOTHING)

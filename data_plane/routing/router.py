@@ -68,7 +68,7 @@ class RouteValues:
             return _encode(
                 [_header(found or (), self._route.header) for found in chunk.headers or ()]
             )
-        chunk = self._source.framed(chunk)
+        chunk = self._source.with_frames(chunk)
         if self._route.record:
             codes, names = cast("NamedFormat", self._format).record_names(chunk.values)
             return Values(codes, names, {})

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.types as kinds
+import pyarrow.types as pa_types
 from pyroaring import BitMap64
 
 from headgate.control_protocol.errors import ConfigurationError
@@ -85,7 +85,7 @@ def require_routable(result: pa.Schema, plan: WriterPlan, name: str) -> None:
             "add it, as the expression that names the table",
         )
     kind = result.field(TABLE_COLUMN).type
-    if not (kinds.is_string(kind) or kinds.is_large_string(kind)):
+    if not (pa_types.is_string(kind) or pa_types.is_large_string(kind)):
         raise ConfigurationError(f"{name} gives {TABLE_COLUMN} as {kind}", "CAST it to a string")
 
 

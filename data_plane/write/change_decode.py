@@ -174,7 +174,7 @@ class ChangeReader:
         """Return the chunk's changes, and why its other records are none. Has no other effect."""
         read = self._read_changes(chunk)
         if self._shape is not None:
-            read = self._shaped(chunk, read, self._shape)
+            read = self._apply_shape(chunk, read, self._shape)
         return read if self._marks is None else Read(self._as_rows(read.rows), read.bad)
 
     def _as_rows(self, rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -185,7 +185,7 @@ class ChangeReader:
         codes = np.where(operations == Operation.DELETE, np.uint8(Operation.UPSERT), operations)
         return rows.set_column(rows.schema.get_field_index(OPERATION), OPERATION, pa.array(codes))
 
-    def _shaped(self, chunk: Chunk, read: Read, shape: RowShape) -> Read:
+    def _apply_shape(self, chunk: Chunk, read: Read, shape: RowShape) -> Read:
         """Return the changes as nobody may see more of them.
 
         A row that does not stay becomes a delete of its key: the table has the rows of those keys
@@ -216,7 +216,7 @@ class ChangeReader:
         return pa.RecordBatch.from_arrays([*columns.values()], schema=rows.schema)
 
     def _read(self, chunk: Chunk) -> Read:
-        chunk = self._source.framed(chunk)
+        chunk = self._source.with_frames(chunk)
         opened, at, bad = self._unwrap(chunk)
         upserts, faults = opened.operations == Operation.UPSERT, Faults()
         keys = self._deleted_keys(chunk, opened, at, faults)

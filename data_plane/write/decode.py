@@ -168,13 +168,13 @@ class RowDecoder:
         refused = {row: reason for bad, _ in read.bad for row, reason in bad.items()}
         if self._shape is not None:
             records = chunk.where(all_but(chunk, refused)) if refused else chunk
-            return self._shaped(read.rows, records, self._shape)
+            return self._apply_shape(read.rows, records, self._shape)
         if not refused:
             return Decoded(read.rows, chunk.places, chunk.offsets, chunk)
         good = all_but(chunk, refused)  # not of the whole chunk: to copy its values costs the most
         return Decoded(read.rows, chunk.places[good], chunk.offsets[good], chunk)
 
-    def _shaped(self, rows: pa.RecordBatch, records: Chunk, shape: RowShape) -> Decoded:
+    def _apply_shape(self, rows: pa.RecordBatch, records: Chunk, shape: RowShape) -> Decoded:
         """Return the rows that stay, as nobody may see more of them, and count the others."""
         judged = shape.judge(rows)
         self._rejected.filter(records.places[~judged.kept])
@@ -193,7 +193,7 @@ class RowDecoder:
 
     def _read(self, chunk: Chunk) -> Read:
         """Return the chunk's rows, and why the other records are none. Has no other effect."""
-        chunk = self._source.framed(chunk)
+        chunk = self._source.with_frames(chunk)
         values: Mapping[int, str] = {}
         left = np.arange(len(chunk.offsets), dtype=np.int64)
         try:

@@ -87,9 +87,9 @@ class RowShape:
         for name in self._rules.hashed:
             for each in {name, f"{self._key_prefix}{name}"}:
                 if each in columns:
-                    columns[each] = _hashed(columns[each], self._rules.key)
+                    columns[each] = _hash(columns[each], self._rules.key)
         for mask in self._rules.masks:
-            columns[mask.column] = _masked(columns[mask.column], mask)
+            columns[mask.column] = _mask(columns[mask.column], mask)
         return pa.RecordBatch.from_arrays([*columns.values()], schema=rows.schema)
 
 
@@ -195,12 +195,12 @@ def _evaluation(wanted: pc.Expression, names: list[str]) -> Callable[[pa.RecordB
     return evaluate
 
 
-def _hashed(column: pa.Array, key: bytes) -> pa.Array:
+def _hash(column: pa.Array, key: bytes) -> pa.Array:
     digests = loops().keyed_digests(column.cast(pa.large_binary()), key)
     return digests.cast(column.type)
 
 
-def _masked(column: pa.Array, mask: Mask) -> pa.Array:
+def _mask(column: pa.Array, mask: Mask) -> pa.Array:
     length = pc.utf8_length(column)
     parts = [pa.scalar(mask.by, column.type)]
     if mask.first:

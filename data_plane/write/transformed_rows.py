@@ -87,7 +87,7 @@ class TransformedRows:
     def _route(self, chunk: Chunk, batches: Sequence[pa.RecordBatch]) -> None:
         """Write rows to their tables; once a record stops the sink, look for others (BATCH-2)."""
         unmatched: dict[RejectionReason, BitMap64] = {}
-        for some in self._routed(batches):
+        for some in self._route_batches(batches):
             if isinstance(some, Unmatched):
                 found = bitmap_of(pa.array(some.numbers))
                 unmatched[some.why] = unmatched.get(some.why, BitMap64()) | found
@@ -95,17 +95,17 @@ class TransformedRows:
                 routed = self._tables[some.table]
                 assert routed.plan is not None, "its rows are of its schema"
                 outlet = self._outlets.outlet_of(routed, routed.plan)
-                places, offsets = self._located(some.numbers)
+                places, offsets = self._locate_records(some.numbers)
                 outlet.add_rows(Decoded(some.numbered.rows, places, offsets, chunk))
                 self._outlets.flush_largest()
         if unmatched:
             self._reject_unmatched(chunk, unmatched)
 
-    def _located(self, numbers: Integers) -> tuple[Integers, Integers]:
+    def _locate_records(self, numbers: Integers) -> tuple[Integers, Integers]:
         sorted_places, offsets = self._numbering.locate_records(numbers)
         return self._places[sorted_places], offsets
 
-    def _routed(self, batches: Sequence[pa.RecordBatch]) -> Iterator[RoutedRows]:
+    def _route_batches(self, batches: Sequence[pa.RecordBatch]) -> Iterator[RoutedRows]:
         for batch in batches:
             try:
                 yield from self._results.route_batch(batch)

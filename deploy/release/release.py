@@ -90,7 +90,7 @@ def _build(ref: str, out: Path, scratch: Path) -> None:
     ).stdout
     subprocess.run(["tar", "-x", "-C", tree], input=archive, check=True)
     _run(sys.executable, "-m", "build", "-q", "-n", "--sdist", "--outdir", scratch / "sdist", tree)
-    sdist = _repacked(next((scratch / "sdist").iterdir()), out, epoch)
+    sdist = _repack(next((scratch / "sdist").iterdir()), out, epoch)
 
     with tarfile.open(sdist) as packed:
         packed.extractall(scratch / "from", filter="data")
@@ -104,7 +104,7 @@ def _build(ref: str, out: Path, scratch: Path) -> None:
         _require_tags(wheel)
 
 
-def _repacked(sdist: Path, out: Path, epoch: int) -> Path:
+def _repack(sdist: Path, out: Path, epoch: int) -> Path:
     """Write the archive once more, with sorted names and nothing of this machine or moment."""
     made = out / sdist.name
     with (

@@ -27,8 +27,8 @@ from headgate.control_protocol.ports import (
 )
 from headgate.control_protocol.schema_evolution import Refusal
 from headgate.control_protocol.table_format import LoadedReader, Use
+from headgate.runtime.routed_table_creation import TableMaker
 from headgate.runtime.sink_tables import SinkTables
-from headgate.runtime.table_creation import TableMaker
 from headgate.tables.secondary_tables import SecondaryTables
 
 

@@ -122,9 +122,7 @@ class TableReplay:
 
     def hash_keys(self, columns: Sequence[pa.Array]) -> Sequence[pa.Array]:
         """Hash the keys, whose ``columns`` have the table's types."""
-        return [
-            pa.array(word) for word in self.hashed([_without_extension(each) for each in columns])
-        ]
+        return [pa.array(word) for word in self.hashed([_storage_of(each) for each in columns])]
 
     def number_of(self, at: TopicPartition) -> int:
         """Return a partition's number; the topic counts only if the table has a column for it."""
@@ -294,7 +292,7 @@ def _cast(column: pa.Array, data_type: pa.DataType) -> pa.Array:
     return column if column.type == data_type else column.cast(data_type)
 
 
-def _without_extension(column: pa.Array) -> pa.Array:
+def _storage_of(column: pa.Array) -> pa.Array:
     return column.storage if isinstance(column, pa.ExtensionArray) else column
 
 

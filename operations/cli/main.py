@@ -21,6 +21,8 @@ from headgate.control_protocol.errors import ConfigurationError, HeadgateError, 
 from headgate.control_protocol.redaction import printable
 from headgate.operations.cli.delete_rows import delete
 from headgate.operations.cli.fleet import fleet
+from headgate.operations.cli.maintain import maintain
+from headgate.operations.cli.offsets import offsets
 from headgate.operations.cli.options import (
     as_json_option,
     deleted_back_option,
@@ -37,6 +39,7 @@ from headgate.operations.cli.options import (
 )
 from headgate.operations.cli.status import status
 from headgate.operations.cli.stop_and_start import restart, start, stop
+from headgate.operations.cli.worker import worker
 from headgate.operations.terminal import console, print_json
 from headgate.runtime import early_signals
 from headgate.tables.storage.damaged_files import FileDamaged
@@ -130,7 +133,6 @@ def main(verbose: bool) -> None:  # noqa: FBT001, ARG001 - read from the context
     logging.getLogger("headgate").addHandler(logging.NullHandler())
 
 
-_STEPS = click.Choice(["rows", "compact", "expire", "orphans"])
 _ROLES = click.Choice(["sink", "operator", "viewer"])
 
 
@@ -346,51 +348,6 @@ def tables(
 
 
 @main.command()
-@sink_file
-@click.argument("action", type=click.Choice(["show", "set"]), default="show")
-@click.argument("wanted", nargs=-1, metavar="[TOPIC/PARTITION=OFFSET]...")
-@click.option("--from-group", "group", metavar="GROUP", help="Set those of another group.")
-@click.option(
-    "--map", "maps", multiple=True, metavar="OLD=NEW", help="With it: a topic or partition renamed."
-)
-@click.option("--yes", is_flag=True, help="Set them without asking.")
-@deleted_back_option
-@as_json_option
-@click.pass_context
-def offsets(
-    ctx: click.Context,
-    sink: Path,
-    action: str,
-    wanted: tuple[str, ...],
-    *,
-    group: str | None,
-    maps: tuple[str, ...],
-    yes: bool,
-    deleted_back: bool,
-    as_json: bool,
-) -> None:
-    """Show the stored offsets, or set those of a stopped sink.
-
-    An OFFSET is a number, "earliest", "latest" or a time: trips=2026-01-31T06:00:00Z.
-    """
-    settings = load_settings(ctx, sink)
-    from headgate.operations.cli import offsets as stored
-
-    if maps and group is None:
-        raise click.UsageError("--map goes with --from-group")
-    if action == "set" and group is not None:
-        if wanted:
-            raise click.UsageError("--from-group takes no offsets besides")
-        stored.set_offsets_of_group(settings, group, maps, yes=yes, deleted_back=deleted_back)
-    elif action == "set":
-        stored.set_stored_offsets(settings, wanted, yes=yes, deleted_back=deleted_back)
-    elif wanted or yes or deleted_back or group is not None:
-        raise click.UsageError("only headgate offsets SINK set takes offsets")
-    else:
-        stored.show_stored_offsets(ctx, settings, as_json=as_json)
-
-
-@main.command()
 @sink_files
 @click.option(
     "--dry-run",
@@ -448,63 +405,6 @@ def _run_several(ctx: click.Context, sinks: tuple[Path, ...]) -> NoReturn:
     for name, error in errors.items():
         click.echo(f"headgate: sink {name}: {error}", err=True)
     ctx.exit(worst_exit_code(error.exit_code for error in errors.values()))
-
-
-@main.command()
-@click.argument("file", required=False, type=click.Path(dir_okay=False, path_type=Path))
-@click.option(
-    "--folder",
-    type=click.Path(path_type=Path),
-    help="Run the sink of each *.toml in it; files that come, change or go are followed.",
-)
-@click.option(
-    "--memory-mib",
-    type=click.IntRange(min=0),
-    default=1_024,
-    help="With --folder: private memory that a sink's process may take (1,024); 0: any.",
-)
-@click.option(
-    "--state",
-    "state_file",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Where the sinks' states are told; default: .headgate-worker.json in the folder.",
-)
-@click.option("--list", "lists", is_flag=True, help="Show the states that the worker tells.")
-@as_json_option
-@click.pass_context
-def worker(
-    ctx: click.Context,
-    file: Path | None,
-    *,
-    folder: Path | None,
-    memory_mib: int,
-    state_file: Path | None,
-    lists: bool,
-    as_json: bool,
-) -> None:
-    """Run the sinks of a folder, or of a fleet, each in a process.
-
-    FILE is that of a fleet's workers (docs/guides/fleet.md); --folder needs none
-    (docs/guides/workers.md). A sink that fails is tried again, later each time, and delays no
-    other.
-    """
-    if (file is None) is (folder is None):
-        raise click.UsageError("name a fleet's FILE, or a --folder")
-    verbose = bool(ctx.find_root().params["verbose"])
-    if folder is None:
-        if lists:
-            raise click.UsageError("headgate fleet list shows the sinks of a fleet")
-        settings = load_worker_settings(ctx, cast("Path", file))
-        from headgate.operations.cli.worker import run_fleet_worker
-
-        run_fleet_worker(settings, verbose=verbose)
-        return
-    from headgate.operations.cli.worker import list_sinks, run_worker
-
-    if lists:
-        early_signals.restore_signals()
-        ctx.exit(list_sinks(folder, state_file, as_json=as_json))
-    run_worker(folder, memory_mib=memory_mib, state_file=state_file, verbose=verbose)
 
 
 @main.command()
@@ -670,23 +570,5 @@ def rollback(
     click.echo("done; the next start continues from there")
 
 
-@main.command()
-@sink_file
-@click.option("--table", "tables", multiple=True, help="Only this table, not all of the sink.")
-@click.option("--only", multiple=True, type=_STEPS, help="Only this job; default: all.")
-@click.option("--dry-run", is_flag=True, help="Show what it would do; change nothing.")
-@as_json_option
-@click.pass_context
-def maintain(ctx: click.Context, /, sink: Path, **asked: Any) -> None:
-    """Compact files, expire snapshots, delete orphan files.
-
-    docs/guides/maintenance.md says when the sink does so by itself.
-    """
-    settings = load_settings(ctx, sink)
-    from headgate.operations.cli.maintain import maintain_and_report
-
-    ctx.exit(maintain_and_report(settings, **asked))
-
-
-for command in (status, stop, start, restart, delete, fleet):
+for command in (worker, fleet, status, offsets, stop, start, restart, delete, maintain):
     main.add_command(command)

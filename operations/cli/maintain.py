@@ -4,18 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import Unreachable
-from headgate.operations.control.maintain import STEPS, maintain
-from headgate.operations.render_command_results import show_progress
+from headgate.operations.cli.options import as_json_option, load_settings, sink_file
 from headgate.operations.terminal import print_json
-from headgate.runtime.maintenance.table_maintenance import Done
+
+if TYPE_CHECKING:
+    from headgate.config.sink_settings import SinkSettings
+    from headgate.runtime.maintenance.table_maintenance import Done
+
+_STEPS = click.Choice(["rows", "compact", "expire", "orphans"])
 
 
-def maintain_and_report(
+@click.command()
+@sink_file
+@click.option("--table", "tables", multiple=True, help="Only this table, not all of the sink.")
+@click.option("--only", multiple=True, type=_STEPS, help="Only this job; default: all.")
+@click.option("--dry-run", is_flag=True, help="Show what it would do; change nothing.")
+@as_json_option
+@click.pass_context
+def maintain(ctx: click.Context, /, sink: Path, **asked: Any) -> None:
+    """Compact files, expire snapshots, delete orphan files.
+
+    docs/guides/maintenance.md says when the sink does so by itself.
+    """
+    settings = load_settings(ctx, sink)
+    ctx.exit(_maintain_and_report(settings, **asked))
+
+
+def _maintain_and_report(
     settings: SinkSettings,
     tables: Collection[str],
     only: Collection[str],
@@ -24,20 +45,24 @@ def maintain_and_report(
     as_json: bool,
 ) -> int:
     """Return the exit code. Raises as ``maintain``."""
+    from headgate.operations.control.maintain import STEPS
+    from headgate.operations.control.maintain import maintain as maintain_tables
+    from headgate.operations.render_command_results import show_progress
+
     results: list[Done] = []
     with show_progress() as on_progress:
-        for done in maintain(
+        for done in maintain_tables(
             settings, tables, only or STEPS, dry_run=dry_run, on_progress=on_progress
         ):
             results.append(done)
             if not as_json:
-                click.echo(settings.redacted(describe_maintained_table(done, dry_run=dry_run)))
+                click.echo(settings.redacted(_describe_maintained_table(done, dry_run=dry_run)))
     if as_json:
         print_json([asdict(done) for done in results])
     return Unreachable.exit_code if any(done.failed for done in results) else 0
 
 
-def describe_maintained_table(done: Done, *, dry_run: bool) -> str:
+def _describe_maintained_table(done: Done, *, dry_run: bool) -> str:
     """Return what people read about one table."""
     would = "would: " if dry_run else ""
     about = f"about {done.into_files}" if dry_run else str(done.into_files)

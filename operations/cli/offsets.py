@@ -4,19 +4,70 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from rich.console import Console
 
-from headgate.config.sink_settings import SinkSettings
+from headgate.operations.cli.options import (
+    as_json_option,
+    deleted_back_option,
+    load_settings,
+    sink_file,
+)
 from headgate.operations.terminal import console, print_json
 
 if TYPE_CHECKING:
+    from headgate.config.sink_settings import SinkSettings
     from headgate.operations.control.set_offsets import OffsetPlan
 
 
-def show_stored_offsets(ctx: click.Context, settings: SinkSettings, *, as_json: bool) -> None:
+@click.command()
+@sink_file
+@click.argument("action", type=click.Choice(["show", "set"]), default="show")
+@click.argument("wanted", nargs=-1, metavar="[TOPIC/PARTITION=OFFSET]...")
+@click.option("--from-group", "group", metavar="GROUP", help="Set those of another group.")
+@click.option(
+    "--map", "maps", multiple=True, metavar="OLD=NEW", help="With it: a topic or partition renamed."
+)
+@click.option("--yes", is_flag=True, help="Set them without asking.")
+@deleted_back_option
+@as_json_option
+@click.pass_context
+def offsets(
+    ctx: click.Context,
+    sink: Path,
+    action: str,
+    wanted: tuple[str, ...],
+    *,
+    group: str | None,
+    maps: tuple[str, ...],
+    yes: bool,
+    deleted_back: bool,
+    as_json: bool,
+) -> None:
+    """Show the stored offsets, or set those of a stopped sink.
+
+    An OFFSET is a number, "earliest", "latest" or a time: trips=2026-01-31T06:00:00Z.
+    """
+    settings = load_settings(ctx, sink)
+    if maps and group is None:
+        raise click.UsageError("--map goes with --from-group")
+    if action == "set" and group is not None:
+        if wanted:
+            raise click.UsageError("--from-group takes no offsets besides")
+        _set_offsets_of_group(settings, group, maps, yes=yes, deleted_back=deleted_back)
+    elif action == "set":
+        _set_stored_offsets(settings, wanted, yes=yes, deleted_back=deleted_back)
+    elif wanted or yes or deleted_back or group is not None:
+        raise click.UsageError("only headgate offsets SINK set takes offsets")
+    else:
+        _show_stored_offsets(ctx, settings, as_json=as_json)
+
+
+def _show_stored_offsets(ctx: click.Context, settings: SinkSettings, *, as_json: bool) -> None:
+    from rich.console import Console
+
     from headgate.operations.render_command_results import show_notes, show_offsets
     from headgate.operations.status.status import read_offsets as look
 
@@ -29,7 +80,7 @@ def show_stored_offsets(ctx: click.Context, settings: SinkSettings, *, as_json: 
     ctx.exit(report.exit_code)
 
 
-def set_stored_offsets(
+def _set_stored_offsets(
     settings: SinkSettings, assignments: Sequence[str], *, yes: bool, deleted_back: bool
 ) -> None:
     from headgate.operations.control.set_offsets import plan_moves
@@ -37,7 +88,7 @@ def set_stored_offsets(
     _ask_and_set(settings, plan_moves(settings, assignments, deleted_back=deleted_back), yes=yes)
 
 
-def set_offsets_of_group(
+def _set_offsets_of_group(
     settings: SinkSettings, group: str, maps: Sequence[str], *, yes: bool, deleted_back: bool
 ) -> None:
     from headgate.operations.control.offsets_of_group import plan_from_group

@@ -1,4 +1,4 @@
-"""Shows one line for each sink of a folder of sink files."""
+"""Shows the status of each sink of a folder in a line, or of one sink repeatedly."""
 
 from __future__ import annotations
 
@@ -69,9 +69,6 @@ def _read_status(file: Path) -> FileStatus:
     except HeadgateError as error:
         return FileStatus(file.name, None, settings.redacted(str(error)), error.exit_code)
     return FileStatus(file.name, report, exit_code=report.exit_code)
-
-
-# Shows a sink's status repeatedly, on one screen.
 
 
 def watch(console: Console, settings: SinkSettings, every_s: float) -> None:

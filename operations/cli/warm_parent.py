@@ -1,4 +1,4 @@
-"""The process from which a worker forks its sinks; ``headgate worker`` starts it."""
+"""Runs the process from which a worker forks its sinks; ``headgate worker`` starts it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs a worker of a folder or of a fleet, and lists what a folder's worker tells."""
+"""Implements ``headgate worker``: runs the sinks of a folder or of a fleet, or lists a folder's."""
 
 from __future__ import annotations
 
@@ -6,18 +6,15 @@ import json
 import time
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
 from headgate.control_protocol.errors import Unreachable
 from headgate.control_protocol.redaction import printable
+from headgate.operations.cli.options import as_json_option, load_worker_settings
 from headgate.operations.terminal import describe_next_try, print_json
-from headgate.runtime.console_log import log_to_stderr
-from headgate.runtime.fleet.folder import STATE_FILE, Folder
-from headgate.runtime.fleet.processes import memory_here_mib
-from headgate.runtime.fleet.sink_life import LifeState, shown_state
-from headgate.runtime.fleet.worker import Limits, Worker, warm_parent_command
+from headgate.runtime import early_signals
 
 if TYPE_CHECKING:
     from headgate.config.worker_settings import WorkerSettings
@@ -25,17 +22,77 @@ if TYPE_CHECKING:
 _WARM_PARENT = "headgate.operations.cli.warm_parent"
 
 
-def run_worker(folder: Path, *, memory_mib: int, state_file: Path | None, verbose: bool) -> None:
+@click.command()
+@click.argument("file", required=False, type=click.Path(dir_okay=False, path_type=Path))
+@click.option(
+    "--folder",
+    type=click.Path(path_type=Path),
+    help="Run the sink of each *.toml in it; files that come, change or go are followed.",
+)
+@click.option(
+    "--memory-mib",
+    type=click.IntRange(min=0),
+    default=1_024,
+    help="With --folder: private memory that a sink's process may take (1,024); 0: any.",
+)
+@click.option(
+    "--state",
+    "state_file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Where the sinks' states are told; default: .headgate-worker.json in the folder.",
+)
+@click.option("--list", "lists", is_flag=True, help="Show the states that the worker tells.")
+@as_json_option
+@click.pass_context
+def worker(
+    ctx: click.Context,
+    file: Path | None,
+    *,
+    folder: Path | None,
+    memory_mib: int,
+    state_file: Path | None,
+    lists: bool,
+    as_json: bool,
+) -> None:
+    """Run the sinks of a folder, or of a fleet, each in a process.
+
+    FILE is that of a fleet's workers (docs/guides/fleet.md); --folder needs none
+    (docs/guides/workers.md). A sink that fails is tried again, later each time, and delays no
+    other.
+    """
+    if (file is None) is (folder is None):
+        raise click.UsageError("name a fleet's FILE, or a --folder")
+    verbose = bool(ctx.find_root().params["verbose"])
+    if folder is None:
+        if lists:
+            raise click.UsageError("headgate fleet list shows the sinks of a fleet")
+        settings = load_worker_settings(ctx, cast("Path", file))
+        _run_fleet_worker(settings, verbose=verbose)
+        return
+    if lists:
+        early_signals.restore_signals()
+        ctx.exit(_list_sinks(folder, state_file, as_json=as_json))
+    _run_worker(folder, memory_mib=memory_mib, state_file=state_file, verbose=verbose)
+
+
+def _run_worker(folder: Path, *, memory_mib: int, state_file: Path | None, verbose: bool) -> None:
     """Block until SIGINT or SIGTERM. Raises ``ConfigurationError``, ``WorkerEnded``."""
+    from headgate.runtime.console_log import log_to_stderr
+    from headgate.runtime.fleet.folder import Folder
+    from headgate.runtime.fleet.worker import Limits, Worker, warm_parent_command
+
     log_to_stderr([], verbose=verbose)
     command = warm_parent_command(_WARM_PARENT, *(["--verbose"] if verbose else []))
     Folder(folder)  # a mistake is told before processes are started
     Worker(lambda: Folder(folder, state_file), command, Limits(memory_mib)).run()
 
 
-def run_fleet_worker(settings: WorkerSettings, *, verbose: bool) -> None:
-    """As ``run_worker``, the sinks that fall to this worker of a fleet."""
+def _run_fleet_worker(settings: WorkerSettings, *, verbose: bool) -> None:
+    """As ``_run_worker``, the sinks that fall to this worker of a fleet."""
+    from headgate.runtime.console_log import log_to_stderr
     from headgate.runtime.fleet.fleet_member import FleetMember  # a folder's worker has no client
+    from headgate.runtime.fleet.processes import memory_here_mib
+    from headgate.runtime.fleet.worker import Limits, Worker, warm_parent_command
 
     log_to_stderr([], verbose=verbose)
     command = warm_parent_command(_WARM_PARENT, *(["--verbose"] if verbose else []))
@@ -44,8 +101,11 @@ def run_fleet_worker(settings: WorkerSettings, *, verbose: bool) -> None:
     Worker(lambda: FleetMember(settings, version("headgate")), command, limits).run()
 
 
-def list_sinks(folder: Path, state_file: Path | None, *, as_json: bool) -> int:
+def _list_sinks(folder: Path, state_file: Path | None, *, as_json: bool) -> int:
     """Print the state of each sink, and return the exit code: 1 if one is in error or lost."""
+    from headgate.runtime.fleet.folder import STATE_FILE
+    from headgate.runtime.fleet.sink_life import LifeState, shown_state
+
     path = state_file or folder / STATE_FILE
     try:
         told = json.loads(path.read_text())
@@ -66,6 +126,8 @@ def list_sinks(folder: Path, state_file: Path | None, *, as_json: bool) -> int:
 
 
 def _line(sink: dict[str, Any]) -> str:
+    from headgate.runtime.fleet.sink_life import LifeState
+
     line = f"{sink['sink']:<30} {sink['state']:<9}"
     if sink["state"] != LifeState.ERROR.value:
         return f"{line} {sink.get('doing', '')}".rstrip()

@@ -104,8 +104,8 @@ class Observation:
         match envelope.event:
             case Presence() as presence:
                 return self._on_presence(envelope.sender.member, presence)
-            case WriteStatus(written=claims):
-                records = sum(claim.records for claim in claims.values())
+            case WriteStatus(written=ranges):
+                records = sum(each.records for each in ranges.values())
                 return FilesReported(envelope.sender.member, _transaction(envelope), records)
         if envelope.epoch < self.epoch:
             return None  # a fenced coordinator's last words

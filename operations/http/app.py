@@ -1,4 +1,4 @@
-"""Assembles a face: for one participant, or for any number of sinks that run elsewhere."""
+"""Assembles the HTTP interface of one participant, or of sinks that run elsewhere."""
 
 from __future__ import annotations
 

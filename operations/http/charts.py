@@ -83,7 +83,7 @@ def draw_bar_chart(
         top = 24 + index * _ROW_HEIGHT
         width = max(0.0, value) / highest * (WIDTH - 2 * _LEFT)
         drawn.append(
-            f'<text class="small" x="{_LEFT}" y="{top + 14}">{_escape(shortened(name))}</text>'
+            f'<text class="small" x="{_LEFT}" y="{top + 14}">{_escape(shorten_name(name))}</text>'
             f'<text class="small end" x="{WIDTH - _LEFT}" y="{top + 14}">'
             f"{_escape(format_number(value) + unit)}</text>"
             f'<rect class="bar" x="{_LEFT}" y="{top + 18}" width="{width:.1f}" '
@@ -105,7 +105,7 @@ def format_number(value: float) -> str:
     return f"{value:.0f}" if value == int(value) else f"{value:.3g}"
 
 
-def shortened(name: str, characters: int = 26) -> str:
+def shorten_name(name: str, characters: int = 26) -> str:
     """Leave out the middle of a name, since its end tells partitions apart."""
     if len(name) <= characters:
         return name

@@ -35,7 +35,7 @@ class Answer:
 
     status: int
     body: bytes
-    kind: str = JSON
+    content_type: str = JSON
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -64,7 +64,7 @@ def refusal(status: int, error: str, hint: str = "") -> Answer:
 def not_allowed(*methods: str) -> Answer:
     """Refuse a method, and name those that the path takes."""
     answer = refusal(405, "that method is not for this path", f"use {', '.join(methods)}")
-    return Answer(answer.status, answer.body, answer.kind, {"Allow": ", ".join(methods)})
+    return Answer(answer.status, answer.body, answer.content_type, {"Allow": ", ".join(methods)})
 
 
 def error_answer(error: HeadgateError) -> Answer:

@@ -137,7 +137,7 @@ def answer(face: Face, request: Request) -> Answer:
     if role is Role.NOBODY:
         login = {"WWW-Authenticate": 'Basic realm="headgate", charset="UTF-8"'}
         answer = refusal(401, "a token is needed", "send Authorization: Bearer TOKEN")
-        return Answer(answer.status, answer.body, answer.kind, login)
+        return Answer(answer.status, answer.body, answer.content_type, login)
     try:
         return _answer_by_path(
             face, request, path, (role, parse_qs(request.target.partition("?")[2]))

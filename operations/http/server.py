@@ -317,7 +317,7 @@ def _headers(answer: Answer) -> list[tuple[bytes, bytes]]:
         "Date": formatdate(usegmt=True),
         **CAREFUL,
         **answer.headers,
-        "Content-Type": answer.kind,
+        "Content-Type": answer.content_type,
         "Content-Length": str(len(answer.body)),
     }
     return [(name.encode(), value.encode("latin-1")) for name, value in named.items()]

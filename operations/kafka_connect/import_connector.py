@@ -13,8 +13,8 @@ from headgate.control_protocol.errors import ConfigurationError, ConnectorRefuse
 from headgate.control_protocol.redaction import printable
 from headgate.control_protocol.secret_references import REFERENCE
 from headgate.operations.kafka_connect.connector_file import read_connector, read_worker
-from headgate.operations.kafka_connect.fates import Verdict
 from headgate.operations.kafka_connect.translation import Translated, translate
+from headgate.operations.kafka_connect.translation_report import Verdict
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 _STAND_IN = "stand-in-for-a-value-of-the-environment-0123456789"

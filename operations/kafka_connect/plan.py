@@ -151,7 +151,7 @@ def plan_takeover(
     judged = _Judged(history)
     held = [judged.is_held(each) for each in log.announcements]
     told = _by_partition(log.announcements, held)
-    moved = [text for at in sorted({*told, *group}) for text in _moved(at, told, group)]
+    moved = [text for at in sorted({*told, *group}) for text in _find_moved_group(at, told, group)]
     unknown = [*_unknown_beginnings(log, history), *moved]
     partitions, doubts = [], [*unknown, *map(_describe_half, judged.halves)]
     for at in sorted({*told, *group}):
@@ -263,7 +263,7 @@ def _start_of(
     return began, doubts
 
 
-def _moved(
+def _find_moved_group(
     at: TopicPartition,
     told: Mapping[TopicPartition, Sequence[_Told]],
     group: Mapping[TopicPartition, int],

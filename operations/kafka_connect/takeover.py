@@ -446,7 +446,7 @@ def _offsets(
         for number, log in state.partitions.items():
             at = TopicPartition(topic, number)
             if at not in known:
-                known[at] = _unread(at, connector, request, log.begin)
+                known[at] = _start_of_unread(at, connector, request, log.begin)
             elif known[at] < log.begin and not request.adopts:
                 raise TakeoverInexact(
                     f"{at}: the table ends at {known[at]}, and the topic begins at {log.begin}",
@@ -461,7 +461,9 @@ def _offsets(
     return Offsets(known)
 
 
-def _unread(at: TopicPartition, connector: Connector, request: TakeoverRequest, begin: int) -> int:
+def _start_of_unread(
+    at: TopicPartition, connector: Connector, request: TakeoverRequest, begin: int
+) -> int:
     said = (request.began or {}).get(at)
     if said is None and connector.reads_from != "earliest":
         raise TakeoverInexact(
@@ -489,7 +491,9 @@ def carry_out(settings: SinkSettings, takeover: Takeover) -> None:
         claim = make_first_record(
             settings, takeover.offsets, takeover.topics, epoch=1, records=takeover.rows, **facts
         )
-        commit_claim(settings, table.view, claim, _failed(settings), files=table.files, fence=fence)
+        commit_claim(
+            settings, table.view, claim, _not_done(settings), files=table.files, fence=fence
+        )
         return
     with open_tables_read_only(settings) as tables:
         for table in takeover.tables:
@@ -505,7 +509,7 @@ def carry_out(settings: SinkSettings, takeover: Takeover) -> None:
     _require_still_at_rest(settings, takeover)  # what was announced meanwhile is in no table
     ledger = read_or_create_primary(settings)
     claim = make_first_record(settings, takeover.offsets, takeover.topics, epoch=1, **facts)
-    commit_claim(settings, ledger, claim, _failed(settings), fence=fence)
+    commit_claim(settings, ledger, claim, _not_done(settings), fence=fence)
 
 
 def _require_still_at_rest(settings: SinkSettings, takeover: Takeover) -> None:
@@ -523,7 +527,7 @@ def _fence(settings: SinkSettings, connector: Connector, ends: Mapping[int, int]
     return fence_properties(settings.name, connector.control_topic, connector.group, ends)
 
 
-def _failed(settings: SinkSettings) -> RetryLater:
+def _not_done(settings: SinkSettings) -> RetryLater:
     return RetryLater(
         f"sink {settings.name} has not done it",
         "run the same command again: it finds out what landed",
@@ -536,7 +540,7 @@ def _commit_to(tables: SinkTables, attempt: CommitAttempt) -> None:
         outcome = table.commit(attempt)
         reason = why_not_landed(table, attempt.record, outcome)
     if reason is not None:
-        failed = _failed(tables.settings)
+        failed = _not_done(tables.settings)
         raise RetryLater(f"{failed.message}: {attempt.base.table}: {reason}", failed.hint)
 
 
@@ -603,7 +607,7 @@ def go_back(settings: SinkSettings, way: WayBack) -> None:
     require_nobody(settings.kafka, connector.group)
     mark = mark_at(connector.control_topic, connector.group, way.ends)
     claim = make_claim(way.record, f"{TAKEOVER} --back", stopped=True)
-    commit_claim(settings, way.view, claim, _failed(settings), fence=mark)
+    commit_claim(settings, way.view, claim, _not_done(settings), fence=mark)
     with open_tables_read_only(settings) as tables:
         for view in way.fenced:
             assert view.record is not None, "only tables of the sink are fenced"

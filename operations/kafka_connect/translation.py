@@ -8,19 +8,19 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from headgate.operations.kafka_connect.catalog_keys import translate_catalog
-from headgate.operations.kafka_connect.fates import Fate, Report, Verdict
-from headgate.operations.kafka_connect.kafka_keys import translate_kafka
-from headgate.operations.kafka_connect.record_keys import (
+from headgate.operations.kafka_connect.catalog_properties import translate_catalog
+from headgate.operations.kafka_connect.converters_and_transforms import (
     translate_converters,
     translate_transforms,
 )
-from headgate.operations.kafka_connect.table_keys import (
+from headgate.operations.kafka_connect.kafka_properties import translate_kafka
+from headgate.operations.kafka_connect.table_properties import (
     is_routed,
     tables_of,
     translate_columns,
     translate_tables,
 )
+from headgate.operations.kafka_connect.translation_report import Fate, Report, Verdict
 
 APACHE = "org.apache.iceberg.connect.IcebergSinkConnector"
 ANCESTOR = "io.tabular.iceberg.connect.IcebergSinkConnector"

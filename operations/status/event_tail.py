@@ -117,8 +117,8 @@ def describe_event(event: Event) -> str:
     match event:
         case StartCommit(offsets=offsets, paused=paused):
             return f"{len(offsets)} partitions" + (", paused" if paused else "")
-        case WriteStatus(written=claims, failure=failure, unknown=unknown):
-            rows = sum(claim.records for claim in claims.values())
+        case WriteStatus(written=ranges, failure=failure, unknown=unknown):
+            rows = sum(each.records for each in ranges.values())
             parts = [f"{rows} rows"]
             parts += [f"{len(unknown)} partitions unknown"] if unknown else []
             parts += [f"failed: {failure}"] if failure else []

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from headgate.config.clear_secrets import find_clear_secrets
+from headgate.config.cleartext_secrets import find_cleartext_secrets
 from headgate.config.load import parse_at, read_text
 from headgate.config.sections import WriterKind
 from headgate.config.setting_types import absent_references_allowed
@@ -82,7 +82,7 @@ def check_sink_file(path: Path, text: str) -> SinkName:
         )
     with absent_references_allowed():
         settings = parse_at(path, text)
-    if clear := find_clear_secrets(text):
+    if clear := find_cleartext_secrets(text):
         raise SecretInClear(
             f"{path}: {', '.join(clear)} holds a secret in clear text, which all who may read the "
             "fleet's topic would read",

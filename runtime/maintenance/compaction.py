@@ -14,7 +14,7 @@ from typing import Any, cast
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pyarrow.types as kinds
+import pyarrow.types as pa_types
 from pyiceberg.conversions import to_bytes
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.table import Table
@@ -326,11 +326,11 @@ def _shape_of(field: pa.Field) -> tuple[Any, ...]:
     return (field.name, _field_id(field), *_type_shape(field.type))
 
 
-def _type_shape(kind: pa.DataType) -> tuple[Any, ...]:
-    if kinds.is_struct(kind):
-        return ("struct", *(_shape_of(kind.field(at)) for at in range(kind.num_fields)))
-    if kinds.is_map(kind):
-        return ("map", _shape_of(kind.key_field)[1:], _shape_of(kind.item_field)[1:])
-    if kinds.is_list(kind) or kinds.is_large_list(kind):
-        return ("list", _shape_of(kind.value_field)[1:])
+def _type_shape(data_type: pa.DataType) -> tuple[Any, ...]:
+    if pa_types.is_struct(data_type):
+        return ("struct", *(_shape_of(data_type.field(at)) for at in range(data_type.num_fields)))
+    if pa_types.is_map(data_type):
+        return ("map", _shape_of(data_type.key_field)[1:], _shape_of(data_type.item_field)[1:])
+    if pa_types.is_list(data_type) or pa_types.is_large_list(data_type):
+        return ("list", _shape_of(data_type.value_field)[1:])
     return ()

@@ -65,8 +65,10 @@ class Maintenance:
 
     def close(self) -> None:
         self._ending.set()
-        for table in self._commit_locks.known():
-            self._commit_locks.of(table).landed()  # nobody waits for a commit that never comes
+        for table in self._commit_locks.tables():
+            self._commit_locks.of(
+                table
+            ).note_landing()  # nobody waits for a commit that never comes
         self._thread.join(_JOIN_S)
 
     def _run(self) -> None:

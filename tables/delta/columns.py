@@ -39,10 +39,14 @@ _PARTITIONS = ("string", "long", "int", "boolean", "date", "timestamptz", "times
 _MEANING = ("delta.generationExpression", "delta.identity.", "delta.invariants")
 """Field metadata that a writer would have to compute or to check."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_DAYS_TOLD = range(-719_162, 2_932_897)
+_SUPPORTED_DAYS = range(-719_162, 2_932_897)
 _DAY_US = 86_400_000_000
-_MOMENTS_TOLD = range(_DAYS_TOLD.start * _DAY_US, _DAYS_TOLD.stop * _DAY_US)
-TOLD = {"date": _DAYS_TOLD, "timestamptz": _MOMENTS_TOLD, "timestamp": _MOMENTS_TOLD}
+_SUPPORTED_MOMENTS = range(_SUPPORTED_DAYS.start * _DAY_US, _SUPPORTED_DAYS.stop * _DAY_US)
+SUPPORTED_TIMES = {
+    "date": _SUPPORTED_DAYS,
+    "timestamptz": _SUPPORTED_MOMENTS,
+    "timestamp": _SUPPORTED_MOMENTS,
+}
 """The days and moments that Delta can write as text: years have four digits, from 1 on."""
 
 

@@ -23,12 +23,12 @@ from headgate.control_protocol.table_format import FileSchema, TableSpec, schema
 from headgate.tables.delta.columns import columns_from_delta, may_partition
 from headgate.tables.delta.locations import storage_options
 from headgate.tables.delta.log import Log, log_unreadable
-from headgate.tables.delta.partition_values import year_check_for
 from headgate.tables.delta.trial_commit import (
     delta_library_version,
     find_commit_refusal,
     find_read_refusal,
 )
+from headgate.tables.delta.unsupported_years import year_check_for
 from headgate.tables.storage.file_io import on_s3, open_files
 from headgate.tables.storage.file_store import Folder, open_folder
 from headgate.tables.storage.local_file_io import local_path

@@ -17,7 +17,7 @@ from decimal import Decimal
 from typing import Any
 
 from headgate.control_protocol.columns import Path, Type, decimal_digits
-from headgate.tables.delta.columns import TOLD, partition_value
+from headgate.tables.delta.columns import SUPPORTED_TIMES, partition_value
 from headgate.tables.neutral_schema import FileFacts
 
 _BOUNDED = ("string", "long", "int", "float", "double", "boolean")
@@ -42,8 +42,10 @@ def statistics_json(records: int, facts: FileFacts, types: Mapping[Path, Type]) 
 
 def bound_value(column_type: Type, value: Any) -> Any:
     """Return a minimum or maximum as in statistics; ``None`` for types and values without."""
-    if column_type in TOLD:
-        bound = partition_value(column_type, value) if value in TOLD[column_type] else None
+    if column_type in SUPPORTED_TIMES:
+        bound = (
+            partition_value(column_type, value) if value in SUPPORTED_TIMES[column_type] else None
+        )
         return bound and bound.replace(" ", "T")
     if isinstance(value, float) and math.isinf(value):
         return "Infinity" if value > 0 else "-Infinity"

@@ -1,4 +1,4 @@
-"""Names, marks and dresses Hudi's base files, which participants write without a JVM.
+"""Names, marks and completes Hudi's base files, which participants write without a JVM.
 
 A file carries its commit's instant in its name and in every row (rule TOKEN-2). Its marker exists
 before it does, so that Hudi's own reconciliation and rollback find it.

@@ -1,4 +1,5 @@
-"""Checks Hudi tables whose rows have a key: supported ones (docs/table-formats/hudi.md)."""
+"""Decides which record keys and key indexes of a Hudi table a sink can use
+(docs/table-formats/hudi.md)."""
 
 from __future__ import annotations
 
@@ -37,7 +38,7 @@ _MERGES, _BY_COMMIT = "hoodie.record.merge.mode", "COMMIT_TIME_ORDERING"
 
 
 @dataclass(frozen=True, slots=True)
-class HeldTexts:
+class SupportedTexts:
     """Implements ``ValueCheck``: finds texts that Hudi cannot use as a record key or folder."""
 
     key: tuple[str, ...]

@@ -26,7 +26,7 @@ from headgate.tables.hudi.jvm import open_spark
 from headgate.tables.hudi.record_keys import (
     HIVE_STYLE,
     URL_ENCODED,
-    HeldTexts,
+    SupportedTexts,
     columns_in_property,
     describe_buckets,
     key_generator_for,
@@ -162,7 +162,7 @@ class HudiLocation:
         config = self.config()
         values = None
         if self.key or config.marking.partition_by:
-            values = HeldTexts(self.key.key if self.key else (), config.marking)
+            values = SupportedTexts(self.key.key if self.key else (), config.marking)
         if self.key or self.follows:
             return FileSchema(
                 uuid=config.uuid,

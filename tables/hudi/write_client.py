@@ -125,7 +125,7 @@ class HudiJava:
             if known not in self._known:
                 if len(self._known) >= _KNOWN_MAX:
                     self._known.clear()
-                self._known[known] = self._completed(timeline, instant)
+                self._known[known] = self._read_instant(timeline, instant)
             yield self._known[known]
 
     def pending_instants(self, meta: Any) -> frozenset[str]:
@@ -331,7 +331,7 @@ class HudiJava:
             self._client = self._hudi.client.SparkRDDWriteClient(engine, config)
         return self._client
 
-    def _completed(self, timeline: Any, instant: Any) -> Instant:
+    def _read_instant(self, timeline: Any, instant: Any) -> Instant:
         replaces = str(instant.getAction()) not in _COMMITS  # by clustering, not by a sink
         metadata = None if replaces else read_commit(self._place, timeline, instant)
         return Instant(

@@ -1,1 +1,1 @@
-"""The room of Apache Iceberg: read, commit, create, grow and keep its tables."""
+"""Reads, commits to, creates, changes and maintains tables of Apache Iceberg."""

@@ -1,4 +1,4 @@
-"""Deliveries of several tables in one call of their catalog: readers see all of them, or none
+"""Delivers to several tables in one call of their catalog: readers see all of it, or none
 (PENDING-5).
 
 The call waits until the slowest table is ready for it; one that cannot be made ready is left out,

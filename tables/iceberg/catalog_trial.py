@@ -207,7 +207,7 @@ class CatalogTrial:
         tables = [self._load(name) for name in self.names]
         try:
             with self._naming("a commit to two tables"):
-                catalog.commit_tables([_marked(table, "1") for table in tables])
+                catalog.commit_tables([_mark_request(table, "1") for table in tables])
         except Unreachable as error:
             if isinstance(error.__cause__, NotImplementedError):
                 return False
@@ -215,7 +215,9 @@ class CatalogTrial:
         if self._marks() != ["1", "1"]:
             raise CatalogRefused("a commit to two tables was answered well, and is not there", "")
         try:
-            catalog.commit_tables([_marked(tables[0], "2"), _marked(tables[1], "2", wrong=True)])
+            catalog.commit_tables(
+                [_mark_request(tables[0], "2"), _mark_request(tables[1], "2", wrong=True)]
+            )
         except CommitFailedException:
             pass
         else:
@@ -310,7 +312,7 @@ def _attempt(view: TableView, number: int) -> CommitAttempt:
     return CommitAttempt(view, _record(number))
 
 
-def _marked(table: Table, value: str, *, wrong: bool = False) -> CommitTableRequest:
+def _mark_request(table: Table, value: str, *, wrong: bool = False) -> CommitTableRequest:
     """Return a change of one property; ``wrong``: one that requires another table."""
     *namespace, name = table.name()
     uuid = table.metadata.table_uuid

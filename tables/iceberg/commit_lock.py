@@ -19,7 +19,7 @@ class CommitLock:
         self._landed_s = time.monotonic() if since_s is None else since_s
         self._landed = threading.Condition()
 
-    def landed(self) -> None:
+    def note_landing(self) -> None:
         """Note that a commit of the sink has landed: the next one is an interval away."""
         with self._landed:
             self._landings += 1
@@ -53,6 +53,6 @@ class CommitLocks:
         with self._lock:
             return self._commit_locks.setdefault(table, CommitLock(self._since_s))
 
-    def known(self) -> tuple[str, ...]:
+    def tables(self) -> tuple[str, ...]:
         with self._lock:
             return tuple(self._commit_locks)

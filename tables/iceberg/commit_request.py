@@ -1,4 +1,4 @@
-"""The content of one catalog call: the requirements that fence it, and the updates it makes."""
+"""Builds the content of one catalog call: the requirements that fence it, and its updates."""
 
 from __future__ import annotations
 

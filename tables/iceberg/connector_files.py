@@ -1,4 +1,4 @@
-"""What a table shows of Iceberg's Kafka Connect sink, which filled it before headgate.
+"""Reads what a table shows of Iceberg's Kafka Connect sink, which filled it before headgate.
 
 A snapshot of the connector carries, in its summary, its position in the control topic
 (``connector_fence.py``).
@@ -128,14 +128,14 @@ def _by_column(pairs: Any) -> dict[int, Any]:
     return {pair["key"]: pair["value"] for pair in pairs or ()}
 
 
-def _bytes(kind: IcebergType, value: Any) -> bytes | None:
+def _bytes(iceberg_type: IcebergType, value: Any) -> bytes | None:
     if value is None:
         return None
     if isinstance(value, datetime):
         value = datetime_to_micros(value)
     elif isinstance(value, date):
         value = date_to_days(value)
-    return to_bytes(cast("PrimitiveType", kind), value)
+    return to_bytes(cast("PrimitiveType", iceberg_type), value)
 
 
 def find_missing(table: Table, files: Mapping[str, int]) -> list[str]:

@@ -1,4 +1,4 @@
-"""The entry of a data file in Iceberg's manifests, without path, records and size, as it travels.
+"""Encodes the entry of a data file in Iceberg's manifests, without path, records and size.
 
 Statuses carry it as ``WrittenFile.detail``: one byte for the version, then Avro by
 ``schemas/files/iceberg-v1.avsc``.

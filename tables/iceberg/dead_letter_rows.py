@@ -1,4 +1,5 @@
-"""The rows of a quarantine that its sink has not sent to the dead-letter topic yet, and the newest.
+"""Reads a quarantine's rows that its sink has not sent to the dead-letter topic yet, and the
+newest.
 
 Found by the sink's own snapshots, because a compaction's files hold old rows. The table is scanned
 only where these have expired, or nothing is known to be sent.
@@ -24,7 +25,7 @@ from headgate.control_protocol.commit_record_codec import decode
 from headgate.control_protocol.identifiers import SinkName, tag_name
 from headgate.coordinator.dead_letters import COLUMNS, Progress
 from headgate.tables.iceberg.catalog import catalog_failure
-from headgate.tables.iceberg.column_reads import read_column_batches
+from headgate.tables.iceberg.parquet_columns import read_column_batches
 from headgate.tables.iceberg.tag_lineage import ancestry, properties_of, snapshots_by_id
 
 _ROWS_AT_ONCE = 100

@@ -1,4 +1,4 @@
-"""Where a branch stands to the sink's tag when snapshots between the two have expired (rule
+"""Tells where a branch stands to the sink's tag when snapshots between the two have expired (rule
 TABLE-4).
 
 Asked in this order, the surest first:

@@ -1,4 +1,4 @@
-"""How files of an Iceberg table are written, as ``TableFormat`` says it of any table."""
+"""Tells how files of an Iceberg table are written, as ``TableFormat`` says it of any table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An Iceberg catalog that is reached through Java, in the JVM beside this process.
+"""Reaches an Iceberg catalog through Java, in the JVM beside this process.
 
 Python proposes: requirements and updates, in the JSON of the REST protocol, and it has written
 manifests and lists by then. Java checks the requirements against the table as it is, makes the new

@@ -1,4 +1,4 @@
-"""A JVM that runs beside this process, as a catalog in it needs it."""
+"""Runs a JVM beside this process, as a catalog in it needs it."""
 
 from __future__ import annotations
 

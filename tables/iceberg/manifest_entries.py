@@ -1,4 +1,4 @@
-"""The entries of a manifest one by one.
+"""Reads the entries of a manifest one by one.
 
 pyiceberg's own reader decodes a manifest as a whole. With column statistics that is some kilobytes
 for each file, and a merged manifest lists tens of thousands.

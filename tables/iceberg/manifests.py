@@ -1,4 +1,4 @@
-"""Manifests and manifest lists of one snapshot: written here, never read by the protocol.
+"""Writes the manifests and the manifest list of one snapshot; the protocol never reads them.
 
 Iceberg's spec (sections *Manifests* and *Manifest Lists*) sets the format, pyiceberg writes it, and
 ``manifests_v3`` what version 3 has beyond that. Merging follows Java's ``MergeAppend`` and the

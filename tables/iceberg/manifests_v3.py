@@ -1,4 +1,4 @@
-"""Format version 3: manifests and manifest lists that give every row a permanent id.
+"""Writes manifests and manifest lists of format version 3, which give every row a permanent id.
 
 Iceberg's spec (section *Row Lineage*): a list numbers the data manifests that are new to it, a
 manifest's number goes on to those of its files that have none, in their order. pyiceberg 0.12 skips

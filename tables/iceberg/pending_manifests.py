@@ -1,5 +1,4 @@
-"""Manifests that are written before a decision, and committed after it (rules PENDING-2,
-PENDING-5).
+"""Writes manifests before a decision, and commits them after it (rules PENDING-2, PENDING-5).
 
 They carry no snapshot id: whoever lists one in a snapshot gives it that snapshot's id and sequence
 number (Iceberg's spec, *Sequence Number Inheritance*), in version 3 the ids of its rows as well.

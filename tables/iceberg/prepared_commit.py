@@ -1,4 +1,4 @@
-"""A catalog call that is ready to be sent: by itself, or together with those of other tables."""
+"""Holds a catalog call that is ready to be sent: by itself, or with those of other tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""``TableReader`` over a loaded Iceberg table: its metadata, its manifests, and its rows."""
+"""Implements ``TableReader`` over a loaded Iceberg table: its metadata, its manifests, and its
+rows."""
 
 from __future__ import annotations
 
@@ -242,10 +243,10 @@ def batches_of(
     """Yield the rows of a file in order, without those that the task's delete files name."""
     from pyiceberg.io.pyarrow import ArrowScan  # brings pandas: not for every command
 
-    from headgate.tables.iceberg.avro_column_reads import avro_rows
+    from headgate.tables.iceberg.avro_columns import read_avro_columns
 
     if task.file.file_format == FileFormat.AVRO:
-        return avro_rows(files, task, table.schema(), tuple(columns))
+        return read_avro_columns(files, task, table.schema(), tuple(columns))
     projection = table.scan(selected_fields=tuple(columns)).projection()
     reader = ArrowScan(table.metadata, files, projection, AlwaysTrue())
     return reader.to_record_batches([task])

@@ -1,4 +1,4 @@
-"""pyiceberg's REST catalog, bounded in time, with tokens that are renewed before they expire.
+"""Bounds pyiceberg's REST catalog in time, and renews its tokens before they expire.
 
 It also knows the call that commits to several tables at once, which pyiceberg lacks.
 """

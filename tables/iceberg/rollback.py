@@ -1,4 +1,5 @@
-"""What a rollback asks of an Iceberg table: its snapshots, and branches for people to look at."""
+"""Answers what a rollback asks of an Iceberg table: its snapshots, and branches for people to look
+at."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An Iceberg table as one sink sees it: the tag is the lock, one catalog call moves it.
+"""Commits to an Iceberg table for one sink: the tag is the lock, one catalog call moves it.
 
 What makes a commit safe are the call's requirements (``commit_request.py``, rule TABLE-3). This
 adapter prepares the snapshot, makes the call once, and reports what is known of its outcome.
@@ -64,7 +64,10 @@ from headgate.tables.iceberg.catalog import catalog_failure
 from headgate.tables.iceberg.commit_request import CommitRequest
 from headgate.tables.iceberg.connector_fence import kept_fence
 from headgate.tables.iceberg.expired_lineage import decide_lineage
-from headgate.tables.iceberg.kept_columns import require_columns_of_files, require_columns_of_staged
+from headgate.tables.iceberg.file_columns_check import (
+    require_columns_of_files,
+    require_columns_of_staged,
+)
 from headgate.tables.iceberg.maintenance.snapshot_expiry import SnapshotExpiry
 from headgate.tables.iceberg.manifests import SnapshotFiles, manifest_files
 from headgate.tables.iceberg.pending_manifests import (

@@ -102,13 +102,13 @@ class TableDeclaration:
 
     def schema(self) -> Schema:
         """Return the schema. Raises ``ConfigurationError`` for types that cannot be read."""
-        declared = self._declared()
+        declared = self._declared_fields()
         taken = {each.name.lower() for each in declared}
         own = [each for each in self.inferred.fields if each.name.lower() not in taken]
         columns = Schema(*new_fields(Struct(tuple(own)), behind=ids_of(declared)), *declared)
         return Schema(*columns.fields, identifier_field_ids=key_ids(columns, self.key))
 
-    def _declared(self) -> list[NestedField]:
+    def _declared_fields(self) -> list[NestedField]:
         named = parse_columns(self.columns, self.comments)
         return named or [
             column.model_copy(update={"doc": self.comments.get(column.name)})

@@ -113,13 +113,13 @@ class IcebergFormat(TableFormat):
             upkeep=SnapshotExpiry(
                 self.catalog, commit_lock=commit_lock, expire_after_ms=expire_after_ms
             ),
-            keyed=self._keyed(spec, use),
+            keyed=self._keyed_rows(spec, use),
             warms=use is Use.PRIMARY,
             keeps_columns=spec.keeps_columns,
             deleted_at=deleted_at,
         )
 
-    def _keyed(self, spec: TableSpec, use: Use) -> KeyedRows | None:
+    def _keyed_rows(self, spec: TableSpec, use: Use) -> KeyedRows | None:
         """Return how records replace rows of the table, if it has a key."""
         if spec.key is None:
             return None

@@ -1,4 +1,4 @@
-"""Where a branch stands to the sink's tag, from table metadata alone (rule TABLE-4)."""
+"""Tells where a branch stands to the sink's tag, from table metadata alone (rule TABLE-4)."""
 
 from __future__ import annotations
 

@@ -197,13 +197,13 @@ class _Parser:
             raise self._unreadable("it ends too early")
         return self._tokens.pop(0)
 
-    def _shown(self) -> str:
+    def _quote_text(self) -> str:
         more = len(self._text) - _TEXT_SHOWN
         return repr(self._text) if more <= 0 else f"{self._text[:_TEXT_SHOWN]!r}..."
 
     def _unreadable(self, why: str) -> ConfigurationError:
         return ConfigurationError(
-            f"the type {self._shown()} cannot be read: {why}",
+            f"the type {self._quote_text()} cannot be read: {why}",
             "write for instance long, decimal(10, 2), list<string>, struct<a: int, b: string>",
         )
 
@@ -213,6 +213,6 @@ class _Parser:
         close = get_close_matches(word, known, n=1, cutoff=0.5)
         near = [_ELSEWHERE[word]] if word in _ELSEWHERE else [w for w in close if w[:2] == word[:2]]
         return ConfigurationError(
-            f"the type {self._shown()} cannot be read: there is no type {name!r}",
+            f"the type {self._quote_text()} cannot be read: there is no type {name!r}",
             f"do you mean {near[0]!r}?" if near else f"known are {', '.join(known)}",
         )

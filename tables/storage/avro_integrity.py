@@ -74,12 +74,12 @@ def find_avro_damage(data: bytes) -> str:
     walk = _Walk(data, len(_MAGIC))
     try:
         walk.header()
-        sync = walk.taken(_SYNC_BYTES)
+        sync = walk.take(_SYNC_BYTES)
         while walk.at < len(data):
             if walk.number() < 0:
                 return f"a block before byte {walk.at} has no number of records"
-            walk.taken(walk.number())
-            if walk.taken(_SYNC_BYTES) != sync:
+            walk.take(walk.number())
+            if walk.take(_SYNC_BYTES) != sync:
                 return f"a block ends wrongly at byte {walk.at}"
     except EOFError:
         return f"it is cut off, or overwritten, at byte {walk.at}"
@@ -97,12 +97,12 @@ class _Walk:
             if count < 0:
                 self.number()
             for _ in range(2 * abs(count)):
-                self.taken(self.number())
+                self.take(self.number())
 
     def number(self) -> int:
         value = shift = 0
         while True:
-            byte = self.taken(1)[0]
+            byte = self.take(1)[0]
             value |= (byte & 0x7F) << shift
             shift += 7
             if byte < 0x80:
@@ -110,7 +110,7 @@ class _Walk:
             if shift >= 7 * _VARINT_BYTES_MAX:
                 raise EOFError
 
-    def taken(self, count: int) -> bytes:
+    def take(self, count: int) -> bytes:
         end = self.at + count
         if not 0 <= count <= len(self._data) - self.at:
             raise EOFError

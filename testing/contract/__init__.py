@@ -1,4 +1,4 @@
-"""The contract of a whole sink over one table format, as tests that its author runs.
+"""Tests the contract of a whole sink over one table format, for the format's author to run.
 
 Everything is real but Kafka: machines, writers, the tables, and what the commands read of them. A
 class per capability, for pytest: inherit those that apply, and give them a fixture ``world``::

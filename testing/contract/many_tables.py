@@ -1,4 +1,4 @@
-"""A sink of many tables, of which a ledger decides: what befalls one of them, and who dies."""
+"""Tests a sink of many tables, of which a ledger decides: what befalls one, and who dies."""
 
 from __future__ import annotations
 

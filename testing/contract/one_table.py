@@ -1,4 +1,5 @@
-"""A sink of one table, and its quarantine: each record is there once, whenever a process dies."""
+"""Tests a sink of one table, and its quarantine: each record is there once, whenever a process
+dies."""
 
 from __future__ import annotations
 

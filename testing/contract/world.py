@@ -1,4 +1,4 @@
-"""What the contract's tests need of a table format, and the sink files that they run."""
+"""Says what the contract's tests need of a table format, and the sink files that they run."""
 
 from __future__ import annotations
 

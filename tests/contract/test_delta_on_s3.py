@@ -23,7 +23,7 @@ from headgate.control_protocol.testing.contract import CoreContract, OthersContr
 from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
 from headgate.tables.delta.open_table import DeltaLocation
 from headgate.tables.delta.table_format import DeltaFormat
-from headgate.tables.pending_files import StagedFileLists
+from headgate.tables.staged_file_lists import StagedFileLists
 from headgate.tables.storage.file_io import open_files
 from headgate.tables.unstaged_secondary_table import FileListSecondaryTable, FixedColumns
 

@@ -36,8 +36,8 @@ from headgate.control_protocol.ports import (
 )
 from headgate.control_protocol.testing.contract.world import landed, record
 from headgate.tables.iceberg.pending_manifests import undecided_manifests
-from headgate.tables.pending_files import KEPT_MS, StagedFileLists
 from headgate.tables.secondary_tables import SecondaryTables
+from headgate.tables.staged_file_lists import KEPT_MS, StagedFileLists
 from headgate.tables.unstaged_secondary_table import FileListSecondaryTable, FixedColumns
 
 

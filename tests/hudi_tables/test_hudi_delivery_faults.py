@@ -32,7 +32,7 @@ from headgate.control_protocol.ports import Landed, Staging
 from headgate.control_protocol.testing.contract.world import claimed, commit, record
 from headgate.tables.hudi.commits import HudiCommits
 from headgate.tables.hudi.write_client import HudiJava
-from headgate.tables.pending_files import StagedFileLists
+from headgate.tables.staged_file_lists import StagedFileLists
 
 pytest.importorskip("hudi", reason="needs Spark 3.5 and hudi-rs: make hudi")
 

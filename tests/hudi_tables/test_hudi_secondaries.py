@@ -33,7 +33,7 @@ from headgate.tables.hudi.append_table import STAGED_MS_MAX
 from headgate.tables.hudi.secondary_table import HudiSecondary
 from headgate.tables.hudi.settings import KEY
 from headgate.tables.neutral_schema import declared_columns
-from headgate.tables.pending_files import StagedFileLists
+from headgate.tables.staged_file_lists import StagedFileLists
 from headgate.tables.unstaged_secondary_table import FileListSecondaryTable, FixedColumns
 
 hudi = pytest.importorskip("hudi", reason="needs Spark 3.5 and hudi-rs: make hudi")

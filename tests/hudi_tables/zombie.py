@@ -24,7 +24,7 @@ from headgate.control_protocol.ports import Unknown
 from headgate.control_protocol.testing.contract.world import commit, record
 from headgate.tables.hudi.append_table import HudiSinkTable
 from headgate.tables.hudi.write_client import HudiJava
-from headgate.tables.pending_files import StagedFileLists
+from headgate.tables.staged_file_lists import StagedFileLists
 
 WAIT_S_MAX = 200
 _TESTS = Path(__file__).parent.parent

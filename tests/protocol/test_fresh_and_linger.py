@@ -29,14 +29,13 @@ from headgate.coordinator.inputs_and_actions import (
 )
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.secondary_delivery import (
-    AT_ONCE,
     LINGERING_MAX,
     TRIED_MAX,
     due_commits,
-    with_tables_to_look_at,
 )
 from headgate.coordinator.settings import DeliveryLinger
 from headgate.coordinator.state import Lingering
+from headgate.coordinator.table_checks import AT_ONCE, with_tables_to_look_at
 
 EVERY_MS = 5_000
 REFRESH_MS = 60_000

@@ -1,4 +1,4 @@
-"""QUARANTINE-2: the quarantine's files are announced and judged with the claims that they belong
+"""QUARANTINE-2: the quarantine's files are announced and judged with the ranges that they belong
 to."""
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ def test_both_are_in_or_neither() -> None:
 @pytest.mark.parametrize(
     ("aside", "objection"),
     [
-        ((), "do not hold the claims' quarantined records"),
-        ((aside_file(1),), "do not hold the claims' quarantined records"),
-        ((aside_file(3),), "do not hold the claims' quarantined records"),
+        ((), "do not hold the written ranges' quarantined records"),
+        ((aside_file(1),), "do not hold the written ranges' quarantined records"),
+        ((aside_file(3),), "do not hold the written ranges' quarantined records"),
         ((aside_file(1), aside_file(1)), "named twice"),
         ((aside_file(2, f"{ROOT}/2/q.parquet"),), "outside the prefix"),
         ((aside_file(2, "s3://elsewhere/1/q.parquet"),), "outside the prefix"),

@@ -25,7 +25,9 @@ def test_in_iff_every_claim_begins_at_the_next_offset() -> None:
     coordinator = judging((ALICE, claim(1, (10, 15))), (BOB, claim(1, (16, 20))))
 
     assert coordinator.attempt.record.offsets == offsets(15, 20)
-    assert "status 1 of worker-2#b1: trips/0 claims [16, 20), but 15 is next" in reason(coordinator)
+    assert "status 1 of worker-2#b1: trips/0 is written in [16, 20), but 15 is next" in reason(
+        coordinator
+    )
 
 
 def test_an_overlapping_claim_is_out() -> None:
@@ -233,7 +235,7 @@ def test_a_claim_beyond_the_logs_end_is_out() -> None:
     coordinator = judging((ALICE, forged))
 
     assert settled(coordinator).offsets == offsets(10, 20)
-    assert "trips/0 claims [10, 1001), but the log ends at 1000" in reason(coordinator)
+    assert "trips/0 is written in [10, 1001), but the log ends at 1000" in reason(coordinator)
 
 
 def test_the_ends_are_asked_again_only_when_a_claim_passes_them() -> None:

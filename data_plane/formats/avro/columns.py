@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.types as kinds
+import pyarrow.types as pa_types
 
 from headgate.data_plane.formats import field_names
 from headgate.data_plane.formats.avro.decoder import (
@@ -45,56 +45,56 @@ _MILLIS_MAX = (2**63 - 1) // _MILLIS
 
 
 def read_values(
-    values: Sequence[bytes], kind: Avro, wanted: Sequence[pa.Field], faults: Faults
+    values: Sequence[bytes], avro_type: Avro, wanted: Sequence[pa.Field], faults: Faults
 ) -> pa.Array:
     """Return one Arrow value per record; a record's value must end where its bytes end.
 
     ``wanted``: the columns for a record's fields, or the only one for a value of another type.
     """
-    buffer = Buffer(values, _fixed_bytes_max(kind))
+    buffer = Buffer(values, _fixed_bytes_max(avro_type))
     begins = np.roll(buffer.ends, 1)
     begins[:1] = 0
     rows = np.arange(len(values), dtype=np.int64)
     cursors = Cursors(buffer, faults, rows, begins)
-    field = pa.field("", pa.struct(list(wanted))) if _is_record_type(kind) else wanted[0]
-    result = _read(kind, field, cursors)
+    field = pa.field("", pa.struct(list(wanted))) if _is_record_type(avro_type) else wanted[0]
+    result = _read(avro_type, field, cursors)
     cursors.fail(cursors.at < cursors.ends, "has extra bytes after its end")
     return result
 
 
-def _is_record_type(kind: Avro) -> bool:
-    return kind.kind == "record" or (
-        kind.kind == "union" and any(map(_is_record_type, kind.children))
+def _is_record_type(avro_type: Avro) -> bool:
+    return avro_type.type == "record" or (
+        avro_type.type == "union" and any(map(_is_record_type, avro_type.children))
     )
 
 
-def _fixed_bytes_max(kind: Avro) -> int:
-    return max([kind.size, 16, *map(_fixed_bytes_max, kind.children)])
+def _fixed_bytes_max(avro_type: Avro) -> int:
+    return max([avro_type.size, 16, *map(_fixed_bytes_max, avro_type.children)])
 
 
-def _read(kind: Avro, field: pa.Field | None, cursors: Cursors) -> pa.Array:
-    if kind.kind == "record":
-        return _record(kind, field, cursors)
-    if kind.kind == "union":
-        return _union(kind, field, cursors)
-    if kind.kind == "array":
+def _read(avro_type: Avro, field: pa.Field | None, cursors: Cursors) -> pa.Array:
+    if avro_type.type == "record":
+        return _record(avro_type, field, cursors)
+    if avro_type.type == "union":
+        return _union(avro_type, field, cursors)
+    if avro_type.type == "array":
         item = field.type.value_field if field is not None and _is_list(field.type) else None
         offsets, inside = _find_items(
-            cursors, kind.children[0], lambda at: skip(kind.children[0], at)
+            cursors, avro_type.children[0], lambda at: skip(avro_type.children[0], at)
         )
-        values = _read(kind.children[0], item, inside)
+        values = _read(avro_type.children[0], item, inside)
         return pa.LargeListArray.from_arrays(pa.array(offsets, pa.int64()), values)
-    if kind.kind == "map":
-        return _map(kind, field, cursors)
-    return _PRIMITIVES[kind.kind](kind, cursors)
+    if avro_type.type == "map":
+        return _map(avro_type, field, cursors)
+    return _PRIMITIVES[avro_type.type](avro_type, cursors)
 
 
-def _record(kind: Avro, field: pa.Field | None, cursors: Cursors) -> pa.Array:
-    wanted = set(range(len(kind.names)))
+def _record(avro_type: Avro, field: pa.Field | None, cursors: Cursors) -> pa.Array:
+    wanted = set(range(len(avro_type.names)))
     fields: dict[int, pa.Field] = {}
-    if field is not None and kinds.is_struct(field.type):
+    if field is not None and pa_types.is_struct(field.type):
         try:
-            result = field_names.match_fields(field.type, kind.names)
+            result = field_names.match_fields(field.type, avro_type.names)
         except field_names.TwoFields as error:
             cursors.fail(np.ones(len(cursors), np.bool_), str(error))
             result = [None] * field.type.num_fields
@@ -105,7 +105,7 @@ def _record(kind: Avro, field: pa.Field | None, cursors: Cursors) -> pa.Array:
         }
         wanted = set(fields)
     columns = {}
-    for place, (name, child) in enumerate(zip(kind.names, kind.children, strict=True)):
+    for place, (name, child) in enumerate(zip(avro_type.names, avro_type.children, strict=True)):
         with cursors.faults.inside(name):
             if place in wanted:
                 columns[name] = _read(child, fields.get(place), cursors)
@@ -114,18 +114,18 @@ def _record(kind: Avro, field: pa.Field | None, cursors: Cursors) -> pa.Array:
     if not columns:  # Arrow needs a column to know the number of rows
         return pa.array([{}] * len(cursors), pa.struct([]))
     result = pa.StructArray.from_arrays(list(columns.values()), list(columns))
-    if kind.called != VARIABLE_SCALE or result.type != VariableScale.stored:
+    if avro_type.called != VARIABLE_SCALE or result.type != VariableScale.stored:
         return result
     return pa.ExtensionArray.from_storage(VariableScale(), result)
 
 
-def _union(kind: Avro, field: pa.Field | None, cursors: Cursors) -> pa.Array:
-    branches = _branches(kind, cursors)
-    real = [branch for branch, child in enumerate(kind.children) if child.kind != "null"]
+def _union(avro_type: Avro, field: pa.Field | None, cursors: Cursors) -> pa.Array:
+    branches = _branches(avro_type, cursors)
+    real = [branch for branch, child in enumerate(avro_type.children) if child.type != "null"]
     if len(real) == 1:
-        return _nullable(kind.children[real[0]], branches == real[0], field, cursors)
+        return _nullable(avro_type.children[real[0]], branches == real[0], field, cursors)
     parts: dict[int, pa.Array] = {}
-    for branch, child in enumerate(kind.children):
+    for branch, child in enumerate(avro_type.children):
         chosen = branches == branch
         inside = cursors.where(chosen)
         parts[branch] = _read(child, field, inside)
@@ -140,27 +140,27 @@ def _union(kind: Avro, field: pa.Field | None, cursors: Cursors) -> pa.Array:
     )
 
 
-def _nullable(kind: Avro, chosen: Flags, field: pa.Field | None, cursors: Cursors) -> pa.Array:
+def _nullable(avro_type: Avro, chosen: Flags, field: pa.Field | None, cursors: Cursors) -> pa.Array:
     if chosen.all():
-        return _read(kind, field, cursors)
+        return _read(avro_type, field, cursors)
     inside = cursors.where(chosen)
-    values = _read(kind, field, inside)
+    values = _read(avro_type, field, inside)
     cursors.advance_to(chosen, inside)
     places = np.cumsum(chosen, dtype=np.int64) - 1
     return values.take(pa.array(places, mask=~chosen))
 
 
-def _branches(kind: Avro, cursors: Cursors) -> Positions:
+def _branches(avro_type: Avro, cursors: Cursors) -> Positions:
     branches = cursors.read_longs()
-    wrong = (branches < 0) | (branches >= len(kind.children))
+    wrong = (branches < 0) | (branches >= len(avro_type.children))
     cursors.fail(wrong, "holds a union's branch that the writer's schema does not have")
     branches[wrong] = 0
     return branches
 
 
-def _map(kind: Avro, field: pa.Field | None, cursors: Cursors) -> pa.Array:
-    item = field.type.item_field if field is not None and kinds.is_map(field.type) else None
-    text, child = Avro("string"), kind.children[0]
+def _map(avro_type: Avro, field: pa.Field | None, cursors: Cursors) -> pa.Array:
+    item = field.type.item_field if field is not None and pa_types.is_map(field.type) else None
+    text, child = Avro("string"), avro_type.children[0]
 
     def entry(at: Cursors) -> None:
         skip(text, at)
@@ -252,35 +252,35 @@ def _read_block_sizes(cursors: Cursors, which: Positions, item: Avro) -> Positio
     return np.where(inside.at >= inside.buffer.rest, 0, counts)
 
 
-def skip(kind: Avro, cursors: Cursors) -> None:
+def skip(avro_type: Avro, cursors: Cursors) -> None:
     """Skip a value that nobody needs."""
-    if kind.kind == "record":
-        for child in kind.children:
+    if avro_type.type == "record":
+        for child in avro_type.children:
             skip(child, cursors)
-    elif kind.kind == "union":
-        branches = _branches(kind, cursors)
-        for branch, child in enumerate(kind.children):
+    elif avro_type.type == "union":
+        branches = _branches(avro_type, cursors)
+        for branch, child in enumerate(avro_type.children):
             chosen = branches == branch
-            if child.kind != "null" and chosen.any():
+            if child.type != "null" and chosen.any():
                 inside = cursors.where(chosen)
                 skip(child, inside)
                 cursors.advance_to(chosen, inside)
-    elif kind.kind == "array":
-        _find_items(cursors, kind.children[0], lambda at: skip(kind.children[0], at))
-    elif kind.kind == "map":
-        _skip_map(kind, cursors)
-    elif kind.kind in ("string", "bytes"):
+    elif avro_type.type == "array":
+        _find_items(cursors, avro_type.children[0], lambda at: skip(avro_type.children[0], at))
+    elif avro_type.type == "map":
+        _skip_map(avro_type, cursors)
+    elif avro_type.type in ("string", "bytes"):
         cursors.skip(cursors.read_longs())
-    elif kind.kind in ("boolean", "int", "enum"):
-        _PRIMITIVES[kind.kind](kind, cursors)
-    elif kind.kind == "long":
+    elif avro_type.type in ("boolean", "int", "enum"):
+        _PRIMITIVES[avro_type.type](avro_type, cursors)
+    elif avro_type.type == "long":
         cursors.read_longs()
     else:
-        cursors.skip({"null": 0, "float": 4, "double": 8}.get(kind.kind, kind.size))
+        cursors.skip({"null": 0, "float": 4, "double": 8}.get(avro_type.type, avro_type.size))
 
 
-def _skip_map(kind: Avro, cursors: Cursors) -> None:
-    entry = Avro("record", children=(Avro("string"), kind.children[0]))
+def _skip_map(avro_type: Avro, cursors: Cursors) -> None:
+    entry = Avro("record", children=(Avro("string"), avro_type.children[0]))
     _find_items(cursors, entry, lambda at: skip(entry, at))
 
 
@@ -294,36 +294,38 @@ def _boolean(_: Avro, cursors: Cursors) -> pa.Array:
     return pa.array(result == 1)
 
 
-def _int(kind: Avro, cursors: Cursors) -> pa.Array:
+def _int(avro_type: Avro, cursors: Cursors) -> pa.Array:
     result = cursors.read_longs()
     wrong = (result < _INT_MIN) | (result > _INT_MAX)
     cursors.fail(wrong, "holds an int of more than 32 bits")
     if wrong.any():
         result[wrong] = 0
-    if kind.logical == "date":
+    if avro_type.logical == "date":
         return pa.array(result.astype(np.int32)).view(pa.date32())
-    if kind.logical == "time-millis":
+    if avro_type.logical == "time-millis":
         return pa.array(result * _MILLIS).view(pa.time64("us"))
-    return _mark_counted(kind, result) if kind.called else pa.array(result.astype(np.int32))
+    return (
+        _mark_counted(avro_type, result) if avro_type.called else pa.array(result.astype(np.int32))
+    )
 
 
-def _long(kind: Avro, cursors: Cursors) -> pa.Array:
+def _long(avro_type: Avro, cursors: Cursors) -> pa.Array:
     result = cursors.read_longs()
-    if not kind.logical:
-        return _mark_counted(kind, result)
-    if kind.logical.endswith("-millis"):
+    if not avro_type.logical:
+        return _mark_counted(avro_type, result)
+    if avro_type.logical.endswith("-millis"):
         wrong = (result < -_MILLIS_MAX) | (result > _MILLIS_MAX)
         cursors.fail(wrong, "holds a time out of range")
         result = np.where(wrong, 0, result) * _MILLIS
-    if kind.logical == "time-micros":
+    if avro_type.logical == "time-micros":
         return pa.array(result).view(pa.time64("us"))
-    unit = "ns" if kind.logical.endswith("-nanos") else "us"
-    zone = None if kind.logical.startswith("local-") else "UTC"
+    unit = "ns" if avro_type.logical.endswith("-nanos") else "us"
+    zone = None if avro_type.logical.startswith("local-") else "UTC"
     return pa.array(result).view(pa.timestamp(unit, tz=zone))
 
 
-def _mark_counted(kind: Avro, found: Positions) -> pa.Array:
-    counted, numbers = counted_type(kind.called), pa.array(found)
+def _mark_counted(avro_type: Avro, found: Positions) -> pa.Array:
+    counted, numbers = counted_type(avro_type.called), pa.array(found)
     return numbers if counted is None else pa.ExtensionArray.from_storage(counted, numbers)
 
 
@@ -335,27 +337,27 @@ def _double(_: Avro, cursors: Cursors) -> pa.Array:
     return pa.array(cursors.take_bytes(8).view("<f8")[:, 0])
 
 
-def _fixed(kind: Avro, cursors: Cursors) -> pa.Array:
-    result = cursors.take_bytes(kind.size)
-    if kind.logical == "decimal":
-        begins = np.arange(len(cursors), dtype=np.int64) * kind.size
-        lengths = np.full(len(cursors), kind.size, np.int64)
+def _fixed(avro_type: Avro, cursors: Cursors) -> pa.Array:
+    result = cursors.take_bytes(avro_type.size)
+    if avro_type.logical == "decimal":
+        begins = np.arange(len(cursors), dtype=np.int64) * avro_type.size
+        lengths = np.full(len(cursors), avro_type.size, np.int64)
         return _note_wide_decimals(
-            decode_decimals(result.reshape(-1), begins, lengths, kind.scale), cursors
+            decode_decimals(result.reshape(-1), begins, lengths, avro_type.scale), cursors
         )
-    target = pa.binary(kind.size)
+    target = pa.binary(avro_type.size)
     storage = pa.Array.from_buffers(target, len(cursors), [None, pa.py_buffer(result.tobytes())])
-    return pa.ExtensionArray.from_storage(pa.uuid(), storage) if kind.logical else storage
+    return pa.ExtensionArray.from_storage(pa.uuid(), storage) if avro_type.logical else storage
 
 
-def _bytes(kind: Avro, cursors: Cursors) -> pa.Array:
+def _bytes(avro_type: Avro, cursors: Cursors) -> pa.Array:
     lengths = cursors.read_longs()
     begins = cursors.at.copy()
     cursors.skip(lengths)
     resting = cursors.at >= cursors.buffer.rest
     lengths[resting], begins[resting] = 0, 0
-    if kind.logical == "decimal":
-        result = decode_decimals(cursors.buffer.data, begins, lengths, kind.scale)
+    if avro_type.logical == "decimal":
+        result = decode_decimals(cursors.buffer.data, begins, lengths, avro_type.scale)
         return _note_wide_decimals(result, cursors)
     return _slices(cursors.buffer, begins, lengths)
 
@@ -379,15 +381,15 @@ def _slices(buffer: Buffer, begins: Positions, lengths: Positions) -> pa.Array:
     return pieces.take(pa.array(np.arange(1, 2 * len(begins), 2)))
 
 
-def _text(kind: Avro, cursors: Cursors) -> pa.Array:
-    return text_of(_bytes(kind, cursors), cursors.fail)
+def _text(avro_type: Avro, cursors: Cursors) -> pa.Array:
+    return text_of(_bytes(avro_type, cursors), cursors.fail)
 
 
-def _enum(kind: Avro, cursors: Cursors) -> pa.Array:
+def _enum(avro_type: Avro, cursors: Cursors) -> pa.Array:
     places = cursors.read_longs()
-    wrong = (places < 0) | (places >= len(kind.names))
+    wrong = (places < 0) | (places >= len(avro_type.names))
     cursors.fail(wrong, "holds an enum's symbol that the writer's schema does not have")
-    symbols = pa.array(kind.names, pa.large_string())
+    symbols = pa.array(avro_type.names, pa.large_string())
     return symbols.take(pa.array(places, mask=wrong))
 
 
@@ -405,5 +407,5 @@ _PRIMITIVES: dict[str, Callable[[Avro, Cursors], pa.Array]] = {
 }
 
 
-def _is_list(kind: pa.DataType) -> bool:
-    return bool(kinds.is_list(kind) or kinds.is_large_list(kind))
+def _is_list(data_type: pa.DataType) -> bool:
+    return bool(pa_types.is_list(data_type) or pa_types.is_large_list(data_type))

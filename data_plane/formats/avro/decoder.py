@@ -148,14 +148,14 @@ _INT_MIN, _INT_MAX = -(2**31), 2**31 - 1
 _WIDTHS = {"null": 0, "float": 4, "double": 8}
 
 
-def end_of(kind: Avro, raw: bytes, at: int, end: int) -> int:
+def end_of(avro_type: Avro, raw: bytes, at: int, end: int) -> int:
     """Return where the value that begins at ``at`` ends, at most ``end``; else ``UNSOUND``."""
-    name = kind.kind
+    name = avro_type.type
     if name in _WIDTHS or name == "fixed":
-        at += _WIDTHS.get(name, kind.size)
+        at += _WIDTHS.get(name, avro_type.size)
         return at if at <= end else UNSOUND
     if name == "record":
-        for child in kind.children:
+        for child in avro_type.children:
             at = end_of(child, raw, at, end)
             if at == UNSOUND:
                 return UNSOUND
@@ -163,7 +163,7 @@ def end_of(kind: Avro, raw: bytes, at: int, end: int) -> int:
     if name == "boolean":
         return at + 1 if at < end and raw[at] <= 1 else UNSOUND
     if name in ("array", "map"):
-        return _end_of_blocks(kind, raw, at, end)
+        return _end_of_blocks(avro_type, raw, at, end)
     number, at = _long(raw, at, end)
     if at == UNSOUND or name == "long":
         return at
@@ -172,10 +172,10 @@ def end_of(kind: Avro, raw: bytes, at: int, end: int) -> int:
     if name in ("string", "bytes"):
         return at + number if 0 <= number <= end - at else UNSOUND
     if name == "enum":
-        return at if 0 <= number < len(kind.names) else UNSOUND
-    if not 0 <= number < len(kind.children):
+        return at if 0 <= number < len(avro_type.names) else UNSOUND
+    if not 0 <= number < len(avro_type.children):
         return UNSOUND
-    return end_of(kind.children[number], raw, at, end)
+    return end_of(avro_type.children[number], raw, at, end)
 
 
 def _long(raw: bytes, at: int, end: int) -> tuple[int, int]:
@@ -191,9 +191,9 @@ def _long(raw: bytes, at: int, end: int) -> tuple[int, int]:
     return 0, UNSOUND
 
 
-def _end_of_blocks(kind: Avro, raw: bytes, at: int, end: int) -> int:
-    item, text = kind.children[0], Avro("string")
-    if item.bytes_min == 0 and kind.kind == "array":
+def _end_of_blocks(avro_type: Avro, raw: bytes, at: int, end: int) -> int:
+    item, text = avro_type.children[0], Avro("string")
+    if item.bytes_min == 0 and avro_type.type == "array":
         return UNSOUND  # of no bytes: avro_columns bounds how many may be claimed
     while True:
         count, at = _long(raw, at, end)
@@ -202,7 +202,7 @@ def _end_of_blocks(kind: Avro, raw: bytes, at: int, end: int) -> int:
         if count == 0:
             return at
         for _ in range(count):
-            if kind.kind == "map":
+            if avro_type.type == "map":
                 at = end_of(text, raw, at, end)
             at = end_of(item, raw, at, end) if at != UNSOUND else UNSOUND
             if at == UNSOUND:

@@ -33,19 +33,19 @@ class AvroWriter:
     rules = column_options.EVERY
     records_with_ignored_fields = 0
 
-    def __init__(self, kind: Avro) -> None:
-        self.kind = kind
+    def __init__(self, avro_type: Avro) -> None:
+        self.writer = avro_type
 
     def decode(self, values: Sequence[bytes], schema: pa.Schema) -> pa.RecordBatch:
         faults = Faults()
-        read = read_values(values, self.kind, list(schema), faults)
+        read = read_values(values, self.writer, list(schema), faults)
         return drop_bad(cast_rows(read, schema, faults), faults)
 
     def flag_missing_field(self, values: Sequence[bytes], path: Sequence[pa.Field]) -> Flags:
         wanted = path[-1]
         for field in reversed(path[:-1]):
             wanted = field.with_type(pa.struct([wanted]))
-        return flag_missing_field(read_values(values, self.kind, [wanted], Faults()), path)
+        return flag_missing_field(read_values(values, self.writer, [wanted], Faults()), path)
 
     def watch_unknown_fields(self, finder: UnknownFieldFinder) -> None:
         self._finder = finder
@@ -54,7 +54,7 @@ class AvroWriter:
         self, values: Sequence[bytes], _bad: Collection[int], /
     ) -> Iterable[UnknownColumns]:
         """Compare with the writer's schema; the values are not looked at."""
-        wanted = self._finder.unknown_in_columns(columns_of(self.kind))
+        wanted = self._finder.unknown_in_columns(columns_of(self.writer))
         if wanted.fields and len(values):
             yield np.arange(len(values), dtype=np.int64), wanted
 
@@ -67,5 +67,5 @@ class AvroRecords(AvroWriter):
 
     def record_names(self, values: Sequence[bytes]) -> tuple[Integers, Sequence[str]]:
         """Return, for each value, the index of its record's full name; -1 if it is not a record."""
-        code = 0 if self.kind.called else -1
-        return np.full(len(values), code, np.int64), (self.kind.called,)
+        code = 0 if self.writer.called else -1
+        return np.full(len(values), code, np.int64), (self.writer.called,)

@@ -46,7 +46,7 @@ class Avro:
     Connect's name for a number that counts time.
     """
 
-    kind: str
+    type: str
     logical: str = ""
     children: tuple[Avro, ...] = ()
     names: tuple[str, ...] = ()
@@ -59,13 +59,13 @@ class Avro:
     @property
     def bytes_min(self) -> int:
         """Return the minimum size of a value."""
-        if self.kind in ("null", "fixed"):
+        if self.type in ("null", "fixed"):
             return self.size
-        if self.kind == "record":
+        if self.type == "record":
             return sum(child.bytes_min for child in self.children)
-        if self.kind == "union":
+        if self.type == "union":
             return 1 + min((child.bytes_min for child in self.children), default=0)
-        return {"float": 4, "double": 8}.get(self.kind, 1)
+        return {"float": 4, "double": 8}.get(self.type, 1)
 
 
 def parse_schema(text: str, references: Sequence[str] = ()) -> Avro:
@@ -85,7 +85,7 @@ def defaulted_fields(writer: Avro) -> tuple[str, ...]:
     Unless told otherwise, Kafka Connect's converters write the default instead of their nulls.
     """
     fields = dict(zip(writer.names, writer.children, strict=True))
-    if writer.kind == "record" and {"op", "after"} <= fields.keys():  # Debezium's envelope
+    if writer.type == "record" and {"op", "after"} <= fields.keys():  # Debezium's envelope
         after = fields["after"]
         return tuple(name for branch in (after, *after.children) for name in branch.defaulted)
     return writer.defaulted
@@ -111,7 +111,7 @@ class _Reading:
             return self._resolve_name(found, namespace)
         if isinstance(found, list):
             branches = tuple(self.type_of(branch, namespace, depth + 1) for branch in found)
-            if not branches or any(branch.kind == "union" for branch in branches):
+            if not branches or any(branch.type == "union" for branch in branches):
                 raise UnfitSchema("a union is empty, or holds another union")
             return Avro("union", children=branches)
         if not isinstance(found, dict):
@@ -197,9 +197,9 @@ def _may_be_null(field: dict[str, Any]) -> bool:
 def _logical(plain: Avro, found: dict[str, Any]) -> Avro:
     logical = found.get("logicalType")
     called = found.get("connect.name")
-    if logical is None and plain.kind in ("int", "long") and counted_type(str(called)):
-        return Avro(plain.kind, called=str(called))
-    if not isinstance(logical, str) or logical not in _LOGICAL.get(plain.kind, set()):
+    if logical is None and plain.type in ("int", "long") and counted_type(str(called)):
+        return Avro(plain.type, called=str(called))
+    if not isinstance(logical, str) or logical not in _LOGICAL.get(plain.type, set()):
         return plain
     scale = found.get("scale", 0)
     if logical == "decimal":
@@ -208,9 +208,9 @@ def _logical(plain: Avro, found: dict[str, Any]) -> Avro:
         # Wider decimals stay bytes: Arrow computes exactly with 38 digits, and tables keep no more.
         if not fits or not precision or precision > _DIGITS_MAX:
             return plain
-    if logical == "uuid" and plain.kind == "fixed" and plain.size != 16:
+    if logical == "uuid" and plain.type == "fixed" and plain.size != 16:
         return plain
     is_decimal = logical == "decimal"
     scale, precision = (scale, found["precision"]) if is_decimal else (0, 0)
-    made = (plain.kind, logical, plain.children, plain.names)
+    made = (plain.type, logical, plain.children, plain.names)
     return Avro(*made, size=plain.size, scale=scale, precision=precision)

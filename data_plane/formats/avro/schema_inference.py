@@ -38,12 +38,12 @@ def _column(name: str, written: Avro) -> Column | None:
 
 
 def _is_nullable(written: Avro) -> bool:
-    branches = written.children if written.kind == "union" else (written,)
-    return any(branch.kind == "null" for branch in branches)
+    branches = written.children if written.type == "union" else (written,)
+    return any(branch.type == "null" for branch in branches)
 
 
 def _type(written: Avro) -> Type | None:
-    match written.kind:
+    match written.type:
         case "record":
             named = zip(written.names, written.children, strict=True)
             columns = [column for name, kind in named if (column := _column(name, kind))]
@@ -69,4 +69,4 @@ def _primitive(written: Avro) -> Type:
         return f"decimal({written.precision}, {written.scale})"
     if written.logical in _LOGICAL:
         return _LOGICAL[written.logical]
-    return f"fixed({written.size})" if written.kind == "fixed" else _PLAIN[written.kind]
+    return f"fixed({written.size})" if written.type == "fixed" else _PLAIN[written.type]

@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.types as kinds
+import pyarrow.types as pa_types
 
 from headgate.data_plane.formats import column_options, field_names
 from headgate.data_plane.formats.casting import exact_casts
@@ -84,16 +84,16 @@ def cast_column(values: pa.Array, field: pa.Field, faults: Faults) -> pa.Array:
 def flag_missing_field(values: pa.Array, path: Sequence[pa.Field]) -> Flags:
     """Return which records have no field at the path's end; a null on the way has none either."""
     result = np.zeros(len(values), np.bool_)
-    if not path or kinds.is_null(values.type):
+    if not path or pa_types.is_null(values.type):
         return result
-    if kinds.is_union(values.type):
+    if pa_types.is_union(values.type):
         codes, offsets = np.asarray(values.type_codes), np.asarray(values.offsets)
         for code in range(values.type.num_fields):
             chosen = codes == code
             inside = values.field(code).take(pa.array(offsets[chosen].astype(np.int64)))
             result[chosen] = flag_missing_field(inside, path)
         return result
-    if not kinds.is_struct(values.type):
+    if not pa_types.is_struct(values.type):
         return result
     available = [values.type.field(place).name for place in range(values.type.num_fields)]
     place = field_names.match_fields(path[:1], available)[0]
@@ -102,10 +102,12 @@ def flag_missing_field(values: pa.Array, path: Sequence[pa.Field]) -> Flags:
     return flag_missing_field(values.field(place), path[1:]) & _valid_flags(values)
 
 
-def _is_record_type(kind: pa.DataType) -> bool:
-    if kinds.is_union(kind):
-        return any(_is_record_type(kind.field(place).type) for place in range(kind.num_fields))
-    return bool(kinds.is_struct(kind))
+def _is_record_type(data_type: pa.DataType) -> bool:
+    if pa_types.is_union(data_type):
+        return any(
+            _is_record_type(data_type.field(place).type) for place in range(data_type.num_fields)
+        )
+    return bool(pa_types.is_struct(data_type))
 
 
 def drop_bad(rows: pa.RecordBatch, faults: Faults) -> pa.RecordBatch:
@@ -139,17 +141,17 @@ def _children(records: pa.StructArray, fields: list[pa.Field], at: _Place) -> li
 
 def _cast(values: pa.Array, field: pa.Field, at: _Place) -> pa.Array:
     source, target = values.type, field.type
-    if kinds.is_union(source):
+    if pa_types.is_union(source):
         return _from_union(values, field, at)
     if not field.nullable and values.null_count:
         at.fail(~_valid_flags(values), "a required value is missing")
-    if kinds.is_null(source):
+    if pa_types.is_null(source):
         if not field.nullable:
             at.fail(np.ones(len(values), np.bool_), "a required value is missing")
         return pa.nulls(len(values), target)
-    if isinstance(source, VariableScale) and kinds.is_struct(target):
+    if isinstance(source, VariableScale) and pa_types.is_struct(target):
         values = values.storage
-    if kinds.is_nested(values.type):
+    if pa_types.is_nested(values.type):
         return _cast_nested(values, field, at)
     unit, as_text = column_options.unit_of(field), column_options.is_as_text(field)
     return _cast_in_parts(values, _Column(target, unit, as_text), at)
@@ -240,18 +242,18 @@ def _join(parts: list[pa.Array]) -> pa.Array:
 
 def _cast_nested(values: pa.Array, field: pa.Field, at: _Place) -> pa.Array:
     source, target = values.type, field.type
-    if kinds.is_struct(source) and kinds.is_struct(target):
+    if pa_types.is_struct(source) and pa_types.is_struct(target):
         children = _children(values, list(target), at)
         if not children:
             return pa.array([{}] * len(values), target)
         return pa.StructArray.from_arrays(children, fields=list(target), mask=_null_mask(values))
-    if kinds.is_large_list(source) and _is_list(target):
+    if pa_types.is_large_list(source) and _is_list(target):
         return _list(values, target, at)
-    if kinds.is_map(source) and kinds.is_map(target):
+    if pa_types.is_map(source) and pa_types.is_map(target):
         return _map(values, target, at)
-    if kinds.is_map(source) and kinds.is_struct(target):
+    if pa_types.is_map(source) and pa_types.is_struct(target):
         return _struct_of_map(values, target, at)
-    if kinds.is_string(target) or kinds.is_large_string(target):
+    if pa_types.is_string(target) or pa_types.is_large_string(target):
         return _json_text_of(values, target)
     at.fail(
         _valid_flags(values), f"{_describe_kind(source)} cannot go into a column of type {target}"
@@ -268,7 +270,7 @@ def _item_owners(values: pa.Array, at: _Place) -> tuple[pa.Array, Rows]:
 def _list(values: pa.Array, target: pa.DataType, at: _Place) -> pa.Array:
     offsets, rows = _item_owners(values, at)
     items = _cast(values.flatten(), target.value_field, at.inside(rows, "[]"))
-    large = kinds.is_large_list(target)
+    large = pa_types.is_large_list(target)
     kind = pa.LargeListArray if large else pa.ListArray
     places = pa.array(offsets, pa.int64() if large else pa.int32())
     return kind.from_arrays(places, items, type=target, mask=_null_mask(values))
@@ -332,18 +334,18 @@ def _json_text_of(values: pa.Array, target: pa.DataType) -> pa.Array:
     return pa.array(texts, target)
 
 
-def _as_json_value(value: Any, kind: pa.DataType) -> Any:
+def _as_json_value(value: Any, data_type: pa.DataType) -> Any:
     """Return an Arrow value as JSON would have it."""
     if value is None:
         return None
-    if isinstance(kind, VariableScale):
-        kind = kind.storage_type
-    if kinds.is_struct(kind):
-        return {child.name: _as_json_value(value[child.name], child.type) for child in kind}
-    if kinds.is_map(kind):
-        return {str(key): _as_json_value(item, kind.item_type) for key, item in value}
-    if _is_list(kind):
-        return [_as_json_value(item, kind.value_type) for item in value]
+    if isinstance(data_type, VariableScale):
+        data_type = data_type.storage_type
+    if pa_types.is_struct(data_type):
+        return {child.name: _as_json_value(value[child.name], child.type) for child in data_type}
+    if pa_types.is_map(data_type):
+        return {str(key): _as_json_value(item, data_type.item_type) for key, item in value}
+    if _is_list(data_type):
+        return [_as_json_value(item, data_type.value_type) for item in value]
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if isinstance(value, float) and not math.isfinite(value):
@@ -364,11 +366,11 @@ def _null_mask(values: pa.Array) -> pa.Array | None:
     return values.is_null() if values.null_count else None
 
 
-def _is_list(kind: pa.DataType) -> bool:
-    return bool(kinds.is_list(kind) or kinds.is_large_list(kind))
+def _is_list(data_type: pa.DataType) -> bool:
+    return bool(pa_types.is_list(data_type) or pa_types.is_large_list(data_type))
 
 
-def _describe_kind(kind: pa.DataType) -> str:
-    if kinds.is_struct(kind):
+def _describe_kind(data_type: pa.DataType) -> str:
+    if pa_types.is_struct(data_type):
         return "a record"
-    return "a map" if kinds.is_map(kind) else "an array"
+    return "a map" if pa_types.is_map(data_type) else "an array"

@@ -8,7 +8,7 @@ from decimal import Decimal
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.types as kinds
+import pyarrow.types as pa_types
 
 from headgate.data_plane.formats.casting import times
 
@@ -52,7 +52,7 @@ def convert_count(number: Decimal, unit: str, target: pa.DataType) -> int:
         raise ValueError("is out of range")
     factor: int = 10**power
     count = int("".join(map(str, digits)) or "0") * factor * (-1 if sign else 1)
-    if kinds.is_timestamp(target):
+    if pa_types.is_timestamp(target):
         return times.require_within_years(count, target.unit)
     if not 0 <= count < times.DAY_MS * 10 ** (DIGITS[target.unit] - DIGITS["ms"]):
         raise ValueError("is not a time of the day")
@@ -79,11 +79,11 @@ def convert_counts(values: pa.Array, unit: str, target: pa.DataType) -> pa.Array
 
     Raises ``ValueError`` or what Arrow raises.
     """
-    if kinds.is_integer(values.type):
+    if pa_types.is_integer(values.type):
         return _of_integers(values.cast(pa.int64()), unit, target)
-    if kinds.is_decimal(values.type):
+    if pa_types.is_decimal(values.type):
         return _of_decimals(values.cast(pa.decimal256(76, _WIDE_SCALE)), unit, target)
-    if kinds.is_floating(values.type):
+    if pa_types.is_floating(values.type):
         there = values.is_valid().to_numpy(zero_copy_only=False)
         numbers = zip(values.to_numpy(zero_copy_only=False), there, strict=True)
         result = [

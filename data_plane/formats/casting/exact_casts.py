@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.types as kinds
+import pyarrow.types as pa_types
 
 from headgate.data_plane.formats.casting import epoch_times
 from headgate.data_plane.formats.casting import times as temporal
@@ -53,11 +53,11 @@ def cast(values: pa.Array, target: pa.DataType, unit: str = "") -> pa.Array:
             break
     else:
         raise Impossible(f"{values.type} cannot go into a column of type {target}")
-    if (kinds.is_date(target) or kinds.is_timestamp(target)) and not (
+    if (pa_types.is_date(target) or pa_types.is_timestamp(target)) and not (
         temporal.are_all_within_years(result)
     ):
         raise ValueError("is out of range")
-    if kinds.is_time(target) and not _is_within_day(result):
+    if pa_types.is_time(target) and not _is_within_day(result):
         raise ValueError("is not a time of the day")
     return result
 
@@ -65,9 +65,9 @@ def cast(values: pa.Array, target: pa.DataType, unit: str = "") -> pa.Array:
 def _cast_units(values: pa.Array, target: pa.DataType, unit: str) -> pa.Array:
     """Convert numbers in their unit, also as text; other values as usual."""
     kind = values.type
-    if kinds.is_integer(kind) or kinds.is_floating(kind) or kinds.is_decimal(kind):
+    if pa_types.is_integer(kind) or pa_types.is_floating(kind) or pa_types.is_decimal(kind):
         return epoch_times.convert_counts(values, unit, target)
-    if not kinds.is_large_string(kind):
+    if not pa_types.is_large_string(kind):
         return cast(values, target)
     numbers = epoch_times.find_number_texts(values)
     if numbers.all():
@@ -86,9 +86,9 @@ def spell_out(values: pa.Array) -> pa.Array:
         return _each_scale(values, spell_out)
     if isinstance(values.type, Counted):
         values = values.storage
-    if kinds.is_boolean(values.type) or kinds.is_integer(values.type):
+    if pa_types.is_boolean(values.type) or pa_types.is_integer(values.type):
         return values.cast(pa.large_string())
-    if kinds.is_floating(values.type) or kinds.is_decimal(values.type):
+    if pa_types.is_floating(values.type) or pa_types.is_decimal(values.type):
         there = values.is_valid().to_numpy(zero_copy_only=False)
         # Through numpy, where a float still prints as one, with fewer digits than a double.
         numbers = values.to_numpy(zero_copy_only=False)
@@ -105,13 +105,13 @@ def _raise_impossible(values: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def _integers(values: pa.Array, target: pa.DataType) -> pa.Array:
-    if kinds.is_integer(target) or kinds.is_floating(target):
+    if pa_types.is_integer(target) or pa_types.is_floating(target):
         return values.cast(target)
-    if kinds.is_decimal(target):
+    if pa_types.is_decimal(target):
         return values.cast(_WHOLE).cast(target)
-    if kinds.is_date(target):
+    if pa_types.is_date(target):
         return values.cast(pa.int32()).cast(target)
-    if kinds.is_time(target) or kinds.is_timestamp(target):
+    if pa_types.is_time(target) or pa_types.is_timestamp(target):
         factor = pa.scalar(_PER_MILLISECOND[target.unit], pa.int64())
         return pc.multiply_checked(values.cast(pa.int64()), factor).cast(target)
     return _raise_impossible(values, target)
@@ -120,7 +120,9 @@ def _integers(values: pa.Array, target: pa.DataType) -> pa.Array:
 def _cast_counted(values: pa.Array, target: pa.DataType) -> pa.Array:
     """Convert numbers of a known unit: to the times that they count, or else as numbers."""
     source, numbers = values.type, values.storage
-    if not kinds.is_temporal(target) or (kinds.is_date(target) and source.can_hold_count(target)):
+    if not pa_types.is_temporal(target) or (
+        pa_types.is_date(target) and source.can_hold_count(target)
+    ):
         return _integers(numbers, target)
     return (
         epoch_times.convert_counts(numbers, source.unit, target)
@@ -130,15 +132,15 @@ def _cast_counted(values: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def _floats(values: pa.Array, target: pa.DataType) -> pa.Array:
-    if kinds.is_floating(target):
+    if pa_types.is_floating(target):
         result = values.cast(target)
         same = pc.equal(result.cast(values.type), values)
         if pc.all(pc.or_(same, pc.is_nan(values)), min_count=0).as_py() is False:
             raise ValueError(f"is not exactly a {target}")
         return result
-    if kinds.is_integer(target):
+    if pa_types.is_integer(target):
         return values.cast(target)
-    if kinds.is_decimal(target):
+    if pa_types.is_decimal(target):
         there = values.is_valid().to_numpy(zero_copy_only=False)
         # Through numpy, where a float still prints as one, with fewer digits than a double.
         numbers = zip(values.to_numpy(zero_copy_only=False), there, strict=True)
@@ -156,9 +158,9 @@ def _as_decimal(value: Any) -> Decimal:
 
 
 def _decimals(values: pa.Array, target: pa.DataType) -> pa.Array:
-    if kinds.is_decimal(target) or kinds.is_integer(target):
+    if pa_types.is_decimal(target) or pa_types.is_integer(target):
         return values.cast(target)
-    if kinds.is_floating(target):
+    if pa_types.is_floating(target):
         return pa.array(
             [None if v is None else _exact_float(v, target) for v in values.to_pylist()], target
         )
@@ -191,22 +193,22 @@ def _exact_float(value: Decimal, target: pa.DataType) -> Any:
 
 
 def _texts(values: pa.Array, target: pa.DataType) -> pa.Array:
-    if kinds.is_large_string(target) or kinds.is_string(target):
+    if pa_types.is_large_string(target) or pa_types.is_string(target):
         return values.cast(target)
-    if kinds.is_integer(target) or kinds.is_floating(target):
-        plain = _PLAIN_INTEGER if kinds.is_integer(target) else _PLAIN_DOUBLE
+    if pa_types.is_integer(target) or pa_types.is_floating(target):
+        plain = _PLAIN_INTEGER if pa_types.is_integer(target) else _PLAIN_DOUBLE
         if pc.all(pc.match_substring_regex(values, plain), min_count=0).as_py():
             return _cast_number_texts(values, target)
         read = json_values.convert_value
         field = pa.field("", target)
         return pa.array([read(field, text, "") for text in values.to_pylist()], target)
-    if kinds.is_boolean(target) or kinds.is_nested(target):
+    if pa_types.is_boolean(target) or pa_types.is_nested(target):
         return _raise_impossible(values, target)
     return columns.convert_texts(target, values)
 
 
 def _cast_number_texts(values: pa.Array, target: pa.DataType) -> pa.Array:
-    if kinds.is_integer(target):
+    if pa_types.is_integer(target):
         return values.cast(pa.int64()).cast(target)
     # Through the double, as the slow path does: the nearest float is not always its nearest.
     result = values.cast(pa.float64()).cast(target)
@@ -216,9 +218,9 @@ def _cast_number_texts(values: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def _to_bytes(values: pa.Array, target: pa.DataType) -> pa.Array:
-    if kinds.is_binary(target) or kinds.is_large_binary(target):
+    if pa_types.is_binary(target) or pa_types.is_large_binary(target):
         return values.cast(target)
-    if not kinds.is_fixed_size_binary(target) and target != pa.uuid():
+    if not pa_types.is_fixed_size_binary(target) and target != pa.uuid():
         return _raise_impossible(values, target)
     width = 16 if target == pa.uuid() else target.byte_width
     lengths = pc.unique(pc.binary_length(values).drop_null()).to_pylist()
@@ -231,25 +233,25 @@ def _to_bytes(values: pa.Array, target: pa.DataType) -> pa.Array:
 def _uuids(values: pa.Array, target: pa.DataType) -> pa.Array:
     if target == values.type:
         return values
-    if kinds.is_large_string(target) or kinds.is_string(target):
+    if pa_types.is_large_string(target) or pa_types.is_string(target):
         return pa.array([None if v is None else str(v) for v in values.to_pylist()], target)
     return _to_bytes(values.storage, target)
 
 
 def _booleans(values: pa.Array, target: pa.DataType) -> pa.Array:
-    return values if kinds.is_boolean(target) else _raise_impossible(values, target)
+    return values if pa_types.is_boolean(target) else _raise_impossible(values, target)
 
 
 def _dates(values: pa.Array, target: pa.DataType) -> pa.Array:
-    return values if kinds.is_date(target) else _raise_impossible(values, target)
+    return values if pa_types.is_date(target) else _raise_impossible(values, target)
 
 
 def _times(values: pa.Array, target: pa.DataType) -> pa.Array:
-    return values.cast(target) if kinds.is_time(target) else _raise_impossible(values, target)
+    return values.cast(target) if pa_types.is_time(target) else _raise_impossible(values, target)
 
 
 def _timestamps(values: pa.Array, target: pa.DataType) -> pa.Array:
-    if not kinds.is_timestamp(target):
+    if not pa_types.is_timestamp(target):
         return _raise_impossible(values, target)
     # With or without a zone, the count starts at the same midnight in UTC: only the unit can
     # differ.
@@ -267,20 +269,23 @@ def _is_within_day(times: pa.Array) -> bool:
 
 
 _CASTS: tuple[tuple[Callable[[pa.DataType], bool], Callable[..., pa.Array]], ...] = (
-    (kinds.is_integer, _integers),
-    (kinds.is_floating, _floats),
-    (kinds.is_decimal, _decimals),
-    (kinds.is_large_string, _texts),
-    (kinds.is_boolean, _booleans),
-    (kinds.is_date, _dates),
-    (kinds.is_time, _times),
-    (kinds.is_timestamp, _timestamps),
+    (pa_types.is_integer, _integers),
+    (pa_types.is_floating, _floats),
+    (pa_types.is_decimal, _decimals),
+    (pa_types.is_large_string, _texts),
+    (pa_types.is_boolean, _booleans),
+    (pa_types.is_date, _dates),
+    (pa_types.is_time, _times),
+    (pa_types.is_timestamp, _timestamps),
     (lambda source: source == pa.uuid(), _uuids),
     (lambda source: isinstance(source, Unscaled), _unscaled),
     (lambda source: isinstance(source, VariableScale), _cast_variable_scale),
     (lambda source: isinstance(source, Unread), _raise_first_unreadable),
     (lambda source: isinstance(source, Counted), _cast_counted),
-    (lambda source: kinds.is_large_binary(source) or kinds.is_fixed_size_binary(source), _to_bytes),
+    (
+        lambda source: pa_types.is_large_binary(source) or pa_types.is_fixed_size_binary(source),
+        _to_bytes,
+    ),
 )
 
 
@@ -292,14 +297,14 @@ def suspects(values: pa.Array, target: pa.DataType) -> Flags | None:
     if isinstance(values.type, Counted):
         return None
     try:
-        if kinds.is_large_string(values.type):
+        if pa_types.is_large_string(values.type):
             return np.array(
                 [not _is_readable(text, target) for text in values.to_pylist()], np.bool_
             )
         source = values
-        if kinds.is_integer(source.type) and kinds.is_decimal(target):
+        if pa_types.is_integer(source.type) and pa_types.is_decimal(target):
             source = source.cast(_WHOLE)
-        if kinds.is_timestamp(source.type):
+        if pa_types.is_timestamp(source.type):
             source, target = _without_zone(source), pa.timestamp(target.unit)
         there_and_back = source.cast(target, safe=False).cast(source.type, safe=False)
     except (pa.ArrowException, ValueError):
@@ -325,15 +330,15 @@ def cast_exactly(
     Raises ``ValueError`` whose message begins with the value.
     """
     result = _shorten(value)
-    if unit and kinds.is_large_string(value.type) and epoch_times.find_number_texts(value).all():
+    if unit and pa_types.is_large_string(value.type) and epoch_times.find_number_texts(value).all():
         pass  # it was tried alone already
-    elif kinds.is_large_string(value.type):
+    elif pa_types.is_large_string(value.type):
         try:
             converted = json_values.convert_value(pa.field("", target), value[0].as_py(), "")
         except ValueError as error:
             raise ValueError(str(error).removeprefix(": ")) from error
         return pa.array([converted], target)
-    if kinds.is_integer(value.type) and kinds.is_floating(target):
+    if pa_types.is_integer(value.type) and pa_types.is_floating(target):
         number = value[0].as_py()
         nearest = np.float32(number) if target.bit_width == 32 else float(number)
         if int(nearest) == number:
@@ -345,8 +350,8 @@ def cast_exactly(
 
 
 def _shorten(value: pa.Array) -> str:
-    if kinds.is_temporal(value.type):
-        kind = pa.int32() if kinds.is_date(value.type) else pa.int64()
+    if pa_types.is_temporal(value.type):
+        kind = pa.int32() if pa_types.is_date(value.type) else pa.int64()
         return f"{value.cast(kind)[0]} ({value.type})"
     text = str(value[0].as_py())
     return text if len(text) <= 60 else f"{text[:57]}..."

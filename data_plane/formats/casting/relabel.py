@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.types as kinds
+import pyarrow.types as pa_types
 
 
 def relabel(values: pa.Array, target: pa.DataType) -> pa.Array:
@@ -16,17 +16,17 @@ def relabel(values: pa.Array, target: pa.DataType) -> pa.Array:
     if isinstance(target, pa.BaseExtensionType):
         stored = values.storage if isinstance(values, pa.ExtensionArray) else values
         return pa.ExtensionArray.from_storage(target, stored)
-    if kinds.is_struct(target):
+    if pa_types.is_struct(target):
         inside = [relabel(values.field(at), field.type) for at, field in enumerate(target)]
         if not inside:
             return values
         return pa.StructArray.from_arrays(inside, fields=list(target), mask=mask)
-    if kinds.is_map(target):
+    if pa_types.is_map(target):
         keys, items = relabel(values.keys, target.key_type), relabel(values.items, target.item_type)
         return pa.MapArray.from_arrays(values.offsets, keys, items, type=target, mask=mask)
-    if kinds.is_list(target) or kinds.is_large_list(target):
+    if pa_types.is_list(target) or pa_types.is_large_list(target):
         items = relabel(values.values, target.value_type)
-        kind = pa.LargeListArray if kinds.is_large_list(target) else pa.ListArray
+        kind = pa.LargeListArray if pa_types.is_large_list(target) else pa.ListArray
         return kind.from_arrays(values.offsets, items, type=target, mask=mask)
     return values
 
@@ -45,9 +45,9 @@ def rows_from(values: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Reco
     return relabel_rows(pa.RecordBatch.from_pylist(list(values), stored), schema)
 
 
-def array_from(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+def array_from(values: Sequence[Any], data_type: pa.DataType) -> pa.Array:
     """Build a column from Python values, likewise."""
-    return relabel(pa.array(values, storage_type(kind)), kind)
+    return relabel(pa.array(values, storage_type(data_type)), data_type)
 
 
 @lru_cache(maxsize=64)
@@ -58,14 +58,16 @@ def _storage_schema(schema: pa.Schema) -> pa.Schema:
     return pa.schema([pa.field(*of) for of in zip(schema.names, stored, strict=True)])
 
 
-def storage_type(kind: pa.DataType) -> pa.DataType:
+def storage_type(data_type: pa.DataType) -> pa.DataType:
     """Return the type without extensions, which Arrow stores values of this type as."""
-    if isinstance(kind, pa.BaseExtensionType):
-        return kind.storage_type
-    if kinds.is_struct(kind):
-        return pa.struct([pa.field(field.name, storage_type(field.type)) for field in kind])
-    if kinds.is_map(kind):
-        return pa.map_(storage_type(kind.key_type), storage_type(kind.item_type))
-    if kinds.is_large_list(kind):
-        return pa.large_list(storage_type(kind.value_type))
-    return pa.list_(storage_type(kind.value_type)) if kinds.is_list(kind) else kind
+    if isinstance(data_type, pa.BaseExtensionType):
+        return data_type.storage_type
+    if pa_types.is_struct(data_type):
+        return pa.struct([pa.field(field.name, storage_type(field.type)) for field in data_type])
+    if pa_types.is_map(data_type):
+        return pa.map_(storage_type(data_type.key_type), storage_type(data_type.item_type))
+    if pa_types.is_large_list(data_type):
+        return pa.large_list(storage_type(data_type.value_type))
+    return (
+        pa.list_(storage_type(data_type.value_type)) if pa_types.is_list(data_type) else data_type
+    )

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.types as kinds
+import pyarrow.types as pa_types
 
 from headgate.control_protocol.columns import Struct
 from headgate.data_plane.formats import column_options
@@ -199,7 +199,7 @@ class ConnectJsonRecords:
             result, bad = _decode(self._plain, payloads, schema)
             return collector.add(result, rows, bad)
         kind = pruned_type(kind, schema)
-        single = not kinds.is_struct(kind)
+        single = not pa_types.is_struct(kind)
         if single:
             kind = pa.struct([(_WHOLE, kind)])
             payloads = [b'{"%s":%s}' % (_WHOLE.encode(), payload) for payload in payloads]

@@ -96,7 +96,7 @@ class _Reading:
         if not isinstance(found, dict) or place.depth > _DEPTH_MAX:
             return None
         if "$ref" in found:
-            return self._referred(found["$ref"], place)
+            return self._resolve_reference(found["$ref"], place)
         for word in ("oneOf", "anyOf", "allOf"):
             if word in found:
                 return self._one_of(found[word], place)
@@ -104,7 +104,7 @@ class _Reading:
         if isinstance(kinds, list):
             left = [kind for kind in kinds if kind != "null"]
             kinds = left[0] if len(left) == 1 else None
-        return self._typed(kinds, found, place)
+        return self._form_of_type(kinds, found, place)
 
     def _one_of(self, branches: Any, place: _Place) -> _Form | None:
         if not isinstance(branches, list):
@@ -112,7 +112,7 @@ class _Reading:
         left = [b for b in branches if not (isinstance(b, dict) and b.get("type") == "null")]
         return self.form(left[0], place.below()) if len(left) == 1 else None
 
-    def _referred(self, name: Any, place: _Place) -> _Form | None:
+    def _resolve_reference(self, name: Any, place: _Place) -> _Form | None:
         if not isinstance(name, str):
             return None
         at, _, pointer = name.partition("#")
@@ -126,7 +126,7 @@ class _Reading:
             target = target.get(key) if isinstance(target, dict) else None
         return self.form(target, _Place(at, place.depth + 1, (*place.refs, full)))
 
-    def _typed(self, kind: Any, found: _Form, place: _Place) -> _Form | None:
+    def _form_of_type(self, kind: Any, found: _Form, place: _Place) -> _Form | None:
         if kind == "object":
             return self._object(found, place)
         if kind == "array":

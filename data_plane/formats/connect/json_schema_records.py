@@ -78,14 +78,14 @@ def _without_optional(wanted: Struct) -> Struct:
     return Struct(tuple(each for each in kept if each.type != Struct()))
 
 
-def _inside(kind: Type) -> Type:
-    match kind:
+def _inside(column_type: Type) -> Type:
+    match column_type:
         case Struct():
-            return _without_optional(kind)
+            return _without_optional(column_type)
         case ListOf(element):
             return ListOf(replace(element, type=_inside(element.type)))
         case _:
-            return kind
+            return column_type
 
 
 def _beyond(shown: Struct, declared: Struct) -> Struct:

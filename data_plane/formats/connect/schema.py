@@ -129,19 +129,19 @@ def _decimal(parameters: Any) -> pa.DataType:
     return Unscaled(int(str(scale)))
 
 
-def pruned_type(kind: pa.DataType, fields: Iterable[pa.Field]) -> pa.DataType:
+def pruned_type(data_type: pa.DataType, fields: Iterable[pa.Field]) -> pa.DataType:
     """Return a struct without what none of the ``fields`` looks for: no value there can be bad.
 
     A struct of which nothing is left stays whole, because it also says how many values there are.
     """
-    if not pa.types.is_struct(kind):
-        return kind
+    if not pa.types.is_struct(data_type):
+        return data_type
     wanted: dict[str, list[pa.Field]] = {}
     for field in fields:
         for form in names.lookup_names_of(field):
             wanted.setdefault(form, []).append(field)
     kept = []
-    for child in kind:
+    for child in data_type:
         lower = [field for field in wanted.get(child.name.lower(), ()) if names.is_caseless(field)]
         inside = [field.type for field in (*wanted.get(child.name, ()), *lower)]
         if inside and all(map(pa.types.is_struct, inside)):
@@ -149,20 +149,20 @@ def pruned_type(kind: pa.DataType, fields: Iterable[pa.Field]) -> pa.DataType:
             kept.append(child.with_type(pruned_type(child.type, below)))
         elif inside:
             kept.append(child)
-    return pa.struct(kept) if kept else kind
+    return pa.struct(kept) if kept else data_type
 
 
-def json_storage_type(kind: pa.DataType) -> pa.DataType:
+def json_storage_type(data_type: pa.DataType) -> pa.DataType:
     """Return the type as JSON spells it: decimals are base64, Debezium's times are numbers."""
-    if isinstance(kind, Unscaled | VariableScale | Counted | Unread):
-        return kind.storage_type
-    if pa.types.is_struct(kind):
-        return pa.struct([_json_storage_field(child) for child in kind])
-    if pa.types.is_large_list(kind):
-        return pa.large_list(json_storage_type(kind.value_type))
-    if pa.types.is_map(kind):
-        return pa.map_(kind.key_type, json_storage_type(kind.item_type))
-    return kind
+    if isinstance(data_type, Unscaled | VariableScale | Counted | Unread):
+        return data_type.storage_type
+    if pa.types.is_struct(data_type):
+        return pa.struct([_json_storage_field(child) for child in data_type])
+    if pa.types.is_large_list(data_type):
+        return pa.large_list(json_storage_type(data_type.value_type))
+    if pa.types.is_map(data_type):
+        return pa.map_(data_type.key_type, json_storage_type(data_type.item_type))
+    return data_type
 
 
 def _json_storage_field(child: pa.Field) -> pa.Field:

@@ -79,13 +79,13 @@ def _column_with_all_digits(column: Column) -> Column:
     return replace(column, type=_type_with_all_digits(column.type))
 
 
-def _type_with_all_digits(kind: Type) -> Type:
-    match kind:
+def _type_with_all_digits(column_type: Type) -> Type:
+    match column_type:
         case Struct():
-            return with_all_digits(kind)
+            return with_all_digits(column_type)
         case ListOf(element):
             return ListOf(_column_with_all_digits(element))
         case MapOf(key, value):
             return MapOf(key, _column_with_all_digits(value))
         case _:
-            return kind.replace(_NO_PRECISION, f"decimal({DIGITS_MAX}, ")
+            return column_type.replace(_NO_PRECISION, f"decimal({DIGITS_MAX}, ")

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.types as kinds
+import pyarrow.types as pa_types
 
 from headgate.data_plane.formats.casting.relabel import rows_from
 from headgate.data_plane.formats.json import columns as json_columns
@@ -127,9 +127,9 @@ def suspects_of(field: pa.Field, rough: pa.Array, places: Integers) -> Flags:
     """Find suspects; ``rough`` is as the parser read it: doubles for numbers, else text."""
     here = rough.take(pa.array(places))
     result: Flags = np.zeros(len(places), np.bool_)
-    if kinds.is_floating(here.type):
+    if pa_types.is_floating(here.type):
         result = _find_suspect_numbers(field.type, here)
-    elif kinds.is_large_string(here.type):
+    elif pa_types.is_large_string(here.type):
         result = _find_suspect_texts(field.type, here)
     if not field.nullable:
         result = result | np.asarray(here.is_null())
@@ -140,12 +140,12 @@ def _find_suspect_numbers(target: pa.DataType, numbers: pa.Array) -> Flags:
     with np.errstate(all="ignore"):
         result = numbers.fill_null(0.0).to_numpy(zero_copy_only=False)
         wrong: Flags = ~np.isfinite(result)
-        if kinds.is_decimal(target):
+        if pa_types.is_decimal(target):
             scaled = result * 10.0**target.scale
             wrong |= np.abs(result) >= 10.0 ** (target.precision - target.scale)
             wrong |= np.abs(scaled - np.rint(scaled)) > 1e-6 * np.maximum(1.0, np.abs(scaled))
-        elif not kinds.is_floating(target):
-            bits = target.bit_width if kinds.is_integer(target) else 63
+        elif not pa_types.is_floating(target):
+            bits = target.bit_width if pa_types.is_integer(target) else 63
             wrong |= (result != np.floor(result)) | (np.abs(result) >= 2.0 ** (bits - 1))
             # The smallest integer is the one whose magnitude is too large.
             wrong &= result != -(2.0 ** (bits - 1))
@@ -162,7 +162,7 @@ def _find_suspect_texts(target: pa.DataType, texts: pa.Array) -> Flags:
         fits = pc.match_substring_regex(texts, _FORMS[form]).fill_null(fill_value=True)
         wrong: Flags = ~np.asarray(fits)
         return wrong if form != "timestamp" or wrong.any() else _find_minority_zones(texts)
-    if kinds.is_fixed_size_binary(target) or kinds.is_large_binary(target):
+    if pa_types.is_fixed_size_binary(target) or pa_types.is_large_binary(target):
         return np.array([not _is_base64(text) for text in texts.to_pylist()], np.bool_)
     return np.zeros(len(texts), np.bool_)
 
@@ -382,7 +382,7 @@ class _Isolation:
         self._pieces: list[tuple[Rows, pa.Array]] = []
         self._bad: list[int] = []
 
-    def convert_column(self, places: Rows, kind: pa.DataType) -> tuple[pa.Array, list[int]]:
+    def convert_column(self, places: Rows, data_type: pa.DataType) -> tuple[pa.Array, list[int]]:
         suspects = self._suspects(places)
         if 0 < suspects.sum() <= len(places) // _SUSPECTS_SHARE:
             self._bad += places[suspects].tolist()
@@ -390,7 +390,7 @@ class _Isolation:
         self._convert_or_split(places)
         if self._bad:
             bad = np.array(self._bad, np.int64)
-            self._pieces.append((bad, pa.nulls(len(bad), kind)))
+            self._pieces.append((bad, pa.nulls(len(bad), data_type)))
         order = np.argsort(np.concatenate([rows for rows, _ in self._pieces]))
         return _join([piece for _, piece in self._pieces]).take(pa.array(order)), self._bad
 

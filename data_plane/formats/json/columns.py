@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.types as kinds
+import pyarrow.types as pa_types
 from arro3.io import read_json
 
 from headgate.data_plane.formats.casting import times
@@ -65,16 +65,16 @@ class _NeedsWide(Exception):
 def learn(spelling: Spelling, field: pa.Field, value: Any, path: str = "") -> None:
     """Note how this parsed value spells what can be spelled in two ways."""
     path, target = f"{path}.{field.name}", field.type
-    if kinds.is_struct(target) and isinstance(value, dict):
+    if pa_types.is_struct(target) and isinstance(value, dict):
         for child in target:
             learn(spelling, child, value.get(child.name), path)
-    elif kinds.is_map(target) and isinstance(value, dict):
+    elif pa_types.is_map(target) and isinstance(value, dict):
         for item in value.values():
             learn(spelling, target.item_field, item, path)
     elif _is_list(target) and isinstance(value, list):
         for item in value:
             learn(spelling, target.value_field, item, path)
-    elif value is not None and (kinds.is_temporal(target) or kinds.is_decimal(target)):
+    elif value is not None and (pa_types.is_temporal(target) or pa_types.is_decimal(target)):
         spelling[path] = not isinstance(value, str)
 
 
@@ -149,7 +149,7 @@ def parse_wide(values: Packed, field: pa.Field, spelling: Spelling) -> pa.Array:
 
 def _holds_integers(target: pa.DataType) -> bool:
     inside = [target.field(place).type for place in range(target.num_fields)]
-    return kinds.is_integer(target) or any(map(_holds_integers, inside))
+    return pa_types.is_integer(target) or any(map(_holds_integers, inside))
 
 
 class _Reader:
@@ -161,11 +161,11 @@ class _Reader:
 
     def type_of(self, field: pa.Field, path: str) -> pa.DataType:
         path, target = f"{path}.{field.name}", field.type
-        if kinds.is_struct(target):
+        if pa_types.is_struct(target):
             return pa.struct([self._inner_field(child, path) for child in target])
         if _is_list(target):
             return pa.large_list(self._inner_field(target.value_field, path))
-        if kinds.is_map(target):
+        if pa_types.is_map(target):
             if not _is_text(target.key_type):
                 raise Unfit("only text can be a map's key on the fast path")
             return pa.map_(_TEXT, self._inner_field(target.item_field, path))
@@ -175,13 +175,13 @@ class _Reader:
         return pa.field(field.name, self.type_of(field, path))
 
     def _primitive(self, target: pa.DataType, path: str) -> pa.DataType:
-        if kinds.is_boolean(target):
+        if pa_types.is_boolean(target):
             return target
-        if kinds.is_integer(target):
+        if pa_types.is_integer(target):
             return _WIDE_INTEGER if self._wide else _DOUBLE
-        if kinds.is_decimal(target) and self._spelling.get(path, True):
+        if pa_types.is_decimal(target) and self._spelling.get(path, True):
             return _WIDE_DECIMAL if self._wide else _DOUBLE
-        if kinds.is_floating(target):
+        if pa_types.is_floating(target):
             return _DOUBLE
         if self._spelling.get(path, False):
             return _WIDE_EPOCH if self._wide else _DOUBLE
@@ -200,18 +200,18 @@ def _convert(field: pa.Field, rough: pa.Array, wide: pa.Array | None, hidden: in
     if not field.nullable and rough.null_count > hidden:
         raise Unfit(f"{field.name}: a required value is missing")
     target = field.type
-    if kinds.is_struct(target):
+    if pa_types.is_struct(target):
         return _struct(target, rough, wide)
     if _is_list(target):
         return _list(target, rough, wide)
-    if kinds.is_map(target):
+    if pa_types.is_map(target):
         return _map(target, rough, wide)
-    if kinds.is_integer(target):
+    if pa_types.is_integer(target):
         return _integers(target, rough, wide)
     column = (
         _numbers(target, rough, wide) if rough.type == _DOUBLE else convert_texts(target, rough)
     )
-    if (kinds.is_date(target) or kinds.is_timestamp(target)) and not (
+    if (pa_types.is_date(target) or pa_types.is_timestamp(target)) and not (
         times.are_all_within_years(column)
     ):
         raise Unfit(f"{field.name}: out of range")
@@ -234,8 +234,8 @@ def _list(target: pa.DataType, rough: pa.Array, wide: pa.Array | None) -> pa.Arr
         target.value_field, rough.values, wide.values if wide is not None else None, 0
     )
     mask = rough.is_null() if rough.null_count else None
-    kind = pa.LargeListArray if kinds.is_large_list(target) else pa.ListArray
-    offsets = rough.offsets if kinds.is_large_list(target) else rough.offsets.cast(pa.int32())
+    kind = pa.LargeListArray if pa_types.is_large_list(target) else pa.ListArray
+    offsets = rough.offsets if pa_types.is_large_list(target) else rough.offsets.cast(pa.int32())
     return kind.from_arrays(offsets, values, type=target, mask=mask)
 
 
@@ -265,11 +265,11 @@ def _integers(target: pa.DataType, rough: pa.Array, wide: pa.Array | None) -> pa
 
 
 def _numbers(target: pa.DataType, rough: pa.Array, wide: pa.Array | None) -> pa.Array:
-    if kinds.is_floating(target):
+    if pa_types.is_floating(target):
         nearest = rough.cast(target)
         _require_finite(nearest)
         return nearest
-    if kinds.is_decimal(target):
+    if pa_types.is_decimal(target):
         return _decimals(target, rough, wide)
     return _epochs(target, rough, wide)
 
@@ -290,9 +290,9 @@ def _epochs(target: pa.DataType, rough: pa.Array, wide: pa.Array | None) -> pa.A
     if wide is None:
         raise _NeedsWide
     _require_all(pc.equal(wide.cast(pa.int64()), counts), "text among numbers")
-    if kinds.is_date(target):
+    if pa_types.is_date(target):
         return counts.cast(pa.int32()).cast(target)
-    if kinds.is_time(target):
+    if pa_types.is_time(target):
         inside = pc.and_(pc.greater_equal(counts, 0), pc.less(counts, times.DAY_MS))
         _require_all(inside, "a number is not a millisecond of the day")
     factor = {"us": 1_000, "ns": 1_000_000}[target.unit]
@@ -301,17 +301,17 @@ def _epochs(target: pa.DataType, rough: pa.Array, wide: pa.Array | None) -> pa.A
 
 def convert_texts(target: pa.DataType, rough: pa.Array) -> pa.Array:
     """Convert a column of text to a type that JSON must spell as text. Raises ``ValueError``."""
-    if kinds.is_timestamp(target):
+    if pa_types.is_timestamp(target):
         return times.parse_timestamps(rough, target)
-    if kinds.is_time(target):
+    if pa_types.is_time(target):
         return times.parse_times(rough, target)
-    if kinds.is_date(target):
+    if pa_types.is_date(target):
         rough = times.without_zone(rough)
     if target == pa.uuid():
         return pa.ExtensionArray.from_storage(target, _uuids(rough))
     if _is_binary(target):
         return _base64(target, rough)
-    if kinds.is_decimal(target):
+    if pa_types.is_decimal(target):
         # Arrow's cast silently fails for some exponents ("7e28", "1e-311").
         _require_all(pc.match_substring_regex(rough, _PLAIN_DECIMAL), "a decimal has an exponent")
     return rough.cast(target)
@@ -360,13 +360,13 @@ def _require_finite(numbers: pa.Array) -> None:
 
 
 def _is_list(target: pa.DataType) -> bool:
-    return bool(kinds.is_list(target) or kinds.is_large_list(target))
+    return bool(pa_types.is_list(target) or pa_types.is_large_list(target))
 
 
 def _is_text(target: pa.DataType) -> bool:
-    return bool(kinds.is_string(target) or kinds.is_large_string(target))
+    return bool(pa_types.is_string(target) or pa_types.is_large_string(target))
 
 
 def _is_binary(target: pa.DataType) -> bool:
-    tests = (kinds.is_fixed_size_binary, kinds.is_binary, kinds.is_large_binary)
+    tests = (pa_types.is_fixed_size_binary, pa_types.is_binary, pa_types.is_large_binary)
     return any(test(target) for test in tests)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.types as kinds
+import pyarrow.types as pa_types
 
 from headgate.data_plane.formats import column_options, field_names
 from headgate.data_plane.formats.casting.relabel import relabel_rows, rows_from
@@ -121,11 +121,11 @@ def _all_names(field: pa.Field) -> set[str]:
     return ({own} | field_names.lookup_names_of(field)).union(*inside)
 
 
-def _fields_in(kind: pa.DataType) -> list[pa.Field]:
+def _fields_in(data_type: pa.DataType) -> list[pa.Field]:
     """Return the struct fields anywhere in a type, but not those inside other such fields."""
-    if kinds.is_struct(kind):
-        return list(kind)
-    inside = [kind.field(place).type for place in range(kind.num_fields)]
+    if pa_types.is_struct(data_type):
+        return list(data_type)
+    inside = [data_type.field(place).type for place in range(data_type.num_fields)]
     return [field for child in inside for field in _fields_in(child)]
 
 
@@ -138,28 +138,28 @@ def _requested_field(field: pa.Field, spelled: list[str]) -> pa.Field:
     return pa.field(name, kind, field.nullable, metadata=column_options.marks(field))
 
 
-def _requested_type(kind: pa.DataType, spelled: list[str]) -> pa.DataType:
-    if kinds.is_struct(kind):
-        return pa.struct([_requested_field(child, spelled) for child in kind])
-    if kinds.is_map(kind):
-        return pa.map_(kind.key_type, _requested_type(kind.item_type, spelled))
-    if kinds.is_large_list(kind):
-        return pa.large_list(_requested_type(kind.value_type, spelled))
-    return kind
+def _requested_type(data_type: pa.DataType, spelled: list[str]) -> pa.DataType:
+    if pa_types.is_struct(data_type):
+        return pa.struct([_requested_field(child, spelled) for child in data_type])
+    if pa_types.is_map(data_type):
+        return pa.map_(data_type.key_type, _requested_type(data_type.item_type, spelled))
+    if pa_types.is_large_list(data_type):
+        return pa.large_list(_requested_type(data_type.value_type, spelled))
+    return data_type
 
 
-def _rename(value: Any, kind: pa.DataType) -> Any:
+def _rename(value: Any, data_type: pa.DataType) -> Any:
     """Return the parsed value with the columns' names as its keys. Raises ``TwoFields``."""
-    if kinds.is_struct(kind) and isinstance(value, dict):
+    if pa_types.is_struct(data_type) and isinstance(value, dict):
         keys = list(value)
-        result = field_names.match_fields(list(kind), keys)
+        result = field_names.match_fields(list(data_type), keys)
         return {
             field.name: _rename(value[keys[place]], field.type)
-            for field, place in zip(kind, result, strict=True)
+            for field, place in zip(data_type, result, strict=True)
             if place is not None
         }
-    if kinds.is_map(kind) and isinstance(value, dict):
-        return {key: _rename(item, kind.item_type) for key, item in value.items()}
-    if kinds.is_large_list(kind) and isinstance(value, list):
-        return [_rename(item, kind.value_type) for item in value]
+    if pa_types.is_map(data_type) and isinstance(value, dict):
+        return {key: _rename(item, data_type.item_type) for key, item in value.items()}
+    if pa_types.is_large_list(data_type) and isinstance(value, list):
+        return [_rename(item, data_type.value_type) for item in value]
     return value

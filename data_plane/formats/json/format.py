@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.types as kinds
+import pyarrow.types as pa_types
 
 from headgate.control_protocol.columns import Struct
 from headgate.data_plane.formats import column_options as formats_column_options
@@ -289,6 +289,6 @@ def _doubt_ill_formed(marks: Octets | None, ill_formed: Flags) -> Octets | None:
     return None if marks is None else np.where(ill_formed, marks | _LACKS, marks)
 
 
-def _is_common_type(kind: pa.DataType) -> bool:
+def _is_common_type(data_type: pa.DataType) -> bool:
     """Return whether the columnar path refuses all values that ``json.values`` refuses."""
-    return not kinds.is_nested(kind) and not kinds.is_large_string(kind)
+    return not pa_types.is_nested(data_type) and not pa_types.is_large_string(data_type)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.types as kinds
+import pyarrow.types as pa_types
 
 from headgate.data_plane.formats import column_options
 from headgate.data_plane.formats.casting.cast_to_table import cast_column, drop_bad
@@ -103,7 +103,7 @@ def _column(found: _Found, field: pa.Field, path: Path, parent: pa.Array | None)
     if column_options.is_marked(field):
         return found.marked[path]
     read = _find_plain_column(found, field, path, parent)
-    if not kinds.is_struct(field.type) or not column_options.has_marked_field(field.type):
+    if not pa_types.is_struct(field.type) or not column_options.has_marked_field(field.type):
         assert read is not None, "what is not marked is read by the plain path"
         return read
     children = [_column(found, child, path, read) for child in field.type]
@@ -125,7 +125,7 @@ def _without_mark(field: pa.Field) -> pa.Field | None:
     """Return the field without its marked parts; ``None`` if nothing else is left."""
     if column_options.is_marked(field):
         return None
-    if not kinds.is_struct(field.type) or not column_options.has_marked_field(field.type):
+    if not pa_types.is_struct(field.type) or not column_options.has_marked_field(field.type):
         return field
     inside = [child for child in map(_without_mark, field.type) if child is not None]
     return field.with_type(pa.struct(inside)) if inside else None
@@ -135,6 +135,6 @@ def _find_marked_fields(field: pa.Field, path: Path) -> Iterator[tuple[Path, pa.
     path = (*path, field.name)
     if column_options.is_marked(field):
         yield path, field
-    elif kinds.is_struct(field.type):
+    elif pa_types.is_struct(field.type):
         for child in field.type:
             yield from _find_marked_fields(child, path)

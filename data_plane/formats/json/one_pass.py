@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.types as kinds
+import pyarrow.types as pa_types
 
 from headgate.data_plane.formats import column_options
 from headgate.data_plane.formats.casting import epoch_times
@@ -189,7 +189,7 @@ class Plan:
 
     def _numbers(self, column: _Column) -> list[int]:
         large = column.type in (pa.large_string(), pa.large_binary())
-        large = large or kinds.is_large_list(column.type)
+        large = large or pa_types.is_large_list(column.type)
         keys = [column.first_key, column.key_count, column.unknown, column.item, column.key]
         return [column.kind, column.nullable, large, column.one, column.other, *keys, column.option]
 
@@ -221,35 +221,37 @@ def _is_plain(name: bytes) -> bool:
     return not any(octet < 32 or octet in b'"\\' for octet in name)
 
 
-def _kind_of(kind: pa.DataType) -> tuple[_Kind, int, int]:
-    if kind == pa.uuid():
+def _kind_of(data_type: pa.DataType) -> tuple[_Kind, int, int]:
+    if data_type == pa.uuid():
         return _Kind.UUID, 0, 0
-    if isinstance(kind, pa.BaseExtensionType):
+    if isinstance(data_type, pa.BaseExtensionType):
         raise _Unplanned
-    if kind in _PLAIN:
-        return _PLAIN[kind], 0, 0
+    if data_type in _PLAIN:
+        return _PLAIN[data_type], 0, 0
     for is_kind, result in (
-        (kinds.is_struct, _Kind.STRUCT),
-        (kinds.is_list, _Kind.LIST),
-        (kinds.is_large_list, _Kind.LIST),
-        (kinds.is_map, _Kind.MAP),
+        (pa_types.is_struct, _Kind.STRUCT),
+        (pa_types.is_list, _Kind.LIST),
+        (pa_types.is_large_list, _Kind.LIST),
+        (pa_types.is_map, _Kind.MAP),
     ):
-        if is_kind(kind):
+        if is_kind(data_type):
             return result, 0, 0
-    if kinds.is_fixed_size_binary(kind) and kind.byte_width:
-        return _Kind.FIXED, kind.byte_width, 0
-    if kinds.is_decimal128(kind) and 0 <= kind.scale <= kind.precision:
-        return _Kind.DECIMAL, kind.precision, kind.scale
-    if (kinds.is_time64(kind) or kinds.is_timestamp(kind)) and kind.unit in _PER_SECOND:
-        zoned = kinds.is_timestamp(kind) and kind.tz is not None
-        result = _Kind.TIMESTAMP if kinds.is_timestamp(kind) else _Kind.TIME
-        return result, _PER_SECOND[kind.unit], int(zoned)
+    if pa_types.is_fixed_size_binary(data_type) and data_type.byte_width:
+        return _Kind.FIXED, data_type.byte_width, 0
+    if pa_types.is_decimal128(data_type) and 0 <= data_type.scale <= data_type.precision:
+        return _Kind.DECIMAL, data_type.precision, data_type.scale
+    if (
+        pa_types.is_time64(data_type) or pa_types.is_timestamp(data_type)
+    ) and data_type.unit in _PER_SECOND:
+        zoned = pa_types.is_timestamp(data_type) and data_type.tz is not None
+        result = _Kind.TIMESTAMP if pa_types.is_timestamp(data_type) else _Kind.TIME
+        return result, _PER_SECOND[data_type.unit], int(zoned)
     raise _Unplanned
 
 
 def _is_ruled(field: pa.Field) -> bool:
     """Return whether the field, or everything in it, has a rule of its own."""
-    if kinds.is_struct(field.type) and field.type.num_fields:
+    if pa_types.is_struct(field.type) and field.type.num_fields:
         return all(map(_is_ruled, field.type))
     return column_options.is_marked(field)
 

@@ -37,7 +37,7 @@ from typing import Any
 from uuid import UUID
 
 import pyarrow as pa
-import pyarrow.types as kinds
+import pyarrow.types as pa_types
 
 from headgate.data_plane.formats.casting import times
 
@@ -271,7 +271,7 @@ def _binary(value: Any, target: pa.DataType, _: str) -> bytes:
         data = base64.b64decode(_require_text(value), validate=True)
     except binascii.Error as error:
         raise BadValue(f"is not base64 ({error})") from error
-    if kinds.is_fixed_size_binary(target) and len(data) != target.byte_width:
+    if pa_types.is_fixed_size_binary(target) and len(data) != target.byte_width:
         raise BadValue(f"holds {len(data)} bytes, not {target.byte_width}")
     return data
 
@@ -345,24 +345,24 @@ def _shorten_json(value: Any) -> str:
 
 
 _CONVERTERS: tuple[tuple[Callable[[pa.DataType], bool], Callable[..., Any]], ...] = (
-    (kinds.is_signed_integer, _integer),
-    (kinds.is_floating, _floating),
-    (kinds.is_decimal, _decimal),
-    (kinds.is_boolean, _boolean),
-    (lambda target: kinds.is_string(target) or kinds.is_large_string(target), _string),
-    (kinds.is_date32, _date),
-    (kinds.is_time64, _time),
-    (kinds.is_timestamp, _timestamp),
+    (pa_types.is_signed_integer, _integer),
+    (pa_types.is_floating, _floating),
+    (pa_types.is_decimal, _decimal),
+    (pa_types.is_boolean, _boolean),
+    (lambda target: pa_types.is_string(target) or pa_types.is_large_string(target), _string),
+    (pa_types.is_date32, _date),
+    (pa_types.is_time64, _time),
+    (pa_types.is_timestamp, _timestamp),
     (lambda target: target == pa.uuid(), _uuid),
     (
         lambda target: (
-            kinds.is_fixed_size_binary(target)
-            or kinds.is_binary(target)
-            or kinds.is_large_binary(target)
+            pa_types.is_fixed_size_binary(target)
+            or pa_types.is_binary(target)
+            or pa_types.is_large_binary(target)
         ),
         _binary,
     ),
-    (kinds.is_struct, _struct),
-    (lambda target: kinds.is_list(target) or kinds.is_large_list(target), _list),
-    (kinds.is_map, _map),
+    (pa_types.is_struct, _struct),
+    (lambda target: pa_types.is_list(target) or pa_types.is_large_list(target), _list),
+    (pa_types.is_map, _map),
 )

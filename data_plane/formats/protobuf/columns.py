@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.types as kinds
+import pyarrow.types as pa_types
 
 from headgate.data_plane.formats import field_names
 from headgate.data_plane.formats.protobuf.decoder import (
@@ -93,7 +93,7 @@ class _Target:
     @property
     def fields(self) -> list[pa.Field] | None:
         """Return what is wanted of a message that goes in there; ``None``: everything."""
-        return list(self.type) if kinds.is_struct(self.type) else None
+        return list(self.type) if pa_types.is_struct(self.type) else None
 
     def with_column(self, column: pa.Field | None) -> _Target:
         return _Target(column, self.above)
@@ -106,32 +106,38 @@ class Reader:
         self._types = types
 
     def records(
-        self, values: Sequence[bytes], kind: Message, wanted: Sequence[pa.Field], faults: Faults
+        self,
+        values: Sequence[bytes],
+        message_type: Message,
+        wanted: Sequence[pa.Field],
+        faults: Faults,
     ) -> pa.Array:
         """Return one Arrow struct per record.
 
         Raises ``UnfitTypes`` for types that cannot be read.
         """
-        return self._message(Messages.from_values(values, faults), kind, list(wanted), ())
+        return self._message(Messages.from_values(values, faults), message_type, list(wanted), ())
 
     def _message(
         self,
         messages: Messages,
-        kind: Message,
+        message_type: Message,
         wanted: list[pa.Field] | None,
         above: tuple[str, ...],
     ) -> pa.Array:
         """Read a message's fields into columns.
 
         ``wanted``: the columns for the fields; ``None``: every field is wanted."""
-        above = (*above, kind.name)
-        if wanted is None and (kind.name in above[:-1] or len(above) > _DEPTH_MAX):
-            raise UnfitTypes(f"{kind.name} may hold itself, and so cannot become text as a whole")
-        chosen = self._choose_fields(messages, kind, wanted)
+        above = (*above, message_type.name)
+        if wanted is None and (message_type.name in above[:-1] or len(above) > _DEPTH_MAX):
+            raise UnfitTypes(
+                f"{message_type.name} may hold itself, and so cannot become text as a whole"
+            )
+        chosen = self._choose_fields(messages, message_type, wanted)
         oneofs = {field.oneof for field, _ in chosen} - {-1}
         others = [
             field
-            for field in kind.fields
+            for field in message_type.fields
             if field.oneof in oneofs and all(field is not other for other, _ in chosen)
         ]
         modes = [(f.number, _wire(f), _scan_mode(f), f.oneof) for f, _ in chosen]
@@ -147,23 +153,25 @@ class Reader:
         return pa.StructArray.from_arrays(columns, [field.name for field, _ in chosen])
 
     def _choose_fields(
-        self, messages: Messages, kind: Message, wanted: list[pa.Field] | None
+        self, messages: Messages, message_type: Message, wanted: list[pa.Field] | None
     ) -> list[tuple[Field, pa.Field | None]]:
         """Return the fields to read, and the column of each."""
         if wanted is None:
-            return [(field, None) for field in kind.fields if field.kind != "group"]
+            return [(field, None) for field in message_type.fields if field.type != "group"]
         try:
-            result = field_names.match_fields(wanted, [field.name for field in kind.fields])
+            result = field_names.match_fields(wanted, [field.name for field in message_type.fields])
         except field_names.TwoFields as error:
             messages.fail(np.ones(len(messages), np.bool_), str(error))
             return []
         pairs = [
-            (kind.fields[at], w) for at, w in zip(result, wanted, strict=True) if at is not None
+            (message_type.fields[at], w)
+            for at, w in zip(result, wanted, strict=True)
+            if at is not None
         ]
         for field, _ in pairs:
-            if field.kind == "group":
+            if field.type == "group":
                 raise UnfitTypes(
-                    f"{kind.name}.{field.name} is a group, which headgate does not read"
+                    f"{message_type.name}.{field.name} is a group, which headgate does not read"
                 )
         return pairs
 
@@ -178,7 +186,7 @@ class Reader:
         sound = scanned.found != 1
         if field.required:
             messages.fail(~there & sound, "a required field is missing")
-        if not field.presence and field.kind != "message" and not there.all():
+        if not field.presence and field.type != "message" and not there.all():
             # An absent field is zero or has no bytes: that is how the writer says so.
             bits, sizes = np.where(there, bits, 0), np.where(there, sizes, 0)
             there = np.ones(len(there), np.bool_)
@@ -191,7 +199,7 @@ class Reader:
         rows = np.repeat(messages.rows, counts)
         items = messages.inside(np.zeros(0, np.int64), np.zeros(0, np.int64), rows)
         values = _Values(items, bits, sizes, np.ones(len(bits), np.bool_))
-        if field.kind == "message" and self._types.message(field.type_name).entry:
+        if field.type == "message" and self._types.message(field.type_name).entry:
             return self._map(values, field, offsets, target)
         item = target.type.value_field if _is_list(target.type) else None
         result = self._read_values(values, field, target.with_column(item))
@@ -204,7 +212,7 @@ class Reader:
         if [part.number for part in both] != [1, 2]:
             raise UnfitTypes(f"{kind.name} is no map's entry")
         scanned = inside.scan(slots([(p.number, _wire(p), _scan_mode(p), -1) for p in both]))
-        item = target.type.item_field if kinds.is_map(target.type) else None
+        item = target.type.item_field if pa_types.is_map(target.type) else None
         parts = []
         for slot, (part, column) in enumerate(zip(both, (None, item), strict=True)):
             bits, sizes = scanned.values[slot], scanned.sizes[slot]
@@ -223,14 +231,14 @@ class Reader:
         return pa.MapArray.from_arrays(pa.array(offsets, pa.int32()), keys, items)
 
     def _read_values(self, values: _Values, field: Field, target: _Target) -> pa.Array:
-        if field.kind == "message":
+        if field.type == "message":
             return self._messages(values, field, target)
-        if field.kind == "enum":
+        if field.type == "enum":
             names_ = self._types.enum(field.type_name)
             return _enum(values, names_, field.type_name, target)
-        if field.kind in ("string", "bytes"):
-            return _bytes_or_text(values, text=field.kind == "string")
-        read: Callable[[_Values], pa.Array] = _NUMBERS[field.kind]
+        if field.type in ("string", "bytes"):
+            return _bytes_or_text(values, text=field.type == "string")
+        read: Callable[[_Values], pa.Array] = _NUMBERS[field.type]
         return read(values)
 
     def _messages(self, values: _Values, field: Field, target: _Target) -> pa.Array:
@@ -238,11 +246,11 @@ class Reader:
         there, messages = values.there, values.messages
         inside = messages.inside(values.bits[there], values.sizes[there], messages.rows[there])
         above, into = target.above, target.type
-        whole = kinds.is_struct(into) or kinds.is_map(into)
+        whole = pa_types.is_struct(into) or pa_types.is_map(into)
         if kind.name in WRAPPERS and not whole:
             result = self._message(inside, kind, None, above).field(0)
         elif kind.name == TIMESTAMP and not whole:
-            unit = into.unit if kinds.is_timestamp(into) else "us"
+            unit = into.unit if pa_types.is_timestamp(into) else "us"
             result = _convert_timestamps(inside, self._message(inside, kind, None, above), unit)
         else:
             result = self._message(inside, kind, target.fields, above)
@@ -252,18 +260,18 @@ class Reader:
         return result.take(pa.array(places, mask=~there))
 
 
-def _is_list(kind: pa.DataType) -> bool:
-    return bool(kinds.is_list(kind) or kinds.is_large_list(kind))
+def _is_list(data_type: pa.DataType) -> bool:
+    return bool(pa_types.is_list(data_type) or pa_types.is_large_list(data_type))
 
 
 def _wire(field: Field) -> int:
-    return _WIRES.get(field.kind, VARINT)
+    return _WIRES.get(field.type, VARINT)
 
 
 def _scan_mode(field: Field) -> int:
     if field.repeated:
         return MANY_BYTES if _wire(field) == BYTES else MANY
-    return ONE_MESSAGE if field.kind == "message" else ONE
+    return ONE_MESSAGE if field.type == "message" else ONE
 
 
 def _last_of_each(keys: pa.Array, owners: Integers) -> Flags:
@@ -350,7 +358,7 @@ def _bytes_or_text(values: _Values, *, text: bool) -> pa.Array:
 
 def _enum(values: _Values, known: dict[int, str], name: str, target: _Target) -> pa.Array:
     numbers, into = _narrow_to_int32(values), target.type
-    if not (kinds.is_null(into) or kinds.is_string(into) or kinds.is_large_string(into)):
+    if not (pa_types.is_null(into) or pa_types.is_string(into) or pa_types.is_large_string(into)):
         return _array_with_nulls(values, numbers)
     ordered = np.array(sorted(known), np.int64)
     places = np.searchsorted(ordered, numbers).clip(max=max(0, len(ordered) - 1))

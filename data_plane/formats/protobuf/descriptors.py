@@ -30,7 +30,7 @@ class Field:
 
     name: str
     number: int
-    kind: str
+    type: str
     type_name: str = ""
     repeated: bool = False
     required: bool = False
@@ -119,13 +119,13 @@ def _resolve(part: Field, scope: str, types: Types) -> Field:
     wanted = part.type_name
     names = [wanted] if wanted.startswith(".") else [*(f"{at}.{wanted}" for at in scopes), wanted]
     for name in (name.removeprefix(".") for name in names):
-        if name in types.messages and part.kind in ("", "message", "group"):
-            kind = part.kind or "message"
+        if name in types.messages and part.type in ("", "message", "group"):
+            kind = part.type or "message"
             presence = part.presence or (kind == "message" and not part.repeated)
-            return replace(part, kind=kind, type_name=name, presence=presence)
-        if name in types.enums and part.kind in ("", "enum"):
-            return replace(part, kind="enum", type_name=name)
-    return replace(part, kind=part.kind or "message", type_name=wanted.removeprefix("."))
+            return replace(part, type=kind, type_name=name, presence=presence)
+        if name in types.enums and part.type in ("", "enum"):
+            return replace(part, type="enum", type_name=name)
+    return replace(part, type=part.type or "message", type_name=wanted.removeprefix("."))
 
 
 def split_descriptor_set(descriptor_set: bytes) -> list[bytes]:
@@ -210,7 +210,7 @@ def _read_field(raw: bytes, *, proto3: bool) -> Field:
     return Field(
         name=_text_field(raw, 1),
         number=_number_field(raw, 3),
-        kind=kind,
+        type=kind,
         type_name=_text_field(raw, 6),
         repeated=label == _REPEATED,
         required=label == _REQUIRED,

@@ -40,8 +40,8 @@ class ProtobufWriter:
     rules = column_options.EVERY
     records_with_ignored_fields = 0
 
-    def __init__(self, types: Types, kind: Message) -> None:
-        self._types, self._kind = types, kind
+    def __init__(self, types: Types, message_type: Message) -> None:
+        self._types, self._kind = types, message_type
         self._reader = Reader(types)
 
     @cached_property

@@ -25,25 +25,25 @@ _PLAIN = {
 _DEPTH_MAX = 8
 
 
-def columns_of(types: Types, kind: Message) -> Struct:
+def columns_of(types: Types, message_type: Message) -> Struct:
     """Return a message's columns; recursive types, groups and unknown types propose none."""
-    return _fields(types, kind, ()) or Struct()
+    return _fields(types, message_type, ()) or Struct()
 
 
-def _fields(types: Types, kind: Message, above: tuple[str, ...]) -> Struct | None:
-    if kind.name in above or len(above) >= _DEPTH_MAX:
+def _fields(types: Types, message_type: Message, above: tuple[str, ...]) -> Struct | None:
+    if message_type.name in above or len(above) >= _DEPTH_MAX:
         return None
-    above = (*above, kind.name)
+    above = (*above, message_type.name)
     columns = [
         Column(field.name, result, required=not field.presence)
-        for field in kind.fields
+        for field in message_type.fields
         if (result := _type(types, field, above)) is not None
     ]
     return Struct(tuple(columns)) if columns else None
 
 
 def _type(types: Types, field: Field, above: tuple[str, ...]) -> Type | None:
-    if field.repeated and field.kind == "message":
+    if field.repeated and field.type == "message":
         entry = types.messages.get(field.type_name)
         if entry is not None and entry.entry:
             return _map(types, entry, above)
@@ -54,15 +54,15 @@ def _type(types: Types, field: Field, above: tuple[str, ...]) -> Type | None:
 
 
 def _single(types: Types, field: Field, above: tuple[str, ...]) -> Type | None:
-    if field.kind != "message":
-        return _PLAIN.get(field.kind)
+    if field.type != "message":
+        return _PLAIN.get(field.type)
     kind = types.messages.get(field.type_name)
     if kind is None:
         return None
     if kind.name == TIMESTAMP:
         return "timestamptz"
     if kind.name in WRAPPERS:
-        return _PLAIN[kind.fields[0].kind]
+        return _PLAIN[kind.fields[0].type]
     return _fields(types, kind, above)
 
 

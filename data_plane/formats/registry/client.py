@@ -148,7 +148,7 @@ class RegistryClient:
         self.where = ", ".join(self._urls)
         self._lock = threading.Lock()
         self._session: requests.Session | None = None
-        self._own = _own_header(options)
+        self._own = _authorization_header(options)
         self._keeper: TokenKeeper | None = None
         if AUTH in options.texts:
             self._keeper = keeper_of(options.texts[AUTH], "")
@@ -209,7 +209,7 @@ class RegistryClient:
         status, body = self._body(f"{_root(url, tail)}/{tail}", headers, what)
         if status == 200:
             return asked.read(body)
-        said, code = _said(body)
+        said, code = _read_error(body)
         words = f"{status} {Redaction(secrets)(said)}".strip()
         if status == _NOT_FOUND and code in _SCHEMA_NOT_FOUND:
             raise NoSuchSchema(f"the registry does not know {what}")
@@ -340,7 +340,7 @@ def _without_user(url: str) -> str:
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2])).rstrip("/")
 
 
-def _own_header(options: ClientOptions) -> tuple[frozenset[str], str]:
+def _authorization_header(options: ClientOptions) -> tuple[frozenset[str], str]:
     """Return secrets, and the header that holds them; empty without any."""
     token = options.texts.get("bearer.auth.token")
     if token:
@@ -372,7 +372,7 @@ def _json(body: bytes) -> Any:
         raise _Useless("its answer is not JSON; is registry.url right?") from None
 
 
-def _said(body: bytes) -> tuple[str, int]:
+def _read_error(body: bytes) -> tuple[str, int]:
     """Return the text and the code of an error, if it has the form of a registry's."""
     try:
         said = json.loads(body)

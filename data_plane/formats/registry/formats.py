@@ -79,16 +79,16 @@ class RegistryAvroRecords(FramedRecords):
 
     def defaulted_fields(self, values: Sequence[bytes]) -> list[str]:
         """Return what the writers' schemas say (``avro.schema.defaulted_fields``)."""
-        found = (defaulted_fields(reader.kind) for _, reader in self.readers(values))
+        found = (defaulted_fields(reader.writer) for _, reader in self.readers(values))
         return [*dict.fromkeys(name for names in found for name in names)]
 
     def record_names(self, values: Sequence[bytes]) -> tuple[Integers, Sequence[str]]:
         """Do the same as ``AvroRecords``; without a schema in the registry there is no name."""
         codes, names = np.full(len(values), -1, np.int64), list[str]()
         for rows, reader in self.readers(values):
-            if reader.kind.called:
+            if reader.writer.called:
                 codes[rows] = len(names)
-                names.append(reader.kind.called)
+                names.append(reader.writer.called)
         return codes, names
 
 

@@ -29,8 +29,8 @@ from headgate.data_plane.formats.registry.frames import (
     number_of,
 )
 from headgate.data_plane.formats.registry.glue_client import GlueClient, GlueOptions
-from headgate.data_plane.formats.registry.kept_schemas import Fetched, KeptSchemas, fetched, name_of
 from headgate.data_plane.formats.registry.proto_text import compile_text
+from headgate.data_plane.formats.registry.schema_cache import Fetched, SchemaCache, fetched, name_of
 from headgate.data_plane.formats.registry.schemas import File
 
 _WRONG = {
@@ -53,7 +53,7 @@ class GlueRegistry:
         """Asks nothing yet."""
         self._client = GlueClient(options)
         numbers = options.numbers
-        self._kept = KeptSchemas[Avro | JsonSchema | File](
+        self._kept = SchemaCache[Avro | JsonSchema | File](
             int(numbers["cache.capacity"]), numbers["check.interval"]
         )
 

@@ -125,13 +125,13 @@ class GlueClient:
         if code == _UNKNOWN:
             return NoSuchSchema(f"the registry does not know {what}")
         # Cut last: a secret that a cut divides would not be found.
-        words = self._redacted(printable(f"{code}: {text}"))[:_QUOTED_CHARACTERS]
+        words = self._redact(printable(f"{code}: {text}"))[:_QUOTED_CHARACTERS]
         status = answer.get("ResponseMetadata", {}).get("HTTPStatusCode")
         if code in _DENIED or status in _DENIED_STATUSES:
             return MissingRights(f"Glue refuses {what}: {words}", _RIGHTS)
         return Unreachable(f"Glue does not give {what}: {words}", self._where())
 
-    def _redacted(self, text: str) -> str:
+    def _redact(self, text: str) -> str:
         """Mask the credentials that signed the question, which a role renews."""
         keys = self._credentials.get_frozen_credentials()
         own = (keys.access_key, keys.secret_key, keys.token)

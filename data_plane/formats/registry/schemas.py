@@ -24,15 +24,15 @@ from headgate.data_plane.formats.registry.client import (
     RegistryClient,
 )
 from headgate.data_plane.formats.registry.frames import CONTENT_ID, GLOBAL_ID, GUID, ID
-from headgate.data_plane.formats.registry.kept_schemas import (
+from headgate.data_plane.formats.registry.proto_text import compile_text
+from headgate.data_plane.formats.registry.schema_cache import (
     Fetched,
-    KeptSchemas,
     OtherKind,
+    SchemaCache,
     fetched,
     id_text,
     name_of,
 )
-from headgate.data_plane.formats.registry.proto_text import compile_text
 
 _REFERENCES_MAX = 100
 
@@ -53,7 +53,7 @@ Path = tuple[str, ...]
 class _Answer:
     """A schema as a registry has it. ``references``: of each the name, and what it is asked by."""
 
-    kind: str
+    schema_type: str
     text: str
     references: tuple[tuple[str, Path], ...]
 
@@ -61,16 +61,16 @@ class _Answer:
     def of(cls, said: Any, what: str, context: str) -> _Answer:
         """Raises ``NoSuchSchema`` for an answer of another form."""
         try:
-            text, kind = said["schema"], said.get("schemaType") or _AVRO
+            text, schema_type = said["schema"], said.get("schemaType") or _AVRO
             references = tuple(
                 (str(each["name"]), _version_path(each, context))
                 for each in said.get("references") or ()
             )
         except (AttributeError, KeyError, TypeError, ValueError):
-            text, kind, references = None, "", ()
-        if not isinstance(text, str) or not isinstance(kind, str):
+            text, schema_type, references = None, "", ()
+        if not isinstance(text, str) or not isinstance(schema_type, str):
             raise NoSuchSchema(f"the registry's answer for {what} holds no schema")
-        return cls(kind, text, references)
+        return cls(schema_type, text, references)
 
 
 def _version_path(reference: Mapping[str, Any], context: str) -> Path:
@@ -118,9 +118,9 @@ class SchemaRegistry:
         self._context = options.texts.get("context", "").strip(":.")
         capacity = int(options.numbers["cache.capacity"])
         fresh_s = options.numbers["check.interval"]
-        self._avro = KeptSchemas[Avro](capacity, fresh_s)
-        self._json = KeptSchemas[JsonSchema](capacity, fresh_s)
-        self._files = KeptSchemas[File](capacity, fresh_s)
+        self._avro = SchemaCache[Avro](capacity, fresh_s)
+        self._json = SchemaCache[JsonSchema](capacity, fresh_s)
+        self._files = SchemaCache[File](capacity, fresh_s)
 
     @classmethod
     def of(cls, settings: Mapping[str, str]) -> SchemaRegistry:
@@ -175,25 +175,29 @@ class SchemaRegistry:
         except UnfitTypes as error:
             raise UnfitTypes(f"{what}: {error}") from error
 
-    def _answer(self, front: bytes, kind: str, called: str, **asked: str) -> tuple[_Answer, str]:
+    def _answer(
+        self, front: bytes, schema_type: str, called: str, **asked: str
+    ) -> tuple[_Answer, str]:
         """Return the answer for an id, and what to call it."""
         what, number = name_of(front), id_text(front)
         if front[0] in _APICURIO_IDS:
-            return self._artifact((*_APICURIO, "ids", _APICURIO_IDS[front[0]], number), kind, what)
+            return self._artifact(
+                (*_APICURIO, "ids", _APICURIO_IDS[front[0]], number), schema_type, what
+            )
         path: Path = ("schemas", "guids" if front[0] == GUID else "ids", number)
         if front[0] == ID and self._context:
             asked = {**asked, "subject": f":.{self._context}:"}
         answer = _Answer.of(self._client.get(path, what, **asked), what, self._context)
-        if answer.kind != kind:
-            raise OtherKind(f"{what} is {answer.kind[:20]}, not {called}")
+        if answer.schema_type != schema_type:
+            raise OtherKind(f"{what} is {answer.schema_type[:20]}, not {called}")
         return answer, what
 
-    def _artifact(self, path: Path, kind: str, what: str) -> tuple[_Answer, str]:
-        """Return what Apicurio's own API has there; it leaves open of which kind a text is."""
+    def _artifact(self, path: Path, schema_type: str, what: str) -> tuple[_Answer, str]:
+        """Return what Apicurio's own API has there; it leaves open of which type a text is."""
         is_version = "versions" in path
         text = self._client.get_text((*path, "content") if is_version else path, what)
         said = self._client.get((*path, "references"), what)
-        return _Answer(kind, text, _artifact_references(said, what)), what
+        return _Answer(schema_type, text, _artifact_references(said, what)), what
 
     def _references(self, answer: _Answer, **asked: str) -> dict[str, str]:
         """Return what the schema refers to by the names in use, each after its own references."""
@@ -216,7 +220,7 @@ class SchemaRegistry:
                 raise NoSuchSchema(f"a schema refers to more than {_REFERENCES_MAX} others")
             what = f"version {path[-1]} of {path[-3][:100]}"
             if path[0] == _APICURIO[0]:
-                found, _ = self._artifact(path, answer.kind, what)
+                found, _ = self._artifact(path, answer.schema_type, what)
             else:
                 found = _Answer.of(self._client.get(path, what, **asked), what, self._context)
             self._collect(found, texts, seen, asked)

@@ -52,7 +52,7 @@ class PostgresReader:
             self._connection.isolation_level = IsolationLevel.REPEATABLE_READ
             self._facts = place.server.facts(self._connection, place.key)
             self._place = place
-            self._view = self._seen(self._connection)
+            self._view = self._read_view(self._connection)
             self._open = opening.pop_all()
 
     def close(self) -> None:
@@ -63,9 +63,9 @@ class PostgresReader:
 
     def has_moved(self) -> bool:
         with self._server.connected() as connection:
-            return self._seen(connection) != self._view
+            return self._read_view(connection) != self._view
 
-    def _seen(self, connection: Connection) -> TableView:
+    def _read_view(self, connection: Connection) -> TableView:
         """View the table by the numbers of its commits, whatever the server's timeline."""
         facts = self._server.facts(connection, self._place.key)
         view = self._ledger.view(connection, facts, self._place.location)

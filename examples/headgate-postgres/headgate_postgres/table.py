@@ -100,7 +100,7 @@ class PostgresTable:
         within_s = DELIVERY_S if attempt.record.primary else TRANSACTION_S
         try:
             with self._place.server.connected(within_s) as connection:
-                return self._committed(connection, attempt, sending)
+                return self._commit_files(connection, attempt, sending)
         except MissingRights as error:
             return Unknown(str(error), rights=True)
         except FileNotFoundError as error:
@@ -131,7 +131,7 @@ class PostgresTable:
     def close(self) -> None:
         """Do nothing: nothing is open."""
 
-    def _committed(
+    def _commit_files(
         self, connection: Connection, attempt: CommitAttempt, sending: list[CommitAttempt]
     ) -> CommitOutcome:
         """Commit; ``sending`` gets the attempt before the call by which it may land."""

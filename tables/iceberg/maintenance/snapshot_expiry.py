@@ -81,7 +81,7 @@ class SnapshotExpiry:
         Without threads it takes the time of a few catalog calls and at most about half a minute of
         storage's.
         """
-        self._commit_lock.landed()
+        self._commit_lock.note_landing()
         with self._lock:
             self._old_metadata |= _fell_out(table, before)
             self._next = table

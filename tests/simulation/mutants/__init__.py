@@ -87,7 +87,7 @@ UNSHOWN = {
     "unit/operations/control/test_rollback_many.py",
     "QUARANTINE-1": "what a quarantine lost is nothing that happens there: "
     "protocol/test_quarantine_1_claims.py",
-    "ROUTE-4": "who counts new tables is no machine: unit/runtime/test_table_creation.py",
+    "ROUTE-4": "who counts new tables is no machine: unit/runtime/test_routed_table_creation.py",
     **dict.fromkeys(
         ("CREATE-1", "CREATE-2", "CREATE-3", "CREATE-4"),
         "the simulation makes no tables: protocol/test_create_tables.py",

@@ -12,7 +12,7 @@ from headgate.control_protocol import commit_record_codec
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import CommitOutcome, Landed, TableView, Unknown
 from headgate.control_protocol.testing import FakeCatalog, FakeTable
-from headgate.coordinator import epoch_claim, machine, secondary_delivery
+from headgate.coordinator import epoch_claim, machine, table_checks
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.recovery import Resolution
 from headgate.coordinator.state import Timer
@@ -104,16 +104,16 @@ def never_looks_round(right: Any, state: Any, now_ms: int) -> Any:
     return right(state.with_deadline(Timer.LOOK, None), now_ms)
 
 
-@FAMILY.replaces("TABLE-4", (secondary_delivery, "_has_moved"))
+@FAMILY.replaces("TABLE-4", (table_checks, "_has_moved"))
 def moved_since_it_was_read(_right: Any, known: TableView, found: TableView) -> bool:
     """What others did before the last read, such as one between a decision and its delivery, is
-    found by no look round."""
+    found by no table check."""
     return (found.uuid, found.tag, found.head) != (known.uuid, known.tag, known.head)
 
 
 @FAMILY.replaces("TABLE-4", (machine, "on_look_at_secondaries"))
 def looks_at_the_primary_table_only(_right: Any, state: Any, *_: object) -> Any:
-    """What others did to the secondary tables is found by no look round."""
+    """What others did to the secondary tables is found by no table check."""
     return state, ()
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from simulation.mutants.mutant import Family
 
 from headgate.control_protocol.ports import TableView
-from headgate.coordinator import machine, secondary_delivery
+from headgate.coordinator import machine, table_checks
 
 FAMILY = Family()
 
@@ -24,7 +24,7 @@ def never_lets_go(_right: Any, *_: object) -> bool:
     return False
 
 
-@FAMILY.replaces("TOKEN-1", (secondary_delivery, "_with_location"))
+@FAMILY.replaces("TOKEN-1", (table_checks, "_with_location"))
 def data_stays_where_it_was(_right: Any, known: TableView, _found: TableView) -> TableView:
     """A look does not see that a table's owner has moved its data."""
     return known

@@ -32,8 +32,8 @@ from headgate.operations.control.resolve_stop import accept_stop
 from headgate.operations.many_tables.list import tables
 from headgate.runtime.assembly import build_identity
 from headgate.runtime.catalogs import open_catalog
+from headgate.runtime.routed_table_creation import AGAIN_S, TableMaker
 from headgate.runtime.sink_tables import SinkTables
-from headgate.runtime.table_creation import AGAIN_S, TableMaker
 from headgate.runtime.write_planning import record_columns, shaping
 from headgate.tables.iceberg.atomic_deliveries import AtomicDeliveries
 from headgate.tables.iceberg.catalog import load_catalog

@@ -1,4 +1,4 @@
-"""Who follows one commit of a single table through the coordinator reads seven modules."""
+"""Who follows one commit of a single table through the coordinator reads eight modules."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_from_leadership_to_open_six_modules_are_entered() -> None:
     assert entered(lambda: leading.until(Phase.OPEN)) == {*ON_THE_WAY, "epoch_claim"}
 
 
-def test_a_commit_of_one_table_enters_seven() -> None:
+def test_a_commit_of_one_table_enters_eight() -> None:
     leading = Coordinator.at(Phase.OPEN)
 
     def commits() -> None:
@@ -39,7 +39,12 @@ def test_a_commit_of_one_table_enters_seven() -> None:
         leading.waits(0)
         leading.until(Phase.OPEN)
 
-    assert entered(commits) == {*ON_THE_WAY, "secondary_delivery", "status_validation"}
+    assert entered(commits) == {
+        *ON_THE_WAY,
+        "secondary_delivery",
+        "status_validation",
+        "table_checks",
+    }
 
 
 def entered(done: Callable[[], None]) -> set[str]:

@@ -54,7 +54,7 @@ def test_no_order_of_statuses_admits_an_overlap_or_a_gap(heard: list[HeardStatus
     verdict = judged(heard)
 
     covered: dict[TopicPartition, list[int]] = {P0: [], P1: []}
-    for partition, claim in verdict.claims:
+    for partition, claim in verdict.ranges:
         covered[partition] += range(claim.range.begin, claim.range.end)
     for partition, offsets_in in covered.items():
         assert offsets_in == list(range(verdict.offsets[partition]))
@@ -67,7 +67,7 @@ def test_files_and_claims_are_in_together_or_not_at_all(heard: list[HeardStatus]
     paths = [file.path for h in heard for t in h.status.tables for file in t.files]
 
     assert sum(file.records for file in verdict.files) == verdict.record_count
-    assert (len(verdict.claims) == len(claims)) is (verdict.refusal_texts == ())
+    assert (len(verdict.ranges) == len(claims)) is (verdict.refusal_texts == ())
     assert {file.path for file in verdict.files} <= set(paths)
 
 
@@ -102,13 +102,13 @@ def test_what_is_said_of_another_table_is_not_judged_here() -> None:
     verdict = judged([of(WriteStatus(1, claims, (TableStatus("lake.other", files),)))])
 
     assert verdict.offsets == START
-    assert verdict.claims == ()
+    assert verdict.ranges == ()
 
 
 def test_a_refusal_names_status_sender_and_reason() -> None:
     (line,) = judged([of(status(4, {P0: (1, 2)}))]).refusal_texts
 
-    assert line == "status 4 of worker-1#a1: trips/0 claims [1, 2), but 0 is next"
+    assert line == "status 4 of worker-1#a1: trips/0 is written in [1, 2), but 0 is next"
 
 
 @pytest.mark.parametrize(

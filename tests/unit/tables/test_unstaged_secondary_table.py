@@ -26,7 +26,7 @@ from headgate.control_protocol.ports import CommitAttempt, Refused, Staging
 from headgate.control_protocol.testing.contract.secondaries import delivered
 from headgate.control_protocol.testing.contract.world import KeyChange, landed
 from headgate.tables.delta.table import DeltaSinkTable
-from headgate.tables.pending_files import StagedFileLists
+from headgate.tables.staged_file_lists import StagedFileLists
 from headgate.tables.unstaged_secondary_table import FileListSecondaryTable, FixedColumns
 
 _MOMENT_S = 0.2

@@ -14,7 +14,7 @@ from support.local_catalog import local_catalog
 
 from headgate.control_protocol.identifiers import SinkName, TopicPartition
 from headgate.operations.audit.records import scan_records
-from headgate.tables.iceberg.avro_column_reads import avro_rows
+from headgate.tables.iceberg.avro_columns import read_avro_columns
 from headgate.tables.iceberg.reader import IcebergReader
 
 FLAT = Schema(
@@ -53,7 +53,7 @@ def test_a_column_inside_of_a_struct_is_found_in_an_avro_file(tmp_path: Path) ->
     table = local.catalog.create_table("db.t", FLAT, properties={"write.format.default": "avro"})
     append(local.catalog, table, [{"pad": {"x": "y"}, "offset": 1}, {"offset": 2}])
     (task,) = local.catalog.load_table("db.t").scan().plan_files()
-    (rows,) = avro_rows(table.io, task, table.schema(), ("pad.x", "offset"))
+    (rows,) = read_avro_columns(table.io, task, table.schema(), ("pad.x", "offset"))
     assert rows.to_pydict() == {"pad.x": ["y", None], "offset": [1, 2]}
 
 
@@ -62,4 +62,4 @@ def test_deletes_from_an_avro_file_are_not_passed_over(tmp_path: Path) -> None:
     table = local.catalog.create_table("db.t", FLAT)
     file = DataFile.from_args(file_path="a.avro", file_format=FileFormat.AVRO)
     with pytest.raises(ValueError, match="not applied"):
-        next(avro_rows(table.io, FileScanTask(file, {file}), table.schema(), ("offset",)))
+        next(read_avro_columns(table.io, FileScanTask(file, {file}), table.schema(), ("offset",)))

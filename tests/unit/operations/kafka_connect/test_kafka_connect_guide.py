@@ -10,9 +10,9 @@ import pytest
 from repository.tree import ROOT
 from support.kafka_connect import LEAST, RELEASED
 
-from headgate.operations.kafka_connect.fates import Verdict
 from headgate.operations.kafka_connect.import_connector import import_connector
 from headgate.operations.kafka_connect.translation import translate
+from headgate.operations.kafka_connect.translation_report import Verdict
 
 GUIDE = (ROOT / "docs/guides/from-kafka-connect.md").read_text()
 

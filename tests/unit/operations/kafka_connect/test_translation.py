@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from support.kafka_connect import LEAST
 
-from headgate.operations.kafka_connect.fates import Verdict
 from headgate.operations.kafka_connect.translation import Translated, translate
+from headgate.operations.kafka_connect.translation_report import Verdict
 
 
 def one(

@@ -74,7 +74,7 @@ def test_a_gate_opens_behind_a_commit_or_when_patience_is_over() -> None:
     thread = threading.Thread(target=wait)
     thread.start()
     while not opened.wait(0.01):
-        gate.landed()
+        gate.note_landing()
     thread.join()
 
 

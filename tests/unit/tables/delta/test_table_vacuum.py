@@ -30,7 +30,7 @@ from headgate.control_protocol.testing.contract.secondaries import delivered
 from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
 from headgate.operations.audit.audit import audit
 from headgate.tables.delta.table import DeltaSinkTable
-from headgate.tables.pending_files import StagedFileLists
+from headgate.tables.staged_file_lists import StagedFileLists
 from headgate.tables.unstaged_secondary_table import FileListSecondaryTable, FixedColumns
 from headgate.testing.contract.world import BEGIN, COLUMNS, source
 from headgate.testing.contract.world import some_bad as value

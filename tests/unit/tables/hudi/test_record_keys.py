@@ -17,7 +17,7 @@ from headgate.control_protocol.table_format import RowKey, TableSpec
 from headgate.tables.hudi.base_files import HudiFileMarking
 from headgate.tables.hudi.columns import avro_of, spark_columns
 from headgate.tables.hudi.lock_check import BASE_PATH, PROVIDER, URL
-from headgate.tables.hudi.record_keys import HeldTexts
+from headgate.tables.hudi.record_keys import SupportedTexts
 from headgate.tables.hudi.secondary_table import HudiKeyedSecondary
 from headgate.tables.hudi.settings import KEY
 from headgate.tables.hudi.table_format import HudiFormat
@@ -93,23 +93,23 @@ def test_a_table_with_a_key_has_no_nested_columns(tmp_path: Path) -> None:
 def test_an_empty_text_is_no_key_of_hudi_s() -> None:
     rows = pa.record_batch({"id": pa.array([1, 2, 3]), "city": pa.array(["a", "", "c"])})
     unpartitioned = HudiFileMarking("file:///lake")
-    assert list(HeldTexts(("id", "city"), unpartitioned).unsupported(rows)) == [1]
-    assert HeldTexts(("id",), unpartitioned).unsupported(rows) == {}
+    assert list(SupportedTexts(("id", "city"), unpartitioned).unsupported(rows)) == [1]
+    assert SupportedTexts(("id",), unpartitioned).unsupported(rows) == {}
 
 
 def test_texts_that_make_one_key_of_two_are_bad_records() -> None:
     """``a:x,b:y,b:z`` is of x,b:y and z, and of x and y,b:z."""
     rows = pa.record_batch({"a": ["x,b:y", "x", "x,y"], "b": ["z", "y,b:z", "b:z"]})
     unpartitioned = HudiFileMarking("file:///lake")
-    assert sorted(HeldTexts(("a", "b"), unpartitioned).unsupported(rows)) == [0, 1]
-    assert HeldTexts(("a",), unpartitioned).unsupported(rows) == {}
+    assert sorted(SupportedTexts(("a", "b"), unpartitioned).unsupported(rows)) == [0, 1]
+    assert SupportedTexts(("a",), unpartitioned).unsupported(rows) == {}
 
 
 def test_texts_that_no_folder_gives_back_are_bad_records() -> None:
     city = ["a", None, "", "__HIVE_DEFAULT_PARTITION__", "x" * 300, "/" * 90]
     rows = pa.record_batch({"city": city})
     folders = HudiFileMarking("file:///lake", partition_by=("city",))
-    assert sorted(HeldTexts((), folders).unsupported(rows)) == [3, 4, 5]
+    assert sorted(SupportedTexts((), folders).unsupported(rows)) == [3, 4, 5]
 
 
 @pytest.mark.parametrize(

@@ -250,4 +250,4 @@ def test_types_may_be_named_from_within_as_registries_do() -> None:
         kind = theirs.message_type or theirs.enum_type
         assert (part.name, part.type_name) == (theirs.name, kind.full_name)
         assert part.presence == theirs.has_presence
-        assert (part.kind == "enum") == (theirs.enum_type is not None)
+        assert (part.type == "enum") == (theirs.enum_type is not None)

@@ -22,7 +22,7 @@ _REMOTE_TOKEN = re.compile(r";token=[^;]")
 """Where the address of a Spark Connect server holds a secret."""
 
 
-def find_clear_secrets(text: str) -> list[str]:
+def find_cleartext_secrets(text: str) -> list[str]:
     """Return the keys of a valid sink file that hold a secret as it is; their values are not."""
     document = tomllib.loads(text)
     kafka = document.get("kafka")

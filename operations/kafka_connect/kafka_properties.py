@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from headgate.kafka import client_settings
-from headgate.operations.kafka_connect.fates import Report
+from headgate.operations.kafka_connect.translation_report import Report
 
 _SOURCES = ("consumer.override.", "iceberg.kafka.")
 """Prefixes of the connector's own keys, the first of which counts."""

@@ -9,11 +9,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.tables.delta.columns import TOLD
+from headgate.tables.delta.columns import SUPPORTED_TIMES
 
 
 @dataclass(frozen=True, slots=True)
-class HeldYears:
+class SupportedYears:
     """Implements ``ValueCheck``. ``kinds``: the types of the partition columns."""
 
     kinds: Mapping[str, str]
@@ -22,14 +22,16 @@ class HeldYears:
         reasons: dict[int, str] = {}
         for name, column_type in self.kinds.items():
             values = rows.column(name).cast(pa.int32() if column_type == "date" else pa.int64())
-            years = TOLD[column_type]
+            years = SUPPORTED_TIMES[column_type]
             outside = pc.or_(pc.less(values, years.start), pc.greater_equal(values, years.stop))
             why = f"{name}: no folder of a Delta table is of a year before 1 or beyond 9999"
             reasons |= dict.fromkeys(pc.indices_nonzero(outside).to_pylist(), why)
         return reasons
 
 
-def year_check_for(kinds: Mapping[str, Any]) -> HeldYears | None:
+def year_check_for(kinds: Mapping[str, Any]) -> SupportedYears | None:
     """Return the check for columns of these types, if any of them needs it."""
-    dated = {name: column_type for name, column_type in kinds.items() if column_type in TOLD}
-    return HeldYears(dated) if dated else None
+    dated = {
+        name: column_type for name, column_type in kinds.items() if column_type in SUPPORTED_TIMES
+    }
+    return SupportedYears(dated) if dated else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from headgate.operations.kafka_connect.fates import Report
+from headgate.operations.kafka_connect.translation_report import Report
 
 _PARTS = re.compile(r"(?:[^,(]|\([^)]*\))+")
 _CREATE = {"json": "infer", "connect-json": "connect", "avro-registry": "registry"}

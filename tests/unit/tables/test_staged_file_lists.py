@@ -15,7 +15,7 @@ from headgate.control_protocol.identifiers import (
     TransactionNumber,
 )
 from headgate.control_protocol.ports import Lineage, Staging, TableView
-from headgate.tables.pending_files import StagedFileLists
+from headgate.tables.staged_file_lists import StagedFileLists
 
 ROWS = WrittenFile("file:///t/rows.parquet", 3, 30)
 MORE = WrittenFile("file:///t/more.parquet", 4, 40)

@@ -1,4 +1,4 @@
-"""A few columns of an Avro data file, which pyiceberg's scans do not read."""
+"""Reads a few columns of an Avro data file, which pyiceberg's scans do not read."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pyiceberg.types import StructType
 _ROWS = 8_192
 
 
-def avro_rows(
+def read_avro_columns(
     files: FileIO, task: FileScanTask, schema: Schema, names: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
     """Yield the columns of these names, a dotted one from its struct, found by their ids.

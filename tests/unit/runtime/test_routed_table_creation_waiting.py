@@ -13,8 +13,8 @@ from support.local_catalog import LocalCatalog, local_catalog
 
 from headgate.config.load import parse
 from headgate.control_protocol.identifiers import TopicPartition
-from headgate.runtime import table_creation
-from headgate.runtime.table_creation import TableMaker
+from headgate.runtime import routed_table_creation
+from headgate.runtime.routed_table_creation import TableMaker
 from headgate.testing.sink_in_process import SinkInProcess
 
 TABLES, KEYS = 7, 3
@@ -88,7 +88,7 @@ def shop(
 ) -> Iterator[SinkInProcess]:
     sink = SinkInProcess(parse(FILE.replace("HOME", str(tmp_path))), value)
     maker = partial(TableMaker, monotonic_s=lambda: 60 * sink.clock.now_ms / MINUTE_MS)
-    monkeypatch.setattr(table_creation, "TableMaker", maker)
+    monkeypatch.setattr(routed_table_creation, "TableMaker", maker)
     yield sink
     sink.die()
 

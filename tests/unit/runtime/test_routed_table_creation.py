@@ -56,8 +56,8 @@ from headgate.data_plane.routing.routes import RAW_NAME_PROPERTY
 from headgate.data_plane.write.in_process_writer import chunk_of
 from headgate.data_plane.write.write_batch import write_put_records
 from headgate.kafka.embedded_source import Record
+from headgate.runtime.routed_table_creation import TableMaker
 from headgate.runtime.sink_tables import SinkTables
-from headgate.runtime.table_creation import TableMaker
 from headgate.tables.iceberg.catalog import load_catalog
 from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
 from headgate.tables.secondary_tables import SecondaryTables

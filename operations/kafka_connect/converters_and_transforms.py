@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headgate.operations.kafka_connect.fates import Report, Verdict
+from headgate.operations.kafka_connect.translation_report import Report, Verdict
 
 _FORMATS = {
     "JsonConverter": "connect-json",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
-from headgate.operations.kafka_connect.fates import Report
+from headgate.operations.kafka_connect.translation_report import Report
 
 _CLASSES = {
     "org.apache.iceberg.rest.RESTCatalog": "rest",

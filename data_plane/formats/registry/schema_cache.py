@@ -42,7 +42,7 @@ class Fetched(Generic[_Kind]):
     digest: bytes
 
 
-class KeptSchemas(Generic[_Kind]):
+class SchemaCache(Generic[_Kind]):
     """Keeps what was made of schemas, within bounds: what was used last stays.
 
     What is older than ``fresh_s`` is fetched again, and must say the same; if nobody answers, it

@@ -1,4 +1,4 @@
-"""RANGE-1: read in an open transaction, from a known position; a claim is what the files hold."""
+"""RANGE-1: read in an open transaction, from a known position; a range is what the files hold."""
 
 from __future__ import annotations
 

@@ -1,0 +1,49 @@
+"""Names what brokers and client mean by their error codes, and translates failed requests."""
+
+from __future__ import annotations
+
+import confluent_kafka as kafka
+
+from headgate.control_protocol.errors import HeadgateError, MissingRights, Unreachable
+
+NO_RIGHTS = frozenset(
+    {
+        kafka.KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        kafka.KafkaError.GROUP_AUTHORIZATION_FAILED,
+        kafka.KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        kafka.KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    }
+)
+"""The cluster refuses the principal: waiting changes nothing, a person grants rights."""
+
+_INCONSISTENT_TOPIC_ID = 103
+"""Its code in Kafka's protocol; clients before 2.15 have no name for it."""
+
+NO_TOPIC = frozenset(
+    {
+        kafka.KafkaError.UNKNOWN_TOPIC_OR_PART,
+        kafka.KafkaError.UNKNOWN_TOPIC_ID,
+        _INCONSISTENT_TOPIC_ID,
+        kafka.KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001 - the client's own way to name local errors
+        kafka.KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001
+    }
+)
+"""There is no such topic, or no such partition of it, or it was created again."""
+
+
+def error_of_topic(
+    topic: str, error: kafka.KafkaException, missing: HeadgateError
+) -> HeadgateError:
+    """Translate a failed request about a topic that headgate writes to; ``missing``: it is gone."""
+    cause = error.args[0]
+    if cause.code() in NO_RIGHTS:
+        return MissingRights(
+            f"{topic}: the cluster refuses this client: {cause.str()}",
+            "allow the principal to describe, read and write it",
+        )
+    if cause.code() in NO_TOPIC:
+        return missing
+    return Unreachable(
+        f"{topic}: the Kafka cluster did not answer: {cause.str()}",
+        "check bootstrap.servers and that the brokers run",
+    )
