@@ -85,8 +85,8 @@ def check_sink_file(path: Path, text: str) -> SinkName:
             f"{path}: is longer than {FILE_BYTES_MAX // 1024} KiB", "a wish has no more room"
         )
     with absent_references_allowed():
-        settings = parse_at(path, text)
-    if clear := find_clear_secrets(text):
+        settings, document = parse_at(path, text)
+    if clear := find_clear_secrets(document):
         raise SecretInClear(
             f"{path}: {', '.join(clear)} holds a secret in clear text, which all who may read the "
             "fleet's topic would read",
