@@ -215,14 +215,15 @@ def show(ctx: click.Context, sink: str) -> None:
     from headgate.control_protocol.errors import ConfigurationError
     from headgate.runtime.fleet.fleet_records import sink_of_key
     from headgate.runtime.fleet.fleet_topics import FleetReader
-    from headgate.runtime.fleet.sink_files import with_own_control_topic
+    from headgate.runtime.fleet.sink_files import as_in_fleet
 
     with closing(FleetReader(settings)) as reader:
         reader.read_to_end()
         found = reader.view().sinks.get(sink)
     if found is None or found.wish is None:
         raise ConfigurationError(f"the fleet has no sink {sink}", "headgate fleet list shows them")
-    click.echo(with_own_control_topic(found.wish.file, sink_of_key(sink)), nl=False)
+    session_ms = settings.worker.session_timeout_ms
+    click.echo(as_in_fleet(found.wish.file, sink_of_key(sink), session_ms), nl=False)
 
 
 # -------------------------------------------------------------------------------------- changing
