@@ -63,7 +63,15 @@ def test_fleet_8_a_worker_that_joined_gets_its_part_of_the_load(
         fleet.start("w0")
         fleet.wait_until(lambda view: running(view, [*sinks]), "running")
         fleet.start("w1")
-        joined = fleet.wait_until(lambda view: len({*view.owners.values()}) == 2, "joined")
+        joined = fleet.wait_until(
+            lambda view: (
+                sorted(view.owners) == [*range(4)]
+                and {*view.owners.values()} == {"w0", "w1"}
+                and running(view, [*sinks])
+                and len({worker_of(sink) for sink in view.sinks.values()}) == 1
+            ),
+            "joined",
+        )
         (most,) = {worker_of(sink) for sink in joined.sinks.values()}
         (least,) = {"w0", "w1"} - {most}
         first = process_ids(joined)
@@ -79,7 +87,7 @@ def test_fleet_8_a_worker_that_joined_gets_its_part_of_the_load(
             loads = worker_loads(view)
             even = sum(loads.values()) / len(loads)
             is_settled = running(view, [*sinks]) and not any(
-                sink.elsewhere for sink in view.sinks.values()
+                sink.elsewhere or not sink.worker for sink in view.sinks.values()
             )
             return is_settled and max(loads.values()) <= 1.25 * even
 
