@@ -7,7 +7,6 @@ may read that. Keys that take nothing but references are none of this module's b
 from __future__ import annotations
 
 import re
-import tomllib
 import typing
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -22,12 +21,11 @@ _REMOTE_TOKEN = re.compile(r";token=[^;]")
 """Where the address of a Spark Connect server holds a secret."""
 
 
-def find_cleartext_secrets(text: str) -> list[str]:
-    """Return the keys of a valid sink file that hold a secret as it is; their values are not."""
-    document = tomllib.loads(text)
-    kafka = document.get("kafka")
-    if isinstance(kafka, dict) and isinstance(kafka.get("auth"), dict):
-        document["kafka.auth"] = kafka.pop("auth")
+def find_cleartext_secrets(document: Mapping[str, Any]) -> list[str]:
+    """Return the keys of a valid sink file that hold a secret as it is; their values are not.
+
+    ``document`` is what ``load.parse_at`` returns.
+    """
     return [*_in_section(document, SinkSettings, "")]
 
 

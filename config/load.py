@@ -54,21 +54,21 @@ def load_worker(path: str | Path) -> WorkerSettings:
 
 def parse(text: str) -> SinkSettings:
     """Return the settings in a sink file's text. Raises ``ConfigurationError``."""
-    return _parse(text, SinkSettings)
+    return _settings_of(_read_document(text), SinkSettings)
 
 
 def parse_worker(text: str) -> WorkerSettings:
     """As ``parse``, the text of a worker's file."""
-    return _parse(text, WorkerSettings)
+    return _settings_of(_read_document(text), WorkerSettings)
 
 
-def parse_at(path: Path, text: str) -> SinkSettings:
-    """As ``parse``; an error names the file and its line."""
+def parse_at(path: Path, text: str) -> tuple[SinkSettings, Mapping[str, Any]]:
+    """As ``parse``, with the document that the text is; an error names the file and its line."""
     return _parse_at(path, text, SinkSettings)
 
 
 def _load(path: Path, kind: type[_Settings], no_file_hint: str) -> _Settings:
-    return _parse_at(path, read_text(path, no_file_hint), kind)
+    return _parse_at(path, read_text(path, no_file_hint), kind)[0]
 
 
 def read_text(path: Path, no_file_hint: str = "") -> str:
@@ -83,24 +83,30 @@ def read_text(path: Path, no_file_hint: str = "") -> str:
         raise ConfigurationError(f"{path}: is not UTF-8 text") from None
 
 
-def _parse_at(path: Path, text: str, kind: type[_Settings]) -> _Settings:
+def _parse_at(path: Path, text: str, kind: type[_Settings]) -> tuple[_Settings, Mapping[str, Any]]:
     try:
-        return _parse(text, kind)
+        document = _read_document(text)
+        return _settings_of(document, kind), document
     except ConfigurationError as error:
         found = locate(text, error.message)
         at = f"{path}:{found[0]}:{found[1]}" if found else str(path)
         raise type(error)(f"{at}: {_shorten(error.message)}", _shorten(error.hint)) from None
 
 
-def _parse(text: str, kind: type[_Settings]) -> _Settings:
+def _read_document(text: str) -> dict[str, Any]:
     try:
         document = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # also of numbers and lists that are too long
         raise ConfigurationError(f"is not valid TOML: {error}") from None
     kafka = document.get("kafka")
+    if isinstance(kafka, dict) and isinstance(kafka.get("auth"), dict):
+        document["kafka.auth"] = kafka.pop("auth")
+    return document
+
+
+def _settings_of(document: dict[str, Any], kind: type[_Settings]) -> _Settings:
+    kafka = document.get("kafka")
     if isinstance(kafka, dict):
-        if isinstance(kafka.get("auth"), dict):
-            document["kafka.auth"] = kafka.pop("auth")
         _require_quoted_kafka_keys(kafka, kind)
     source = document.get("source")
     if isinstance(source, dict) and isinstance(source.get("start_at"), datetime):

@@ -10,20 +10,22 @@ from headgate.config.load import parse
 from headgate.control_protocol.errors import HeadgateError, OtherConfiguration
 from headgate.control_protocol.identifiers import SinkName
 from headgate.operations.check.check import Check, State, check
-from headgate.runtime.fleet.sink_files import with_own_control_topic
 
 _AT_ONCE = 8
 
 
 def check_sink_files(texts: Mapping[SinkName, str]) -> Mapping[SinkName, tuple[Check, ...]]:
-    """Return the answers by sink. References must be readable here, as they are to workers."""
+    """Return the answers by sink, of the texts as their processes read them (FLEET-11).
+
+    References must be readable here, as they are to workers.
+    """
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        return dict(zip(texts, pool.map(_check_text, texts, texts.values()), strict=True))
+        return dict(zip(texts, pool.map(_check_text, texts.values()), strict=True))
 
 
-def _check_text(sink: SinkName, text: str) -> tuple[Check, ...]:
+def _check_text(text: str) -> tuple[Check, ...]:
     try:
-        settings = parse(with_own_control_topic(text, sink))
+        settings = parse(text)
     except HeadgateError as error:
         wrong = (State.WRONG, error.message, error.hint, error.code, error.exit_code)
         return (Check("settings", *wrong),)

@@ -222,14 +222,15 @@ def show(ctx: click.Context, sink: str) -> None:
     from headgate.control_protocol.errors import ConfigurationError
     from headgate.runtime.fleet.fleet_records import sink_of_key
     from headgate.runtime.fleet.fleet_topics import FleetReader
-    from headgate.runtime.fleet.sink_files import with_own_control_topic
+    from headgate.runtime.fleet.sink_files import as_in_fleet
 
     with closing(FleetReader(settings)) as reader:
         reader.read_to_end()
         found = reader.view().sinks.get(sink)
     if found is None or found.wish is None:
         raise ConfigurationError(f"the fleet has no sink {sink}", "headgate fleet list shows them")
-    click.echo(with_own_control_topic(found.wish.file, sink_of_key(sink)), nl=False)
+    session_ms = settings.worker.session_timeout_ms
+    click.echo(as_in_fleet(found.wish.file, sink_of_key(sink), session_ms), nl=False)
 
 
 # -------------------------------------------------------------------------------------- changing
@@ -261,9 +262,12 @@ def _require_well(settings: WorkerSettings, plan_change: PlanChange) -> None:
     from headgate.operations.terminal import console
     from headgate.runtime.fleet.fleet_changes import new_files
     from headgate.runtime.fleet.fleet_topics import change_fleet
+    from headgate.runtime.fleet.sink_files import as_in_fleet
 
     plan = change_fleet(settings, plan_change, actor="", dry_run=True, creates=True)
-    answers = check_sink_files(new_files(plan))
+    session_ms = settings.worker.session_timeout_ms
+    texts = {sink: as_in_fleet(text, sink, session_ms) for sink, text in new_files(plan).items()}
+    answers = check_sink_files(texts)
     wrong = {
         sink: found
         for sink, every in answers.items()

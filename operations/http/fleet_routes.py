@@ -12,6 +12,7 @@ from urllib.parse import unquote
 
 from headgate.config.load import parse
 from headgate.config.sink_settings import SinkSettings
+from headgate.config.worker_settings import WorkerSettings
 from headgate.control_protocol.errors import ConfigurationError, HeadgateError, RetryLater
 from headgate.control_protocol.identifiers import SinkName
 from headgate.operations.http import fleet_page, status_page
@@ -44,9 +45,9 @@ from headgate.runtime.fleet.fleet_records import sink_of_key
 from headgate.runtime.fleet.fleet_topics import change_fleet, wall_ms
 from headgate.runtime.fleet.fleet_view import SinkView
 from headgate.runtime.fleet.sink_files import (
+    as_in_fleet,
     check_sink_file,
     require_room_for_jvms,
-    with_own_control_topic,
 )
 from headgate.runtime.fleet.sink_life import WantedState
 
@@ -111,7 +112,7 @@ class ServedFleet:
             if at not in self._sinks:
                 while len(self._sinks) >= _ASKED_MAX:
                     del self._sinks[next(iter(self._sinks))]
-                self._sinks[at] = ServedSink(_parse_wished(seen))
+                self._sinks[at] = ServedSink(_parse_wished(seen, self.followed.settings))
             return self._sinks[at]
 
     def change(self, plan_change: PlanChange, asked: Asked, *, creates: bool = False) -> Plan:
@@ -135,9 +136,10 @@ class ServedFleet:
         return plan
 
 
-def _parse_wished(seen: SinkView) -> SinkSettings:
+def _parse_wished(seen: SinkView, settings: WorkerSettings) -> SinkSettings:
     assert seen.wish is not None
-    return parse(with_own_control_topic(seen.wish.file, sink_of_key(seen.key)))
+    session_ms = settings.worker.session_timeout_ms
+    return parse(as_in_fleet(seen.wish.file, sink_of_key(seen.key), session_ms))
 
 
 def answer_about_fleet(fleet: ServedFleet, asked: Asked) -> Answer:

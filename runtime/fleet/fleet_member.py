@@ -62,11 +62,7 @@ from headgate.runtime.fleet.fleet_topics import (
 from headgate.runtime.fleet.fleet_view import describe_refusal
 from headgate.runtime.fleet.held_slots import HeldSlots
 from headgate.runtime.fleet.processes import private_bytes
-from headgate.runtime.fleet.sink_files import (
-    JVM_MIB_MIN,
-    has_own_jvm,
-    with_own_control_topic,
-)
+from headgate.runtime.fleet.sink_files import JVM_MIB_MIN, as_in_fleet, has_own_jvm
 from headgate.runtime.fleet.sink_life import LifeState, Wanted
 from headgate.runtime.fleet.trouble import Trouble
 from headgate.runtime.fleet.wish_source import ToldSink, WantedSink
@@ -171,7 +167,7 @@ class FleetMember:
 
     def _write_file(self, key: str, wish: Wish, path: Path) -> None:
         _require_file_of(key, wish)
-        text = with_own_control_topic(wish.file, sink_of_key(key))
+        text = as_in_fleet(wish.file, sink_of_key(key), self._settings.worker.session_timeout_ms)
         draft = path.with_suffix(".new")
         draft.write_text(text)
         draft.replace(path)

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
+from math import gcd
 
 from headgate.runtime.fleet.fleet_records import sink_of_key
 from headgate.runtime.fleet.fleet_view import FleetView, SinkView
@@ -80,7 +82,7 @@ class Placing:
                 self.hosts[sink, self.owners.get(slot, "")] if slots else 0,
                 self.of_worker[self.owners[slot]] if slots else 0.0,
                 self.of_slot[slot],
-                _spread(slot),
+                _spread(slot, self.slots),
             ),
         )
         self._count(key, slot, load)
@@ -93,12 +95,24 @@ class Placing:
             self.hosts[sink_of_key(key), owner] += 1
 
 
-def _spread(slot: int) -> int:
-    """Return a slot's place in an order in which neighbours are far apart: their bits reversed.
+def _spread(slot: int, slots: int) -> int:
+    """Return a slot's place in an order whose first ones fall to as many workers as there are.
 
-    Groups give neighbouring slots to one worker, and the first sinks come before any worker.
+    Groups give neighbours to one worker, or every third slot, as members came; and the first sinks
+    come before any worker. In steps of a prime near the golden section both are far apart.
     """
-    return int(f"{slot:016b}"[::-1], 2)
+    return slot * pow(_step(slots), -1, slots) % slots
+
+
+@cache
+def _step(slots: int) -> int:
+    """Return the step: it meets each slot, and with few workers each residue."""
+    fit = [step for step in range(1, slots + 1) if gcd(step, _FEW * slots) == 1]
+    return min(fit, key=lambda step: abs(step - slots / _GOLDEN))
+
+
+_GOLDEN = (1 + 5**0.5) / 2
+_FEW = 2 * 3 * 5
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -10,7 +11,7 @@ from typing import Any
 
 from headgate.config.cleartext_secrets import find_cleartext_secrets
 from headgate.config.load import parse_at, read_text
-from headgate.config.sections import WriterKind
+from headgate.config.sections import GroupProtocol, WriterKind
 from headgate.config.setting_types import absent_references_allowed
 from headgate.control_protocol.errors import (
     ConfigurationError,
@@ -24,6 +25,9 @@ from headgate.control_protocol.identifiers import SinkName
 FILE_BYTES_MAX = 512 * 1024
 """A wish has room for it, with its own fields and a signature."""
 _NAMED_MAX = 20
+KAFKAS_SESSION_TIMEOUT_MS = 45_000
+_TIMES = frozenset({"session.timeout.ms", "heartbeat.interval.ms", "max.poll.interval.ms"})
+"""Who names one of these has thought of the others."""
 
 
 def read_sink_files(folder: Path) -> Mapping[SinkName, str]:
@@ -81,8 +85,8 @@ def check_sink_file(path: Path, text: str) -> SinkName:
             f"{path}: is longer than {FILE_BYTES_MAX // 1024} KiB", "a wish has no more room"
         )
     with absent_references_allowed():
-        settings = parse_at(path, text)
-    if clear := find_cleartext_secrets(text):
+        settings, document = parse_at(path, text)
+    if clear := find_cleartext_secrets(document):
         raise SecretInClear(
             f"{path}: {', '.join(clear)} holds a secret in clear text, which all who may read the "
             "fleet's topic would read",
@@ -120,9 +124,7 @@ def require_room_for_jvms(texts: Mapping[SinkName, str], memory_mib: int) -> Non
         )
 
 
-# ---------------------------------------------------------------------------------- control topic
-
-_CONTROL = re.compile(r"^[ \t]*\[[ \t]*control[ \t]*\][^\n]*$", re.MULTILINE)
+# ------------------------------------------------------------------------ as its process reads it
 
 
 def control_topic_of(sink: SinkName) -> str:
@@ -130,28 +132,52 @@ def control_topic_of(sink: SinkName) -> str:
     return f"headgate-control-{sink}"
 
 
-def with_own_control_topic(text: str, sink: SinkName) -> str:
-    """Return a sink file's text with a control topic of its own, if it names none (FLEET-11).
+def as_in_fleet(text: str, sink: SinkName, session_timeout_ms: int) -> str:
+    """Return a sink file's text with what a fleet sets, where the file does not (FLEET-11).
 
-    A thousand sinks on one topic would read a million events of each other for each of their own.
+    A control topic of its own: a thousand sinks on one topic would read a million events of each
+    other for each of their own. And the workers' session time-out: a killed process would keep its
+    partitions for 45 s otherwise, when a new one has long been there.
     """
+    text = _with_setting(text, "control", "topic", control_topic_of(sink))
+    if session_timeout_ms >= KAFKAS_SESSION_TIMEOUT_MS or _times_its_session(text):
+        return text
+    return _with_setting(text, "kafka", "session.timeout.ms", session_timeout_ms)
+
+
+def _times_its_session(text: str) -> bool:
+    """Return whether the file, or the brokers of KIP-848's protocol, say how long a session is."""
     try:
         document = tomllib.loads(text)
     except ValueError:
-        return text  # its process says so
-    control = document.get("control", {})
-    if not isinstance(control, dict) or "topic" in control:
+        return True  # its process says so
+    source, kafka = document.get("source"), document.get("kafka")
+    if not isinstance(source, dict) or not isinstance(kafka, dict):
+        return True
+    is_classic = source.get("group_protocol", GroupProtocol.CLASSIC) == GroupProtocol.CLASSIC
+    return not is_classic or not _TIMES.isdisjoint(kafka)
+
+
+def _with_setting(text: str, section: str, key: str, value: str | int) -> str:
+    """Return the text with this key, unless it has it, or cannot be read."""
+    try:
+        document = tomllib.loads(text)
+    except ValueError:
         return text
-    line = f'topic = "{control_topic_of(sink)}"'
-    wanted = {**document, "control": {**control, "topic": control_topic_of(sink)}}
-    return next((each for each in _with_line(text, line) if _reads_as(each, wanted)), text)
+    there = document.get(section, {})
+    if not isinstance(there, dict) or key in there:
+        return text
+    wanted = {**document, section: {**there, key: value}}
+    drafts = _with_line(text, section, f"{json.dumps(key)} = {json.dumps(value)}")
+    return next((each for each in drafts if _reads_as(each, wanted)), text)
 
 
-def _with_line(text: str, line: str) -> Iterator[str]:
-    """Yield the text with the line where a section [control] may take it."""
-    yield f"{text.rstrip()}\n\n[control]\n{line}\n"
-    yield _CONTROL.sub(lambda header: f"{header[0]}\n{line}", text, count=1)
-    yield f"control.{line}\n{text}"
+def _with_line(text: str, section: str, line: str) -> Iterator[str]:
+    """Yield the text with the line where the section may take it."""
+    yield f"{text.rstrip()}\n\n[{section}]\n{line}\n"
+    header = rf"^[ \t]*\[[ \t]*{section}[ \t]*\][^\n]*$"
+    yield re.sub(header, lambda found: f"{found[0]}\n{line}", text, count=1, flags=re.MULTILINE)
+    yield f"{section}.{line}\n{text}"
 
 
 def _reads_as(text: str, wanted: Mapping[str, Any]) -> bool:

@@ -30,13 +30,11 @@ from headgate.control_protocol.log_event_names import LogEvent, log_extra
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.runtime import early_signals
 from headgate.runtime.fleet.processes import (
+    ProcessWatch,
     ask_to_end,
-    cpu_ms,
     die_with_parent,
     kill_group,
     kill_process,
-    private_bytes,
-    process_tree,
 )
 from headgate.runtime.fleet.sink_life import (
     Ask,
@@ -136,7 +134,7 @@ class Worker:
         self._wishes: Mapping[str, WantedSink] = {}
         self._lives: dict[str, Life] = {}
         self._names: dict[int, str] = {}
-        self._usage: dict[str, Usage] = {}
+        self._watches: dict[str, ProcessWatch] = {}
         self._reports: dict[str, Report] = {}
         self._promised_mib: dict[str, int] = {}
         """To sinks that have, or are about to have, a process with a JVM."""
@@ -277,7 +275,7 @@ class Worker:
             if found is None or found.refused:
                 self._feed(name, Unwanted())
         if now_s - self._watched_s >= WATCH_S:
-            self._watch(now_s - self._watched_s)
+            self._watch(now_s)
             self._watched_s = now_s
         away_ms, self._turned_ms = _now_ms() - self._turned_ms, _now_ms()
         away_ms = away_ms if away_ms > AWAY_MS else 0
@@ -312,25 +310,25 @@ class Worker:
             f"such sinks {promised:,} are promised"
         )
 
-    def _watch(self, since_s: float) -> None:
+    def _watch(self, now_s: float) -> None:
         """Look what each process takes, and kill who takes too much memory."""
         for name, life in [*self._lives.items()]:
             if not life.has_process:
-                self._usage.pop(name, None)
+                self._watches.pop(name, None)
                 continue
-            taken, spent_ms = private_bytes(life.pid), cpu_ms(life.pid)
-            if name in self._promised_mib:
-                below = process_tree(life.pid)[1:]
-                taken = taken and taken + sum(private_bytes(pid) or 0 for pid in below)
-                spent_ms = spent_ms and spent_ms + sum(cpu_ms(pid) or 0 for pid in below)
-            before_ms = self._usage.get(name, Usage()).cpu_ms
-            lately = None
-            if before_ms is not None and spent_ms is not None and spent_ms >= before_ms:
-                lately = round((spent_ms - before_ms) / since_s)
-            self._usage[name] = Usage(taken, spent_ms, lately)
             wish = self._wishes.get(name)
             may_mib = self._limits.memory_mib if wish is None else wish.memory_mib
             may_mib = self._limits.memory_mib if may_mib is None else may_mib
+            watch = self._watches.get(name)
+            if watch is None or watch.pid != life.pid:
+                watch = self._watches[name] = ProcessWatch(life.pid)
+            watch.look(
+                now_s,
+                may_mib * MIB,
+                works=life.state is not LifeState.STARTING,
+                has_children=name in self._promised_mib,
+            )
+            taken = watch.usage.memory_bytes
             if taken is not None and may_mib and taken > may_mib * MIB:
                 text = (
                     f"its process took {taken // MIB} MiB of memory, more than the "
@@ -344,7 +342,7 @@ class Worker:
         after, actions = step(before, given, _now_ms())
         if after is None:
             del self._lives[name]
-            self._usage.pop(name, None)
+            self._watches.pop(name, None)
             self._reports.pop(name, None)
             _log.info(
                 "sink %s: is no longer wanted here", name, extra=log_extra(LogEvent.SINK_STATE)
@@ -401,7 +399,7 @@ class Worker:
                 name,
                 self._wishes.get(name),
                 self._lives.get(name),
-                self._usage.get(name, Usage()),
+                self._watches[name].usage if name in self._watches else Usage(),
                 self._reports.get(name, Report()),
                 self._find_lack_of_memory(name),
             )

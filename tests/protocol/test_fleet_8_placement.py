@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import pytest
@@ -34,6 +34,11 @@ def dealt(workers: int, slots: int = SLOTS) -> dict[str, tuple[int, ...]]:
         range(slots)[n * slots // workers : (n + 1) * slots // workers] for n in range(workers)
     ]
     return {f"w{n}": tuple(some) for n, some in enumerate(share)}
+
+
+def dealt_in_turn(workers: int, slots: int = SLOTS) -> dict[str, tuple[int, ...]]:
+    """Slots as a group deals them out whose members come together: every third one to each."""
+    return {f"w{n}": tuple(range(n, slots, workers)) for n in range(workers)}
 
 
 def seen(wish: Wish, permille: int = 0, state: LifeState = LifeState.RUNNING) -> ObservedSink:
@@ -86,6 +91,22 @@ def test_fleet_8_a_few_sinks_before_any_worker_do_not_all_fall_to_one() -> None:
     wishes = [r.value for r in records.wishes.values() if isinstance(r.value, Wish)]
     spread = loads(view(fleet_of(wishes, dealt(3)), 1_000))
     assert sorted(spread.values()) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("deal", [dealt, dealt_in_turn])
+@pytest.mark.parametrize("workers", [2, 3, 4, 5, 8])
+@pytest.mark.parametrize("slots", [24, 64])
+def test_fleet_8_no_worker_is_left_out_whatever_way_slots_are_dealt(
+    deal: Callable[[int, int], Mapping[str, Sequence[int]]], workers: int, slots: int
+) -> None:
+    """Three sinks for each worker come before any worker does."""
+    records = fleet_of([])
+    wanted = {SinkName(f"s{n}"): Wanting(FILE) for n in range(3 * workers)}
+    write(records, plan_apply(wanted, prune=False)(records, Occasion("a", 1_000, slots)))
+    wishes = [r.value for r in records.wishes.values() if isinstance(r.value, Wish)]
+    spread = loads(view(fleet_of(wishes, deal(workers, slots)), 1_000)).values()
+    assert min(spread) >= 1
+    assert max(spread) <= 6
 
 
 def test_fleet_8_participants_of_one_sink_go_to_different_workers() -> None:

@@ -32,10 +32,17 @@ class Fleet:
     """Workers of one fleet. As a context manager it leaves no process and no topic behind."""
 
     def __init__(
-        self, home: Path, bootstrap: str, name: str, *, slots: int = 12, key: str = ""
+        self,
+        home: Path,
+        bootstrap: str,
+        name: str,
+        *,
+        slots: int = 12,
+        key: str = "",
+        worker: str = "session_timeout_ms = 6000",
     ) -> None:
         self._home, self._bootstrap, self._name = home, bootstrap, name
-        self._slots, self._key = slots, key
+        self._slots, self._key, self._worker = slots, key, worker
         self.folder = home / "fleet"
         self.folder.mkdir()
         self.workers: dict[str, subprocess.Popen[bytes]] = {}
@@ -68,7 +75,7 @@ slots = {self._slots}
 {key}
 [worker]
 name = "{worker}"
-session_timeout_ms = 6000
+{self._worker}
 [kafka]
 "bootstrap.servers" = "{self._bootstrap}"
 """)
@@ -79,11 +86,11 @@ session_timeout_ms = 6000
         os.environ["FLEET_KEY"] = self._key or KEY
         return load_worker(self.file)
 
-    def start(self, *names: str) -> None:
+    def start(self, *names: str, command: Sequence[str | Path] = (HEADGATE, "worker")) -> None:
         for name in names:
             with (self._home / f"{name}.log").open("ab") as log:
                 self.workers[name] = subprocess.Popen(
-                    [HEADGATE, "worker", self._worker_file(name)],
+                    [*command, self._worker_file(name)],
                     stdout=log,
                     stderr=log,
                     env={**os.environ, "FLEET_KEY": self._key},
@@ -158,12 +165,24 @@ def worker_of(sink: SinkView) -> str:
     return sink.observed.worker
 
 
+def sinks_of_worker(view: FleetView, worker: str) -> set[str]:
+    """The sinks that this worker says it runs, where they are placed."""
+    return {key for key, sink in view.sinks.items() if sink.observed and worker_of(sink) == worker}
+
+
+def process_ids(view: FleetView) -> dict[str, tuple[str, int]]:
+    """Each sink's worker, and its process there."""
+    return {k: (s.observed.worker, s.observed.pid) for k, s in view.sinks.items() if s.observed}
+
+
 def running(view: FleetView, keys: Sequence[str]) -> bool:
     return all(key in view.sinks and view.sinks[key].state is LifeState.RUNNING for key in keys)
 
 
-def produce_raw(settings: WorkerSettings, slot: int, key: str, value: bytes | None) -> None:
-    """Write a record to the fleet's topic, as somebody with a console would."""
+def produce_raw(
+    settings: WorkerSettings, slot: int, key: str, value: bytes | None, *, topic: str = ""
+) -> None:
+    """Write a record to the fleet's topic, or to another, as somebody with a console would."""
     producer = Producer({"bootstrap.servers": settings.kafka["bootstrap.servers"]})
-    producer.produce(settings.fleet.name, value, key.encode(), partition=slot)
+    producer.produce(topic or settings.fleet.name, value, key.encode(), partition=slot)
     assert producer.flush(30) == 0

@@ -145,7 +145,7 @@ def test_where_others_deleted_as_many_that_explains_it(aged: Aged) -> None:
     aged.commit(OLD, OLD, YOUNG)
     assert aged.expire() == 2
     aged.commit(OLD, YOUNG)
-    aged.sink.table.delete(EqualTo("offset", 3))
+    aged.sink.table.delete(EqualTo("offset", value=3))
     report = aged.audit()
     assert report.findings == ()
     assert report.unproven == ("1 records of the source are absent, and others deleted 1",)

@@ -15,6 +15,7 @@ from headgate.operations.check.check import Check, State
 from headgate.operations.check.fleet_files import check_sink_files
 from headgate.runtime.fleet.fleet_changes import Plan, new_files
 from headgate.runtime.fleet.fleet_records import Removal, Wish
+from headgate.runtime.fleet.sink_files import as_in_fleet
 
 NAME = SinkName("trips")
 
@@ -24,7 +25,7 @@ def test_each_sink_is_asked_as_its_worker_would_run_it(monkeypatch: pytest.Monke
         return (Check("control topic", State.OK, settings.control.topic),)
 
     monkeypatch.setattr(fleet_files, "check", answer)
-    (found,) = check_sink_files({NAME: MINIMAL})[NAME]
+    (found,) = check_sink_files({NAME: as_in_fleet(MINIMAL, NAME, 10_000)})[NAME]
     assert found.detail == "headgate-control-trips"
 
 
