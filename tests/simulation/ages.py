@@ -123,7 +123,8 @@ class Ages:
         times = np.array([self.said_ms(each) for each in records], np.int64)
         chunk = Chunk(
             Packed.of([b"{}"] * len(records)),
-            *(np.full(len(records), each, np.int64) for each in (len(b"{}"), 0)),
+            np.full(len(records), len(b"{}"), np.int64),
+            np.zeros(len(records), np.int64),
             np.array([each.offset for each in records], np.int64),
             times,
         )
