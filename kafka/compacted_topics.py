@@ -50,14 +50,14 @@ SETTINGS = {
     "min.cleanable.dirty.ratio": "0.1",
     "segment.ms": str(10 * 60 * 1000),
 }
+WAIT_MS = 100
+"""An empty partition tells its end only after this: what a command waits for."""
 _READER: dict[str, Any] = {
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
     "auto.offset.reset": "earliest",
     "isolation.level": "read_committed",
     "enable.partition.eof": True,
-    # An empty partition tells its end only after this: what a command waits for.
-    "fetch.wait.max.ms": 100,
     "fetch.error.backoff.ms": 100,
 }
 _FENCED = {
@@ -170,16 +170,22 @@ class TopicAdmin:
 class CompactedReader:
     """Reads all partitions of some topics from their beginning, and goes on as records come.
 
-    ``group_id`` is not joined; brokers are asked for its coordinator all the same. Use from one
-    thread.
+    ``group_id`` is not joined; brokers are asked for its coordinator all the same. They keep a
+    request for ``wait_ms`` while nothing comes. Use from one thread.
     """
 
     def __init__(
-        self, kafka_config: Mapping[str, str], group_id: str, partitions: Mapping[str, int]
+        self,
+        kafka_config: Mapping[str, str],
+        group_id: str,
+        partitions: Mapping[str, int],
+        *,
+        wait_ms: int = WAIT_MS,
     ) -> None:
         config = {
             **with_quiet_log(kafka_config),
             **_READER,
+            "fetch.wait.max.ms": wait_ms,
             "group.id": group_id,
             "error_cb": _hear,
         }

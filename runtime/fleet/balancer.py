@@ -28,6 +28,9 @@ from headgate.runtime.fleet.trouble import Trouble
 _log = redacted_logger("headgate.worker")
 
 EVERY_S = 10.0
+LOOK_S = 1.0
+WAIT_MS = 1_000
+"""Nobody waits for it: it asks brokers once a second, and not ten times."""
 RESTS_S = 60.0
 """After a worker came or went nothing is moved for so long: its sinks are being taken over."""
 
@@ -61,7 +64,7 @@ class Balancer:
     def _run(self, ends: threading.Event) -> None:
         while not ends.is_set():
             try:
-                with closing(FleetReader(self._settings)) as reader:
+                with closing(FleetReader(self._settings, wait_ms=WAIT_MS)) as reader:
                     self._balance_until(ends, reader)
             except HeadgateError as error:
                 self._read_trouble.say(self._settings.redacted(str(error)))
@@ -73,7 +76,7 @@ class Balancer:
         workers: frozenset[tuple[str, str]] = frozenset()
         rests_until_s = due_s = time.monotonic() + EVERY_S
         producer = CompactedProducer(self._settings.kafka)
-        while not ends.wait(0.2):
+        while not ends.wait(LOOK_S):
             while reader.poll(0.0):
                 pass
             now_s = time.monotonic()

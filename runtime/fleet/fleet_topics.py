@@ -10,6 +10,7 @@ from contextlib import closing
 from headgate.config.worker_settings import WorkerSettings
 from headgate.control_protocol.errors import FleetChangedMeanwhile, FleetTopicUnfit
 from headgate.kafka.compacted_topics import (
+    WAIT_MS,
     CompactedReader,
     CompactedRecord,
     KeyedValue,
@@ -38,7 +39,7 @@ class FleetReader:
     observed.
     """
 
-    def __init__(self, settings: WorkerSettings) -> None:
+    def __init__(self, settings: WorkerSettings, *, wait_ms: int = WAIT_MS) -> None:
         self._settings = settings
         admin = TopicAdmin(settings.kafka)
         wished = admin.describe(settings.fleet.name)
@@ -50,7 +51,9 @@ class FleetReader:
         self.wire = WishWire(settings.fleet.keys, wished.topic_id)
         partitions = {settings.fleet.name: wished.partitions}
         partitions |= {settings.fleet.state_topic: states.partitions} if states else {}
-        self._reader = CompactedReader(settings.kafka, settings.fleet.name, partitions)
+        self._reader = CompactedReader(
+            settings.kafka, settings.fleet.name, partitions, wait_ms=wait_ms
+        )
 
     @property
     def is_at_end(self) -> bool:

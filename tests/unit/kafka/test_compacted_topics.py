@@ -1,13 +1,20 @@
-"""A producer of a fleet's states that the cluster has refused for good begins anew."""
+"""Clients of compacted topics: one that was refused begins anew, one that stays asks rarely."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import confluent_kafka as kafka
 import pytest
 
 from headgate.control_protocol.errors import TokenAway
 from headgate.kafka import compacted_topics
-from headgate.kafka.compacted_topics import CompactedProducer, KeyedValue
+from headgate.kafka.compacted_topics import (
+    WAIT_MS,
+    CompactedProducer,
+    CompactedReader,
+    KeyedValue,
+)
 
 
 class Refused:
@@ -35,3 +42,27 @@ def test_a_new_producer_that_cannot_be_had_is_told_and_ends_nobody(
     for _ in range(2):
         assert not producer.write(KeyedValue("states", 0, "sink/0/trips", b"x"))
         assert any("the token server is away" in each for each in producer.failures())
+
+
+class Assigned:
+    """A consumer that keeps its settings."""
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        self.config = config
+
+    def assign(self, _: object) -> None:
+        """Read nothing."""
+
+
+def test_who_stays_asks_brokers_as_rarely_as_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Assigned] = []
+
+    def new_consumer(config: dict[str, Any]) -> Assigned:
+        made.append(Assigned(config))
+        return made[-1]
+
+    monkeypatch.setattr(compacted_topics, "new_consumer", new_consumer)
+    settings = {"bootstrap.servers": "127.0.0.1:1"}
+    CompactedReader(settings, "fleet", {"fleet": 1})
+    CompactedReader(settings, "fleet", {"fleet": 1}, wait_ms=1_000)
+    assert [each.config["fetch.wait.max.ms"] for each in made] == [WAIT_MS, 1_000]
