@@ -94,9 +94,9 @@ class ExpiredRecords:
             rejected=RejectedRecords(plan, batch),
             outlet=times,
         )
-        wanted = np.array(positions_of(absent), np.int64)
         with closing(chunks_of(plan, batch)) as chunks:
             for chunk in chunks:
+                wanted = positions_of(bitmap_of(pa.array(chunk.offsets)) & absent)
                 some = np.isin(chunk.offsets, wanted) & np.asarray(chunk.values.array.is_valid())
                 if some.any():
                     decoder.decode_chunk(chunk.where(some), collect_only=False)
