@@ -33,8 +33,8 @@ def test_query_12_each_kind_of_kill_on_a_cluster_neither_loses_nor_doubles(
         cluster = cluster_of(tmp_path, stack)
         kills = Kills(1, tmp_path, bootstrap, topic_factory(PARTITIONS), cluster=cluster)
         kills.play_each((DAEMON, EXECUTOR, WORKER, TWO, RUN))
-        # Each of them was killed, and the driver in the end.
-        assert kills.told["kills"] >= 9, kills.told
+        # Each of them, and the drivers but for those that Spark ended first.
+        assert kills.told["kills"] >= 7, kills.told
 
 
 def cluster_of(folder: Path, stack: ExitStack) -> StandaloneCluster:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pyspark
 
-START_S = 300
+START_S = 600
 
 
 class StandaloneCluster:
