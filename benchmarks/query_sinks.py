@@ -2,11 +2,12 @@
 
     PYTHONPATH=tests python benchmarks/query_sinks.py [--records 2000000]
         [--per-batch 20000 200000] [--rounds 3] [--sinks noop iceberg append headgate]
-        [--executors 0]
+        [--executors 0] [--partitions 4]
 
-One query (JSON of 200 bytes, four partitions), in a process for each sink, size of batch and round,
-one after the other, in turned order each second round: ``noop`` is the query alone, ``iceberg``
-Iceberg's own sink, ``append`` what most people write (``foreachBatch`` with pyiceberg's append),
+One query (JSON of 200 bytes, a task for each partition), in a process for each sink, size of batch
+and round, one after the other, in turned order each second round: ``noop`` is the query alone,
+``iceberg`` Iceberg's own sink, ``append`` what most people write (``foreachBatch`` with
+pyiceberg's append),
 ``headgate`` one that ``headgate.spark.write`` starts, ``keyed`` the same into a table with a key,
 ``records`` the same in records mode, where headgate decodes instead of ``from_json``. With
 ``--executors 1 2`` the query runs on a standalone cluster of so many executors with a core each,
@@ -47,7 +48,7 @@ from spark_query.spark_programs import kafka_source_jars
 from headgate.operations.demo.producer import create_topic
 from headgate.operations.local_kafka.broker import EmbeddedKafka, fetch_broker_jars
 
-PARTITIONS, TOPIC = 4, "orders"
+TOPIC = "orders"
 SINKS = ("noop", "iceberg", "append", "headgate", "keyed", "records")
 _OURS = ("headgate", "keyed", "records")
 FIELDS = "id long, at timestamp, amount double, city string, note string"
@@ -83,9 +84,9 @@ _KEY = 'key = ["id"]\nproperties = { format-version = "3" }\n'
 _RESULT = "RESULT "
 
 
-def produce(bootstrap: str, records: int) -> None:
+def produce(bootstrap: str, records: int, partitions: int) -> None:
     """Fill the topic."""
-    create_topic(bootstrap, TOPIC, partitions=PARTITIONS)
+    create_topic(bootstrap, TOPIC, partitions=partitions)
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 50})
     note = "n" * 70
     for number in range(records):
@@ -96,7 +97,7 @@ def produce(bootstrap: str, records: int) -> None:
         )
         while True:
             with suppress(BufferError):
-                producer.produce(TOPIC, value, partition=number % PARTITIONS)
+                producer.produce(TOPIC, value, partition=number % partitions)
                 break
             producer.poll(0.1)
         if number % 10_000 == 0:
@@ -396,11 +397,12 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--sinks", nargs="+", default=SINKS[:4], choices=SINKS)
     parser.add_argument("--executors", type=int, nargs="+", default=[0])
+    parser.add_argument("--partitions", type=int, default=4)
     asked = parser.parse_args()
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="headgate-bench-")))
         kafka = stack.enter_context(EmbeddedKafka(folder / "kafka", fetch_broker_jars()))
-        produce(kafka.bootstrap, asked.records)
+        produce(kafka.bootstrap, asked.records, asked.partitions)
         print_medians(measure(asked, folder, kafka.bootstrap))
 
 

@@ -5,13 +5,15 @@ and `headgate run` takes over and gives back. The same driver runs a second quer
 people write, a `foreachBatch` that appends: of its checkpoint nothing is ever lost, it is only
 killed. Each of both is also killed at its worst moment: its table has a batch that its checkpoint
 does not have yet. As a script, ``kills.py --kills 20 --seed 1``; with ``--cluster``, the queries
-run on a cluster, and executors are killed.
+run on a standalone cluster of three workers, and its executors, their Python workers and its
+worker daemons are killed, too; with ``--minutes 30``, seed after seed until so long has passed.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import random
 import shutil
@@ -22,21 +24,26 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
+from itertools import count, pairwise, takewhile
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Producer
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from integration.readers import read_with_duckdb
-from integration.spark.cluster import standalone_cluster
+from integration.sink_file import toml
+from integration.spark.cluster import StandaloneCluster
 from spark_query.spark_programs import PATIENCE_S, Programs, Running, running_below
 
 from headgate.config.load import load
 from headgate.control_protocol.errors import TableMissing
+from headgate.control_protocol.spark_batch_decision import is_of_query
+from headgate.operations.audit.audit import audit
 from headgate.operations.demo.producer import create_topic
 from headgate.operations.local_kafka.broker import EmbeddedKafka, fetch_broker_jars
 from headgate.operations.status.status import read_offsets
+from headgate.runtime.sink_tables import open_tables_read_only
 
 PARTITIONS = 2
 RECORDS = 3_000
@@ -47,6 +54,13 @@ _ENDS = ("CONCURRENT_STREAM_LOG_UPDATE", "Python worker exited unexpectedly", "C
 """How Spark ends a query whose checkpoint another one has, or whose Python process was killed."""
 FILLED, APPENDED = "db.trips", "db.appended"
 BETWEEN, BETWEEN_OF_APPEND = "between table and checkpoint", "so for the append"
+DRIVER, WORKER, EXECUTOR, DAEMON = "a driver", "a Python worker", "an executor", "a worker daemon"
+RUN, TWO, STALLED = "headgate run", "two at once", "two, one stalled"
+EVERYWHERE = (DRIVER, DRIVER, WORKER, RUN, BETWEEN, BETWEEN_OF_APPEND, TWO, STALLED)
+ON_A_CLUSTER = (*EVERYWHERE, WORKER, EXECUTOR, EXECUTOR, DAEMON, DAEMON)
+WORKERS = 3
+"""Of a cluster: a driver takes two of them, so that a second one has the third."""
+CONF = {"spark.cores.max": "2", "spark.executor.memory": "512m"}
 
 _READY, _MOVES = "the queries run", "a batch is done"
 _PROGRAM = f"""
@@ -99,71 +113,89 @@ for number in range(len(running)):
 
 
 class Kills:
-    """One sequence of kills. ``told`` counts what happened, ``doubled`` the append's rows."""
+    """One sequence of kills. ``told`` counts what happened, ``doubled`` the append's rows.
+
+    ``cluster``: where the queries run, instead of within their drivers.
+    """
 
     def __init__(
-        self, seed: int, folder: Path, bootstrap: str, topic: str, *, master: str = ""
+        self,
+        seed: int,
+        folder: Path,
+        bootstrap: str,
+        topic: str,
+        *,
+        cluster: StandaloneCluster | None = None,
     ) -> None:
         self.random = random.Random(seed)
         self.programs = Programs(folder, bootstrap, topic)
-        self._has_cluster = bool(master)
-        self.programs.master = master or self.programs.master
+        self._cluster = cluster
+        if cluster:
+            self.programs.master, self.programs.conf = cluster.master, CONF
         self.told: Counter[str] = Counter()
-        self.doubled = 0
+        self.rows = self.doubled = 0
         self.doubled_after: list[int] = []
         self._folder, self._bootstrap, self._topic = folder, bootstrap, topic
         self._produced = 0
         self._older = folder / "older"
 
-    def play(self, kills: int) -> None:
-        """Kill so often, then let the query end; judge after each. Raises ``AssertionError``."""
-        for number in range(kills):
+    def play(self, kills: int, until_s: float = math.inf) -> None:
+        """Kill so often, at random, but not beyond this moment; see ``play_each``."""
+        kinds = ON_A_CLUSTER if self._cluster else EVERYWHERE
+        numbers = takewhile(lambda _: time.monotonic() < until_s, range(kills))
+        self.play_each(self.random.choice(kinds) for _ in numbers)
+
+    def play_each(self, kinds: Iterable[str]) -> None:
+        """Kill in these ways, then let the query end; judge after each. Raises
+        ``AssertionError``."""
+        for number, kind in enumerate(kinds):
             self._produce()
-            what = self._strike()
+            what = self._strike(kind)
             rows, doubled = self.judge()
             if doubled > self.doubled:
                 self.doubled, self.doubled_after = doubled, [*self.doubled_after, number + 1]
             print(f"kill {number + 1}: {what}; {rows} rows, {doubled} appended twice", flush=True)
         ended = self.programs.run(query=self._query(ends=True))
         assert ended.returncode == 0, ended.stdout[-4000:]
-        rows, self.doubled = self.judge()
-        assert rows == self._produced, f"{rows} rows of {self._produced} records"
+        self.rows, self.doubled = self.judge()
+        assert self.rows == self._produced, f"{self.rows} rows of {self._produced} records"
+        self._audit()
         # Else those moments were not the worst, and what is proved of the query is nothing.
         assert self.doubled or not self.told[BETWEEN_OF_APPEND], "the append should have doubled"
 
     # ----------------------------------------------------------------------------------- trouble
 
-    def _strike(self) -> str:
+    def _strike(self, kind: str) -> str:
         before = self._trouble_checkpoint()
-        kinds = ("one", "one", "one", "a worker", "headgate run", BETWEEN, BETWEEN_OF_APPEND)
-        if not self._has_cluster:  # there, a second driver would wait for the first one's cores
-            kinds = (*kinds, "two", "stalled")
-        during = self.random.choice(kinds)
-        self._kill_one(during)
-        if during == "headgate run":
+        self._kill_one(kind)
+        if kind == RUN:
             self._run_headgate()
-        return f"{before}, {during}"
+        return f"{before}, {kind}"
 
-    def _kill_one(self, during: str) -> None:
+    def _kill_one(self, kind: str) -> None:
         """Start the queries and kill them."""
         with self.programs.start(query=self._query()) as first:
-            if during in (BETWEEN, BETWEEN_OF_APPEND):
-                if self._stop_between(first, during):
-                    self.told[during] += 1
-                first.kill()
-                self._require_own_end(first)
+            if kind in (BETWEEN, BETWEEN_OF_APPEND):
+                if self._stop_between(first, kind):
+                    self.told[kind] += 1
+                self._kill(first)
                 return
-            self.told[during] += 1
+            self.told[kind] += 1
             if not first.wait_for(_READY if self.random.random() < 0.2 else _MOVES):
                 self.told["ended by itself"] += 1
-            elif during == "a worker":
+            elif kind in (TWO, STALLED):
+                self._run_second(first, stalled=kind == STALLED)
+            elif kind in (WORKER, EXECUTOR, DAEMON):
                 self._wait_a_while()
-                self._kill_a_worker(first)
-            elif during in ("two", "stalled"):
-                self._run_second(first, stalled=during == "stalled")
+                self._kill_below(first, kind)
             self._wait_a_while()
-            first.kill()
-            self._require_own_end(first)
+            self._kill(first)
+
+    def _kill(self, running: Running) -> None:
+        """Kill a driver. Raises ``AssertionError`` for one that has ended by a fault of ours."""
+        self.told["kills"] += running.process.poll() is None
+        running.kill()
+        self._require_own_end(running)
 
     def _trouble_checkpoint(self) -> str:
         """Delete, restore or keep the checkpoint; keep a copy of it for later."""
@@ -204,8 +236,7 @@ class Kills:
             if self.random.random() < 0.5:
                 first.signal(signal.SIGCONT)
                 self._wait_a_while()
-            second.kill()
-            self._require_own_end(second)
+            self._kill(second)
         first.signal(signal.SIGCONT)
 
     def _stop_between(self, running: Running, which: str) -> bool:
@@ -231,30 +262,42 @@ class Kills:
             time.sleep(0.001)
         return False
 
-    def _kill_a_worker(self, running: Running) -> None:
-        """Kill a process that writes rows: Spark has the task fail, and without a cluster the
-        batch."""
-        if self._has_cluster:
-            workers = running_below(os.getpid(), "CoarseGrainedExecutorBackend")
-        else:
-            workers = running_below(running.process.pid, "pyspark")
-        if workers:
-            self.random.choice(workers).kill()
+    def _kill_below(self, running: Running, kind: str) -> None:
+        """Kill a process that writes rows, or what it runs in: Spark has its tasks again elsewhere,
+        and without a cluster fails the batch."""
+        if kind == DAEMON:
+            assert self._cluster, "a worker daemon is one of a cluster"
+            self._cluster.replace_worker(self.random.randrange(WORKERS))
+            self.told["kills"] += 1
+            return
+        above = os.getpid() if self._cluster else running.process.pid
+        name = "CoarseGrainedExecutorBackend" if kind == EXECUTOR else "pyspark.daemon"
+        if found := running_below(above, name):
+            self.random.choice(found).kill()
+            self.told["kills"] += 1
 
     def _run_headgate(self) -> None:
-        """Let ``headgate run`` take over, and in half of the cases be killed itself."""
+        """Let ``headgate run`` take over, and in half of the cases be killed itself; on a cluster
+        its rows are in half of the cases written there."""
         run = self._folder / "run.toml"
-        run.write_text(self.programs.sink_file.read_text() + '\n[spark]\nwriter = "in-process"\n')
+        writer: Mapping[str, Any] = {"writer": "in-process"}
+        if self._cluster and self.random.random() < 0.5:
+            self.told["headgate run on the cluster"] += 1
+            conf = {**CONF, "spark.driver.host": "127.0.0.1"}
+            writer = {"writer": "spark", "master": self._cluster.master, "conf": conf}
+        run.write_text(self.programs.sink_file.read_text() + toml({"spark": writer}))
         program = "from headgate.operations.cli.main import main; main()"
         command = [sys.executable, "-c", program, "run", str(run), "--until-latest"]
         log = self._folder / "run.log"
         with log.open("w") as out, subprocess.Popen(command, stdout=out, stderr=out) as process:
             if self.random.random() < 0.5:
-                self.told["headgate run killed"] += 1
                 time.sleep(self.random.uniform(2, WHILE_IT_RUNS_S))
+                if process.poll() is None:
+                    self.told["headgate run killed"] += 1
+                    self.told["kills"] += 1
                 process.kill()
             else:
-                assert process.wait(240) == 0, log.read_text()[-4000:]
+                assert process.wait(PATIENCE_S) == 0, log.read_text()[-4000:]
 
     def _wait_a_while(self) -> None:
         time.sleep(self.random.uniform(0, WHILE_IT_RUNS_S))
@@ -274,14 +317,19 @@ class Kills:
     # ------------------------------------------------------------------------------ the programs
 
     def _query(self, *, appends: bool = True, ends: bool = False) -> str:
-        query = self.programs.query.replace("500)", f"{PER_BATCH})")
+        query = self.programs.query.replace("500)", f"{RECORDS if ends else PER_BATCH})")
+        if self._cluster and self.random.random() < 0.5:
+            # Then rows go from one executor to another, and are computed again if it was killed.
+            self.told["driver with a shuffle"] += 1
+            query = query.replace("write(trips, ", "write(trips.repartition(3), ")
         text, _, start = query.partition("query = ")
         program = _PROGRAM.replace("HERE", str(self._folder)).replace("ENDS", str(ends))
         program = program.replace("COUNT", "2" if appends else "1")
         return text + program.replace("QUERY", start.partition("\n")[0])
 
     def _produce(self) -> None:
-        producer = Producer({"bootstrap.servers": self._bootstrap})
+        # With its retries in order: each record is in the topic once.
+        producer = Producer({"bootstrap.servers": self._bootstrap, "enable.idempotence": True})
         for number in range(self._produced, self._produced + RECORDS):
             value = json.dumps({"id": number, "city": f"c{number % 7}"})
             producer.produce(self._topic, value, partition=number % PARTITIONS)
@@ -289,6 +337,17 @@ class Kills:
         self._produced += RECORDS
 
     # ---------------------------------------------------------------------------------- judgement
+
+    def _audit(self) -> None:
+        """Ask the product's own audit as well, and count who took over from whom."""
+        settings = load(self.programs.sink_file)
+        assert audit(settings).findings == ()
+        with open_tables_read_only(settings) as tables:
+            commits = tables.reader.history().commits
+        for before, after in pairwise(each.record for each in commits):
+            if before.coordinator != after.coordinator:
+                ways = tuple("query" if is_of_query(each) else "run" for each in (before, after))
+                self.told["takeovers: {} by {}".format(*ways)] += 1
 
     def judge(self) -> tuple[int, int]:
         """By a reader that is not ours: each record up to the stored offsets is there once.
@@ -305,15 +364,26 @@ class Kills:
         rows = self._read(FILLED)
         twice = [row for row, times in Counter(rows).items() if times > 1]
         assert not twice, f"{len(twice)} rows are there twice, as {twice[:3]}"
-        wanted = {
-            (offset * PARTITIONS + partition, partition, offset)
-            for partition, end in ends.items()
-            for offset in range(end)
-        }
+        wanted = {row for row in self._read_source() if row[2] < ends.get(row[1], 0)}
         lost = sorted(wanted - set(rows))
         assert not lost, f"{len(lost)} records are lost, as {lost[:3]}"
         assert set(rows) == wanted, "rows beyond the stored offsets"
         return len(rows), doubled
+
+    def _read_source(self) -> set[tuple[int, int, int]]:
+        """The rows that the topic's records are to become."""
+        settings = {"bootstrap.servers": self._bootstrap, "group.id": "judge"}
+        rows: set[tuple[int, int, int]] = set()
+        with closing(Consumer(settings)) as consumer:
+            consumer.assign(
+                [TopicPartition(self._topic, each, OFFSET_BEGINNING) for each in range(PARTITIONS)]
+            )
+            while len(rows) < self._produced:
+                each = consumer.poll(60)
+                assert each, f"{len(rows)} of {self._produced} records can be read"
+                assert not each.error(), each.error()
+                rows.add((json.loads(each.value())["id"], each.partition(), each.offset()))
+        return rows
 
     def _read(self, name: str) -> list[tuple[Any, ...]]:
         found = self._locate(name)
@@ -364,22 +434,32 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--cluster", action="store_true")
+    parser.add_argument("--minutes", type=float, default=0)
     asked = parser.parse_args()
+    told: Counter[str] = Counter()
+    begun_s = time.monotonic()
     with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="headgate-kills-")))
+        folder = Path(tempfile.mkdtemp(prefix="headgate-kills-"))  # stays, where something is wrong
+        print(f"in {folder}", flush=True)
         bootstrap = stack.enter_context(_broker(folder))
-        create_topic(bootstrap, "trips", partitions=PARTITIONS)
-        master = stack.enter_context(standalone_cluster(folder, 2)) if asked.cluster else ""
-        kills = Kills(asked.seed, folder, bootstrap, "trips", master=master)
-        begun = time.monotonic()
-        try:
-            kills.play(asked.kills)
-        finally:
-            print(dict(sorted(kills.told.items())))
-            print(
-                f"load {os.getloadavg()[0]:.0f}, {time.monotonic() - begun:.0f} s; an append has "
-                f"{kills.doubled} rows twice, new ones after the kills {kills.doubled_after}"
-            )
+        cluster = StandaloneCluster(folder, stack) if asked.cluster else None
+        if cluster:
+            cluster.add_workers(WORKERS)
+        for seed in count(asked.seed):
+            create_topic(bootstrap, f"trips-{seed}", partitions=PARTITIONS)
+            (home := folder / str(seed)).mkdir()
+            kills = Kills(seed, home, bootstrap, f"trips-{seed}", cluster=cluster)
+            print(f"seed {seed}, load {os.getloadavg()[0]:.0f}", flush=True)
+            try:
+                kills.play(asked.kills, begun_s + 60 * asked.minutes if asked.minutes else math.inf)
+            finally:
+                told += kills.told + Counter(rows=kills.rows, appended_twice=kills.doubled)
+                print(f"{time.monotonic() - begun_s:.0f} s: {dict(sorted(told.items()))}")
+                print(f"an append has new rows twice after the kills {kills.doubled_after}")
+            shutil.rmtree(home)
+            if time.monotonic() - begun_s > 60 * asked.minutes:
+                break
+    shutil.rmtree(folder)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -68,6 +68,7 @@ class Programs:
     def __init__(self, folder: Path, bootstrap: str, topic: str, *, spark: str = "4.1") -> None:
         self.folder, self._spark = folder, spark
         self.master = "local[2]"
+        self.conf: Mapping[str, str] = {}
         self._changes = {
             "localhost:9092": bootstrap,
             "/tmp/lake": str(folder),
@@ -111,6 +112,7 @@ class Programs:
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.sql.session.timeZone": "UTC",
             "spark.log.level": "ERROR",
+            **self.conf,
         }
         options = [word for key, value in conf.items() for word in ("--conf", f"{key}={value}")]
         environment = {
