@@ -125,6 +125,12 @@ def accept_stop(
             "fill a new table: drop this one, and start with "
             'coordinator.on_table_recreated = "restart"',
         )
+    if settings.has_keyed_table and chosen.get("HG-201") is RollbackPolicy.KEEP_OFFSETS:
+        raise ConfigurationError(
+            "--accept HG-201=keep-offsets: the table has a key, and what its rows would lack is "
+            "what later changes build upon (KEY-12)",
+            "--accept HG-201=follow-table reads again what the rollback removed",
+        )
     for code, choice in chosen.items():
         if choice in _GOING_BACK:
             require_no_routed_tables(settings, f"{code}={choice}")

@@ -122,6 +122,14 @@ def test_the_claim_knows_what_the_sink_file_says(
     assert world.topics is topics
 
 
+def test_key_12_a_keyed_table_is_not_kept_without_its_changes_by_hand_either(
+    settings: SinkSettings,
+) -> None:
+    keyed = replace(settings, table=replace(settings.table, key=("id",)))
+    with pytest.raises(ConfigurationError, match="KEY-12"):
+        resolve_stop.accept_stop(keyed, ["HG-201=keep-offsets"])
+
+
 class Alive:
     """What ``status`` knows of participants."""
 
