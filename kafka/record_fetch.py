@@ -34,7 +34,6 @@ from headgate.control_protocol.offsets import OffsetRange
 from headgate.kafka.authentication import plain_settings, token_keeper_for, token_trouble_of
 from headgate.kafka.client_settings import with_quiet_log, without_consumer_settings
 from headgate.kafka.clients import new_admin
-from headgate.kafka.error_codes import NO_RIGHTS
 from headgate.kafka.librdkafka import BatchConsumer, Event, Headers, LentHeaders
 from headgate.kafka.token_keeper import TokenKeeper
 from headgate.native.byte_arrays import Packed
@@ -65,6 +64,8 @@ _CHUNK_RECORDS = 32_768
 _POLL_MS = 100
 _REQUEST_MS = 15_000
 
+# Not of the group: batches are read without one, whatever the client asks about it.
+_DENIED = {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED}
 _NOT_THERE = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}  # noqa: SLF001
 
 _Key = tuple[int, tuple[tuple[str, str], ...]]
@@ -211,7 +212,7 @@ def try_batch_consumer(kafka: Mapping[str, str], at: TopicPartition, timeout_s: 
             for event in messages.events:
                 if event.code == KafkaError._PARTITION_EOF:  # noqa: SLF001
                     return _describe_end(at, keeper)
-                if event.code in NO_RIGHTS:
+                if event.code in _DENIED:
                     raise _read_denied(at, event)
                 reason = event.text
     finally:
@@ -307,7 +308,7 @@ class _RangeReader:
                 f"{event.text}",
                 "retention may have removed them, or the topic lost its end",
             )
-        elif event.code in NO_RIGHTS:
+        elif event.code in _DENIED:
             raise _read_denied(at, event)
         else:
             # librdkafka reports many errors that it then recovers from; the stall limit decides.

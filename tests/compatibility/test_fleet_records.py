@@ -17,6 +17,7 @@ from headgate.runtime.fleet.fleet_records import (
     Drain,
     ObservedSink,
     ObservedWorker,
+    Removal,
     Wish,
     WishWire,
     decode_observed,
@@ -54,5 +55,5 @@ def test_a_released_record_still_means_the_same(name: str) -> None:
         assert encode_observed(value) == golden
         assert decode_observed(state_key(value), golden) == value
     else:
-        assert isinstance(value, Wish | Drain)
+        assert isinstance(value, Wish | Removal | Drain)
         assert WishWire().decode(value.key, value.slot, golden) == value

@@ -61,6 +61,7 @@ class KafkaWorld:
         self.admin = admin
         self.topic = topic
         self.config = {"bootstrap.servers": bootstrap}
+        self._wait_until_led(0, 1)
 
     def topics(self, *names: str) -> SourceTopics:
         return KafkaSourceTopics(self.config, names, self.topic)
@@ -76,10 +77,13 @@ class KafkaWorld:
 
     def add_partition(self) -> None:
         self.admin.create_partitions([NewPartitions(self.topic, 3)])[self.topic].result()
-        asked = {KafkaPartition(self.topic, 2): OffsetSpec.latest()}
+        self._wait_until_led(2)
+
+    def _wait_until_led(self, *partitions: int) -> None:
+        asked = {KafkaPartition(self.topic, each): OffsetSpec.latest() for each in partitions}
         deadline = time.monotonic() + 60
         while any(found.exception(30) for found in self.admin.list_offsets(asked).values()):
-            assert time.monotonic() < deadline, "the new partition has no leader"
+            assert time.monotonic() < deadline, "a new partition has no leader"
             time.sleep(0.2)
             self.admin.list_topics(self.topic, timeout=30)  # or the client remembers that of before
 

@@ -291,9 +291,8 @@ def test_brackets_deeper_than_anybody_means_them(either_loops: Loops) -> None:
         assert either_loops.classify_json(blanks).tolist() == [1, 1]
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_nothing_is_read_that_is_not_there(tmp_path: Path, seed: int) -> None:
-    _run_under_sanitizers(tmp_path, seed, 100_000)
+def test_nothing_is_read_that_is_not_there(tmp_path: Path) -> None:
+    _run_under_sanitizers(tmp_path, 0, 30_000)
 
 
 @pytest.mark.wide
