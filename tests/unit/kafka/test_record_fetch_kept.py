@@ -89,6 +89,11 @@ def test_a_missing_right_is_named_at_once(code: int) -> None:
         read(Consumer(((), [failed(B1, code, "no")])), {B1: (0, 1)})
 
 
+def test_what_brokers_say_of_a_group_keeps_nobody_from_reading() -> None:
+    refused = failed(B1, KafkaError.GROUP_AUTHORIZATION_FAILED, "no")
+    read(Consumer(((), [refused]), (records(B1, 0), [])), {B1: (0, 1)})
+
+
 class Admin:
     """Describes topics by their ids."""
 
