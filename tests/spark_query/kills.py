@@ -52,6 +52,9 @@ PER_BATCH = 300
 WHILE_IT_RUNS_S = 8.0
 _ENDS = ("CONCURRENT_STREAM_LOG_UPDATE", "Python worker exited unexpectedly", "Connection reset")
 """How Spark ends a query whose checkpoint another one has, or whose Python process was killed."""
+_STARTED_AGAIN = ("IterableOps.map", "Error while sending a command")
+"""How Spark ends a query for nothing: its Kafka source after a repeated batch; Py4J, which now and
+then loses the JVM's call to a function in Python (py4j/py4j#313)."""
 FILLED, APPENDED = "db.trips", "db.appended"
 BETWEEN, BETWEEN_OF_APPEND = "between table and checkpoint", "so for the append"
 DRIVER, WORKER, EXECUTOR, DAEMON = "a driver", "a Python worker", "an executor", "a worker daemon"
@@ -87,9 +90,8 @@ print({_READY!r}, flush=True)
 moves = False
 
 def again(number):
-    # Spark's Kafka source ends a query that has repeated a batch: it is started once more.
     error = running[number].exception()
-    if error is None or "IterableOps.map" not in str(error):
+    if error is None or not any(each in str(error) for each in {_STARTED_AGAIN!r}):
         raise SystemExit(str(error))
     running[number] = starts[number]()
 
