@@ -429,6 +429,8 @@ def on_secondaries_read(state: State, given: SecondariesRead, now_ms: int) -> St
     ):
         return recover(state, "a secondary table is not as it was delivered to: begins again")
     state, suspended = suspend_troubled(state, given, {}, now_ms)
+    # Before the next two: a resumed table opens by what is pending now (SUSPEND-5), and one that
+    # has received all at last is not overdue (SUSPEND-3).
     state = replace(state, term=with_acknowledged(term_of(state), given, now_ms))
     spent = _acknowledge(before, term_of(state))
     state, opened = reopen_tables(state, given.views)

@@ -194,8 +194,8 @@ def _finish_transaction(state: State, now_ms: int) -> Step:
     if may_read and readable_positions(state):
         return _read_end_offsets(state, now_ms)
     if state.said.has_unconfirmed:
-        # The status before this one was not heard. Were it lost, it would be appended again behind
-        # this one, whose ranges continue its own: both would be refused (COMMIT-2), and read again.
+        # LOG-2: the status before this one was not heard. Were it lost, it would be appended again
+        # behind this one, whose ranges continue its own: this one would be refused (RANGE-2).
         return state, ()
     return _answer_end(state)
 
@@ -399,6 +399,8 @@ def _on_start(state: State, record: LogRecord, start: StartCommit) -> State:
     settled_to = first_l if start.settled_to is None else start.settled_to
     state = apply_settlement(state, start.offsets, settled_to)
     newest = state.term.following or state.term.writing
+    # Only C and L stand before this test, for an older L says nothing (POSITION-3). What follows
+    # has no such order of its own: an old START would answer needs, pause or go on once more.
     if number <= (newest.number if newest else state.term.answered):
         return state  # a repetition
     if state.needs.open:

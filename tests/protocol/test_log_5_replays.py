@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from protocol.coordinating import EPOCH, SETTINGS, Coordinator
-from protocol.participating import Participant
+from protocol.participating import Participant, started
 from protocol.values import ALICE, BOB, P0, P1, RIVAL, TABLE, gain, offsets, proposal, status
 
 from headgate.control_protocol.event_codec import NUMBER_MAX
@@ -270,6 +270,18 @@ def test_a_participant_only_repeats_what_it_said_before(phase: Part) -> None:
         assert all(draft in [own.said for own in before.said.pending] for draft in said), record
         assert participant.state == before, record
     assert kinds == EVERY_KIND
+
+
+def test_an_old_start_that_is_said_again_pauses_nobody() -> None:
+    participant = Participant.writing(AT)
+    settled_to = participant.state.term.settled_to
+    old = replace(started(2, AT, 1, settled_to), paused=True)
+    participant.end(1)
+    participant.hears(old, transaction=2)
+    participant.end(2)
+    participant.start(3, AT, settled_to=settled_to)
+    participant.hears(old, transaction=2)
+    assert not participant.state.term.paused
 
 
 def test_one_that_just_came_reads_in_vain_at_most() -> None:

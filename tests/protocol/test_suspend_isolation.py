@@ -294,6 +294,17 @@ def test_suspend_3_unless_its_pending_commits_have_waited_for_half_of_what_they_
     assert made.term.delivery.pending == (late,), "it is pending still"
 
 
+def test_suspend_3_one_that_received_them_at_last_is_not_overdue() -> None:
+    late = replace(pending(EPOCH - 1, 4), since_ms=0)
+    made = ledgers(late, settings=replace(SETTINGS, claim_age_max_ms=1_100_000_000))
+    made.until(Phase.DELIVERING)
+    reads(made, secondary(ASIDE), table())
+    made.delivers()
+    reads(made, secondary(ASIDE), made.secondaries[ORDERS])
+    assert not made.term.suspensions.suspended
+    assert made.term.delivery.pending == ()
+
+
 def test_suspend_3_nor_does_one_that_owes_too_much_hold_up_the_others() -> None:
     pending_commits = tuple(pending(EPOCH - 1, 4) for _ in range(200))
     made = ledgers(*pending_commits, pending(EPOCH - 1, 4, name=CLICKS))

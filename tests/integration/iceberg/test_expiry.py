@@ -1,4 +1,5 @@
-"""Snapshots expire after commits as the table asks: what stays is whole, what goes is gone.
+"""RETENTION-1: snapshots expire after commits as the table asks: what stays is whole, what goes is
+gone.
 
 Every test ends by the same measure: storage holds what the retained snapshots reach, and no more
 (unless the test says which orphans there must be), and independent readers find every row.

@@ -1,4 +1,4 @@
-"""Retention over a catalog that checks as little as a server: no file goes that is referred to."""
+"""RETENTION-1, over a catalog that checks as little as a server: no file goes that is in use."""
 
 from __future__ import annotations
 
