@@ -121,6 +121,7 @@ def test_settings_that_the_client_refuses_are_named() -> None:
             refused({**NOBODY, **GROUP, "no_such_setting": "1"}, "nowhere")
 
 
+@pytest.mark.wide
 @pytest.mark.integration
 def test_a_broker_that_dies_and_returns_costs_only_unconfirmed_appends(
     own_kafka: EmbeddedKafka,

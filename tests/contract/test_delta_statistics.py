@@ -190,6 +190,7 @@ def test_no_reader_misses_a_row_by_the_statistics(
     refuse_differences_in_arrow(table, kind)
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("kind", [*PARTITIONED, "decimal(9, 2)", "decimal(38, 10)"])
 def test_no_reader_misses_a_row_by_the_partitions(
     duck: duckdb.DuckDBPyConnection, tmp_path: Path, kind: str

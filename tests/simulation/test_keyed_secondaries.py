@@ -34,6 +34,7 @@ def firsts() -> range:
     return range(ROUTED_KEYS[0], ROUTED_KEYS[0] + SEEDS, SEEDS_AT_ONCE)
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("first", firsts())
 def test_keyed_secondaries_are_the_fold_whatever_fails(first: int) -> None:
     walk = walked(first)
@@ -42,6 +43,7 @@ def test_keyed_secondaries_are_the_fold_whatever_fails(first: int) -> None:
     assert walk.counts["commits"] > SEEDS_AT_ONCE, "the seeds did next to nothing"
 
 
+@pytest.mark.wide
 def test_what_befalls_them_has_really_struck() -> None:
     struck = sum((walked(first).struck for first in firsts()), walked(ROUTED_KEYS[0]).struck)
 

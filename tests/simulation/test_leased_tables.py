@@ -50,6 +50,7 @@ def played(seed: int, folder: Path) -> Counter[str]:
     return world.struck
 
 
+@pytest.mark.wide
 def test_every_row_is_there_once_though_the_lock_is_a_lease(tmp_path: Path) -> None:
     struck: Counter[str] = Counter()
     for seed in range(SEEDS):

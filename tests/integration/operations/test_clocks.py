@@ -72,6 +72,7 @@ def checked_clock(sink: Deployment) -> str:
     return next(line for line in lines if line.split()[1] == "clock")
 
 
+@pytest.mark.wide
 def test_a_control_topic_of_headgate_s_takes_every_clock(
     own_kafka: EmbeddedKafka, shifted: Shifted, tmp_path: Path, away: str
 ) -> None:

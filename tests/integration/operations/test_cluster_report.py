@@ -80,6 +80,7 @@ def guarded(tmp_path: Path) -> Iterator[str]:
         yield kafka.bootstrap
 
 
+@pytest.mark.wide
 def test_without_the_right_to_create_topics_what_could_not_be_tried_is_said(
     tmp_path: Path, guarded: str
 ) -> None:
@@ -132,6 +133,7 @@ def test_a_cluster_that_is_not_there_is_said_not_to_be(tmp_path: Path) -> None:
     assert "cannot run here: broker" in found["verdict"][1]
 
 
+@pytest.mark.wide
 def test_behind_tokens_every_kind_of_client_is_tried(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text(SECRET)
     with TokenServer() as server, KafkaWithTokens(tmp_path / "kafka", server) as kafka:

@@ -124,6 +124,7 @@ def test_the_tutorial_of_the_first_sink_does_what_it_says(tmp_path: Path, bootst
     assert typed("first-sink.md", tmp_path, replaced).output.strip() == "1000"
 
 
+@pytest.mark.wide
 def test_the_tutorial_of_many_tables_does_what_it_says(tmp_path: Path, bootstrap: str) -> None:
     replaced = {"events": own("events"), "127.0.0.1:9092": bootstrap}
     assert "1 in quarantine" in typed("many-tables.md", tmp_path, replaced).output

@@ -29,6 +29,7 @@ from headgate.operations.local_kafka.broker import EmbeddedKafka, fetch_broker_j
 
 pytestmark = [
     pytest.mark.integration,
+    pytest.mark.wide,
     pytest.mark.skipif(shutil.which("openssl") is None, reason="makes certificates by openssl"),
 ]
 
@@ -225,18 +226,7 @@ def viewing(file: Path) -> None:
     assert "Traceback" not in text
 
 
-SHOWN = {(SOURCE, OP.READ), (MEMBERS, OP.READ), (CONTROL, OP.WRITE)}
-"""By test_rights.py, each on a topic and a group that lack it."""
-
-
-@pytest.mark.parametrize(
-    "right",
-    [
-        pytest.param(right, marks=pytest.mark.wide) if right[1:] in SHOWN else right
-        for right in counting("trips-sink")
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("right", counting("trips-sink"), ids=str)
 def test_each_right_that_is_taken_away_is_named(
     kafka: GuardedKafka, sink: Deployment, right: tuple[ResourceType, str, AclOperation]
 ) -> None:
@@ -254,7 +244,6 @@ def test_each_right_that_is_taken_away_is_named(
         rules.allow("trips-sink", right)
 
 
-@pytest.mark.wide
 @pytest.mark.parametrize(
     ("user", "role", "right"),
     [

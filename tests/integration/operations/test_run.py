@@ -34,6 +34,7 @@ def wait_for(sink: Path, condition: str, expected: Any) -> None:
     raise AssertionError(f"{condition} is {seen}, not {expected}")
 
 
+@pytest.mark.wide
 @pytest.mark.integration
 def test_a_sink_from_init_to_a_clean_audit(
     tmp_path: Path, bootstrap: str, topic: str, unique_name: str, admin: AdminClient

@@ -89,6 +89,7 @@ def test_a_run_until_latest_ends_once_the_table_holds_what_was_there(
     assert rows(sink) == list(range(1_000))
 
 
+@pytest.mark.wide
 @pytest.mark.integration
 def test_a_run_until_latest_that_is_ended_before_says_what_is_missing(
     sink: Path, bootstrap: str, topic: str
@@ -115,6 +116,7 @@ def test_a_run_until_latest_that_is_ended_before_says_what_is_missing(
     assert rows(sink) == list(range(10))
 
 
+@pytest.mark.wide
 @pytest.mark.integration
 def test_a_wait_ends_when_the_table_is_complete_up_to_the_time(
     sink: Path, bootstrap: str, topic: str

@@ -81,6 +81,7 @@ def test_a_sink_commits_while_its_tokens_expire_many_times(
     assert SECRET not in said
 
 
+@pytest.mark.wide
 def test_a_token_server_away_for_longer_than_a_token_lives_is_an_outage_and_no_more(
     sink: Deployment, server: TokenServer
 ) -> None:
@@ -181,6 +182,7 @@ def registry(server: TokenServer) -> Iterator[RegistryServer]:
         yield registry
 
 
+@pytest.mark.wide
 def test_a_sink_asks_its_registry_with_tokens_and_init_and_check_do_so_too(
     sink: Deployment,
     server: TokenServer,

@@ -33,6 +33,7 @@ def answered(question: Callable[[], _Answer]) -> _Answer:
             time.sleep(0.1)
 
 
+@pytest.mark.wide
 def test_both_roles_know_the_sources_ends_soon_after_a_restart(own_kafka: EmbeddedKafka) -> None:
     create_topic(own_kafka.bootstrap, "rows", partitions=2)
     kafka = {"bootstrap.servers": own_kafka.bootstrap}

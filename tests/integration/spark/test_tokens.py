@@ -71,6 +71,7 @@ def sink(
             yield deployed
 
 
+@pytest.mark.wide
 def test_workers_read_with_tokens_of_their_own_and_no_plan_holds_any(
     sink: Deployment, server: TokenServer, registry: RegistryServer, tmp_path: Path
 ) -> None:

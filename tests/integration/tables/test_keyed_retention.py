@@ -27,6 +27,7 @@ KEYS, ROUNDS = 60, 24
 Fold = list[tuple[Any, ...]]
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("version", [pytest.param(2, marks=pytest.mark.wide), 3])
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.soak)])
 def test_every_kept_snapshot_has_its_delete_files(

@@ -71,6 +71,7 @@ def test_the_broker_dies_with_its_owner(tmp_path: Path, ending: signal.Signals) 
     broker.wait(timeout=60)
 
 
+@pytest.mark.wide
 def test_a_broker_that_cannot_start_shows_its_log(tmp_path: Path) -> None:
     kafka = EmbeddedKafka(tmp_path / "kafka", fetch_broker_jars())
     kafka.start()

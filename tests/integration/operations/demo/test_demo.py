@@ -138,9 +138,8 @@ def assert_what_to_type_next_works(output: str, cwd: Path) -> None:
             assert typed.returncode == stopped, (command, typed.stdout + typed.stderr)
 
 
-@pytest.mark.parametrize(
-    "ending", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.wide)]
-)
+@pytest.mark.wide
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("writer", WRITERS)
 def test_an_interrupted_demo_leaves_nothing_running(
     tmp_path: Path, writer: str, ending: signal.Signals
