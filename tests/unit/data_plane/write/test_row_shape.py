@@ -35,6 +35,7 @@ from headgate.control_protocol.quarantine_policy import BadRecordLimits, Disposa
 from headgate.data_plane.batch.row_rules import Expectation, Mask, RowRules
 from headgate.data_plane.batch.transform_and_distribution import Shaping
 from headgate.data_plane.cdc.policy import Changes
+from headgate.data_plane.formats.column_options import ColumnRule
 from headgate.data_plane.formats.json.format import JsonRecords
 from headgate.participant.settings import Incompatible, SchemaPolicy
 from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
@@ -259,6 +260,20 @@ def test_a_hashed_key_is_the_same_in_rows_and_in_deletes(tmp_path: Path, data_ty
     assert done.rows == [{"name": hashed, "n": 1}]
     assert done.deletes == {1: (hashed,), 2: (hashed,)}
     assert NEEDLE.encode() not in everything_in(tmp_path)
+
+
+def test_rules_of_a_column_of_bytes_are_of_the_text_that_is_hashed(tmp_path: Path) -> None:
+    desk = ChangesDesk(
+        local_catalog(tmp_path),
+        Changes(("id",)),
+        columns={"id": "long not null", "name": "fixed(32)"},
+        rules={"name": ColumnRule(path=("n",), as_text=True, default="none")},
+        row_rules=RowRules(hashed=("name",), key=KEY),
+    )
+    done = desk.write(
+        *((None, json.dumps(value).encode()) for value in ({"id": 1, "n": 7}, {"id": 2}))
+    )
+    assert [found["name"].hex() for found in done.rows] == [digest("7"), digest("none")]
 
 
 def test_a_masked_key_is_refused(tmp_path: Path) -> None:
