@@ -43,12 +43,17 @@ from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_tabl
 SEED, ROUNDS, CHUNK = 7, 6, 20_000
 
 
+PLAIN, BYTES = "db.rows", "db.hashed_rows"
+HASHED_AS_BYTES = "one hashed, as bytes"
+
+
 def shapes() -> Mapping[str, Shaping]:
     from headgate.data_plane.batch.row_rules import Expectation, Mask, RowRules
 
-    key = b"k" * 32
+    hashed = RowRules(hashed=("email",), key=b"k" * 32)
     made = {
-        "one column hashed": RowRules(hashed=("email",), key=key),
+        "one column hashed": hashed,
+        HASHED_AS_BYTES: hashed,
         "one column masked": RowRules(masks=(Mask("email", 2, 4, "***"),)),
         "half of them left out": RowRules(where="number < 0"),
         "all of them stay": RowRules(where="number >= -1"),
@@ -92,11 +97,13 @@ def chunks_of(count: int) -> list[Chunk]:
     return found
 
 
-def write(catalog: Catalog, chunks: list[Chunk], shaping: Shaping) -> tuple[float, int]:
-    """Return the CPU-seconds, and the rows."""
-    table = catalog.load_table("db.rows")
+def write(
+    catalog: Catalog, name: str, chunks: list[Chunk], shaping: Shaping
+) -> tuple[float, int, int]:
+    """Return the CPU-seconds, the rows, and the bytes of their files."""
+    table = catalog.load_table(name)
     prefix = f"{table.location()}/data/{uuid.uuid4()}"
-    start = TableStart("db.rows", str(table.metadata.table_uuid), 0, 0, prefix)
+    start = TableStart(name, str(table.metadata.table_uuid), 0, 0, prefix)
     count = sum(len(chunk.offsets) for chunk in chunks)
     ranges = {TopicPartition("t", 0): OffsetRange(0, count)}
     batch = Batch(1, TransactionId(Epoch(1), TransactionNumber(1)), start, ranges, 1 << 27)
@@ -106,7 +113,10 @@ def write(catalog: Catalog, chunks: list[Chunk], shaping: Shaping) -> tuple[floa
     taken_s = time.process_time() - before_s
     for file in written.files:
         Path(file.path.removeprefix("file://")).unlink()
-    return taken_s, sum(file.records for file in written.files)
+    rows, size = (
+        sum(getattr(f, what) for f in written.files) for what in ("records", "size_bytes")
+    )
+    return taken_s, rows, size
 
 
 def main() -> None:
@@ -125,20 +135,25 @@ def main() -> None:
             },
         )
         columns = {"email": "string", "number": "int", **WORKLOADS["taxi"].columns}
-        ensure_table(catalog, "db.rows", TableDeclaration(columns))
+        ensure_table(catalog, PLAIN, TableDeclaration(columns))
+        ensure_table(catalog, BYTES, TableDeclaration({**columns, "email": "fixed(32)"}))
         runs = {"plain": Shaping(), **({} if chosen.only else shapes())}
         chunks = chunks_of(chosen.records)
         taken: dict[str, float] = dict.fromkeys(runs, 0.0)
         rows: dict[str, int] = {}
+        sizes: dict[str, int] = {}
         for _ in range(ROUNDS):
             for what, shaping in runs.items():
-                taken_s, rows[what] = write(catalog, chunks, shaping)
+                name = BYTES if what == HASHED_AS_BYTES else PLAIN
+                taken_s, rows[what], sizes[what] = write(catalog, name, chunks, shaping)
                 taken[what] += taken_s / ROUNDS
         catalog.close()
-    print(f"{'rows':<24}{'written':>10}{'records/CPU-s':>16}{'of plain':>10}")
+    print(f"{'rows':<24}{'written':>10}{'records/CPU-s':>16}{'of plain':>10}{'bytes/row':>11}")
     for what, taken_s in taken.items():
         share = taken["plain"] / taken_s
-        print(f"{what:<24}{rows[what]:>10}{chosen.records / taken_s:>16,.0f}{share:>10.1%}")
+        each = sizes[what] / rows[what]
+        speed = chosen.records / taken_s
+        print(f"{what:<24}{rows[what]:>10}{speed:>16,.0f}{share:>10.1%}{each:>11.1f}")
 
 
 if __name__ == "__main__":

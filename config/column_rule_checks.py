@@ -59,7 +59,7 @@ def require_valid_column_rules(
     rules = rules_of_columns(section, columns)
     for column in columns:
         if column.name in rules:
-            _require_valid_rule(section, column, rules[column.name])
+            _require_valid_rule(section, column, rules[column.name], settings)
             _require_rule_known_to_format(section, column, rules[column.name], settings)
 
 
@@ -87,11 +87,15 @@ def require_valid_rules(settings: SinkSections) -> None:
         )
 
 
-def _require_valid_rule(section: str, column: ColumnSettings, rule: ColumnRule) -> None:
+def _require_valid_rule(
+    section: str, column: ColumnSettings, rule: ColumnRule, settings: SinkSections
+) -> None:
     # imports Arrow: only for files with rules
     from headgate.data_plane.formats.casting.epoch_times import DIGITS
 
-    kind = arrow_field_of(column.name, column.type)
+    # A hash is of text, also where a column takes its bytes.
+    hashed = column.name in settings.shape.hash
+    kind = arrow_field_of(column.name, "string" if hashed else column.type)
     if column.from_record:
         raise _unfit_error(section, column, "is from_record and has a rule", "keep one of them")
     if rule.value is not None and rule.options_used():

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from headgate.config.sections import SinkSections
     from headgate.config.table_settings import ColumnSettings
 
+_TEXT, _DIGESTS = "string", ("fixed(32)", "binary")
+
 
 def require_valid_shape(settings: SinkSections) -> None:
     """Raises ``ShapeUnfit``; the columns of a table that nobody declares are compared later."""
@@ -103,20 +105,22 @@ def _require_fitting_tables(settings: SinkSections) -> None:
 
 def _require_declared_text(settings: SinkSections) -> None:
     """Compare hidden columns with those that are declared; a table's own are compared later."""
+    shape = settings.shape
     declared: list[ColumnSettings] = [*(settings.transform.columns or settings.table.columns)]
     parts = set(settings.table.record_columns.columns_by_part().values())
     types = {column.name: column.type for column in declared}
-    for name in settings.shape.hidden if declared and not settings.tables else ():
+    for name in shape.hidden if declared and not settings.tables else ():
         if name not in types and name not in parts:
             raise ShapeUnfit(
                 f"[shape] hides the column {name!r}, which is not declared",
                 "correct the name, or declare the column",
             )
-        if types.get(name, "string") != "string":
+        fitting = (_TEXT, *_DIGESTS) if name in shape.hash else (_TEXT,)
+        if types.get(name, _TEXT) not in fitting:
             raise ShapeUnfit(
                 f"[shape] hides the column {name!r}, which is {types[name]}",
                 'only text is hashed or masked: declare it as "string", with as_text = true if '
-                "records have numbers there",
+                'records have numbers there, or as "fixed(32)" or "binary" for the bytes of a hash',
             )
 
 

@@ -56,7 +56,8 @@ class ShapeSettings:
     expect: tuple[ExpectationSettings, ...] = ()
     """Conditions that make a record a bad one if it does not meet them."""
     hash: tuple[Text, ...] = ()
-    """String columns that hold the HMAC-SHA-256 of their value, as 64 hexadecimal digits."""
+    """Columns that hold the HMAC-SHA-256 of a text: a string column its 64 hexadecimal digits, one
+    of type fixed(32) or binary its 32 bytes, which is cheaper."""
     hash_key: Secret = Secret()
     """Key of these hashes, as ${file:PATH} or ${env:NAME}: at least 32 characters, the same for all
     members, and for every sink whose hashes are to be compared."""

@@ -34,8 +34,9 @@ Flags = np.ndarray[Any, np.dtype[np.bool_]]
 
 _COMPILED = "_loops.abi3.so"
 _WORD_BYTES = 8
-_BLOCK_BYTES, _DIGITS = 64, 64
-"""Of SHA-256: what it takes at once, and what a digest has in hexadecimal digits."""
+_BLOCK_BYTES = 64
+"""So many SHA-256 takes at once."""
+DIGEST_BYTES = 32
 _FAR = 1 << 28
 """In bytes. Addresses further apart, as in a heap and a mapping, are copied separately."""
 
@@ -114,8 +115,9 @@ class Loops(Protocol):
     def place_words(self, ascending: Words, wanted: Words) -> Integers:
         """Return where each wanted word belongs, before its equals. Both are sorted."""
 
-    def keyed_digests(self, values: pa.LargeBinaryArray, key: bytes) -> pa.LargeStringArray:
-        """Return the HMAC-SHA-256 of each value as 64 hexadecimal digits; a null stays null."""
+    def keyed_digests(self, values: pa.LargeBinaryArray, key: bytes, *, as_text: bool) -> pa.Array:
+        """Return the HMAC-SHA-256 of each value, as 32 bytes or as their hexadecimal digits in a
+        large string; a null stays null."""
 
 
 class Fields:
@@ -281,7 +283,7 @@ class InC:
             ("absorb_words", None, (place, c_int64, place, place)),
             ("absorb_bytes", None, (place, place, c_int64, c_int64, place, place)),
             ("place_words", None, (place, c_int64, place, c_int64, place)),
-            ("keyed_digests", None, (place, place, c_int64, place, c_int, place, place)),
+            ("keyed_digests", None, (place, place, c_int64, place, c_int, c_int, place, place)),
         ):
             function = getattr(self._c, name)
             # Without these ctypes would pass an address as an int of 32 bits.
@@ -422,23 +424,27 @@ class InC:
         return places
 
     def keyed_digests(
-        self, values: pa.LargeBinaryArray, key: bytes, *, bits_max: int = 512
-    ) -> pa.LargeStringArray:
+        self, values: pa.LargeBinaryArray, key: bytes, *, as_text: bool, bits_max: int = 512
+    ) -> pa.Array:
         """``bits_max``: of the processor's vectors, for tests of what others do."""
-        count = len(values)
-        digits = pa.allocate_buffer(_DIGITS * count)
+        count, size = len(values), DIGEST_BYTES * (2 if as_text else 1)
+        digests = pa.allocate_buffer(size * count)
         if count:
             _, bounds, octets = values.buffers()
             first = bounds.address + values.offset * _WORD_BYTES
             begin = octets.address if octets else 0  # only empty values
             block, firsts = np.frombuffer(_key_block(key), np.uint8), np.empty(count, np.int64)
             key_at, firsts_at = block.ctypes.data, firsts.ctypes.data
-            self._c.keyed_digests(begin, first, count, key_at, bits_max, firsts_at, digits.address)
+            self._c.keyed_digests(
+                *(begin, first, count, key_at, bits_max, size, firsts_at, digests.address)
+            )
         valid = None
         if values.null_count:
             valid = pa.py_buffer(np.packbits(np.asarray(values.is_valid()), bitorder="little"))
-        ends = pa.py_buffer(np.arange(count + 1, dtype=np.int64) * _DIGITS)
-        return pa.Array.from_buffers(pa.large_string(), count, [valid, ends, digits])
+        if not as_text:
+            return pa.Array.from_buffers(pa.binary(size), count, [valid, digests])
+        ends = pa.py_buffer(np.arange(count + 1, dtype=np.int64) * size)
+        return pa.Array.from_buffers(pa.large_string(), count, [valid, ends, digests])
 
 
 def _key_block(key: bytes) -> bytes:
@@ -508,12 +514,14 @@ class InPython:
     def place_words(self, ascending: Words, wanted: Words) -> Integers:
         return np.searchsorted(ascending, wanted)
 
-    def keyed_digests(self, values: pa.LargeBinaryArray, key: bytes) -> pa.LargeStringArray:
-        found = [
-            None if value is None else hmac.digest(key, value, "sha256").hex()
+    def keyed_digests(self, values: pa.LargeBinaryArray, key: bytes, *, as_text: bool) -> pa.Array:
+        digests = (
+            None if value is None else hmac.digest(key, value, "sha256")
             for value in values.to_pylist()
-        ]
-        return pa.array(found, pa.large_string())
+        )
+        if not as_text:
+            return pa.array(list(digests), pa.binary(DIGEST_BYTES))
+        return pa.array([digest and digest.hex() for digest in digests], pa.large_string())
 
 
 def _gather_near(addresses: Addresses, sizes: Integers) -> pa.LargeBinaryArray:

@@ -1936,9 +1936,11 @@ static void read_block(const uint8_t *value, int64_t size, int64_t number, uint8
         block[BLOCK - 1 - i] = (uint8_t)((uint64_t)(size + BLOCK) * 8 >> (8 * i));
 }
 
-/* Digests of the values in these places, at most as many as there are lanes. */
+enum { DIGEST = 32, DIGITS = 2 * DIGEST };
+
+/* Digests of the values in these places, at most as many as there are lanes. `size`: DIGEST, or DIGITS for hexadecimal. */
 INLINE void digest(const uint8_t *octets, const int64_t *bounds, const int64_t *places, int count,
-                   const uint32_t keyed[2][8], char *digits)
+                   const uint32_t keyed[2][8], int size, char *digests)
 {
     lanes state[8], w[16] = {{0}};
     int64_t blocks[LANES], most = 0;
@@ -1971,31 +1973,36 @@ INLINE void digest(const uint8_t *octets, const int64_t *bounds, const int64_t *
         state[i] = keyed[1][i] - (lanes){0};
     mix_block(state, w);
     for (int k = 0; k < count; k++)
-        for (int i = 0; i < 8; i++)
-            put_digits(digits + 64 * places[k] + 8 * i, state[i][k]);
+        for (int i = 0; i < 8; i++) {
+            uint32_t word = __builtin_bswap32(state[i][k]);
+            if (size == DIGITS)
+                put_digits(digests + DIGITS * places[k] + 8 * i, state[i][k]);
+            else
+                memcpy(digests + DIGEST * places[k] + 4 * i, &word, 4);
+        }
 }
 
-typedef void digester(const uint8_t *, const int64_t *, const int64_t *, int, const uint32_t[2][8], char *);
+typedef void digester(const uint8_t *, const int64_t *, const int64_t *, int, const uint32_t[2][8], int, char *);
 
 static void digest_anywhere(const uint8_t *octets, const int64_t *bounds, const int64_t *places, int count,
-                            const uint32_t keyed[2][8], char *digits)
+                            const uint32_t keyed[2][8], int size, char *digests)
 {
-    digest(octets, bounds, places, count, keyed, digits);
+    digest(octets, bounds, places, count, keyed, size, digests);
 }
 
 #if defined(__x86_64__) && defined(__GNUC__)
 __attribute__((target("avx2"))) static void digest_by_256(const uint8_t *octets, const int64_t *bounds,
                                                           const int64_t *places, int count,
-                                                          const uint32_t keyed[2][8], char *digits)
+                                                          const uint32_t keyed[2][8], int size, char *digests)
 {
-    digest(octets, bounds, places, count, keyed, digits);
+    digest(octets, bounds, places, count, keyed, size, digests);
 }
 
 __attribute__((target("avx512f"))) static void digest_by_512(const uint8_t *octets, const int64_t *bounds,
                                                              const int64_t *places, int count,
-                                                             const uint32_t keyed[2][8], char *digits)
+                                                             const uint32_t keyed[2][8], int size, char *digests)
 {
-    digest(octets, bounds, places, count, keyed, digits);
+    digest(octets, bounds, places, count, keyed, size, digests);
 }
 
 static uint32_t cpuid(uint32_t leaf, int word)
@@ -2038,10 +2045,10 @@ static void mix_key(const uint8_t key[BLOCK], uint32_t keyed[2][8])
         keyed[0][i] = state[i][0], keyed[1][i] = state[i][1];
 }
 
-/* Each value gets 64 hexadecimal digits. `firsts` gets the place of an equal value before it, or its own: columns repeat
+/* Each value gets a digest of `size`. `firsts` gets the place of an equal value before it, or its own: columns repeat
  * themselves. `bits_max`: of the processor's vectors. */
 void keyed_digests(const uint8_t *octets, const int64_t *bounds, int64_t count, const uint8_t *key, int bits_max,
-                   int64_t *firsts, char *digits)
+                   int size, int64_t *firsts, char *digests)
 {
     digester *with = digester_of(bits_max);
     uint32_t keyed[2][8];
@@ -2050,21 +2057,21 @@ void keyed_digests(const uint8_t *octets, const int64_t *bounds, int64_t count, 
     mix_key(key, keyed);
     for (int64_t i = 0; i < count; i++) {
         const uint8_t *value = octets + bounds[i];
-        int64_t size = bounds[i + 1] - bounds[i], *slot = known + (hash_text(value, size) >> 52), first = *slot;
-        int same = first < i && bounds[first + 1] - bounds[first] == size &&
-                   (!size || !memcmp(value, octets + bounds[first], (size_t)size));
+        int64_t length = bounds[i + 1] - bounds[i], *slot = known + (hash_text(value, length) >> 52), first = *slot;
+        int same = first < i && bounds[first + 1] - bounds[first] == length &&
+                   (!length || !memcmp(value, octets + bounds[first], (size_t)length));
         firsts[i] = same ? first : i;
         if (same)
             continue;
         *slot = waiting[many++] = i;
         if (many == LANES) {
-            with(octets, bounds, waiting, many, keyed, digits);
+            with(octets, bounds, waiting, many, keyed, size, digests);
             many = 0;
         }
     }
     if (many)
-        with(octets, bounds, waiting, many, keyed, digits);
+        with(octets, bounds, waiting, many, keyed, size, digests);
     for (int64_t i = 0; i < count; i++)
         if (firsts[i] < i)
-            memcpy(digits + 64 * i, digits + 64 * firsts[i], 64);
+            memcpy(digests + size * i, digests + size * firsts[i], (size_t)size);
 }

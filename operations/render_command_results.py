@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import textwrap
-import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -27,6 +26,7 @@ from headgate.operations.status.report import (
     StatusReport,
 )
 from headgate.runtime.health import LastError
+from headgate.runtime.wall_clock import wall_ms
 
 if TYPE_CHECKING:
     from headgate.control_protocol.identifiers import SinkName
@@ -141,7 +141,7 @@ def show_status(console: Console, report: StatusReport) -> None:
         )
     )
     if report.last_error:
-        _show_error(console, report.last_error, time.time_ns() // 1_000_000)
+        _show_error(console, report.last_error, wall_ms())
     facts = {
         "epoch": report.epoch,
         "coordinator": report.coordinator,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from headgate.runtime.wall_clock import wall_ms
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -24,7 +25,7 @@ def console() -> Console:
 
 def describe_next_try(at_ms: int) -> str:
     """Return when a sink in error is tried again; a time that has passed is now."""
-    if at_ms <= time.time_ns() // 1_000_000:
+    if at_ms <= wall_ms():
         return "next try now"
     return f"next try {datetime.fromtimestamp(at_ms / 1_000, UTC):%H:%M:%SZ}"
 

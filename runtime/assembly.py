@@ -70,6 +70,7 @@ from headgate.runtime.start_checks import require_sources
 from headgate.runtime.telemetry.instrumented_ports import MeteredLog
 from headgate.runtime.telemetry.metering import Ports, with_meters
 from headgate.runtime.telemetry.sink_metrics import SinkMeters
+from headgate.runtime.wall_clock import wall_ms
 from headgate.runtime.write_planning import Planning
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ class SystemClock:
         return time.clock_gettime_ns(_AWAKE_OR_ASLEEP) // 1_000_000
 
     def wall_ms(self) -> int:
-        return time.time_ns() // 1_000_000
+        return wall_ms()
 
 
 @contextmanager

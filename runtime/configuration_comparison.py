@@ -18,6 +18,7 @@ from headgate.control_protocol.identifiers import Sender, TopicId
 from headgate.kafka.cluster import Cluster, newest_messages
 from headgate.participant.settlements import describe_differences
 from headgate.runtime.health import read_heard_events
+from headgate.runtime.wall_clock import wall_ms
 
 RECORDS_READ = 2_000
 SIGNS_MISSED = 3
@@ -87,7 +88,7 @@ def require_same_configuration(
     interval_s = settings.participant.presence_interval_ms / 1000
     until_s = time.monotonic() + (SIGNS_MISSED + 1) * interval_s
     while time.monotonic() < until_s:
-        error, others = find_other_configuration(settings, envelopes(), time.time_ns() // 1_000_000)
+        error, others = find_other_configuration(settings, envelopes(), wall_ms())
         if error is None:
             return
         known = others if known is None else known

@@ -28,6 +28,7 @@ from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.control_protocol.sink_of_thread import in_same_sink_context
 from headgate.kafka.control_log import KafkaLog, KafkaLogTimes, LogClients
 from headgate.kafka.control_topic import control_topic_exists
+from headgate.runtime.wall_clock import wall_ms
 
 _log = redacted_logger("headgate.runtime")
 
@@ -108,7 +109,7 @@ def _envelope(sink: SinkName, sender: Sender, event: Notice) -> Envelope:
         transaction=TransactionNumber(0),
         sender=sender,
         sequence=0,
-        time_ms=time.time_ns() // 1_000_000,
+        time_ms=wall_ms(),
         event=event,
     )
 

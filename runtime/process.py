@@ -41,6 +41,7 @@ from headgate.runtime.sink_tables import open_tables_read_only
 from headgate.runtime.systemd import Manager, ServiceManager
 from headgate.runtime.telemetry.metering import open_otlp_meters
 from headgate.runtime.telemetry.sink_metrics import SinkMeters
+from headgate.runtime.wall_clock import wall_ms
 
 # Waits outside of the group, and looks at the table now and then.
 #
@@ -226,7 +227,7 @@ def _wait_for_others(settings: SinkSettings, turn: _Turn) -> SinkSettings | None
     """
     reported = ""
     while not turn.stop.is_set():
-        now_ms = time.time_ns() // 1_000_000
+        now_ms = wall_ms()
         error, _ = find_other_configuration(settings, recent_envelopes(settings), now_ms)
         if error is None:
             return None
@@ -274,7 +275,7 @@ def _let_others_start(settings: SinkSettings, turn: _Turn) -> None:
     until_s, reported = time.monotonic() + _OTHERS_START_S, False
     while not turn.stop.is_set() and time.monotonic() < until_s:
         envelopes = recent_envelopes(settings)
-        error, _ = find_other_configuration(settings, envelopes, time.time_ns() // 1_000_000)
+        error, _ = find_other_configuration(settings, envelopes, wall_ms())
         if error:
             raise error
         if not (actor := find_last_other_starter(settings, envelopes)):

@@ -27,14 +27,16 @@ from rivals.flink import Flink
 WORKLOADS = {**ROWS, UPSERT.name: UPSERT}
 SYSTEMS: dict[str, Callable[[], System]] = {
     "in-process": lambda: Headgate("in-process"),
-    "hashed": lambda: Headgate("in-process", hashes=True),
+    "hashed": lambda: Headgate("in-process", hashed="string"),
+    "hashed-bytes": lambda: Headgate("in-process", hashed="fixed(32)"),
     "spark": lambda: Headgate("spark"),
     "connect": Connect,
     "flink": Flink,
 }
-RIVALS = [name for name in SYSTEMS if name != "hashed"]
+HASHED = ("hashed", "hashed-bytes")
+RIVALS = [name for name in SYSTEMS if name not in HASHED]
 DERIVING = {"spark", "flink"}
-OURS = {"in-process", "hashed", "spark"}  # the others only read JSON: for Avro they want a registry
+OURS = {"in-process", *HASHED, "spark"}  # the others only read JSON: for Avro they want a registry
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,11 +8,15 @@ import signal
 import sys
 import threading
 
+from pyiceberg.table import Table
+
 from comparison.job import Job, PipedProcess
 from comparison.target import CATALOG, IDENTIFIER
+from comparison.workloads import Workload
 from headgate.config.load import load
 from headgate.native.malloc_settings import ENVIRONMENT
 from headgate.runtime.assembly import open_sink
+from headgate.tables.iceberg.type_parser import parse_columns
 
 TURN_MS = 50
 
@@ -20,16 +24,19 @@ TURN_MS = 50
 class Headgate:
     """Runs both roles in one process; writes in-process, or by Spark with ``local[cores]``.
 
-    ``hashes``: the first column of text is hashed.
+    ``hashed``: the type of the first column of text, which is hashed.
     """
 
-    def __init__(self, writer: str, *, hashes: bool = False) -> None:
+    def __init__(self, writer: str, *, hashed: str = "") -> None:
         self.name = "headgate" if writer == "in-process" else "headgate, Spark"
-        self.name += ", hashed" if hashes else ""
+        self.name += f", hashed to {hashed}" if hashed else ""
         self._writer = writer
-        self._hashes = hashes
+        self._hashed = hashed
 
     def start(self, job: Job) -> PipedProcess:
+        if self._hashed:
+            with job.target.table() as table:
+                _retype(table, _first_text(job.workload), self._hashed)
         sink_file = job.target.home / "sink.toml"
         sink_file.write_text(self._sink_file(job))
         folders = [path for path in sys.path if path.endswith("benchmarks")]
@@ -64,8 +71,8 @@ class Headgate:
                 "offset": "kafka_offset",
             }
             sections["changes"] = {"envelope": "debezium"}
-        if self._hashes:
-            text = next(name for name, kind in job.workload.columns.items() if kind == "string")
+        if self._hashed:
+            text = _first_text(job.workload)
             key = job.target.home / "hash-key"
             key.write_text("k" * 64)
             sections["shape"] = {"hash": [text], "hash_key": f"${{file:{key}}}"}
@@ -78,6 +85,19 @@ class Headgate:
         for name, kind in job.workload.columns.items() if job.workload.derived else ():
             lines += ["[[transform.columns]]", f'name = "{name}"', f'type = "{kind}"']
         return "\n".join(lines) + "\n"
+
+
+def _first_text(workload: Workload) -> str:
+    return next(name for name, kind in workload.columns.items() if kind == "string")
+
+
+def _retype(table: Table, column: str, data_type: str) -> None:
+    """Give a column of an empty table another type."""
+    (field,) = parse_columns({column: data_type})
+    with table.update_schema() as changed:
+        changed.delete_column(column)
+    with table.update_schema() as changed:
+        changed.add_column(column, field.field_type)
 
 
 def main() -> None:

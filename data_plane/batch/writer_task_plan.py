@@ -13,7 +13,7 @@ from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.table import Table, TableProperties
+from pyiceberg.table import Table
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 
 from headgate.control_protocol.commit_record_codec import expired_before_ms
@@ -46,7 +46,7 @@ from headgate.data_plane.routing.routes import Routing
 from headgate.data_plane.write.missing_columns import Evolution, evolution_of
 from headgate.kafka.record_fetch import Chunk
 from headgate.participant.settings import SchemaPolicy, UnknownFields
-from headgate.tables.iceberg.file_schema import file_schema_of
+from headgate.tables.iceberg.file_schema import data_location, file_schema_of
 from headgate.tables.iceberg.table_creation import key_ids
 from headgate.tables.neutral_schema import partition_spec_of, schema_of
 from headgate.tables.storage.object_stores import (
@@ -418,12 +418,6 @@ def _without_late_rows(
 
     kept = rules.without_late_rows(limit_text(limit_ms, schema.find_field(rules.late_by)))
     return replace(shaping, rules=kept)
-
-
-def data_location(properties: Mapping[str, str], location: str) -> str:
-    """Return where a table with these properties wants its data files."""
-    named = properties.get(TableProperties.WRITE_DATA_PATH, "").rstrip("/")
-    return named or f"{location}/data"
 
 
 def _is_prefix_inside(start: TableStart, data: str) -> bool:

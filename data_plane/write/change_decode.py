@@ -122,8 +122,13 @@ class ChangeReader:
         source, changes = plan.source, plan.source.changes
         assert changes is not None, "chosen for it"
         self._source, self._changes, self._columns = source, changes, schema
-        self._record_columns = RecordColumns(source, schema, list(batch.ranges))
-        values = value_columns(source, schema, mapping, batch.table.table)
+        self._shape: RowShape | None = None
+        self._read_changes: Callable[[Chunk], Read] = self._read
+        if plan.shaping.rules is not None:
+            self._apply_rules(plan, batch.table.table)
+        clear = self._shape.clear_schema if self._shape else schema
+        self._record_columns = RecordColumns(source, clear, list(batch.ranges))
+        values = value_columns(source, clear, mapping, batch.table.table)
         options = ValueOptions.from_options(source.format_options)
         formats: list[RecordFormat] = []
 
@@ -141,24 +146,24 @@ class ChangeReader:
             self._watched = cast("EvolvingFormat", watched)
             self._watched.watch_unknown_fields(finder)
             self.missing = MissingColumns(evolution, finder, list(batch.ranges))
-        self._shape: RowShape | None = None
-        self._read_changes: Callable[[Chunk], Read] = self._read
-        if plan.shaping.rules is not None:
-            self._apply_rules(plan, batch.table.table)
         self._required = [column.name for column in values if not column.nullable]
         self._in_values = all(name in values.names for name in changes.key)
-        keys = [(values if name in values.names else schema).field(name) for name in changes.key]
+        keys = [(values if name in values.names else clear).field(name) for name in changes.key]
         self._marks: MarkedDeletes | None = None
         if changes.deleted_at:
-            self._marks = MarkedDeletes(source, schema, columns, batch)
+            self._marks = MarkedDeletes(source, clear, columns, batch)
         made = message_key_format(source, changes, keys)
         self._keys = keys
         self._message_keys = made and MessageKeys(made, pa.schema(keys), source.rules)
-        self.schema = pa.schema(
+        self._clear_schema = self._schema_of_changes(clear)
+        self.schema = self._schema_of_changes(schema)
+
+    def _schema_of_changes(self, columns: pa.Schema) -> pa.Schema:
+        return pa.schema(
             [
-                *(column.with_nullable(nullable=True) for column in schema),
+                *(column.with_nullable(nullable=True) for column in columns),
                 pa.field(OPERATION, pa.uint8()),
-                *(pa.field(f"{_KEY}{key.name}", key.type) for key in keys),
+                *(pa.field(f"{_KEY}{n}", columns.field(n).type) for n in self._changes.key),
             ]
         )
 
@@ -254,9 +259,9 @@ class ChangeReader:
         }
         columns = [
             filled[column.name] if column.name in filled else pa.nulls(len(at), column.type)
-            for column in self.schema
+            for column in self._clear_schema
         ]
-        whole = pa.RecordBatch.from_arrays(columns, schema=self.schema)
+        whole = pa.RecordBatch.from_arrays(columns, schema=self._clear_schema)
         bad |= {int(at[row]): reason for row, reason in faults.reasons.items()}
         result = {int(at[row]): reason for row, reason in parts.items()}
         classes = ((bad, BAD_VALUE), (result, BAD_PART))

@@ -75,10 +75,12 @@ class RowDecoder:
         self._shape: RowShape | None = None
         if plan.shaping.rules is not None:
             self._apply_rules(plan, routed.name)
-        self._record_columns = RecordColumns(source, schema, list(batch.ranges))
+        clear = self._shape.clear_schema if self._shape else schema
+        self._clear_schema = clear
+        self._record_columns = RecordColumns(source, clear, list(batch.ranges))
         self._options = ValueOptions.from_options(source.format_options)
         self._format: RecordFormat = record_format(source.format_name, self._options.of_format)
-        self._read_schema = value_columns(source, schema, mapping, routed.name)
+        self._read_schema = value_columns(source, clear, mapping, routed.name)
         self.missing: MissingColumns | None = None
         if evolution is not None:
             self._watch(source, batch, evolution)
@@ -157,7 +159,7 @@ class RowDecoder:
 
     def _decode(self, chunk: Chunk) -> Decoded:
         try:
-            read = read_around_poison(chunk, self._schema, self._read_checked)
+            read = read_around_poison(chunk, self._clear_schema, self._read_checked)
         except StopBefore as error:
             self._rejected.note_stop(error)
             return self._no_rows(chunk)
@@ -217,10 +219,11 @@ class RowDecoder:
         if rows.num_columns and rows.num_rows != len(left):
             raise ValueError(f"the format gives {rows.num_rows} rows of {len(left)} records")
         added, part_faults = self._record_columns.build_columns(chunk)
-        columns = [added.get(field.name) for field in self._schema]
+        columns = [added.get(field.name) for field in self._clear_schema]
         filled = iter(rows.columns)
         rows = pa.RecordBatch.from_arrays(
-            [next(filled) if column is None else column for column in columns], schema=self._schema
+            [next(filled) if column is None else column for column in columns],
+            schema=self._clear_schema,
         )
         if part_faults:
             rows = rows.filter(pa.array(all_but(chunk, part_faults)))

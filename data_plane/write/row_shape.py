@@ -17,6 +17,7 @@ from pyarrow import acero
 from pyiceberg.expressions.visitors import bind, extract_field_ids
 from pyiceberg.io.pyarrow import expression_to_pyarrow
 from pyiceberg.schema import Schema
+from pyiceberg.types import StringType
 
 from headgate.control_protocol.errors import PredicateUnfit, ShapeUnfit
 from headgate.data_plane.batch.failure_classification import is_bisectable
@@ -26,7 +27,7 @@ from headgate.data_plane.formats.casting.relabel import rows_from
 from headgate.data_plane.formats.column_options import is_text
 from headgate.data_plane.quarantine.poison_search import Read
 from headgate.kafka.record_fetch import Chunk
-from headgate.native.kernels import Flags, loops
+from headgate.native.kernels import DIGEST_BYTES, Flags, loops
 from headgate.tables.iceberg.row_deletion import parse_predicate
 
 
@@ -41,7 +42,8 @@ class Judged:
 class RowShape:
     """Shapes the rows of one table. ``key_prefix``: of columns that hold keys of its rows, too.
 
-    Raises ``ShapeUnfit`` for rules that do not fit its columns (SHAPE-4).
+    ``clear_schema``: the columns until ``hide``, in which also those that take bytes of a hash are
+    text. Raises ``ShapeUnfit`` for rules that do not fit its columns (SHAPE-4).
     """
 
     def __init__(
@@ -52,11 +54,13 @@ class RowShape:
         self._key_prefix = key_prefix
         changes = plan.source.changes
         for name in rules.hidden:
-            _require_text_column(schema, name, table)
+            _require_fitting_column(schema, name, table, digest=name in rules.hashed)
+        self._types = {name: schema.field(name).type for name in rules.hashed}
+        self.clear_schema = pa.schema([_clear_field(field, rules) for field in schema])
         for mask in rules.masks:
             if changes is not None and mask.column in changes.key:
                 raise masked_key_error(mask.column, table)
-        columns = _Columns(_iceberg_schema(plan), schema, table)
+        columns = _Columns(_clear_columns(plan, rules), self.clear_schema, table)
         self._where = columns.condition("shape.where", rules.where) if rules.where else None
         self._unmet = [
             (
@@ -87,10 +91,11 @@ class RowShape:
         for name in self._rules.hashed:
             for each in {name, f"{self._key_prefix}{name}"}:
                 if each in columns:
-                    columns[each] = _hash(columns[each], self._rules.key)
+                    columns[each] = _hash(columns[each], self._rules.key, self._types[name])
         for mask in self._rules.masks:
             columns[mask.column] = _mask(columns[mask.column], mask)
-        return pa.RecordBatch.from_arrays([*columns.values()], schema=rows.schema)
+        fields = [field.with_type(columns[field.name].type) for field in rows.schema]
+        return pa.RecordBatch.from_arrays([*columns.values()], schema=pa.schema(fields))
 
 
 def shape_of(
@@ -125,27 +130,42 @@ def _setting(name: str) -> str:
     return f"shape.expect {name!r}"
 
 
-def _require_text_column(schema: pa.Schema, name: str, table: str) -> None:
+def _require_fitting_column(schema: pa.Schema, name: str, table: str, *, digest: bool) -> None:
     if name not in schema.names:
         raise ShapeUnfit(
             f"{table}: [shape] hides the column {name!r}, which there is not",
             "correct the name, or add the column; with many tables shape.tables says in which "
             "of them it is",
         )
-    if not is_text(schema.field(name).type):
+    data_type = schema.field(name).type
+    if not (is_text(data_type) or (digest and _holds_digest(data_type))):
         raise ShapeUnfit(
-            f"{table}: [shape] hides the column {name!r}, which is {schema.field(name).type}",
+            f"{table}: [shape] hides the column {name!r}, which is {data_type}",
             "only text is hashed or masked; make the column a string, with as_text = true if "
-            "records have numbers there",
+            "records have numbers there, or fixed(32) or binary for the bytes of a hash",
         )
 
 
-def _iceberg_schema(plan: WriterPlan) -> Schema:
-    """Return the columns that records are decoded into."""
+def _holds_digest(data_type: pa.DataType) -> bool:
+    """Return whether a column of this type takes a hash as its bytes, not as their digits."""
+    return data_type in (pa.binary(DIGEST_BYTES), pa.binary(), pa.large_binary())
+
+
+def _clear_field(field: pa.Field, rules: RowRules) -> pa.Field:
+    hashed = field.name in rules.hashed and _holds_digest(field.type)
+    return field.with_type(pa.large_string()) if hashed else field
+
+
+def _clear_columns(plan: WriterPlan, rules: RowRules) -> Schema:
+    """Return the columns that records are decoded into, as conditions see them."""
     transform = plan.shaping.transform
     if transform is None or not transform.schema_json:
-        return plan.shape.schema()
-    return Schema.model_validate_json(transform.schema_json)
+        schema = plan.shape.schema()
+    else:
+        schema = Schema.model_validate_json(transform.schema_json)
+    text = {"field_type": StringType()}
+    fields = [f.model_copy(update=text) if f.name in rules.hashed else f for f in schema.fields]
+    return Schema(*fields)
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,9 +215,9 @@ def _evaluation(wanted: pc.Expression, names: list[str]) -> Callable[[pa.RecordB
     return evaluate
 
 
-def _hash(column: pa.Array, key: bytes) -> pa.Array:
-    digests = loops().keyed_digests(column.cast(pa.large_binary()), key)
-    return digests.cast(column.type)
+def _hash(column: pa.Array, key: bytes, data_type: pa.DataType) -> pa.Array:
+    texts = column.cast(pa.large_binary())
+    return loops().keyed_digests(texts, key, as_text=is_text(data_type)).cast(data_type)
 
 
 def _mask(column: pa.Array, mask: Mask) -> pa.Array:

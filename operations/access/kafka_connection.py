@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ from headgate.control_protocol.offsets import OffsetRange
 from headgate.kafka.cluster import ANSWER_S_MAX, Cluster, newest_messages, silent
 from headgate.kafka.offset_scan import record_offsets
 from headgate.kafka.source_topics import KafkaSourceTopics
+from headgate.runtime.wall_clock import wall_ms
 
 _LATELY_MS = 60_000
 
@@ -63,7 +63,7 @@ def read_control_tail(
     read = [settings.wire.verify_and_decode(message, topic_id) for message in messages]
     if refused is not None:
         refused.update(e.reason for e in read if isinstance(e, Skipped) and e.reason in REFUSED)
-        lately = read[index_of_last_minute(read, time.time_ns() // 1_000_000) :]
+        lately = read[index_of_last_minute(read, wall_ms()) :]
         others = (e for e in lately if isinstance(e, Skipped))
         refused.update(e.reason for e in others if e.reason is SkipReason.OTHER_VERSION)
     return [envelope for envelope in read if isinstance(envelope, Envelope)]

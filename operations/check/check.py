@@ -69,6 +69,7 @@ from headgate.runtime.configuration_comparison import (
 )
 from headgate.runtime.health import read_heard_events
 from headgate.runtime.telemetry.opentelemetry import require_libraries
+from headgate.runtime.wall_clock import wall_ms
 
 CLOCKS_DIFFER_MS_MAX = 60_000
 """Signs of life, ages and expired pending commits compare clocks; a minute harms none of them."""
@@ -386,7 +387,7 @@ def _check_clock(settings: SinkSettings) -> str:
     newest_ms = newest_append_time(settings.kafka, topic, settings.source.group_id)
     if newest_ms is None:
         raise NotChecked(f"{topic} does not say what time the brokers have")
-    ahead_ms = time.time_ns() // 1_000_000 - newest_ms
+    ahead_ms = wall_ms() - newest_ms
     if ahead_ms > interval_ms:  # nothing was said lately; or by this clock only
         heard_events = recent_envelopes(settings)
         if (
@@ -398,7 +399,7 @@ def _check_clock(settings: SinkSettings) -> str:
         next_ms = newest_append_time(settings.kafka, topic, settings.source.group_id, wait_s)
         if next_ms is None:
             raise NotChecked("nobody says anything now that would tell the brokers' time")
-        ahead_ms = time.time_ns() // 1_000_000 - next_ms
+        ahead_ms = wall_ms() - next_ms
     if abs(ahead_ms) > CLOCKS_DIFFER_MS_MAX:
         raise ClockDiffers(
             f"this machine's clock is {abs(ahead_ms) / 1000:.0f} s "
@@ -410,7 +411,7 @@ def _check_clock(settings: SinkSettings) -> str:
 
 def _check_participants(settings: SinkSettings) -> str:
     """CONFIG-1: ask what a start asks: whether those at work have this file."""
-    heard_events, now_ms = recent_envelopes(settings), time.time_ns() // 1_000_000
+    heard_events, now_ms = recent_envelopes(settings), wall_ms()
     error, _ = find_other_configuration(settings, heard_events, now_ms)
     if error:
         raise error

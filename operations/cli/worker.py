@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -15,6 +14,7 @@ from headgate.control_protocol.redaction import printable
 from headgate.operations.cli.options import as_json_option, load_worker_settings
 from headgate.operations.terminal import describe_next_try, print_json
 from headgate.runtime import early_signals
+from headgate.runtime.wall_clock import wall_ms
 
 if TYPE_CHECKING:
     from headgate.config.worker_settings import WorkerSettings
@@ -114,7 +114,7 @@ def _list_sinks(folder: Path, state_file: Path | None, *, as_json: bool) -> int:
             f"no worker tells of {folder} in {path}: {error}",
             "start one with headgate worker --folder, or name its --state",
         ) from None
-    now_ms = time.time_ns() // 1_000_000
+    now_ms = wall_ms()
     sinks: list[dict[str, Any]] = told["sinks"]
     for sink in sinks:
         sink["state"] = shown_state(LifeState(sink["state"]), told["time_ms"], now_ms).value

@@ -25,6 +25,7 @@ from headgate.kafka.control_log import KafkaLog, KafkaLogTimes
 from headgate.kafka.control_topic import control_topic_exists
 from headgate.operations.access.tables import open_primary
 from headgate.operations.control.operator_claim import announce, commit_claim, make_claim
+from headgate.runtime.wall_clock import wall_ms
 
 _ANSWER_MS = int(ANSWER_S_MAX * 1000)
 _SAID_AGAIN_S = 5.0
@@ -146,6 +147,6 @@ def _envelope(sink: SinkName, event: Pause | Resume) -> Envelope:
         transaction=TransactionNumber(0),
         sender=Sender("operator", uuid.uuid4().hex),
         sequence=0,
-        time_ms=time.time_ns() // 1_000_000,
+        time_ms=wall_ms(),
         event=event,
     )

@@ -6,7 +6,6 @@ choice names the code of the error that it answers, so it cannot answer another 
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
@@ -57,6 +56,7 @@ from headgate.operations.control.deleted_rows_guard import (
 )
 from headgate.operations.control.operator_claim import actor, announce
 from headgate.runtime.sink_tables import secondary_names
+from headgate.runtime.wall_clock import wall_ms
 
 _BACK = (RollbackPolicy.KEEP_OFFSETS, RollbackPolicy.FOLLOW_TABLE)
 _PLACES = (OffsetPolicy.EARLIEST, OffsetPolicy.LATEST)
@@ -237,7 +237,7 @@ def _make_attempt(
     for _ in range(2):
         state, (asked,) = on_table_found(state, view)
         assert isinstance(asked, Look)
-        answered = answer_look(asked, world, world.start_at, lambda: time.time_ns() // 1_000_000)
+        answered = answer_look(asked, world, world.start_at, wall_ms)
         if answered.secondaries and (missing := missing_secondaries(state, answered.secondaries)):
             what = f"{', '.join(sorted(missing))} cannot be read"
             raise RetryLater(f"nothing was accepted: {what}", "try again")

@@ -17,8 +17,9 @@ from headgate.control_protocol.errors import FleetTopicUnfit, HeadgateError, Unr
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.kafka.compacted_topics import TopicAdmin
 from headgate.runtime.fleet.fleet_records import ObservedSink
-from headgate.runtime.fleet.fleet_topics import FleetReader, missing_topic, wall_ms
+from headgate.runtime.fleet.fleet_topics import FleetReader, missing_topic
 from headgate.runtime.fleet.fleet_view import FleetView, view
+from headgate.runtime.wall_clock import wall_ms
 
 _log = redacted_logger("headgate.http")
 

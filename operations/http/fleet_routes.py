@@ -42,7 +42,7 @@ from headgate.runtime.fleet.fleet_changes import (
     plan_state,
 )
 from headgate.runtime.fleet.fleet_records import sink_of_key
-from headgate.runtime.fleet.fleet_topics import change_fleet, wall_ms
+from headgate.runtime.fleet.fleet_topics import change_fleet
 from headgate.runtime.fleet.fleet_view import SinkView
 from headgate.runtime.fleet.sink_files import (
     as_in_fleet,
@@ -50,6 +50,7 @@ from headgate.runtime.fleet.sink_files import (
     require_room_for_jvms,
 )
 from headgate.runtime.fleet.sink_life import WantedState
+from headgate.runtime.wall_clock import wall_ms
 
 API = "/api/v1/fleet"
 _SINKS_API = "/api/v1/sinks"

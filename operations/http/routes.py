@@ -6,7 +6,6 @@ import base64
 import binascii
 import hmac
 import json
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from enum import IntEnum
@@ -35,6 +34,7 @@ from headgate.operations.http.responses import (
 )
 from headgate.operations.http.sink_views import ServedSink
 from headgate.operations.status.report import StatusReport
+from headgate.runtime.wall_clock import wall_ms
 
 # Decides who may do what over HTTP. Pure.
 #
@@ -205,7 +205,7 @@ def _metrics(face: Face) -> Answer:
 
 
 def _pages(face: Face, path: str) -> Answer:
-    now_ms = time.time_ns() // 1_000_000
+    now_ms = wall_ms()
     if path == "/" and len(face.sinks) > 1:
         shown = status_page.index_page(
             {name: _report_or_error(s) for name, s in face.sinks.items()}, now_ms

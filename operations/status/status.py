@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -72,6 +71,7 @@ from headgate.runtime.health import (
 from headgate.runtime.sink_tables import SinkTables
 from headgate.runtime.telemetry.coordinator_progress import lag_gauges
 from headgate.runtime.telemetry.metric_catalog import LAG_SECONDS
+from headgate.runtime.wall_clock import wall_ms
 
 TRANSACTIONS_SHOWN = 10
 CONTROL_RECORDS_READ = 2_000
@@ -105,7 +105,7 @@ def status(
     opening the table raises.
     """
     notes = _Notes(settings.redacted)
-    now_ms = time.time_ns() // 1_000_000
+    now_ms = wall_ms()
     since_ms = now_ms - overdue_threshold_ms(settings.coordinator)
     table_status = _read_table_status(settings, Newest(transactions, since_ms), notes)
     history, wrong, record = table_status.history, table_status.wrong, table_status.history.record

@@ -15,7 +15,7 @@ from headgate.control_protocol.errors import FleetChangedMeanwhile, HeadgateErro
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.kafka.compacted_topics import CompactedProducer, KeyedValue
 from headgate.runtime.fleet.fleet_changes import plan_moves
-from headgate.runtime.fleet.fleet_topics import FleetReader, change_fleet, wall_ms
+from headgate.runtime.fleet.fleet_topics import FleetReader, change_fleet
 from headgate.runtime.fleet.fleet_view import (
     FleetRecords,
     FleetView,
@@ -24,6 +24,7 @@ from headgate.runtime.fleet.fleet_view import (
 )
 from headgate.runtime.fleet.placement import find_moves
 from headgate.runtime.fleet.trouble import Trouble
+from headgate.runtime.wall_clock import wall_ms
 
 _log = redacted_logger("headgate.worker")
 

@@ -11,7 +11,6 @@ import shutil
 import tempfile
 import threading
 import time
-import tomllib
 import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
@@ -62,7 +61,12 @@ from headgate.runtime.fleet.fleet_topics import (
 from headgate.runtime.fleet.fleet_view import describe_refusal
 from headgate.runtime.fleet.held_slots import HeldSlots
 from headgate.runtime.fleet.processes import private_bytes
-from headgate.runtime.fleet.sink_files import JVM_MIB_MIN, as_in_fleet, has_own_jvm
+from headgate.runtime.fleet.sink_files import (
+    JVM_MIB_MIN,
+    as_in_fleet,
+    has_own_jvm,
+    read_document,
+)
 from headgate.runtime.fleet.sink_life import LifeState, Wanted
 from headgate.runtime.fleet.trouble import Trouble
 from headgate.runtime.fleet.wish_source import ToldSink, WantedSink
@@ -148,6 +152,7 @@ class FleetMember:
         written = self._written.get(key)
         if written is None or written.text != wish.file or written.may_be_cured:
             refused: HeadgateError | None = None
+            has_jvm = has_own_jvm(wish.file)
             try:
                 self._write_file(key, wish, path)
             except HeadgateError as error:
@@ -155,7 +160,6 @@ class FleetMember:
             except OSError as error:
                 text = f"{path} cannot be written: {error.strerror}"
                 refused = ConfigurationError(text, "correct worker.folder")
-            has_jvm = has_own_jvm(wish.file)
             written = _WrittenFile(wish.file, wish.revision, refused, has_jvm)
             self._written[key] = written
         wanted = Wanted(written.revision, wish.state, wish.restarts, wish.number)
@@ -462,10 +466,7 @@ def _folder(name: str) -> Path:
 def _require_file_of(key: str, wish: Wish) -> None:
     """Raise ``WishNotBelieved`` if the file is another sink's. What cannot be read, its process
     tells."""
-    try:
-        name = tomllib.loads(wish.file).get("name")
-    except ValueError:
-        return
+    name = (read_document(wish.file) or {}).get("name")
     if isinstance(name, str) and "${" not in name and name != sink_of_key(key):
         raise WishNotBelieved(
             f"the wish for {key} holds the file of sink {name}", "apply the folder again"

@@ -27,6 +27,7 @@ from headgate.runtime.fleet.fleet_view import (
     WishRecord,
     view,
 )
+from headgate.runtime.wall_clock import wall_ms
 
 PATIENCE_S = 30.0
 TRIES = 3
@@ -187,7 +188,3 @@ def missing_topic(topic: str) -> FleetTopicUnfit:
     return FleetTopicUnfit(
         f"topic {topic} does not exist", "headgate fleet apply creates it; or correct fleet.name"
     )
-
-
-def wall_ms() -> int:
-    return time.time_ns() // 1_000_000

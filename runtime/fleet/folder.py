@@ -17,6 +17,7 @@ from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.runtime.fleet.fleet_records import revision_of
 from headgate.runtime.fleet.sink_life import Life, LifeState, Wanted
 from headgate.runtime.fleet.wish_source import ToldSink, WantedSink
+from headgate.runtime.wall_clock import wall_ms
 
 _log = redacted_logger("headgate.worker")
 
@@ -97,13 +98,13 @@ class Folder:
 
     def tell(self, told: Sequence[ToldSink], now_ms: int) -> None:
         """Write the state file when something changed, and now and then: its age counts."""
-        wall_ms, now_s = time.time_ns() // 1_000_000, time.monotonic()
-        shown = [*_shown(told, wall_ms - now_ms)]
+        at_ms, now_s = wall_ms(), time.monotonic()
+        shown = [*_shown(told, at_ms - now_ms)]
         digest = json.dumps([{**one, "doing": ""} for one in shown])
         if digest == self._told and now_s - self._told_s < TELL_S:
             return
         self._told, self._told_s = digest, now_s
-        state = {"time_ms": wall_ms, "pid": os.getpid(), "sinks": shown}
+        state = {"time_ms": at_ms, "pid": os.getpid(), "sinks": shown}
         try:
             draft = self._state_file.with_suffix(".new")
             draft.write_text(json.dumps(state))

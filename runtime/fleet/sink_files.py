@@ -6,6 +6,7 @@ import json
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +96,18 @@ def check_sink_file(path: Path, text: str) -> SinkName:
     return settings.name
 
 
+@lru_cache(maxsize=2)
+def read_document(text: str) -> Mapping[str, Any] | None:
+    """Return what a sink file says; ``None`` if it cannot be read, which its process tells.
+
+    The last one is kept, with the draft that is made of it: several ask in turn.
+    """
+    try:
+        return tomllib.loads(text)
+    except ValueError:
+        return None
+
+
 # ------------------------------------------------------------------------------------------ memory
 
 
@@ -104,10 +117,8 @@ JVM_MIB_MIN = 1_500
 
 def has_own_jvm(text: str) -> bool:
     """Return whether a sink of this file writes with a Spark that runs beside its process."""
-    try:
-        spark = tomllib.loads(text).get("spark", {})
-    except ValueError:
-        return False  # its process says so
+    document = read_document(text)
+    spark = document.get("spark", {}) if document is not None else None
     if not isinstance(spark, dict):
         return False
     return spark.get("writer", WriterKind.SPARK) == WriterKind.SPARK and not spark.get("remote")
@@ -147,10 +158,7 @@ def as_in_fleet(text: str, sink: SinkName, session_timeout_ms: int) -> str:
 
 def _times_its_session(text: str) -> bool:
     """Return whether the file, or the brokers of KIP-848's protocol, say how long a session is."""
-    try:
-        document = tomllib.loads(text)
-    except ValueError:
-        return True  # its process says so
+    document = read_document(text) or {}
     source, kafka = document.get("source"), document.get("kafka")
     if not isinstance(source, dict) or not isinstance(kafka, dict):
         return True
@@ -160,16 +168,15 @@ def _times_its_session(text: str) -> bool:
 
 def _with_setting(text: str, section: str, key: str, value: str | int) -> str:
     """Return the text with this key, unless it has it, or cannot be read."""
-    try:
-        document = tomllib.loads(text)
-    except ValueError:
+    document = read_document(text)
+    if document is None:
         return text
     there = document.get(section, {})
     if not isinstance(there, dict) or key in there:
         return text
     wanted = {**document, section: {**there, key: value}}
     drafts = _with_line(text, section, f"{json.dumps(key)} = {json.dumps(value)}")
-    return next((each for each in drafts if _reads_as(each, wanted)), text)
+    return next((each for each in drafts if read_document(each) == wanted), text)
 
 
 def _with_line(text: str, section: str, line: str) -> Iterator[str]:
@@ -178,10 +185,3 @@ def _with_line(text: str, section: str, line: str) -> Iterator[str]:
     header = rf"^[ \t]*\[[ \t]*{section}[ \t]*\][^\n]*$"
     yield re.sub(header, lambda found: f"{found[0]}\n{line}", text, count=1, flags=re.MULTILINE)
     yield f"{section}.{line}\n{text}"
-
-
-def _reads_as(text: str, wanted: Mapping[str, Any]) -> bool:
-    try:
-        return tomllib.loads(text) == wanted
-    except ValueError:
-        return False

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -20,6 +19,7 @@ from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.control_protocol.table_history import Newest
 from headgate.runtime.maintenance.compaction import Rewriting, Stopped, target_bytes
 from headgate.runtime.sink_tables import open_tables_read_only
+from headgate.runtime.wall_clock import wall_ms
 from headgate.tables.iceberg.commit_lock import CommitLock
 from headgate.tables.iceberg.maintenance.compaction_commit import Replacement, Written
 from headgate.tables.iceberg.maintenance.compaction_plan import (
@@ -88,7 +88,7 @@ class Round:
     unfit: dict[str, str] = field(default_factory=dict)
     more: bool = False
     limits_ms: dict[str, int] = field(default_factory=dict)
-    clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
+    clock_ms: Callable[[], int] = wall_ms
 
     def __post_init__(self) -> None:
         self.done = Done(self.table)

@@ -7,7 +7,6 @@ be sent is dropped and counted, and the next one tells of its commits, too.
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -35,6 +34,7 @@ from headgate.runtime.reports.receivers import describe_trouble, open_receiver
 from headgate.runtime.sink_tables import open_tables_read_only
 from headgate.runtime.telemetry import metric_catalog as names
 from headgate.runtime.telemetry.instrumented_ports import Count
+from headgate.runtime.wall_clock import wall_ms
 from headgate.runtime.woken_thread import Pauses, WokenThread
 
 _log = redacted_logger("headgate.coordinator")
@@ -132,7 +132,7 @@ class Lineage:
         self._count = count
         self._failure = failure
         self._sink = sink_of(settings)
-        self._since_ms = _wall_ms() - _BEFORE_MS
+        self._since_ms = wall_ms() - _BEFORE_MS
         self._told = 0
         self._is_started = False
         self._failing = ""
@@ -228,7 +228,7 @@ class Lineage:
         for at, offset in commit.record.offsets.items():
             offsets.setdefault(at.topic, {})[at.partition] = offset
         return Told(
-            time_ms=commit.committed_ms if not code else _wall_ms(),
+            time_ms=commit.committed_ms if not code else wall_ms(),
             topics=tuple(sorted(commit.record.topic_ids)),
             outputs=read.outputs,
             brought=brought,
@@ -259,7 +259,3 @@ class Lineage:
         if text != self._failing:
             _log.warning("lineage is not told, and its commits with the next event: %s", text)
         self._failing = text
-
-
-def _wall_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -23,6 +23,7 @@ from headgate.runtime.reports.receivers import Receiver, describe_trouble, open_
 from headgate.runtime.sink_tables import SinkTables, open_tables_read_only
 from headgate.runtime.telemetry import metric_catalog as names
 from headgate.runtime.telemetry.instrumented_ports import Count
+from headgate.runtime.wall_clock import wall_ms
 from headgate.runtime.woken_thread import Pauses, WokenThread
 
 _log = redacted_logger("headgate.coordinator")
@@ -201,7 +202,7 @@ class Signals:
         self._refresh_s = time.monotonic() + _REFRESH_S
 
     def _passed(self, time_ms: int | None) -> int | None:
-        return last_passed(time_ms, self._unit_ms, time.time_ns() // 1_000_000)
+        return last_passed(time_ms, self._unit_ms, wall_ms())
 
 
 def _time(time_ms: int) -> str:

@@ -52,6 +52,7 @@ from headgate.runtime.telemetry.instrumented_ports import (
     settlement_outcome,
 )
 from headgate.runtime.telemetry.meters import Gauge, Telemetry
+from headgate.runtime.wall_clock import wall_ms
 
 if TYPE_CHECKING:
     from headgate.runtime.maintenance.table_maintenance import Done
@@ -270,8 +271,8 @@ class CoordinatorMeters:
         self._window_s = stall_window_ms(settings.coordinator) / 1000
         self._lock = threading.Lock()
         self._progress = coordinator_progress.Progress()
-        self._begun_ms = _wall_ms()
-        self.maintenance = MaintenanceMeters(meters.count, _wall_ms)
+        self._begun_ms = wall_ms()
+        self.maintenance = MaintenanceMeters(meters.count, wall_ms)
 
     def close(self) -> None:
         self._meters.on_life_end(self)
@@ -311,7 +312,7 @@ class CoordinatorMeters:
         """Note that the coordinator keeps failing at something."""
         found = CODE.search(text)
         code = found[0] if found else RetryLater.code
-        now_ms, member = _wall_ms(), self._sender.member
+        now_ms, member = wall_ms(), self._sender.member
         redacted = self._settings.redacted(without_code(code, text))
         error = LastError(code, redacted, member, now_ms)
         if next_try_ms is not None:
@@ -326,7 +327,7 @@ class CoordinatorMeters:
         """
         event = envelope.event
         if isinstance(event, WriteStatus) and envelope.sink == self._settings.name:
-            now = (time.monotonic(), _wall_ms())
+            now = (time.monotonic(), wall_ms())
             with self._lock:
                 self._progress = coordinator_progress.on_status(
                     self._progress, envelope.sender, event, now
@@ -343,7 +344,7 @@ class CoordinatorMeters:
                 self._progress = coordinator_progress.on_start(before, at, event, now_s)
             elif isinstance(event, Settlement) and at > before.settled:
                 self._progress = coordinator_progress.on_settlement(
-                    before, at, event, (now_s, _wall_ms())
+                    before, at, event, (now_s, wall_ms())
                 )
             else:
                 return
@@ -379,7 +380,7 @@ class CoordinatorMeters:
             return
         still = len(coordinator_progress.stalled_partitions(now, now_s, self._window_s))
         current = replace(now, error=self.current_error())
-        yield from coordinator_progress.sink_gauges(current, self.condition(), still, _wall_ms())
+        yield from coordinator_progress.sink_gauges(current, self.condition(), still, wall_ms())
         if self._settings.tables:
             yield from coordinator_progress.table_gauges(now)
         if self._settings.telemetry.per_partition:
@@ -408,7 +409,3 @@ class _ErrorCounter(logging.Handler):
             return
         found = CODE.search(record.getMessage())
         self._count_code(found[0] if found else "none")
-
-
-def _wall_ms() -> int:
-    return time.time_ns() // 1_000_000

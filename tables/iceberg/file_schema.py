@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from pyiceberg.table import Table
+from collections.abc import Mapping
+
+from pyiceberg.table import Table, TableProperties
 
 from headgate.control_protocol.errors import TableChanged
 from headgate.control_protocol.table_format import FileSchema, NativeSchema
 from headgate.tables.iceberg.schema_evolution import columns_of
+
+
+def data_location(properties: Mapping[str, str], location: str) -> str:
+    """Return where a table with these properties wants its data files, without a slash at the
+    end."""
+    named = properties.get(TableProperties.WRITE_DATA_PATH, "").rstrip("/")
+    return named or f"{location}/data"
 
 
 def file_schema_of(

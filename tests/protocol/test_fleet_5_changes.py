@@ -29,7 +29,7 @@ from headgate.runtime.fleet.fleet_changes import (
 from headgate.runtime.fleet.fleet_records import Drain, Removal, Wish, revision_of
 from headgate.runtime.fleet.fleet_view import FleetRecords, WishRecord, view
 from headgate.runtime.fleet.placement import Move
-from headgate.runtime.fleet.sink_files import as_in_fleet, read_sink_files
+from headgate.runtime.fleet.sink_files import as_in_fleet, has_own_jvm, read_sink_files
 from headgate.runtime.fleet.sink_life import WantedState
 
 OCCASION = Occasion("alice", 1_000, 8)
@@ -291,6 +291,17 @@ def test_fleet_6_a_file_is_parsed_once(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(tomllib, "loads", lambda text: texts.append(text) or real(text))
     read_sink_files(tmp_path)
     assert len(texts) == 1, "most of what apply does is that"
+
+
+def test_fleet_11_no_text_is_parsed_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The wish's own, and what it becomes with each of two settings."""
+    text = f'name = "a"\n[source]\ntopics = ["parsed"]\n[kafka]\n{BROKERS}'
+    texts: list[str] = []
+    real = tomllib.loads
+    monkeypatch.setattr(tomllib, "loads", lambda text: texts.append(text) or real(text))
+    assert has_own_jvm(text)
+    own = as_in_fleet(text, A, SESSION_MS)
+    assert (texts[0], texts[-1], len(texts), len({*texts})) == (text, own, 4, 4)
 
 
 def test_fleet_6_a_folder_without_files_removes_nothing(tmp_path: Path) -> None:

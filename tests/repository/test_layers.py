@@ -137,6 +137,16 @@ def test_layers(tmp_path: Path) -> None:
     assert linted.returncode == 0, linted.stdout + linted.stderr
 
 
+def test_one_function_tells_a_process_and_its_commands_the_time_of_day() -> None:
+    found = [
+        path.relative_to(ROOT).as_posix()
+        for room in ("runtime", "operations")
+        for path in (ROOT / room).rglob("*.py")
+        if "time.time_ns() //" in path.read_text()
+    ]
+    assert found == ["runtime/wall_clock.py"]
+
+
 def test_a_pure_module_uses_no_clock_no_chance_and_no_world() -> None:
     foreign = {
         f"{module} imports {name}"

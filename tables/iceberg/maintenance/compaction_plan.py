@@ -19,13 +19,14 @@ from pyiceberg.manifest import (
     ManifestContent,
     ManifestEntry,
 )
-from pyiceberg.table import Table, TableProperties
+from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadataV3
 from pyiceberg.table.snapshots import Snapshot
 from pyroaring import BitMap64
 
 from headgate.control_protocol.identifiers import SinkName
 from headgate.tables.iceberg import manifests_v3
+from headgate.tables.iceberg.file_schema import data_location
 from headgate.tables.iceberg.upsert.delete_files import Target
 from headgate.tables.iceberg.upsert.live_files import DeadRows, Head
 from headgate.tables.storage.file_io import read_whole
@@ -99,8 +100,7 @@ class Choice:
 
 def sinks_folder(table: Table, sink: SinkName) -> str:
     """Return where the sink's data files lie in this table, without a slash at the end."""
-    named = table.properties.get(TableProperties.WRITE_DATA_PATH, "").rstrip("/")
-    return f"{named or table.metadata.location + '/data'}/headgate/{sink}"
+    return f"{data_location(table.properties, table.metadata.location)}/headgate/{sink}"
 
 
 def choose_files(table: Table, sink: SinkName, branch: str, limits: CompactionLimits) -> Choice:

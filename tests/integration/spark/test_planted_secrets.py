@@ -19,7 +19,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from integration.conftest import Deploy
 from integration.deployment import HEADGATE, Deployment
-from integration.sink_file import Sections
+from integration.sink_file import COLUMNS, Sections
 from integration.spark.cluster import standalone_cluster
 from integration.spark.connect_port import connect_port
 from repository.tree import ROOT
@@ -148,6 +148,7 @@ def test_no_secret_of_the_sink_file_is_where_others_look(
         assert len(rows) == 2_020
         assert {len(row["zone"]) for row in rows} == {64}
         assert len({row["zone"] for row in rows}) == 4
+        assert all(row["zone_hash"].hex() == row["zone"] for row in rows)
     with sink.catalog() as catalog:
         bad = catalog.load_table("db.rows_quarantine").scan().to_arrow().to_pylist()
         assert (len(bad), {row["value"] for row in bad}) == (3, {None})
@@ -169,9 +170,11 @@ def _planted(spark: dict[str, str], ui: int, events: Path, face: int) -> Section
     for reports in ("lineage", "signal"):  # nobody is there, which is logged
         sections[reports]["url"] = "http://127.0.0.1:1/hook"
     sections["spark"] = dict(spark)
+    hashed = {"type": "fixed(32)", "from": "zone"}
+    sections["table.columns"] = {"columns": {**COLUMNS, "zone_hash": hashed}}
     sections["shape"] |= {
         "where": "id >= 0",
-        "hash": ["zone"],
+        "hash": ["zone", "zone_hash"],
         "expect": [{"name": "small", "that": "id < 77777"}],
     }
     sections["quarantine"] = {"policy": "quarantine"}

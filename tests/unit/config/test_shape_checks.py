@@ -66,6 +66,23 @@ def test_what_contradicts_itself_is_refused_by_name(text: str) -> None:
         parse(shaped(text))
 
 
+@pytest.mark.parametrize("data_type", ["fixed(32)", "binary"])
+def test_a_column_of_bytes_is_hashed_and_not_masked(data_type: str) -> None:
+    """Its rules are those of the text that is hashed."""
+    hashed = HASH.format("HASH_KEY")
+    bytes_, mask = shaped(hashed), '[[shape.mask]]\ncolumn = "email"'
+    bytes_ = bytes_.replace(
+        '"email", type = "string"', f'"email", type = "{data_type}", as_text = true, default = "-"'
+    )
+    parse(bytes_)
+    with pytest.raises(ShapeUnfit, match="string"):
+        parse(bytes_.replace(data_type, "fixed(16)"))
+    with pytest.raises(ConfigurationError, match="as_text"):
+        parse(bytes_.replace(hashed, ""))
+    with pytest.raises(ShapeUnfit, match="string"):
+        parse(bytes_.replace(hashed, mask).replace(', as_text = true, default = "-"', ""))
+
+
 def test_a_key_that_stands_in_the_file_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="hash_key") as refused:
         parse(shaped(f'hash = ["email"]\nhash_key = "{"k" * 32}"'))

@@ -335,20 +335,28 @@ def test_words_are_placed_before_their_equals(either_loops: Loops, seed: int) ->
     assert either_loops.place_words(ascending, wanted).tolist() == expected
 
 
+@pytest.mark.parametrize("as_text", [True, False], ids=["text", "bytes"])
 @pytest.mark.parametrize(
     "key", [b"k" * 32, b"exactly sixty-four characters of a key, which is one block of it"]
 )
-def test_keyed_digests_are_those_of_hmac(either_loops: Loops, key: bytes) -> None:
-    values = [None, b"", b"a", *(bytes(range(size % 256)) for size in range(40, 200)), None]
-    found = either_loops.keyed_digests(pa.array(values, pa.large_binary()).slice(1), key)
+def test_keyed_digests_are_those_of_hmac(either_loops: Loops, key: bytes, as_text: bool) -> None:
+    values = [None, b"", b"a", *(bytes(range(size % 256)) for size in range(40, 200)), b"a", None]
+    column = pa.array(values, pa.large_binary()).slice(1)
+    found = either_loops.keyed_digests(column, key, as_text=as_text)
     found.validate(full=True)
-    wanted = [v if v is None else hmac.digest(key, v, "sha256").hex() for v in values[1:]]
-    assert found.to_pylist() == wanted
-    assert either_loops.keyed_digests(pa.array([], pa.large_binary()), key).to_pylist() == []
+    wanted = [v if v is None else hmac.digest(key, v, "sha256") for v in values[1:]]
+    if as_text:
+        assert found.to_pylist() == [digest and digest.hex() for digest in wanted]
+    else:
+        assert (found.type, found.to_pylist()) == (pa.binary(32), wanted)
+    assert len(either_loops.keyed_digests(column.slice(0, 0), key, as_text=as_text)) == 0
 
 
+@pytest.mark.parametrize("as_text", [True, False], ids=["text", "bytes"])
 @pytest.mark.parametrize("bits_max", [128, 256, 512])
-def test_digests_are_the_same_whatever_vectors_a_processor_has(bits_max: int) -> None:
+def test_digests_are_the_same_whatever_vectors_a_processor_has(
+    bits_max: int, as_text: bool
+) -> None:
     if isinstance(loops(), InPython):
         pytest.skip("was installed without a C compiler")
     with as_file(files("headgate.native") / module._COMPILED) as path:
@@ -360,5 +368,5 @@ def test_digests_are_the_same_whatever_vectors_a_processor_has(bits_max: int) ->
     values += [dice.bytes(int(size)) for size in dice.integers(0, 80, 2000)]
     column = pa.array([None if dice.random() < 0.05 else value for value in values])
     column = column.cast(pa.large_binary())
-    found = compiled.keyed_digests(column, b"k" * 100, bits_max=bits_max)
-    assert found.equals(InPython().keyed_digests(column, b"k" * 100))
+    found = compiled.keyed_digests(column, b"k" * 100, as_text=as_text, bits_max=bits_max)
+    assert found.equals(InPython().keyed_digests(column, b"k" * 100, as_text=as_text))

@@ -3,6 +3,7 @@ ROUTE-7)."""
 
 from __future__ import annotations
 
+import hmac
 import pickle
 import random
 from collections.abc import Callable, Iterator, Mapping
@@ -38,6 +39,7 @@ from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import Batch, BatchFailed, BatchOutcome, BatchWritten
 from headgate.control_protocol.quarantine_policy import Disposal
 from headgate.data_plane.batch.failure_classification import outcome_of_attempt
+from headgate.data_plane.batch.row_rules import RowRules
 from headgate.data_plane.batch.transform_and_distribution import Shaping
 from headgate.data_plane.batch.writer_task_plan import SourcePlan, WriterPlan
 from headgate.data_plane.routing.routes import Route
@@ -403,3 +405,29 @@ def test_sort_keys_compare_as_the_values_do(kind: str) -> None:
     told = sorted(pairs, key=sort_key)
     assert told == sorted(pairs)
     assert sort_key((None, 1)) < sort_key(pairs[0])
+
+
+@pytest.mark.parametrize("data_type", ["string", "fixed(32)", "binary"])
+def test_shape_3_a_hash_comes_through_the_shuffle_as_the_other_writer_writes_it(
+    job: Job, data_type: str
+) -> None:
+    key = b"a key of tests that nobody else has, ever"
+    columns = {"id": "long not null", "type": data_type}
+    ensure_table(job.local.catalog, "db.hashed", TableDeclaration(columns))
+    hidden = replace(KEPT, excerpts=False, keeps_content=False)
+    rules = RowRules(hashed=("type",), key=key)
+    values = {
+        "shop.hashed": [{"id": number, "type": f"person {number % 7}"} for number in range(50)]
+    }
+    found = []
+    for made in (
+        Job(job.local, job.routes, hidden, shaping=Shaping(None, Distribution.HASH, rules)),
+        Desk(job.local, job.routes, hidden, shaping=Shaping(rules=rules)),
+    ):
+        outcome = made.outcome(values)
+        assert isinstance(outcome, BatchWritten), outcome
+        (files,) = outcome.followed.values()
+        found.append(sorted((row["id"], row["type"]) for row in rows_in(files)))
+    digests = [hmac.digest(key, f"person {n % 7}".encode(), "sha256") for n in range(50)]
+    shown = [each.hex() for each in digests] if data_type == "string" else digests
+    assert found[0] == found[1] == list(enumerate(shown))

@@ -35,6 +35,7 @@ from headgate.control_protocol.quarantine_policy import BadRecordLimits, Disposa
 from headgate.data_plane.batch.row_rules import Expectation, Mask, RowRules
 from headgate.data_plane.batch.transform_and_distribution import Shaping
 from headgate.data_plane.cdc.policy import Changes
+from headgate.data_plane.formats.column_options import ColumnRule
 from headgate.data_plane.formats.json.format import JsonRecords
 from headgate.participant.settings import Incompatible, SchemaPolicy
 from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
@@ -157,6 +158,46 @@ def test_hashes_are_those_of_hmac_and_equal_values_stay_equal(local: LocalCatalo
     ]
 
 
+@pytest.mark.parametrize("data_type", ["fixed(32)", "binary"])
+def test_a_column_of_bytes_takes_the_hash_itself_and_conditions_its_text(
+    local: LocalCatalog, data_type: str
+) -> None:
+    ensure_table(local.catalog, "db.hashed", TableDeclaration({**COLUMNS, "email": data_type}))
+    rules = replace(HASH, where="email is null or email like 'e%'")
+    texts = [NEEDLE, None, "e", "x", "eä", NEEDLE]
+    desk = desk_of(local, rules)
+    outcome = desk.outcome({"shop.hashed": [row(n, email=text) for n, text in enumerate(texts)]})
+    assert isinstance(outcome, BatchWritten), outcome
+    (files,) = outcome.followed.values()
+    assert [found["email"] for found in rows_in(files)] == [
+        text and bytes.fromhex(digest(text)) for text in texts if text != "x"
+    ]
+    assert NEEDLE.encode() not in everything_in(local.warehouse)
+
+
+@pytest.mark.parametrize("data_type", ["string", "fixed(32)"])
+def test_around_a_record_that_cannot_be_decoded_others_are_hashed(
+    local: LocalCatalog, monkeypatch: pytest.MonkeyPatch, data_type: str
+) -> None:
+    decode = JsonRecords.decode
+
+    def falls(self: JsonRecords, values: Any, schema: pa.Schema) -> pa.RecordBatch:
+        if any(b"2@x" in value for value in values if value):
+            raise ZeroDivisionError
+        return decode(self, values, schema)
+
+    monkeypatch.setattr(JsonRecords, "decode", falls)
+    ensure_table(local.catalog, "db.hashed", TableDeclaration({**COLUMNS, "email": data_type}))
+    outcome = desk_of(local, HASH).outcome({"shop.hashed": [row(n) for n in range(1, 4)]})
+    assert isinstance(outcome, BatchWritten), outcome
+    (files,) = outcome.followed.values()
+    wanted = [digest(f"{n}@x") for n in (1, 3)]
+    if data_type != "string":
+        assert [found["email"].hex() for found in rows_in(files)] == wanted
+    else:
+        assert [found["email"] for found in rows_in(files)] == wanted
+
+
 def test_conditions_see_values_before_they_are_hidden(local: LocalCatalog) -> None:
     rules = replace(
         HASH,
@@ -203,20 +244,36 @@ def test_an_expectation_of_a_keyed_table_says_nothing_of_deletes(tmp_path: Path)
     assert done.bad[2] == "expectation n is not met"
 
 
-def test_a_hashed_key_is_the_same_in_rows_and_in_deletes(tmp_path: Path) -> None:
+@pytest.mark.parametrize("data_type", ["string", "binary", "fixed(32)"])
+def test_a_hashed_key_is_the_same_in_rows_and_in_deletes(tmp_path: Path, data_type: str) -> None:
     changes = Changes(("name",))
+    hashed: Any = digest(NEEDLE) if data_type == "string" else bytes.fromhex(digest(NEEDLE))
     desk = ChangesDesk(
         local_catalog(tmp_path),
         changes,
-        columns={"name": "string not null", "n": "long"},
+        columns={"name": f"{data_type} not null", "n": "long"},
         row_rules=RowRules(where="n != 7", hashed=("name",), key=KEY),
     )
     value = json.dumps({"name": NEEDLE, "n": 1}).encode()
     filtered = json.dumps({"name": NEEDLE, "n": 7}).encode()
     done = desk.write((NEEDLE.encode(), value), (NEEDLE.encode(), None), (None, filtered))
-    assert done.rows == [{"name": digest(NEEDLE), "n": 1}]
-    assert done.deletes == {1: (digest(NEEDLE),), 2: (digest(NEEDLE),)}
+    assert done.rows == [{"name": hashed, "n": 1}]
+    assert done.deletes == {1: (hashed,), 2: (hashed,)}
     assert NEEDLE.encode() not in everything_in(tmp_path)
+
+
+def test_rules_of_a_column_of_bytes_are_of_the_text_that_is_hashed(tmp_path: Path) -> None:
+    desk = ChangesDesk(
+        local_catalog(tmp_path),
+        Changes(("id",)),
+        columns={"id": "long not null", "name": "fixed(32)"},
+        rules={"name": ColumnRule(path=("n",), as_text=True, default="none")},
+        row_rules=RowRules(hashed=("name",), key=KEY),
+    )
+    done = desk.write(
+        *((None, json.dumps(value).encode()) for value in ({"id": 1, "n": 7}, {"id": 2}))
+    )
+    assert [found["name"].hex() for found in done.rows] == [digest("7"), digest("none")]
 
 
 def test_a_masked_key_is_refused(tmp_path: Path) -> None:
@@ -365,6 +422,23 @@ def test_rules_that_do_not_fit_the_table_stop_the_sink_by_name(
     assert isinstance(outcome.fatal, ShapeUnfit)
     assert "db.trips" in outcome.fatal.message
     assert list(local.warehouse.rglob("*.parquet")) == []
+
+
+@pytest.mark.parametrize(
+    ("data_type", "rules"),
+    [
+        ("fixed(16)", HASH),
+        ("uuid", HASH),
+        ("binary", RowRules(masks=(Mask("email", 0, 1, "*"),))),
+    ],
+)
+def test_only_hashes_become_bytes_and_only_whole_ones(
+    local: LocalCatalog, data_type: str, rules: RowRules
+) -> None:
+    ensure_table(local.catalog, "db.hashed", TableDeclaration({**COLUMNS, "email": data_type}))
+    outcome = desk_of(local, rules).outcome({"shop.hashed": [row(1)]})
+    assert isinstance(outcome, BatchFailed)
+    assert isinstance(outcome.fatal, ShapeUnfit)
 
 
 def test_rules_concern_the_tables_that_their_pattern_names(local: LocalCatalog) -> None:

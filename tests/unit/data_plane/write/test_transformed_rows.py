@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -73,9 +73,10 @@ class OneTable:
         handling: Handling = KEPT,
         rules: RowRules | None = None,
         chunk_records: int = 10,
+        columns: Mapping[str, str] = COLUMNS,
     ) -> None:
         self.local = local_catalog(home)
-        ensure_table(self.local.catalog, "db.trips", TableDeclaration(COLUMNS))
+        ensure_table(self.local.catalog, "db.trips", TableDeclaration(columns))
         ensure_table(self.local.catalog, "db.q", quarantine_declaration())
         transform = TransformPlan(
             function=f"support.user_functions:{function}" if ":" not in function else function,
@@ -197,8 +198,9 @@ def test_it_gets_no_call_without_records(tmp_path: Path, monkeypatch: pytest.Mon
     assert user_functions.calls == []
 
 
+@pytest.mark.parametrize(("zone", "size"), [("string", 64), ("fixed(32)", 32), ("binary", 32)])
 def test_it_gets_rows_after_shape_which_hides_from_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, zone: str, size: int
 ) -> None:
     seen: list[pa.RecordBatch] = []
     monkeypatch.setattr(user_functions, "counted", lambda rows: seen.append(rows) or rows)
@@ -209,11 +211,12 @@ def test_it_gets_rows_after_shape_which_hides_from_it(
         key=KEY,
     )
     hidden = replace(KEPT, excerpts=False, keeps_content=False)
-    table = OneTable(tmp_path, "counted", rules=rules, handling=hidden)
+    columns = {**COLUMNS, "zone": zone}
+    table = OneTable(tmp_path, "counted", rules=rules, handling=hidden, columns=columns)
     values = [*trips(0, 1, 2, zone=NEEDLE), *trips(200, zone=NEEDLE)]
     rows, aside = taken(table.outcome(monkeypatch, values), 4)
     assert ([row["id"] for row in rows], aside) == ([1, 2], [(0, 3)])
-    assert all(len(row["zone"]) == 64 for row in rows)
+    assert all(len(row["zone"]) == size for row in rows)
     assert NEEDLE not in repr([each.to_pylist() for each in seen])
     assert [name for each in seen for name in each.schema.names[-1:]] == ["_headgate_record"]
 

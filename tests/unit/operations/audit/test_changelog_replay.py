@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import hmac
 import json
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,7 +15,7 @@ import pyarrow as pa
 import pytest
 from pyiceberg.types import StringType, TimestamptzType
 from pyroaring import BitMap64
-from support.keyed_world import NAME, SINK, Event, KeyedWorld
+from support.keyed_world import COLUMNS, NAME, SINK, Event, KeyedWorld
 from support.local_catalog import LocalCatalog, local_catalog
 from unit.operations.audit.test_keyed_tables import SINK_FILE
 
@@ -35,6 +36,7 @@ from headgate.operations.audit.keyed_tables import assess_replay
 from headgate.operations.audit.replay_compare import SLICE_BYTES, Fault, find_differences
 from headgate.tables.iceberg.reader import IcebergReader
 from headgate.tables.iceberg.table import IcebergTable
+from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
 from headgate.tables.iceberg.upsert.key_index import KeyHash
 from headgate.tables.iceberg.upsert.key_reader import KeyReader
 from headgate.tables.iceberg.upsert.upsert_commit import KeyedBy, KeyedRows
@@ -168,6 +170,28 @@ def test_shape_2_a_record_that_where_leaves_out_deletes_its_key_in_the_replay_to
     assert counts(told.folded(more=where)) == {}
     hidden = told.folded(more='[shape]\nhash = ["zone"]\nhash_key = "${env:HASH_KEY}"\n')
     assert counts(hidden) == {Fault.VALUE: 1}
+
+
+@pytest.mark.parametrize("zone", ["string", "fixed(32)", "binary"])
+def test_shape_3_a_hashed_column_is_compared_as_its_table_has_it(
+    told: Told, monkeypatch: pytest.MonkeyPatch, zone: str
+) -> None:
+    monkeypatch.setenv("HASH_KEY", "k" * 32)
+    columns = {**COLUMNS, "zone": zone}
+    catalog = told.local.catalog
+    catalog.drop_table(NAME)
+    ensure_table(catalog, NAME, TableDeclaration(columns, key=("id",)))
+    told = Told(told.local, KeyedWorld.made(catalog, 2))
+
+    def hashed(text: str) -> Any:
+        digest = hmac.digest(b"k" * 32, text.encode(), "sha256")
+        return digest.hex() if zone == "string" else digest
+
+    told.produce(put(1, "a"), put(2, "ä"), put(1, "b"), put(3, "c"))
+    told.world.commit([put(n, hashed(text)) for n, text in ((1, "a"), (2, "ä"), (1, "b"))])
+    told.world.commit([put(3, hashed("another"))])
+    shape = '[shape]\nhash = ["zone"]\nhash_key = "${env:HASH_KEY}"\n'
+    assert counts(told.folded(more=shape)) == {Fault.VALUE: 1}
 
 
 def test_a_row_that_was_dropped_is_found(filled: Told) -> None:

@@ -11,12 +11,12 @@ from headgate.config.http_settings import TelemetrySettings
 from headgate.config.load import load_worker
 from headgate.operations.http.fleet_knowledge import FollowedFleet
 from headgate.operations.http.fleet_metrics import fleet_gauges, gauge_of_unread_fleet
-from headgate.runtime.fleet.fleet_topics import wall_ms
 from headgate.runtime.fleet.sink_life import LifeState
 from headgate.runtime.telemetry import metric_catalog as names
 from headgate.runtime.telemetry.meters import Gauge
 from headgate.runtime.telemetry.metric_catalog import OF_FLEET
 from headgate.runtime.telemetry.opentelemetry import OpenTelemetry
+from headgate.runtime.wall_clock import wall_ms
 
 
 def told() -> dict[tuple[str, ...], float]:

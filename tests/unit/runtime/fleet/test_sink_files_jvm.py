@@ -15,6 +15,7 @@ NAME = SinkName("trips")
     ("text", "has"),
     [
         ('name = "trips"', True),
+        ("", True),
         ('[spark]\nmaster = "local[2]"', True),
         ('spark.writer = "spark"', True),
         ('[spark]\nwriter = "in-process"', False),
