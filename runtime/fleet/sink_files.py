@@ -99,7 +99,7 @@ def check_sink_file(path: Path, text: str) -> SinkName:
 
 
 JVM_MIB_MIN = 1_500
-"""A process that writes with a Spark of its own takes no less, with its JVM."""
+"""A process that writes with a Spark of its own takes no less, with its JVM (FLEET-13)."""
 
 
 def has_own_jvm(text: str) -> bool:
