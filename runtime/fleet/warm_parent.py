@@ -35,6 +35,8 @@ from headgate.runtime.process import STOPPED_BY_PERSON, Progress
 _TEXT_BYTES_MAX = 2_000
 """Longer texts are cut: lines of several writers stay whole below PIPE_BUF, 4,096 on Linux."""
 _TURN_S = 1.0
+_SAME_S = 10.0
+"""How often a loop is said to turn of which there is nothing new to say."""
 _LAST_WORDS_S = 2.0
 _ENDS = (signal.SIGINT, signal.SIGTERM)
 BUG_EXIT_CODE = 70
@@ -62,7 +64,8 @@ class TurnReport:
 
     def __init__(self, events: int, file: Path, name: str) -> None:
         self._events, self._file, self._name = events, file, name
-        self._due_s = 0.0
+        self._due_s = self._again_s = 0.0
+        self._said: Mapping[str, Any] = {}
         self._progress: Progress | None = None
         self._settings: SinkSettings | None = None
         self._revision = ""
@@ -92,7 +95,10 @@ class TurnReport:
             "doing": status,
             "report": {"revision": self._revision, **_report(progress)},
         }
-        write_line(self._events, said)
+        if said == self._said and now_s < self._again_s:
+            return  # a worker that many wake looks at all of its sinks each time
+        if write_line(self._events, said):
+            self._said, self._again_s = said, now_s + _SAME_S
 
     def on_stopping(self) -> None:
         """Report nothing: the worker knows."""

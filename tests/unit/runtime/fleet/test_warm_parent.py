@@ -1,4 +1,4 @@
-"""A process that is asked to leave while it is being forked."""
+"""A process that is asked to leave while it is being forked, and what it says of its turns."""
 
 from __future__ import annotations
 
@@ -7,6 +7,12 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
+
+import pytest
+
+from headgate.runtime.fleet import warm_parent
+from headgate.runtime.fleet.warm_parent import TurnReport
 
 ASKED_AT_ONCE = """
 import os, signal, time
@@ -39,3 +45,42 @@ def test_a_request_to_leave_that_comes_before_the_first_line_is_not_lost() -> No
         parent.stdin.close()
     assert os.WIFSIGNALED(ended["status"])
     assert os.WTERMSIG(ended["status"]) == signal.SIGTERM
+
+
+class Hours:
+    """A clock that goes on by hand."""
+
+    now_s = 100.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+
+def test_a_turn_is_told_when_there_is_something_new_or_now_and_then(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(warm_parent, "time", hours := Hours())
+    lines, events = os.pipe()
+    report = TurnReport(events, Path("trips.toml"), "trips")
+    told = []
+    for second in range(25):
+        report.on_turn("takes part" if second < 12 else "coordinates")
+        report.on_turn("takes part")  # within the same second nothing is told twice
+        hours.now_s += 1.0
+    os.close(events)
+    with os.fdopen(lines) as pipe:
+        told = [json.loads(line)["doing"] for line in pipe]
+    assert told == [*2 * ["takes part"], *2 * ["coordinates"]]
+
+
+def test_a_turn_that_found_no_room_in_the_pipe_is_told_a_second_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(warm_parent, "time", hours := Hours())
+    answers = [False, True, True]
+    monkeypatch.setattr(warm_parent, "write_line", lambda *_: answers.pop(0))
+    report = TurnReport(-1, Path("trips.toml"), "trips")
+    for _ in range(5):
+        report.on_turn("takes part")
+        hours.now_s += 1.0
+    assert answers == [True]
