@@ -16,6 +16,7 @@ import json
 import os
 import select
 import signal
+import tempfile
 import time
 import traceback
 from collections import deque
@@ -25,8 +26,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
+from headgate.config.load import parse
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import ConfigurationError, HeadgateError, StopSink
+from headgate.runtime.catalogs import open_catalog
 from headgate.runtime.fleet.fleet_records import revision_of
 from headgate.runtime.fleet.processes import be_killed_first, die_with_parent
 from headgate.runtime.fleet.sink_life import LifeState
@@ -42,12 +45,25 @@ _ENDS = (signal.SIGINT, signal.SIGTERM)
 BUG_EXIT_CODE = 70
 
 _WARM = (
-    *("headgate.config.load", "headgate.data_plane.formats.json.format"),
-    *("headgate.data_plane.formats.avro.format", "headgate.data_plane.formats.protobuf.format"),
+    *("headgate.data_plane.formats.json.format", "headgate.data_plane.formats.avro.format"),
+    "headgate.data_plane.formats.protobuf.format",
     *("headgate.data_plane.formats.registry.formats", "headgate.runtime.maintenance.scheduler"),
     *("headgate.tables.iceberg.rest_catalog", "pyiceberg.catalog.sql", "sqlalchemy"),
 )
 """What sinks import only when they need it. A package that is not installed is left out."""
+_EXAMPLE = """
+name = "warm"
+[source]
+topics = ["warm"]
+[kafka]
+"bootstrap.servers" = "127.0.0.1:1"
+[catalog.properties]
+type = "sql"
+uri = "sqlite:///{folder}/catalog.db"
+warehouse = "file://{folder}"
+[table]
+identifier = "warm.warm"
+"""
 
 RunSink = Callable[[Path, "TurnReport"], None]
 """Runs the sink of a file until SIGTERM. Raises the ``HeadgateError`` that ends it."""
@@ -162,9 +178,21 @@ def serve_forks(run_sink: RunSink, ask_sink: AskSink) -> None:
             importlib.import_module(module)
         except ImportError:
             continue
+    _rehearse()
     gc.collect()
     gc.freeze()
     _WarmParent(events, run_sink, ask_sink).serve()
+
+
+def _rehearse() -> None:
+    """Do once what each sink does at first: what that leaves in memory is shared, too.
+
+    Checking the first file builds what checks them, opening a catalog what speaks to one. Neither a
+    thread nor a client is left. What fails here, as where there is no room for files, or no
+    SQLAlchemy, costs memory alone.
+    """
+    with suppress(HeadgateError, OSError), tempfile.TemporaryDirectory() as folder:
+        open_catalog(parse(_EXAMPLE.format(folder=folder))).close()
 
 
 class _WarmParent:
