@@ -29,6 +29,7 @@ from typing import Any, NoReturn
 from headgate.config.load import parse
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import ConfigurationError, HeadgateError, StopSink
+from headgate.kafka.clients import new_admin
 from headgate.runtime.catalogs import open_catalog
 from headgate.runtime.fleet.fleet_records import revision_of
 from headgate.runtime.fleet.processes import be_killed_first, die_with_parent
@@ -187,10 +188,11 @@ def serve_forks(run_sink: RunSink, ask_sink: AskSink) -> None:
 def _rehearse() -> None:
     """Do once what each sink does at first: what that leaves in memory is shared, too.
 
-    Checking the first file builds what checks them, opening a catalog what speaks to one. Neither a
-    thread nor a client is left. What fails here, as where there is no room for files, or no
-    SQLAlchemy, costs memory alone.
+    Checking the first file builds what checks them, opening a catalog what speaks to one, and the
+    first client of Kafka a library of TLS. Neither a thread nor a client is left. What fails here,
+    as where there is no room for files, or no SQLAlchemy, costs memory alone.
     """
+    new_admin({"log_level": "0"})  # knows no broker, and ends here with its threads
     with suppress(HeadgateError, OSError), tempfile.TemporaryDirectory() as folder:
         open_catalog(parse(_EXAMPLE.format(folder=folder))).close()
 
