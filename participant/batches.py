@@ -96,11 +96,6 @@ def find_backlog(state: State) -> Ranges:
     }
 
 
-QUIET = 4
-"""While nothing comes, the source is asked after so many intervals instead of one: that question is
-a third of what an idle sink takes of the processor."""
-
-
 def look_due_ms(state: State) -> int:
     """Return when the source may be asked again where it ends.
 
@@ -109,7 +104,8 @@ def look_due_ms(state: State) -> int:
     due_ms = state.deadlines.get(Timer.LOOK)
     if due_ms is None:
         return 0
-    return due_ms + (QUIET - 1) * state.settings.end_offset_interval_ms * _is_quiet(state)
+    more = state.quiet_looks - 1 if _is_quiet(state) else 0
+    return due_ms + more * state.settings.end_offset_interval_ms
 
 
 def _is_quiet(state: State) -> bool:
