@@ -26,6 +26,8 @@ from headgate.kafka.client_settings import SESSION_KEYS
 FILE_BYTES_MAX = 512 * 1024
 """A wish has room for it, with its own fields and a signature."""
 _NAMED_MAX = 20
+_SESSION_MS_MAX = 45_000
+"""Kafka's default: no client takes a session that is longer than its poll interval."""
 
 
 def read_sink_files(folder: Path) -> Mapping[SinkName, str]:
@@ -140,7 +142,8 @@ def as_in_fleet(text: str, sink: SinkName, session_timeout_ms: int) -> str:
     text = _with_setting(text, "control", "topic", control_topic_of(sink))
     if _times_its_session(text):
         return text
-    return _with_setting(text, "kafka", "session.timeout.ms", session_timeout_ms)
+    session_ms = min(session_timeout_ms, _SESSION_MS_MAX)
+    return _with_setting(text, "kafka", "session.timeout.ms", session_ms)
 
 
 def _times_its_session(text: str) -> bool:

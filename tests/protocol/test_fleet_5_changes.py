@@ -281,6 +281,12 @@ def test_fleet_11_who_says_how_long_a_session_is_keeps_it(source: str, kafka: st
     assert found == tomllib.loads(text)
 
 
+def test_fleet_11_a_session_is_no_longer_than_a_client_takes() -> None:
+    text = f'name = "a"\n[source]\ntopics = ["a"]\n[kafka]\n{BROKERS}'
+    found = tomllib.loads(as_in_fleet(text, A, 1_800_000))
+    assert found["kafka"]["session.timeout.ms"] == 45_000
+
+
 def test_fleet_6_a_file_is_parsed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, "a.toml", "a")
     texts: list[str] = []
