@@ -45,6 +45,12 @@ These keys of librdkafka are allowed; write them in quotes, because they contain
 
 {allowed}.
 
+A participant that dies without a word is missed after `session.timeout.ms`, and others then read
+its partitions: {session_ms} ms in Kafka's classic protocol, unless the file sets it,
+`heartbeat.interval.ms` or `max.poll.interval.ms`; in a [fleet](../guides/fleet.md) as long as
+workers are waited for. With `group_protocol = "consumer"` brokers decide
+(`group.consumer.session.timeout.ms`, 45,000 unless set).
+
 Not allowed, and why:
 
 {refused}
@@ -137,7 +143,8 @@ def _kafka_keys() -> str:
         f"{prefix}*": reason for prefix, reason in kafka_keys.REFUSED_FAMILIES.items()
     }
     refused = "\n".join(f"- `{key}`: {reason}" for key, reason in sorted(reasons.items()))
-    return _KAFKA.format(allowed=allowed, refused=refused)
+    session_ms = f"{kafka_keys.SESSION_TIMEOUT_MS:,}"
+    return _KAFKA.format(allowed=allowed, refused=refused, session_ms=session_ms)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from headgate.control_protocol.errors import ConfigurationError
 
@@ -30,6 +31,23 @@ _CONSUMERS_ONLY = frozenset(
         "session.timeout.ms",
     }
 )
+
+
+SESSION_TIMEOUT_MS = 10_000
+"""A member that dies without a word is missed after so long, in Kafka's classic protocol.
+
+Kafka's own default of 45 s avoids rebalances when the network is away for a moment, because they
+cost its users much. Here one costs what was read since the last commit, while nobody reads the
+partitions of a dead member for all of that time.
+"""
+SESSION_KEYS = frozenset({"session.timeout.ms", "heartbeat.interval.ms", "max.poll.interval.ms"})
+"""Who sets one of these has thought of the others."""
+
+
+def with_session(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Set how long a group waits for a dead member, unless a person has set its times."""
+    own = {} if SESSION_KEYS & settings.keys() else {"session.timeout.ms": SESSION_TIMEOUT_MS}
+    return {**settings, **own}
 
 
 def with_quiet_log(settings: Mapping[str, str]) -> dict[str, str]:

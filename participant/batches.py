@@ -96,6 +96,26 @@ def find_backlog(state: State) -> Ranges:
     }
 
 
+def look_due_ms(state: State) -> int:
+    """Return when the source may be asked again where it ends.
+
+    END asks it in any case, and what comes meanwhile waits for END unless it is a whole batch.
+    """
+    due_ms = state.deadlines.get(Timer.LOOK)
+    if due_ms is None:
+        return 0
+    more = state.quiet_looks - 1 if _is_quiet(state) else 0
+    return due_ms + more * state.settings.end_offset_interval_ms
+
+
+def _is_quiet(state: State) -> bool:
+    """Return whether all was read that the last look saw, and nobody waits for steps (COMMIT-5)."""
+    writing, positions = state.term.writing, readable_positions(state)
+    if writing is None or writing.limits.commit_records or writing.limits.commit_bytes:
+        return False
+    return positions.keys() <= state.source.looked and not find_backlog(state)
+
+
 def cap_ranges(ranges: Ranges, records_max: int) -> Ranges:
     """Limit the ranges to ``records_max`` offsets; what small ones leave goes to larger ones."""
     left, chosen = records_max, {}

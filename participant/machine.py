@@ -46,6 +46,7 @@ from headgate.participant.batches import (
     drop_work,
     find_backlog,
     give_up_overdue_batch,
+    look_due_ms,
     on_batch_failed,
     on_own_presence,
     plan_batch,
@@ -183,7 +184,7 @@ def _begin_due_work(state: State, now_ms: int) -> Step:
     if state.phase is Phase.ANSWERING:
         return _finish_transaction(state, now_ms)
     may_look = state.may(Timer.LOOK, now_ms) and state.may(Timer.RETRY, now_ms)
-    if state.phase is Phase.WRITING and may_look:
+    if state.phase is Phase.WRITING and may_look and now_ms >= look_due_ms(state):
         return _read_end_offsets(state, now_ms)
     return state, ()
 

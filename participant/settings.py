@@ -35,7 +35,8 @@ class ParticipantSettings:
     """As `records_per_second_max`, by the mean size of the records in the batch before; the first
     batch has at most 10,000 records."""
     end_offset_interval_ms: int = 500
-    """How often it asks for the source's end offsets."""
+    """How often it asks for the source's end offsets; four times more seldom while it has read all
+    that was there, unless a limit may end the transaction early. END asks in any case."""
     release_timeout_ms: int = 20_000
     """How long a partition that moves to another member may wait for the running batch; then the
     batch is dropped and read again."""

@@ -312,8 +312,8 @@ class SchemaNeeds:
 @dataclass(frozen=True, slots=True)
 class State:
     """``table`` is the one that this participant's own sink file names, ``configuration`` the parts
-    of the file that must be equal for all (CONFIG-1); both are constant, as sink, sender and
-    settings.
+    of the file that must be equal for all (CONFIG-1); both are constant, as sink, sender, settings
+    and ``quiet_looks``.
     """
 
     sink: SinkName
@@ -321,6 +321,8 @@ class State:
     settings: ParticipantSettings
     table: str | None = None
     configuration: Mapping[str, str] = field(default_factory=dict)
+    quiet_looks: int = 1
+    """Where the source had nothing new, so many intervals pass until it is looked at again."""
     term: Term = Term()
     work: Work = Work()
     run: BatchRun = BatchRun()

@@ -83,7 +83,7 @@ TELL_S = 10.0
 """How often a sink's figures are told that nobody waits for."""
 FLUSH_S = 5.0
 LAGS_S = 2.0
-"""So long may it take to learn which sinks have most to read; no start waits for longer."""
+"""So long may it take to learn which sinks have most to read; no start waits longer (FLEET-12)."""
 
 
 @dataclass(frozen=True, slots=True)

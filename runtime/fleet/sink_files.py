@@ -22,13 +22,13 @@ from headgate.control_protocol.errors import (
     SinksClash,
 )
 from headgate.control_protocol.identifiers import SinkName
+from headgate.kafka.client_settings import SESSION_KEYS
 
 FILE_BYTES_MAX = 512 * 1024
 """A wish has room for it, with its own fields and a signature."""
 _NAMED_MAX = 20
-KAFKAS_SESSION_TIMEOUT_MS = 45_000
-_TIMES = frozenset({"session.timeout.ms", "heartbeat.interval.ms", "max.poll.interval.ms"})
-"""Who names one of these has thought of the others."""
+_SESSION_MS_MAX = 45_000
+"""Kafka's default: no client takes a session that is longer than its poll interval."""
 
 
 def read_sink_files(folder: Path) -> Mapping[SinkName, str]:
@@ -112,7 +112,7 @@ def read_document(text: str) -> Mapping[str, Any] | None:
 
 
 JVM_MIB_MIN = 1_500
-"""A process that writes with a Spark of its own takes no less, with its JVM."""
+"""A process that writes with a Spark of its own takes no less, with its JVM (FLEET-13)."""
 
 
 def has_own_jvm(text: str) -> bool:
@@ -147,13 +147,14 @@ def as_in_fleet(text: str, sink: SinkName, session_timeout_ms: int) -> str:
     """Return a sink file's text with what a fleet sets, where the file does not (FLEET-11).
 
     A control topic of its own: a thousand sinks on one topic would read a million events of each
-    other for each of their own. And the workers' session time-out: a killed process would keep its
-    partitions for 45 s otherwise, when a new one has long been there.
+    other for each of their own. And the workers' session time-out: a killed process keeps its
+    partitions for so long, also when a new one has long been there.
     """
     text = _with_setting(text, "control", "topic", control_topic_of(sink))
-    if session_timeout_ms >= KAFKAS_SESSION_TIMEOUT_MS or _times_its_session(text):
+    if _times_its_session(text):
         return text
-    return _with_setting(text, "kafka", "session.timeout.ms", session_timeout_ms)
+    session_ms = min(session_timeout_ms, _SESSION_MS_MAX)
+    return _with_setting(text, "kafka", "session.timeout.ms", session_ms)
 
 
 def _times_its_session(text: str) -> bool:
@@ -163,7 +164,7 @@ def _times_its_session(text: str) -> bool:
     if not isinstance(source, dict) or not isinstance(kafka, dict):
         return True
     is_classic = source.get("group_protocol", GroupProtocol.CLASSIC) == GroupProtocol.CLASSIC
-    return not is_classic or not _TIMES.isdisjoint(kafka)
+    return not is_classic or not SESSION_KEYS.isdisjoint(kafka)
 
 
 def _with_setting(text: str, section: str, key: str, value: str | int) -> str:

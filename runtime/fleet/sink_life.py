@@ -94,7 +94,7 @@ DISAGREES_MS = 5_000
 ASKED_AGAIN_MS = 30_000
 """So long after a request to its table, which may take a commit to land, the next one comes."""
 HOLDS_START_MS = 10_000
-"""So long does a process that has made no turn count as one that starts (``may_start``)."""
+"""So long does a process that has made no turn count as one that starts (FLEET-12)."""
 LOST_AFTER_MS = 30_000
 
 # --------------------------------------------------------------------------------------- inputs

@@ -16,6 +16,7 @@ import json
 import os
 import select
 import signal
+import tempfile
 import time
 import traceback
 from collections import deque
@@ -25,8 +26,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
+from headgate.config.load import parse
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import ConfigurationError, HeadgateError, StopSink
+from headgate.kafka.clients import new_admin
+from headgate.runtime.catalogs import open_catalog
 from headgate.runtime.fleet.fleet_records import revision_of
 from headgate.runtime.fleet.processes import be_killed_first, die_with_parent
 from headgate.runtime.fleet.sink_life import LifeState
@@ -35,17 +39,32 @@ from headgate.runtime.process import STOPPED_BY_PERSON, Progress
 _TEXT_BYTES_MAX = 2_000
 """Longer texts are cut: lines of several writers stay whole below PIPE_BUF, 4,096 on Linux."""
 _TURN_S = 1.0
+_SAME_S = 10.0
+"""How often a loop is said to turn of which there is nothing new to say."""
 _LAST_WORDS_S = 2.0
 _ENDS = (signal.SIGINT, signal.SIGTERM)
 BUG_EXIT_CODE = 70
 
 _WARM = (
-    *("headgate.config.load", "headgate.data_plane.formats.json.format"),
-    *("headgate.data_plane.formats.avro.format", "headgate.data_plane.formats.protobuf.format"),
+    *("headgate.data_plane.formats.json.format", "headgate.data_plane.formats.avro.format"),
+    "headgate.data_plane.formats.protobuf.format",
     *("headgate.data_plane.formats.registry.formats", "headgate.runtime.maintenance.scheduler"),
     *("headgate.tables.iceberg.rest_catalog", "pyiceberg.catalog.sql", "sqlalchemy"),
 )
 """What sinks import only when they need it. A package that is not installed is left out."""
+_EXAMPLE = """
+name = "warm"
+[source]
+topics = ["warm"]
+[kafka]
+"bootstrap.servers" = "127.0.0.1:1"
+[catalog.properties]
+type = "sql"
+uri = "sqlite:///{folder}/catalog.db"
+warehouse = "file://{folder}"
+[table]
+identifier = "warm.warm"
+"""
 
 RunSink = Callable[[Path, "TurnReport"], None]
 """Runs the sink of a file until SIGTERM. Raises the ``HeadgateError`` that ends it."""
@@ -62,7 +81,8 @@ class TurnReport:
 
     def __init__(self, events: int, file: Path, name: str) -> None:
         self._events, self._file, self._name = events, file, name
-        self._due_s = 0.0
+        self._due_s = self._again_s = 0.0
+        self._said: Mapping[str, Any] = {}
         self._progress: Progress | None = None
         self._settings: SinkSettings | None = None
         self._revision = ""
@@ -92,7 +112,10 @@ class TurnReport:
             "doing": status,
             "report": {"revision": self._revision, **_report(progress)},
         }
-        write_line(self._events, said)
+        if said == self._said and now_s < self._again_s:
+            return  # a worker that many wake looks at all of its sinks each time
+        if write_line(self._events, said):
+            self._said, self._again_s = said, now_s + _SAME_S
 
     def on_stopping(self) -> None:
         """Report nothing: the worker knows."""
@@ -156,9 +179,22 @@ def serve_forks(run_sink: RunSink, ask_sink: AskSink) -> None:
             importlib.import_module(module)
         except ImportError:
             continue
+    _rehearse()
     gc.collect()
     gc.freeze()
     _WarmParent(events, run_sink, ask_sink).serve()
+
+
+def _rehearse() -> None:
+    """Do once what each sink does at first: what that leaves in memory is shared, too.
+
+    Checking the first file builds what checks them, opening a catalog what speaks to one, and the
+    first client of Kafka a library of TLS. Neither a thread nor a client is left. What fails here,
+    as where there is no room for files, or no SQLAlchemy, costs memory alone.
+    """
+    new_admin({"log_level": "0"})  # knows no broker, and ends here with its threads
+    with suppress(HeadgateError, OSError), tempfile.TemporaryDirectory() as folder:
+        open_catalog(parse(_EXAMPLE.format(folder=folder))).close()
 
 
 class _WarmParent:

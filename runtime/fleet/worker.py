@@ -66,6 +66,7 @@ from headgate.runtime.systemd import ServiceManager
 _log = redacted_logger("headgate.worker")
 
 STARTS_PER_CORE = 2
+"""FLEET-12: so many processes start at a time."""
 TURN_S = 0.5
 GATHER_S = 0.05
 """Lines of a hundred sinks come a hundred times a second: they are taken some at a time."""
@@ -86,7 +87,7 @@ _PIDS = ("started", "asks", "turned", "failed", "ended")
 class Limits:
     """What a sink's process may take: private memory, 0 for any; and starts at a time.
 
-    ``jvms_mib``: what all processes that have a JVM may be promised together.
+    ``jvms_mib``: what all processes that have a JVM may be promised together (FLEET-13).
     """
 
     memory_mib: int = MEMORY_MIB
@@ -287,7 +288,7 @@ class Worker:
         self._manager.on_turn(f"{sum(life.has_process for life in self._lives.values())} sinks")
 
     def _start_order(self, name: str) -> tuple[int, int]:
-        """Sort by who has most to read, then by who waits longest for a try."""
+        """Sort by who has most to read, then by who waits longest for a try (FLEET-12)."""
         told, wish = self._reports.get(name, Report()).lag_records, self._wishes.get(name)
         lag = told if told is not None else wish.lag_records if wish else 0
         return -lag, self._lives[name].due_ms
@@ -299,7 +300,7 @@ class Worker:
         return may_any and not self._find_lack_of_memory(name)
 
     def _find_lack_of_memory(self, name: str) -> str:
-        """Return why there is no room for its JVM now; empty: there is, or it has none."""
+        """Return why its JVM has no room now (FLEET-13); empty: it has, or there is none."""
         wish = self._wishes.get(name)
         needed = wish.jvm_mib if wish else 0
         promised, most = sum(self._promised_mib.values()), self._limits.jvms_mib

@@ -137,6 +137,7 @@ def test_fleet_8_what_must_stay_stays() -> None:
     assert moves(replace(wish, moved_ms=NOW_MS - STAYS_MS)) == 1
     assert moves(wish, LifeState.ERROR) == 0
     assert moves(wish, LifeState.STARTING) == 0
+    assert moves(wish, LifeState.IDLE) == 0, "it may wait for memory (FLEET-13)"
     assert moves(replace(wish, state=WantedState.STOPPED), LifeState.STOPPED) == 0
 
 

@@ -96,7 +96,6 @@ def test_after_the_time_out_all_unannounced_work_is_dropped() -> None:
     """Files mix partitions: what is kept goes back too."""
     participant = Participant.writing(AT)
     participant.writes({P0: 90, P1: 40})
-    participant.waits(100)
     participant.source_ends({P0: 190})
     participant.given(ReleaseRequested(frozenset({P0})))
     participant.given(ReleaseTimedOut())

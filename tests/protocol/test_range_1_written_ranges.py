@@ -8,7 +8,7 @@ import pytest
 from protocol.participating import SETTINGS, Participant, claimed, rows, started
 from protocol.values import P0, P1, P2, folder, offsets
 
-from headgate.control_protocol.events import StartCommit
+from headgate.control_protocol.events import Limits, StartCommit
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import BatchWritten, PartitionResult
 from headgate.participant.inputs_and_actions import BatchEnded, EndOffsetsRead, ReadEndOffsets
@@ -117,12 +117,54 @@ def test_a_batch_that_covers_other_ranges_than_it_was_given_is_no_batch() -> Non
 def test_a_failed_batch_leaves_the_claim_where_it_was() -> None:
     participant = Participant.writing(AT)
     participant.writes({P0: 110, P1: 20})
-    participant.waits(100)
     participant.source_ends({P0: 210})
     participant.batch_failed()
 
     assert participant.positions[P0] == 110
     assert len(participant.state.work.files) == 1
+
+
+def asked_after(participant: Participant) -> int:
+    """After how many intervals the source is asked again where it ends."""
+    for intervals in range(1, 10):
+        participant.waits(SETTINGS.end_offset_interval_ms)
+        if participant.all(ReadEndOffsets):
+            return intervals
+    raise AssertionError("it is not asked")
+
+
+def test_a_source_with_nothing_new_is_asked_more_seldom_until_something_comes() -> None:
+    participant = Participant.writing(AT)
+    participant.state = replace(participant.state, quiet_looks=4)
+    assert asked_after(participant) == 1, "in this transaction nobody has looked yet"
+    participant.source_ends({P0: 10, P1: 20})
+    assert asked_after(participant) == 4
+    participant.source_ends({P0: 11, P1: 20})
+    assert asked_after(participant) == 1
+    participant.source_ends({P0: 11})
+    assert asked_after(participant) == 1, "one partition could not be asked"
+
+
+def test_each_transaction_begins_with_a_look_whether_or_not_there_was_something_new() -> None:
+    """So what was gained is read no later than ever: its position comes with a START."""
+    participant = Participant.writing(AT)
+    participant.state = replace(participant.state, quiet_looks=4)
+    participant.answers(1, {P0: 10, P1: 20})
+    participant.start(2, AT, settled_to=participant.next_offset)
+    assert asked_after(participant) == 1
+
+
+@pytest.mark.parametrize("limits", [Limits(commit_records=800), Limits(commit_bytes=800)])
+def test_while_a_limit_may_end_the_transaction_early_each_interval_has_its_look(
+    limits: Limits,
+) -> None:
+    participant = Participant()
+    participant.state = replace(participant.state, quiet_looks=4)
+    participant.owns(P0, P1)
+    participant.hears_itself()
+    participant.hears(replace(started(1, AT, 1, None), limits=limits), transaction=1)
+    participant.source_ends({P0: 10, P1: 20})
+    assert asked_after(participant) == 1
 
 
 def test_a_backlog_is_written_at_once_and_less_waits_for_end() -> None:

@@ -32,7 +32,7 @@ def one_runs_and_one_waits(view: FleetView) -> bool:
     return states == [LifeState.IDLE, LifeState.RUNNING]
 
 
-def test_w22_a_jvm_for_which_there_is_no_memory_waits(
+def test_fleet_13_a_jvm_for_which_there_is_no_memory_waits(
     deploy: Deploy, tmp_path: Path, bootstrap: str, unique_name: str
 ) -> None:
     sinks = {

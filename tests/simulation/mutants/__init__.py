@@ -66,7 +66,7 @@ UNSHOWN = {
         "nobody listens there: unit/runtime/reports/, and integration/sink/test_reports.py kills",
     ),
     **dict.fromkeys(
-        (f"FLEET-{number}" for number in range(1, 12)),
+        (f"FLEET-{number}" for number in range(1, 14)),
         "a fleet places sinks and promises nothing of rows: protocol/test_fleet.py and its "
         "neighbours; integration/operations/test_fleet.py kills workers",
     ),

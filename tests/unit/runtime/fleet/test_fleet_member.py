@@ -197,7 +197,7 @@ def test_failures_to_write_are_told_once_until_something_was_written(
     assert [each.message for each in caplog.records] == 2 * ["states are not taken back: no right"]
 
 
-def test_a_gained_sink_has_the_lag_that_its_former_worker_told(
+def test_fleet_12_a_gained_sink_has_the_lag_that_its_former_worker_told(
     cluster: Cluster, member: FleetMember
 ) -> None:
     cluster.lags = {"trips": 12_345}
@@ -207,7 +207,7 @@ def test_a_gained_sink_has_the_lag_that_its_former_worker_told(
     assert lags == {"trips": 12_345, "zones": 0}
 
 
-def test_without_an_answer_about_lags_sinks_are_wanted_all_the_same(
+def test_fleet_12_without_an_answer_about_lags_sinks_are_wanted_all_the_same(
     cluster: Cluster, member: FleetMember
 ) -> None:
     cluster.lags = None
@@ -225,7 +225,7 @@ def test_without_an_answer_about_lags_sinks_are_wanted_all_the_same(
         ('[spark]\nremote = "sc://spark:15002"', 700, 700, 0),
     ],
 )
-def test_a_sink_with_a_jvm_is_promised_memory_for_it(
+def test_fleet_13_a_sink_with_a_jvm_is_promised_memory_for_it(
     cluster: Cluster,
     member: FleetMember,
     *,

@@ -24,11 +24,11 @@ NAME = SinkName("trips")
         ("no [ TOML", False),
     ],
 )
-def test_a_spark_of_its_own_is_a_jvm(text: str, *, has: bool) -> None:
+def test_fleet_13_a_spark_of_its_own_is_a_jvm(text: str, *, has: bool) -> None:
     assert has_own_jvm(text) is has
 
 
-def test_less_than_a_jvm_takes_is_refused() -> None:
+def test_fleet_13_less_than_a_jvm_takes_is_refused() -> None:
     for enough in (0, 1_500, 9_000):
         require_room_for_jvms({NAME: "[spark]"}, enough)
     require_room_for_jvms({NAME: '[spark]\nwriter = "in-process"'}, 50)

@@ -152,7 +152,7 @@ def test_while_the_worker_itself_stood_still_nobody_hung() -> None:
     assert sink.waits(SILENT_MS_MAX).actions == (Kill(PID),)
 
 
-def test_a_start_may_take_longer_but_holds_its_place_only_for_a_moment() -> None:
+def test_fleet_12_a_start_may_take_longer_but_holds_its_place_only_for_a_moment() -> None:
     sink = Sink().starts()
     assert sink.alive.holds_start(sink.now_ms + HOLDS_START_MS - 1)
     assert not sink.alive.holds_start(sink.now_ms + HOLDS_START_MS)

@@ -1,4 +1,4 @@
-"""A process that is asked to leave while it is being forked."""
+"""A process that is asked to leave while it is being forked, and what it says of its turns."""
 
 from __future__ import annotations
 
@@ -7,6 +7,13 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
+
+import pytest
+from unit.config.test_load import MINIMAL
+
+from headgate.runtime.fleet import warm_parent
+from headgate.runtime.fleet.warm_parent import TurnReport
 
 ASKED_AT_ONCE = """
 import os, signal, time
@@ -39,3 +46,86 @@ def test_a_request_to_leave_that_comes_before_the_first_line_is_not_lost() -> No
         parent.stdin.close()
     assert os.WIFSIGNALED(ended["status"])
     assert os.WTERMSIG(ended["status"]) == signal.SIGTERM
+
+
+class Hours:
+    """A clock that goes on by hand."""
+
+    now_s = 100.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+
+def test_a_turn_is_told_when_there_is_something_new_or_now_and_then(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(warm_parent, "time", hours := Hours())
+    lines, events = os.pipe()
+    report = TurnReport(events, Path("trips.toml"), "trips")
+    told = []
+    for second in range(25):
+        report.on_turn("takes part" if second < 12 else "coordinates")
+        report.on_turn("takes part")  # within the same second nothing is told twice
+        hours.now_s += 1.0
+    os.close(events)
+    with os.fdopen(lines) as pipe:
+        told = [json.loads(line)["doing"] for line in pipe]
+    assert told == [*2 * ["takes part"], *2 * ["coordinates"]]
+
+
+def test_a_turn_that_found_no_room_in_the_pipe_is_told_a_second_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(warm_parent, "time", hours := Hours())
+    answers = [False, True, True]
+    monkeypatch.setattr(warm_parent, "write_line", lambda *_: answers.pop(0))
+    report = TurnReport(-1, Path("trips.toml"), "trips")
+    for _ in range(5):
+        report.on_turn("takes part")
+        hours.now_s += 1.0
+    assert answers == [True]
+
+
+GROWN_BY_A_START = """
+import gc, importlib, os, sys
+from pathlib import Path
+from headgate.config.load import load
+from headgate.kafka.clients import new_admin
+from headgate.runtime.catalogs import open_catalog
+from headgate.runtime.fleet import warm_parent
+from headgate.runtime.fleet.processes import private_bytes
+
+def grown():
+    gc.collect()
+    gc.freeze()
+    if os.fork() == 0:
+        before = private_bytes(os.getpid())
+        open_catalog(load(Path(sys.argv[1]))).close()
+        client = new_admin({"bootstrap.servers": "127.0.0.1:1", "log_level": "0"})
+        print(private_bytes(os.getpid()) - before, flush=True)
+        os._exit(0)
+    os.wait()
+
+for module in warm_parent._WARM:
+    importlib.import_module(module)
+grown()
+held = os.listdir("/proc/self/fd"), os.listdir("/proc/self/task")
+warm_parent._rehearse()
+assert held == (os.listdir("/proc/self/fd"), os.listdir("/proc/self/task"))
+grown()
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="Linux")
+def test_what_a_start_leaves_in_memory_is_shared(tmp_path: Path) -> None:
+    """Seen: 25 MiB that each sink had for itself, and 12."""
+    sink = tmp_path / "trips.toml"
+    sink.write_text(
+        MINIMAL.replace('"trips"', '"other"')
+        + f'[catalog.properties]\ntype = "sql"\nuri = "sqlite:///{tmp_path}/catalog.db"\n'
+    )
+    command = [sys.executable, "-c", GROWN_BY_A_START, sink]
+    ran = subprocess.run(command, check=True, capture_output=True, text=True)
+    before, after = map(int, ran.stdout.split())
+    assert 0 < after < 2 / 3 * before

@@ -1,4 +1,7 @@
-"""Which sinks a worker starts first, whose warm parent only notes what it is asked."""
+"""FLEET-12, FLEET-13: which sinks a worker starts first, and which wait for memory.
+
+Its warm parent only notes what it is asked.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +55,7 @@ def made(source: Lagging, starts: int, jvms_mib: int = 0) -> Any:
     return worker
 
 
-def test_who_has_most_to_read_is_started_first() -> None:
+def test_fleet_12_who_has_most_to_read_is_started_first() -> None:
     worker = made(Lagging(idle=0, far=1_000_000, behind=700, near=3), 2)
     assert started(worker) == ["far.toml", "behind.toml"]
     for pid, sink in enumerate(("far", "behind"), start=1):
@@ -61,7 +64,7 @@ def test_who_has_most_to_read_is_started_first() -> None:
     assert started(worker) == ["near.toml", "idle.toml"]
 
 
-def test_what_a_sink_said_itself_counts_more_than_what_was_told_of_it_before() -> None:
+def test_fleet_12_what_a_sink_said_itself_counts_more_than_what_was_told_before() -> None:
     worker = made(Lagging(a=1_000, b=10), 2)
     assert started(worker) == ["a.toml", "b.toml"]
     for pid, (sink, lag) in enumerate((("a", 0), ("b", 9)), start=1):
@@ -72,7 +75,7 @@ def test_what_a_sink_said_itself_counts_more_than_what_was_told_of_it_before() -
     assert sorted(worker._lives, key=worker._start_order) == ["b", "a"]
 
 
-def test_a_worker_takes_as_many_jvms_as_its_memory_allows_and_says_why_others_wait() -> None:
+def test_fleet_13_a_worker_takes_as_many_jvms_as_its_memory_allows_and_says_who_waits() -> None:
     source = Lagging(a=3, b=2, c=1)
     source.jvm = 1_500
     worker = made(source, 9, jvms_mib=3_200)
@@ -88,7 +91,7 @@ def test_a_worker_takes_as_many_jvms_as_its_memory_allows_and_says_why_others_wa
     assert started(worker) == ["c.toml"], "there is room once a has ended"
 
 
-def test_who_never_fits_waits_and_others_do_not_wait_for_it() -> None:
+def test_fleet_13_who_never_fits_waits_and_holds_up_nobody() -> None:
     source = Lagging(a=3)
     source.jvm = 5_000
     worker = made(source, 9, jvms_mib=3_200)
