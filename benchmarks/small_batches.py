@@ -18,8 +18,7 @@ import uuid
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
-from bad_records import topics
+from bad_records import chunk_of, topics
 from confluent_kafka import Producer
 
 from comparison.workloads import WORKLOADS, Workload
@@ -34,8 +33,6 @@ from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import Batch, BatchWritten
 from headgate.data_plane.batch.writer_task_plan import Plans, SourcePlan
 from headgate.data_plane.write.write_batch import write_chunks, write_ranges
-from headgate.kafka.record_fetch import Chunk
-from headgate.native.byte_arrays import Packed
 from headgate.tables.iceberg.catalog import load_catalog
 from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
 
@@ -44,17 +41,6 @@ RECORD_COLUMNS = {"topic": "kafka_topic", "partition": "kafka_partition", "offse
 TYPES = {"kafka_topic": "string", "kafka_partition": "int", "kafka_offset": "long"}
 WARMING = 20
 """Batches before those that count."""
-
-
-def chunk_of(values: list[bytes], begin: int) -> Chunk:
-    count = len(values)
-    return Chunk(
-        Packed.of(values),
-        np.array([len(value) for value in values], np.int64),
-        np.zeros(count, np.int64),
-        np.arange(begin, begin + count),
-        np.full(count, 1_785_585_600_000),
-    )
 
 
 def measured_ms(write: Callable[[int], object], batches: int) -> list[float]:
@@ -81,7 +67,7 @@ def measure(folder: Path, workload: Workload, given: argparse.Namespace, topic: 
         f"{table.location()}/data/{uuid.uuid4()}",
     )
     source = SourcePlan(
-        {"bootstrap.servers": given.bootstrap or ""},
+        {"bootstrap.servers": given.bootstrap},
         format_name=workload.format,
         format_options=workload.options,
         record_columns=RECORD_COLUMNS,
@@ -99,14 +85,13 @@ def measure(folder: Path, workload: Workload, given: argparse.Namespace, topic: 
             return write_ranges(plan, batch)
         return write_chunks(plan, batch, [chunk_of(values, number * count)])
 
-    if not given.bootstrap:
-        return measured_ms(write, given.batches)
     with topics(given.bootstrap, [topic]):
-        producer = Producer({"bootstrap.servers": given.bootstrap})
-        for _ in range(given.batches + WARMING):
-            for value in values:
-                producer.produce(topic, value)
-            producer.flush(60)
+        if given.bootstrap:
+            producer = Producer({"bootstrap.servers": given.bootstrap})
+            for _ in range(given.batches + WARMING):
+                for value in values:
+                    producer.produce(topic, value)
+                producer.flush(60)
         return measured_ms(write, given.batches)
 
 
@@ -115,7 +100,7 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=100)
     parser.add_argument("--batches", type=int, default=300)
     parser.add_argument("--workload", choices=WORKLOADS, default="taxi")
-    parser.add_argument("--bootstrap", help="of a broker to fetch from")
+    parser.add_argument("--bootstrap", default="", help="of a broker to fetch from")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         topic = f"small-batches-{uuid.uuid4().hex[:8]}"
