@@ -18,6 +18,7 @@ from functools import cache
 from importlib.resources import as_file, files
 from itertools import repeat
 from pathlib import Path
+from threading import Lock
 from typing import Any, Protocol
 
 import numpy as np
@@ -37,6 +38,8 @@ _WORD_BYTES = 8
 _BLOCK_BYTES = 64
 """So many SHA-256 takes at once."""
 DIGEST_BYTES = 32
+_NUMBERING = Lock()
+"""Hash tables are made once and never replaced: the C code of other threads reads them."""
 _FAR = 1 << 28
 """In bytes. Addresses further apart, as in a heap and a mapping, are copied separately."""
 
@@ -161,6 +164,7 @@ class WalkPlan:
         self.names = np.frombuffer(b"".join((*(name for _, name, _, _ in keys), b"\0")), np.uint8)
         self.bounds = np.cumsum([0, *(len(name) for _, name, _, _ in keys)], dtype=np.int64)
         self.inside = np.array([inside for inside, _, _, _ in keys], np.int64)
+        self.places = np.arange(len(keys), dtype=np.int64)
         rows = [
             (begin, len(name), column, mark)
             for begin, (_, name, column, mark) in zip(self.bounds.tolist(), keys, strict=False)
@@ -328,14 +332,18 @@ class InC:
         return found
 
     def _number_fields(self, fields: Fields) -> tuple[int, int, int]:
-        count = fields.slot_count
-        if fields.slots is None:
-            slots = np.zeros(3 * count, np.int64)
-            arrays = (fields.names, fields.bounds, fields.inside, fields.places)
-            where = [each.ctypes.data for each in arrays]
-            self._c.number_fields(*where, len(fields.places), slots.ctypes.data, count)
-            fields.slots = slots
-        return fields.any.ctypes.data, fields.slots.ctypes.data, count
+        slots = self._slots_of(fields, fields.places)
+        return fields.any.ctypes.data, slots.ctypes.data, fields.slot_count
+
+    def _slots_of(self, keys: Fields | WalkPlan, places: Integers) -> Integers:
+        with _NUMBERING:
+            if keys.slots is None:
+                slots = np.zeros(3 * keys.slot_count, np.int64)
+                arrays = (keys.names, keys.bounds, keys.inside, places)
+                where = [each.ctypes.data for each in arrays]
+                self._c.number_fields(*where, len(places), slots.ctypes.data, keys.slot_count)
+                keys.slots = slots
+            return keys.slots
 
     def pick_json(self, values: pa.LargeBinaryArray, path: Sequence[bytes]) -> Picks:
         count = len(values)
@@ -358,14 +366,7 @@ class InC:
         self, values: pa.LargeBinaryArray, begin: int, plan: WalkPlan, into: Walked
     ) -> tuple[int, int]:
         assert into.columns.flags.c_contiguous, "the C code reads it as structs"
-        slot_count = plan.slot_count
-        if plan.slots is None:
-            slots = np.zeros(3 * slot_count, np.int64)
-            places = np.arange(len(plan.inside), dtype=np.int64)
-            arrays = (plan.names, plan.bounds, plan.inside, places)
-            where = [each.ctypes.data for each in arrays]
-            self._c.number_fields(*where, len(places), slots.ctypes.data, slot_count)
-            plan.slots = slots
+        slots = self._slots_of(plan, plan.places)
         _, bounds, octets = values.buffers()
         first = bounds.address + values.offset * _WORD_BYTES
         full = np.zeros(1, np.int64)
@@ -375,8 +376,8 @@ class InC:
             begin,
             len(values),
             into.columns.ctypes.data,
-            *(each.ctypes.data for each in (plan.keys, plan.names, plan.slots)),
-            slot_count,
+            *(each.ctypes.data for each in (plan.keys, plan.names, slots)),
+            plan.slot_count,
             *(each.ctypes.data for each in (powers_of_ten(), into.found, full)),
         )
         return stopped, int(full[0])

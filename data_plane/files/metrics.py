@@ -312,6 +312,8 @@ class FileMetrics:
             self._range(leaf).widen(low, high)
 
     def _add_texts(self, leaf: Leaf, column: pa.Array) -> None:
+        if column.nbytes <= _FOOTER_VALUE_MAX:
+            return
         longest = pc.max(pc.binary_length(column)).as_py()
         if longest is not None and longest > _FOOTER_VALUE_MAX:
             result = pc.min_max(column.cast(pa.large_binary()))

@@ -56,8 +56,9 @@ class TransformedColumn:
 
 def column_at(table: pa.Table, path: str) -> pa.Array:
     """Return the column under a dotted path; null where a struct around it is null."""
-    if path in table.column_names:
-        column = table.column(path)
+    place = table.schema.get_field_index(path)
+    if place >= 0:
+        column = table.column(place)
     else:
         first, *rest = path.split(".")
         column = pc.struct_field(table.column(first), rest)

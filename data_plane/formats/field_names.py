@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -21,6 +22,21 @@ from headgate.control_protocol.schema_evolution import Former
 MAPPING_PROPERTY = "schema.name-mapping.default"
 _NAMES, _CASELESS = b"headgate.names", b"headgate.caseless"
 _FIELD_ID = b"PARQUET:field_id"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ExactSchema:
+    """A schema as a key: Arrow's own are equal whatever their fields are marked with."""
+
+    schema: pa.Schema
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ExactSchema) and self.schema.equals(
+            other.schema, check_metadata=True
+        )
+
+    def __hash__(self) -> int:
+        return hash(tuple(self.schema.names))
 
 
 class TwoFields(ValueError):

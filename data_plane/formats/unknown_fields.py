@@ -12,7 +12,7 @@ import struct as packing
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from functools import reduce
+from functools import lru_cache, reduce
 from typing import Any, Protocol
 
 import numpy as np
@@ -33,6 +33,7 @@ from headgate.data_plane.formats import field_names
 from headgate.native.kernels import Fields
 
 _DEPTH_MAX = 8
+_FIELDS_KEPT = 64
 _INT, _LONG = range(-(2**31), 2**31), range(-(2**63), 2**63)
 
 Rows = np.ndarray[Any, np.dtype[np.int64]]
@@ -97,7 +98,10 @@ class UnknownFieldFinder:
         """Stop reporting these fields, which will not become columns."""
         self.ignored |= frozenset(paths)
         plain = all(map(field_names.has_exact_name, self._schema)) and not self._caseless
-        self.fields = self._known_fields() if plain else None
+        self.fields = None
+        if plain:
+            exact = field_names.ExactSchema(self._schema)
+            self.fields = _known_fields(exact, self._used, self.ignored, self._place)
 
     # --------------------------------------------------------------------------- JSON's values
 
@@ -221,47 +225,54 @@ class UnknownFieldFinder:
             return None
         return Column("", kind or _type_of_same_shape(field.type), required=not optional)
 
-    # ------------------------------------------------------------------------------- for the C
 
-    def _known_fields(self) -> Fields:
-        named: list[tuple[int, bytes, int]] = []
-        any_key: dict[int, int] = {}
-        places = iter(range(1, 10**6))
+@lru_cache(maxsize=_FIELDS_KEPT)
+def _known_fields(
+    exact: field_names.ExactSchema,
+    used: frozenset[str],
+    ignored: frozenset[Path],
+    around: RowPlace,
+) -> Fields:
+    """Return what the C code has to know, kept for the next batch, and with it what is made of
+    it (``one_pass.compile_plan``)."""
+    named: list[tuple[int, bytes, int]] = []
+    any_key: dict[int, int] = {}
+    places = iter(range(1, 10**6))
 
-        def take(columns: list[pa.Field], inside: int, path: Path) -> None:
-            for column in columns:
-                at = (*path, column.name)
-                place = Fields.OPAQUE if at in self.ignored else look(column.type, at)
-                named.append((inside, column.name.encode(), place))
-            known = {column.name for column in columns}
-            for at in self.ignored:
-                if at[:-1] == path and at and at[-1] not in known:
-                    named.append((inside, at[-1].encode(), Fields.IGNORED))
+    def take(columns: list[pa.Field], inside: int, path: Path) -> None:
+        for column in columns:
+            at = (*path, column.name)
+            place = Fields.OPAQUE if at in ignored else look(column.type, at)
+            named.append((inside, column.name.encode(), place))
+        known = {column.name for column in columns}
+        for at in ignored:
+            if at[:-1] == path and at and at[-1] not in known:
+                named.append((inside, at[-1].encode(), Fields.IGNORED))
 
-        def look(data_type: pa.DataType, path: Path) -> int:
-            if pa_types.is_struct(data_type):
-                place = next(places)
-                take(list(data_type), place, path)
-                return place
-            if _is_list(data_type):
-                return look(data_type.value_type, path)
-            if pa_types.is_map(data_type):
-                item = look(data_type.item_type, path)
-                if item == Fields.OPAQUE:
-                    return item
-                place = next(places)
-                any_key[place] = item
-                return place
-            return Fields.OPAQUE
+    def look(data_type: pa.DataType, path: Path) -> int:
+        if pa_types.is_struct(data_type):
+            place = next(places)
+            take(list(data_type), place, path)
+            return place
+        if _is_list(data_type):
+            return look(data_type.value_type, path)
+        if pa_types.is_map(data_type):
+            item = look(data_type.item_type, path)
+            if item == Fields.OPAQUE:
+                return item
+            place = next(places)
+            any_key[place] = item
+            return place
+        return Fields.OPAQUE
 
-        top = 0
-        for step in self._place.row:
-            named.append((top, step.encode(), place := next(places)))
-            top = place
-        take(list(self._schema), top, ())
-        named += [(top, name.encode(), Fields.OPAQUE) for name in self._used]
-        named += [(0, name.encode(), Fields.OPAQUE) for name in self._place.outside]
-        return Fields(named, any_key)
+    top = 0
+    for step in around.row:
+        named.append((top, step.encode(), place := next(places)))
+        top = place
+    take(list(exact.schema), top, ())
+    named += [(top, name.encode(), Fields.OPAQUE) for name in used]
+    named += [(0, name.encode(), Fields.OPAQUE) for name in around.outside]
+    return Fields(named, any_key)
 
 
 def infer_type(value: Any, depth: int = 0) -> Type | None:

@@ -284,8 +284,11 @@ class _Quarantine:
     ) -> None:
         rows = list(reasons)
         result = self._columns_of(chunk, rows, list(reasons.values()), kind)
+        if self._plan.source.handling.keeps_content:
+            parts = {"key": chunk.keys, "value": chunk.values}
+            result |= {name: part.take(rows).array for name, part in parts.items() if part}
         columns = [
-            pa.array(result[field.name], field.type)
+            _as_column(result[field.name], field.type)
             if field.name in result
             else pa.nulls(len(rows), field.type)
             for field in self._schema
@@ -302,9 +305,9 @@ class _Quarantine:
 
     def _columns_of(
         self, chunk: Chunk, rows: list[int], reasons: list[str], kind: Mapping[str, str | None]
-    ) -> dict[str, list[Any]]:
-        """Return the columns of ``config/table_declaration.py``; others that the table has stay
-        null.
+    ) -> dict[str, Any]:
+        """Return the columns of ``config/table_declaration.py`` but for the record's content;
+        others that the table has stay null.
         """
         at = [self._partitions[place] for place in chunk.places[rows].tolist()]
         timestamps = chunk.timestamps[rows].tolist()
@@ -313,6 +316,10 @@ class _Quarantine:
         headers = [chunk.headers[row] or () if chunk.headers and whole else () for row in rows]
         if not whole and kind["error_class"] not in _WITHOUT_CONTENT:
             reasons = [describe_without_content(self._plan, reason) for reason in reasons]
+        # Bad records often come in rows, with the same fault.
+        shown = {
+            reason: self._redaction(reason[:_MESSAGE_CHARACTERS_MAX]) for reason in set(reasons)
+        }
         everywhere = {
             **kind,
             "sink": self._sink,
@@ -328,15 +335,17 @@ class _Quarantine:
                 timestamp_ms * 1000 if 0 <= timestamp_ms <= MILLISECONDS_MAX else None
                 for timestamp_ms in timestamps
             ],
-            "key": [chunk.keys[row] if chunk.keys and whole else None for row in rows],
-            "value": [chunk.values[row] if whole else None for row in rows],
             "headers": [
                 [{"key": printable_name(name), "value": value} for name, value in pairs]
                 for pairs in headers
             ],
-            "message": [self._redaction(reason[:_MESSAGE_CHARACTERS_MAX]) for reason in reasons],
+            "message": [shown[reason] for reason in reasons],
             **{name: [value] * len(rows) for name, value in everywhere.items()},
         }
+
+
+def _as_column(values: Any, data_type: pa.DataType) -> pa.Array:
+    return values.cast(data_type) if isinstance(values, pa.Array) else pa.array(values, data_type)
 
 
 def _in_parquet(plan: WriterPlan) -> WriterPlan:

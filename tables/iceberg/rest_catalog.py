@@ -14,6 +14,7 @@ from typing import Any, cast
 import requests
 from pyiceberg.catalog.rest import (
     DEFAULT_ENDPOINTS,
+    SNAPSHOT_LOADING_MODE,
     VIEW_ENDPOINTS,
     Endpoint,
     HttpMethod,
@@ -63,6 +64,9 @@ class BoundedRestCatalog(RestCatalog):
     def __init__(self, name: str, properties: RecursiveDict, timeout_s: float) -> None:
         self._timeout_s = timeout_s
         super().__init__(name, **cast("dict[str, str]", properties))
+        # Whoever sets it, also the server: where a snapshot is kept and not shown, files that only
+        # it needs look like nobody's, and are deleted.
+        self.properties.pop(SNAPSHOT_LOADING_MODE, None)
 
     def _create_session(self) -> Session:
         session = super()._create_session()

@@ -141,7 +141,8 @@ def _union(avro_type: Avro, field: pa.Field | None, cursors: Cursors) -> pa.Arra
 
 
 def _nullable(avro_type: Avro, chosen: Flags, field: pa.Field | None, cursors: Cursors) -> pa.Array:
-    if chosen.all():
+    # Bad records' cursors read zeros wherever they are: for them nothing needs to be taken apart.
+    if chosen.all() or (chosen | (cursors.at >= cursors.buffer.rest)).all():
         return _read(avro_type, field, cursors)
     inside = cursors.where(chosen)
     values = _read(avro_type, field, inside)

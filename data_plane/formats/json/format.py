@@ -7,7 +7,6 @@ by one. ``json.values`` lists what is accepted.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -32,23 +31,11 @@ from headgate.data_plane.formats.json.field_names import KeysByFieldName
 from headgate.data_plane.formats.record_format import UndecodableRecords
 from headgate.data_plane.formats.unknown_fields import UnknownColumns, UnknownFieldFinder
 from headgate.native.byte_arrays import Packed
-from headgate.native.kernels import Fields, Flags, Octets
+from headgate.native.kernels import Flags, Octets
 
 _SAMPLES = 16
-_FEW = 64
+_FEW, _PROBES = 64, 8
 _LACKS, _IGNORES = 1, 2
-
-
-@dataclass(frozen=True, slots=True)
-class _KnownPlan:
-    """``plan``: of the schema and the fields that somebody looks for, if one can express them."""
-
-    schema: pa.Schema
-    fields: Fields | None
-    plan: one_pass.Plan | None
-
-    def is_for(self, schema: pa.Schema, fields: Fields | None) -> bool:
-        return self.fields is fields and self.schema.equals(schema, check_metadata=True)
 
 
 class JsonRecords:
@@ -59,7 +46,6 @@ class JsonRecords:
     def __init__(self, options: Mapping[str, str] | None = None) -> None:
         take_options(options or {})
         self._spellings: dict[pa.Schema, columns.Spelling] = {}
-        self._plans: dict[pa.Schema, _KnownPlan] = {}
         self._watch = bad_record_search.Watch()
         self._named: tuple[pa.Schema, KeysByFieldName] | None = None
         self._finder: UnknownFieldFinder | None = None
@@ -126,10 +112,10 @@ class JsonRecords:
         bad: dict[int, str] = {}
         try:
             some = values.take(left)
-            if marked or len(some) > _FEW:
-                rest = self._decode_without_pass(some, schema, marked=marked)
+            if not marked and (len(some) <= _FEW or self._are_mostly_bad(some, schema)):
+                rest = self._decode_one_by_one(some, taken.batch.slice(0, 0))
             else:
-                rest = self._decode_few(some, taken.batch.slice(0, 0))
+                rest = self._decode_without_pass(some, schema, marked=marked)
         except UndecodableRecords as error:
             rows = left.tolist()
             rest, bad = error.rest, {rows[at]: reason for at, reason in error.bad.items()}
@@ -146,13 +132,7 @@ class JsonRecords:
         return batch
 
     def _plan_for(self, schema: pa.Schema) -> one_pass.Plan | None:
-        fields = self._finder.fields if self._finder else None
-        known = self._plans.get(schema)
-        # Schemas are equal whatever their fields are marked with.
-        if known is None or not known.is_for(schema, fields):
-            known = _KnownPlan(schema, fields, one_pass.compile_plan(schema, fields))
-            self._plans[schema] = known
-        return known.plan
+        return one_pass.compile_plan(schema, self._finder.fields if self._finder else None)
 
     def _decode_without_pass(
         self, values: Packed, schema: pa.Schema, *, marked: bool
@@ -161,8 +141,18 @@ class JsonRecords:
             return marked_columns.decode(values, schema, self._decode)
         return self._decode_by_rules(values, schema)
 
-    def _decode_few(self, values: Packed, none: pa.RecordBatch) -> pa.RecordBatch:
-        """Decode what the pass left one by one, which costs less than a block of so few.
+    def _are_mostly_bad(self, values: Packed, schema: pa.Schema) -> bool:
+        """Judge by a few of them: a block of bad ones would be divided until each stands alone."""
+        self._know_spelling(values, schema)
+        some = values[:: -(-len(values) // _PROBES)]
+        refused = [
+            isinstance(self._decode_one(value or b"", schema, "", ill_formed=True), str)
+            for value in some
+        ]
+        return 2 * sum(refused) > len(refused)
+
+    def _decode_one_by_one(self, values: Packed, none: pa.RecordBatch) -> pa.RecordBatch:
+        """Decode what the pass left, which costs less than a block of few, or of bad ones.
 
         ``none``: no rows, of the schema.
         """

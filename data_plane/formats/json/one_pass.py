@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import IntEnum
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -20,6 +21,7 @@ import pyarrow.types as pa_types
 from headgate.data_plane.formats import column_options
 from headgate.data_plane.formats.casting import epoch_times
 from headgate.data_plane.formats.casting.relabel import relabel, storage_type
+from headgate.data_plane.formats.field_names import ExactSchema
 from headgate.native.byte_arrays import Packed
 from headgate.native.kernels import Fields, Integers, Octets, Table, Walked, WalkPlan, loops
 
@@ -31,6 +33,7 @@ _DEPTH_MAX = 32
 _BYTES_MAX = 2**31 - 1
 """Of a block; so offsets of 32 bits are enough for any of its columns."""
 _ITEMS_PER_ROW, _DATA_MIN = 2, 4096
+_PLANS_KEPT = 64
 
 
 class _Kind(IntEnum):
@@ -199,9 +202,17 @@ _MARKS = {_UNKNOWN_FIELD: _LACKS, Fields.IGNORED: _IGNORES}
 
 
 def compile_plan(schema: pa.Schema, fields: Fields | None) -> Plan | None:
-    """Return the plan; ``None`` if it cannot express the schema, which the rules then read."""
+    """Return the plan; ``None`` if it cannot express the schema, which the rules then read.
+
+    It is kept: to compile it for every batch would cost a tenth of a small one.
+    """
+    return _kept_plan(ExactSchema(schema), fields)
+
+
+@lru_cache(maxsize=_PLANS_KEPT)
+def _kept_plan(exact: ExactSchema, fields: Fields | None) -> Plan | None:
     try:
-        return Plan(schema, fields)
+        return Plan(exact.schema, fields)
     except _Unplanned:
         return None
 

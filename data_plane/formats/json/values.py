@@ -340,7 +340,7 @@ def _kind(value: Any) -> str:
 
 
 def _shorten_json(value: Any) -> str:
-    text = json_text(value)
+    text = json.dumps(value) if isinstance(value, str | int) else json_text(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 

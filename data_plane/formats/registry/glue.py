@@ -88,7 +88,7 @@ class GlueRegistry:
 def _parse(kind: str, text: str) -> Avro | JsonSchema | File:
     match kind:
         case "AVRO":
-            return parse_schema(text, [])
+            return parse_schema(text)
         case "JSON":
             return json_schema_of(text, {})
         case "PROTOBUF":

@@ -10,6 +10,9 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from ctypes import c_int64, c_void_p
 from importlib.resources import as_file, files
 from pathlib import Path
@@ -370,3 +373,22 @@ def test_digests_are_the_same_whatever_vectors_a_processor_has(
     column = column.cast(pa.large_binary())
     found = compiled.keyed_digests(column, b"k" * 100, as_text=as_text, bits_max=bits_max)
     assert found.equals(InPython().keyed_digests(column, b"k" * 100, as_text=as_text))
+
+
+@pytest.mark.skipif(not isinstance(loops(), InC), reason="no C code")
+def test_threads_that_share_keys_share_their_hash_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that replaced it would free what the C code of the other is reading."""
+    ours, keys = loops(), module.WalkPlan([(0, b"a", 1, 0), (0, b"b", 2, 0)])
+    assert isinstance(ours, InC)
+    number_fields, both = ours._c.number_fields, threading.Barrier(2)
+
+    class Slow:
+        def number_fields(self, *arguments: int) -> None:
+            with suppress(threading.BrokenBarrierError):
+                both.wait(0.2)
+            number_fields(*arguments)
+
+    monkeypatch.setattr(ours, "_c", Slow())
+    with ThreadPoolExecutor(2) as threads:
+        tables = [threads.submit(ours._slots_of, keys, keys.places) for _ in range(2)]
+    assert tables[0].result() is tables[1].result()

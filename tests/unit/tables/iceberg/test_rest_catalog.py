@@ -13,6 +13,7 @@ from threading import Barrier, Thread
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 from requests import Session
 
 from headgate.control_protocol.errors import Unreachable
@@ -32,6 +33,8 @@ class TokenServer(ThreadingHTTPServer):
         self.given = 0
         self.down = False
         self.shown: list[str] = []
+        self.asked: list[str] = []
+        self.overrides: dict[str, str] = {}
         self.connections = 0
         self.together = Barrier(1)
 
@@ -61,8 +64,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         self.server.shown.append(self.headers.get("Authorization", ""))
+        self.server.asked.append(self.path)
         self.server.together.wait(30)
-        self._say(200, {"defaults": {}, "overrides": {}, "namespaces": []})
+        self._say(200, {"defaults": {}, "overrides": self.server.overrides, "namespaces": []})
 
     def _say(self, status: int, answer: Any) -> None:
         body = json.dumps(answer).encode()
@@ -168,3 +172,14 @@ def test_threads_that_ask_at_once_keep_their_connections() -> None:
                 for _ in range(2):
                     list(threads.map(lambda _: catalog.list_namespaces(), range(AT_ONCE)))
         assert server.connections - before <= AT_ONCE
+
+
+def test_all_snapshots_are_asked_for_whoever_wants_fewer() -> None:
+    """Expiry and orphan clean-up would take the files of those that are not shown for nobody's."""
+    fewer = {"snapshot-loading-mode": "refs"}
+    with tokens(60) as server:
+        server.overrides = fewer
+        with load_catalog("lake", {"type": "rest", "uri": server.uri, **fewer}) as catalog:
+            with pytest.raises(ValidationError):  # the server has no tables
+                catalog.load_table("db.t")
+        assert server.asked[-1].endswith("/tables/t")

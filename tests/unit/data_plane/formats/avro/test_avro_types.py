@@ -19,6 +19,9 @@ from unit.data_plane.formats.avro_worlds import (
 )
 from unit.data_plane.formats.json_tables import COLUMNS, one_column
 
+from headgate.data_plane.formats.avro.format import AvroRecords
+from headgate.data_plane.formats.record_format import UndecodableRecords
+
 DAY_US = 86_400_000_000
 NOON_MS = 1_785_585_600_000
 NOON_US = NOON_MS * 1000
@@ -325,6 +328,25 @@ def test_a_union_of_records_goes_into_the_columns_of_each() -> None:
         {"a": None, "b": "x"},
         {"a": 2, "b": None},
     ]
+
+
+def test_no_column_is_taken_apart_for_a_bad_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    schema = record(a=["null", "long"], b=["null", "string"])
+    columns = pa.schema([("a", pa.int64()), ("b", pa.large_string())])
+    values = [encoded(schema, {"a": at, "b": f"x{at}"}) for at in range(4)]
+    monkeypatch.delattr("headgate.data_plane.formats.avro.decoder.Cursors.where")
+    for broken in (b"", values[2][:1], b"\xff" * 11):
+        with pytest.raises(UndecodableRecords) as refused:
+            decoded(schema, [*values[:2], broken, *values[3:]], columns)
+        assert set(refused.value.bad) == {2}
+        assert [(row["a"], row["b"]) for row in refused.value.rest.to_pylist()] == [
+            (at, f"x{at}") for at in (0, 1, 3)
+        ]
+
+
+def test_a_schema_is_parsed_once() -> None:
+    text = json.dumps(record(a="long"))
+    assert AvroRecords({"schema": text}).writer is AvroRecords({"schema": text}).writer
 
 
 def test_the_schema_is_checked_when_the_format_is_made() -> None:

@@ -212,6 +212,48 @@ def test_what_no_plan_can_express_is_read_by_the_rules(column: pa.Field) -> None
     assert one_pass.compile_plan(pa.schema([column]), None) is None
 
 
+def test_a_plan_is_kept_for_the_next_batch_of_the_same_schema() -> None:
+    def finder(column: pa.Field) -> UnknownFieldFinder:
+        return UnknownFieldFinder(pa.schema([column]), ("at",), [("old",)], caseless=False)
+
+    def plan(column: pa.Field) -> one_pass.Plan | None:
+        return one_pass.compile_plan(pa.schema([column]), finder(column).fields)
+
+    text = pa.field("text", pa.string())
+    assert plan(text) is plan(pa.field("text", pa.string()))
+    assert plan(text) is not plan(mark_with_rule(text, ColumnRule(as_text=True)))
+    assert plan(text) is not one_pass.compile_plan(pa.schema([text]), None)
+
+
+MANY = 200
+"""More than are decoded one by one whatever they are."""
+
+
+@pytest.mark.parametrize("fault", ['{"int":"x"}', '{"int":1', '{"int":1.5}'])
+def test_many_bad_records_are_not_searched_for_in_a_block(
+    fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = [as_json({"int": at}) for at in range(8 * MANY)]
+    values[::8] = [fault.encode()] * MANY
+    values[8] = b'{"int":"7"}'  # the pass leaves it, and it is good
+    schema = pa.schema([EVERYTHING.field("int")])
+    wanted = outcome(RulesAlone(), values, schema)
+    monkeypatch.delattr("headgate.data_plane.formats.json.bad_record_search.BadRecordSearch")
+    assert outcome(JsonRecords(), values, schema) == wanted
+    assert len(wanted[1]) == MANY - 1
+
+
+def test_many_good_records_that_the_pass_leaves_are_a_block(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    values = [as_json({"int": at}) for at in range(8 * MANY)]
+    values[::8] = [b'{"int":"7"}'] * MANY
+    schema = pa.schema([EVERYTHING.field("int")])
+    wanted = outcome(RulesAlone(), values, schema)
+    monkeypatch.delattr(JsonRecords, "_decode_one_by_one")
+    assert outcome(JsonRecords(), values, schema) == wanted
+
+
 @settings(max_examples=examples(40), deadline=None)
 @given(seed=st.integers(0, 2**32))
 def test_the_pass_and_the_rules_agree_on_random_records_of_random_schemas(seed: int) -> None:
