@@ -51,7 +51,7 @@ from headgate.operations.control.operator_claim import (
     why_not_landed,
 )
 from headgate.operations.control.set_offsets import record_for_claim, require_stopped
-from headgate.operations.kafka_connect.announcements import WorkerAnnouncement, assemble
+from headgate.operations.kafka_connect.connector_control_events import WorkerAnnouncement, assemble
 from headgate.operations.kafka_connect.control_topic import (
     TRANSACTION_S_MAX,
     ControlTopic,

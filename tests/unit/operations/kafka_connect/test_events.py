@@ -13,7 +13,7 @@ import pytest
 
 from headgate.control_protocol.errors import AnnouncementUnreadable
 from headgate.control_protocol.identifiers import TopicPartition
-from headgate.operations.kafka_connect.announcements import ControlRecord, assemble
+from headgate.operations.kafka_connect.connector_control_events import ControlRecord, assemble
 from headgate.operations.kafka_connect.events import (
     FilesAnnounced,
     OffsetsAnnounced,
