@@ -56,7 +56,7 @@ from headgate.participant.settings import UnknownFields
 from headgate.participant.state import State
 from headgate.runtime.catalogs import spark_options
 from headgate.runtime.configuration_comparison import recent_envelopes, require_same_configuration
-from headgate.runtime.lifecycle_notices import (
+from headgate.runtime.control_topic_notices import (
     Complaints,
     announcing_end,
     open_control_log,

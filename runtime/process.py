@@ -34,8 +34,8 @@ from headgate.runtime.configuration_comparison import (
     find_other_configuration,
     recent_envelopes,
 )
+from headgate.runtime.control_topic_notices import append_event
 from headgate.runtime.first_commit_log import FirstCommitLog
-from headgate.runtime.lifecycle_notices import append_event
 from headgate.runtime.sink import IDLE_MS, Sink
 from headgate.runtime.sink_tables import open_tables_read_only
 from headgate.runtime.systemd import Manager, ServiceManager

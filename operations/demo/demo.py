@@ -45,7 +45,7 @@ from headgate.operations.local_kafka.broker import (
     require_java,
 )
 from headgate.runtime import early_signals
-from headgate.runtime.lifecycle_notices import open_control_log
+from headgate.runtime.control_topic_notices import open_control_log
 
 PARTICIPANTS = 2
 RECORDS_MIN = 10_000
