@@ -19,7 +19,7 @@ from headgate.operations.http.fleet_knowledge import FollowedFleet, following_fl
 from headgate.operations.http.fleet_metrics import fleet_gauges, gauge_of_unread_fleet
 from headgate.operations.http.fleet_routes import ServedFleet
 from headgate.operations.http.routes import Face
-from headgate.operations.http.sink_views import ServedSink, gauges, watching_sink
+from headgate.operations.http.sink_status_cache import ServedSink, gauges, watching_sink
 from headgate.runtime.early_signals import take_over_signals
 from headgate.runtime.telemetry import metric_catalog as names
 from headgate.runtime.telemetry.metering import open_meters

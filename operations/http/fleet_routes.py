@@ -26,7 +26,7 @@ from headgate.operations.http.responses import (
     not_allowed,
     refusal,
 )
-from headgate.operations.http.sink_views import ServedSink
+from headgate.operations.http.sink_status_cache import ServedSink
 from headgate.operations.status.fleet_documents import sink_document, worker_document
 from headgate.runtime.fleet.fleet_changes import (
     Plan,

@@ -33,7 +33,7 @@ from headgate.operations.http.responses import (
     refusal,
     text_answer,
 )
-from headgate.operations.http.sink_views import ServedSink
+from headgate.operations.http.sink_status_cache import ServedSink
 from headgate.operations.status.report import StatusReport
 
 # Decides who may do what over HTTP. Pure.

@@ -12,7 +12,7 @@ from headgate.config.setting_types import Secret
 from headgate.config.sink_settings import SinkSettings
 from headgate.operations.http.routes import Face
 from headgate.operations.http.server import serving
-from headgate.operations.http.sink_views import ServedSink
+from headgate.operations.http.sink_status_cache import ServedSink
 
 _TOKEN = "operator-of-a-test"
 

@@ -18,7 +18,7 @@ from headgate.config.setting_types import Secret
 from headgate.control_protocol.errors import HeadgateError
 from headgate.operations.http.routes import Face
 from headgate.operations.http.server import serving
-from headgate.operations.http.sink_views import ServedSink
+from headgate.operations.http.sink_status_cache import ServedSink
 from headgate.operations.status.report import (
     CommitSummary,
     ParticipantStatus,

@@ -19,7 +19,7 @@ from headgate.config.load import parse
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.testing import FakeSource, FakeTopics
-from headgate.operations.http.sink_views import report_gauges
+from headgate.operations.http.sink_status_cache import report_gauges
 from headgate.operations.render_command_results import show_status
 from headgate.operations.status import status as module
 from headgate.operations.status.deferred_partitions import HeldPartition, describe_held
