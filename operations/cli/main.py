@@ -42,7 +42,7 @@ from headgate.operations.cli.stop_and_start import restart, start, stop
 from headgate.operations.cli.worker import worker
 from headgate.operations.terminal import console, print_json
 from headgate.runtime import early_signals
-from headgate.tables.storage.damaged_files import FileDamaged
+from headgate.tables.storage.damaged_file_error import FileDamaged
 
 if TYPE_CHECKING:
     from headgate.config.sink_settings import SinkSettings

@@ -46,7 +46,7 @@ from headgate.tables.iceberg.java_catalog import JavaCatalog
 from headgate.tables.iceberg.jvm import Jvm
 from headgate.tables.iceberg.metadata_files import UNDECODED, MetadataFiles
 from headgate.tables.storage.avro_integrity import with_avro_checks
-from headgate.tables.storage.damaged_files import FileDamaged
+from headgate.tables.storage.damaged_file_error import FileDamaged
 from headgate.tables.storage.file_io import PATIENCE, is_far, is_ours, open_files
 from headgate.tables.storage.local_file_io import LocalFiles, path_of
 from headgate.tables.storage.object_stores import refused_operation

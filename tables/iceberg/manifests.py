@@ -45,7 +45,7 @@ from headgate.tables.iceberg import manifests_v3
 from headgate.tables.iceberg.data_file import FileDetail
 from headgate.tables.iceberg.tag_lineage import properties_of
 from headgate.tables.iceberg.upsert.delete_manifests import DeleteManifestWriter, Deletions
-from headgate.tables.storage.damaged_files import FileDamaged
+from headgate.tables.storage.damaged_file_error import FileDamaged
 from headgate.tables.storage.file_io import MemoryFile, delete_later, store_files
 
 _VERSION: Final = 2

@@ -92,7 +92,7 @@ from headgate.tables.iceberg.upsert.delete_choice import (
     require_same_choice,
 )
 from headgate.tables.iceberg.upsert.key_property import require_same_key
-from headgate.tables.storage.damaged_files import FileDamaged
+from headgate.tables.storage.damaged_file_error import FileDamaged
 from headgate.tables.storage.file_io import delete_later, delete_quietly
 
 if TYPE_CHECKING:  # commands that only read load no reader of files

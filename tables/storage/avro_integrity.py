@@ -12,7 +12,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from pyiceberg.io import FileIO, InputFile
 
-from headgate.tables.storage.damaged_files import FileDamaged
+from headgate.tables.storage.damaged_file_error import FileDamaged
 
 _MAGIC = b"Obj\x01"
 _SYNC_BYTES = 16
