@@ -44,7 +44,7 @@ from headgate.data_plane.write.write_batch import write_put_records, write_sourc
 from headgate.kafka.consumer_group import KafkaGroupMember
 from headgate.kafka.control_log import LogClients
 from headgate.kafka.control_topic import ensure_control_topic
-from headgate.kafka.embedded_source import (
+from headgate.kafka.push_source import (
     Buffers,
     EmbeddedMember,
     Record,

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import Offsets
-from headgate.kafka.embedded_source import Buffers, EmbeddedMember, Record
+from headgate.kafka.push_source import Buffers, EmbeddedMember, Record
 from headgate.participant.driver import ParticipantDriver
 
 

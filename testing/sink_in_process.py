@@ -37,7 +37,7 @@ from headgate.coordinator.driver import CoordinatorDriver
 from headgate.coordinator.driver import World as CoordinatorPorts
 from headgate.data_plane.write.in_process_writer import chunk_of
 from headgate.data_plane.write.write_batch import write_put_records
-from headgate.kafka.embedded_source import Record
+from headgate.kafka.push_source import Record
 from headgate.participant.driver import ParticipantDriver
 from headgate.participant.state import Timer
 from headgate.runtime.assembly import build_coordinator_driver, build_state

@@ -40,7 +40,7 @@ from headgate.data_plane.cdc.policy import Changes
 from headgate.data_plane.formats.column_options import ColumnRule
 from headgate.data_plane.write.in_process_writer import chunk_of
 from headgate.data_plane.write.write_batch import write_put_records
-from headgate.kafka.embedded_source import Record
+from headgate.kafka.push_source import Record
 from headgate.participant.settings import SchemaPolicy
 from headgate.tables.iceberg.table import IcebergTable
 from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table

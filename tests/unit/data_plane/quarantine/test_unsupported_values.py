@@ -32,7 +32,7 @@ from headgate.data_plane.quarantine.rejected_records import RejectedRecords
 from headgate.data_plane.write.in_process_writer import chunk_of
 from headgate.data_plane.write.table_outlets import Decoded
 from headgate.data_plane.write.write_batch import decoder_of, write_chunks
-from headgate.kafka.embedded_source import Record
+from headgate.kafka.push_source import Record
 from headgate.tables.neutral_schema import declared_columns
 
 COLUMNS = Struct(

@@ -47,7 +47,7 @@ from headgate.data_plane.routing.routes import Route
 from headgate.data_plane.write import write_batch
 from headgate.data_plane.write.in_process_writer import chunk_of
 from headgate.data_plane.write.write_batch import write_source_ranges
-from headgate.kafka.embedded_source import Record
+from headgate.kafka.push_source import Record
 from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
 
 COLUMNS = {

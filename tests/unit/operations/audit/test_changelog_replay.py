@@ -27,7 +27,7 @@ from headgate.control_protocol.ports import Batch
 from headgate.control_protocol.rows_deleted_by_people import DeletedRecords
 from headgate.data_plane.batch.writer_task_plan import WriterPlan
 from headgate.data_plane.write.in_process_writer import chunk_of
-from headgate.kafka.embedded_source import Record
+from headgate.kafka.push_source import Record
 from headgate.kafka.record_fetch import Chunk
 from headgate.native.kernels import Words
 from headgate.operations.audit.changelog_replay import ReplayResult, SourceRanges, open_replay
