@@ -114,8 +114,8 @@ def _report_no_problem() -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Face:
-    """What a server shows. ``not_live`` and ``not_ready``: why a probe should fail, or ``None``."""
+class Site:
+    """Holds what a server shows. ``not_live`` and ``not_ready``: why a probe should fail, or ``None``."""
 
     sinks: Mapping[str, ServedSink]
     http: HttpSettings
@@ -125,22 +125,22 @@ class Face:
     not_ready: Why = _report_no_problem
 
 
-def answer(face: Face, request: Request) -> Answer:
+def answer(site: Site, request: Request) -> Answer:
     """Return the answer; what a sink cannot tell is an answer too."""
     path = _path(request)
     if is_probe(request):
-        why = face.not_live() if path == "/livez" else face.not_ready()
+        why = site.not_live() if path == "/livez" else site.not_ready()
         return text_answer(503, why) if why else text_answer(200, "ok")
-    if not is_own_host(request.headers, face.http):
+    if not is_own_host(request.headers, site.http):
         return refusal(421, "this server does not know that name", "ask it as 127.0.0.1")
-    role = role_of(request.headers.get("Authorization", ""), face.http)
+    role = role_of(request.headers.get("Authorization", ""), site.http)
     if role is Role.NOBODY:
         login = {"WWW-Authenticate": 'Basic realm="headgate", charset="UTF-8"'}
         answer = refusal(401, "a token is needed", "send Authorization: Bearer TOKEN")
         return Answer(answer.status, answer.body, answer.content_type, login)
     try:
         return _answer_by_path(
-            face, request, path, (role, parse_qs(request.target.partition("?")[2]))
+            site, request, path, (role, parse_qs(request.target.partition("?")[2]))
         )
     except HeadgateError as error:
         return error_answer(error)
@@ -159,25 +159,25 @@ def _path(request: Request) -> str:
 
 
 def _answer_by_path(
-    face: Face, request: Request, path: str, who_and_what: tuple[Role, Mapping[str, list[str]]]
+    site: Site, request: Request, path: str, who_and_what: tuple[Role, Mapping[str, list[str]]]
 ) -> Answer:
     role, query = who_and_what
     if path == "/metrics":
-        return _metrics(face) if request.method == "GET" else not_allowed("GET")
-    if face.fleet is not None:
-        refused = _refuse_act(role, face.http, "the worker's file")
+        return _metrics(site) if request.method == "GET" else not_allowed("GET")
+    if site.fleet is not None:
+        refused = _refuse_act(role, site.http, "the worker's file")
         parts, actor = path_parts(path), _actor(request)
         asked = Asked(request.method, parts, query, request.body, actor, refused)
-        return answer_about_fleet(face.fleet, asked)
+        return answer_about_fleet(site.fleet, asked)
     if path == "/" or path.startswith("/sinks/"):
-        return _pages(face, path) if request.method == "GET" else not_allowed("GET")
+        return _pages(site, path) if request.method == "GET" else not_allowed("GET")
     if path == _API:
         return (
-            json_answer(200, sorted(face.sinks)) if request.method == "GET" else not_allowed("GET")
+            json_answer(200, sorted(site.sinks)) if request.method == "GET" else not_allowed("GET")
         )
     if path.startswith(f"{_API}/"):
         name, _, what = path.removeprefix(f"{_API}/").partition("/")
-        sink = face.sinks.get(unquote(name))
+        sink = site.sinks.get(unquote(name))
         if sink is None:
             return refusal(404, "there is no such sink here", f"GET {_API} lists them")
         return _api(sink, request, what, role, dry_run=is_flag_set(query, "dry_run"))
@@ -197,22 +197,22 @@ def _actor(request: Request) -> str:
     return f"http {request.peer}".rstrip()
 
 
-def _metrics(face: Face) -> Answer:
-    if face.metrics is None:
+def _metrics(site: Site) -> Answer:
+    if site.metrics is None:
         return refusal(404, "no metrics are kept", 'pip install "headgate[metrics]"')
-    body, content_type = face.metrics()
+    body, content_type = site.metrics()
     return Answer(200, body, content_type)
 
 
-def _pages(face: Face, path: str) -> Answer:
+def _pages(site: Site, path: str) -> Answer:
     now_ms = time.time_ns() // 1_000_000
-    if path == "/" and len(face.sinks) > 1:
+    if path == "/" and len(site.sinks) > 1:
         shown = status_page.index_page(
-            {name: _report_or_error(s) for name, s in face.sinks.items()}, now_ms
+            {name: _report_or_error(s) for name, s in site.sinks.items()}, now_ms
         )
         return html_answer(200, shown, POLICY)
-    name = next(iter(face.sinks)) if path == "/" else unquote(path.removeprefix("/sinks/"))
-    sink = face.sinks.get(name)
+    name = next(iter(site.sinks)) if path == "/" else unquote(path.removeprefix("/sinks/"))
+    sink = site.sinks.get(name)
     if sink is None:
         return text_answer(404, "there is no such sink here")
     try:

@@ -26,7 +26,7 @@ from headgate.operations.http import fleet_knowledge
 from headgate.operations.http.fleet_knowledge import FollowedFleet, Known
 from headgate.operations.http.fleet_page import ROWS_PER_PAGE, Choice, fleet_page, fleet_sink_page
 from headgate.operations.http.fleet_routes import Asked, ServedFleet
-from headgate.operations.http.routes import Face
+from headgate.operations.http.routes import Site
 from headgate.operations.http.server import serving
 from headgate.runtime.fleet.fleet_changes import Occasion, Plan, PlanChange
 from headgate.runtime.fleet.fleet_records import Wish
@@ -71,7 +71,7 @@ Serve = Callable[..., AbstractContextManager[Client]]
 def serve() -> Serve:
     @contextmanager
     def opened(served: ServedFleet, http_settings: HttpSettings = GUARDED) -> Iterator[Client]:
-        with serving("127.0.0.1:0", http_settings, Face({}, http_settings, served)) as url:
+        with serving("127.0.0.1:0", http_settings, Site({}, http_settings, served)) as url:
             yield Client(url)
 
     return opened
