@@ -449,7 +449,7 @@ class RollbackSnapshot:
 
 
 @dataclass(frozen=True, slots=True)
-class PastSnapshot:
+class TableSnapshot:
     """A snapshot that a table still has. ``record``: the sink's, if it is the sink's own commit.
 
     ``deleted``: how many rows people deleted with it; ``by_others``: names a snapshot that is not
@@ -464,7 +464,7 @@ class PastSnapshot:
     first: bool = False
 
 
-class TablePast(Protocol):
+class TableSnapshots(Protocol):
     """The snapshots of a table, as it was when it was read.
 
     ``deleted``: how many rows people deleted from it in all.
@@ -484,15 +484,15 @@ class TablePast(Protocol):
     @property
     def deleted_row_count(self) -> int: ...
 
-    def snapshot(self, snapshot_id: int | None) -> PastSnapshot | None: ...
+    def snapshot(self, snapshot_id: int | None) -> TableSnapshot | None: ...
 
-    def named_snapshot(self, name: str) -> PastSnapshot | None:
+    def named_snapshot(self, name: str) -> TableSnapshot | None:
         """Return the snapshot that a branch or tag of this name keeps."""
 
-    def newest_first(self) -> Iterator[PastSnapshot]:
+    def newest_first(self) -> Iterator[TableSnapshot]:
         """Yield all snapshots, those on no branch among them."""
 
-    def ancestors(self, snapshot_id: int | None) -> Iterator[PastSnapshot]:
+    def ancestors(self, snapshot_id: int | None) -> Iterator[TableSnapshot]:
         """Yield the snapshot and those before it, as far as the table still has them."""
 
 
@@ -500,10 +500,10 @@ class TablePast(Protocol):
 class SupportsRollback(Protocol):
     """A format whose tables go back to an older snapshot, by one commit (rule ROLLBACK-1)."""
 
-    def snapshots_of(self, reader: TableReader) -> TablePast:
+    def snapshots_of(self, reader: TableReader) -> TableSnapshots:
         """Return the snapshots of the table that this format's reader reads."""
 
-    def read_snapshots(self, spec: TableSpec, sink: SinkName) -> TablePast:
+    def read_snapshots(self, spec: TableSpec, sink: SinkName) -> TableSnapshots:
         """Return the table's snapshots as they are now. Raises as ``SinkTable.read``."""
 
     def roll_back(

@@ -60,7 +60,7 @@ from headgate.control_protocol.table_format import (
     SupportsStagedRows,
     SupportsStaging,
     TableFormat,
-    TablePast,
+    TableSnapshots,
     TableSpec,
     Use,
 )
@@ -469,11 +469,11 @@ class SinkTables:
             return found.reader_for_commit(self.spec(name), self.settings.name)
         raise self._lacks_catalog_error(name)
 
-    def read_snapshots(self, name: str) -> TablePast:
+    def read_snapshots(self, name: str) -> TableSnapshots:
         """Return the snapshots of a table. Raises as ``SinkTable.read``."""
         return self.supports_rollback().read_snapshots(self.spec(name), self.settings.name)
 
-    def snapshots_of(self, found: TableAtRest) -> TablePast:
+    def snapshots_of(self, found: TableAtRest) -> TableSnapshots:
         """Return the snapshots of a table that is open for reading."""
         return self.supports_rollback().snapshots_of(found.reader)
 

@@ -44,7 +44,7 @@ from headgate.tables.storage.file_io import SCHEMES, on_s3, read_whole
 from headgate.tables.storage.read_ahead import read_ahead_in_order
 
 if TYPE_CHECKING:
-    from headgate.tables.iceberg.rollback import IcebergPast
+    from headgate.tables.iceberg.rollback import IcebergSnapshots
 
 # The files to read for an audit of records, one manifest after the other.
 #
@@ -102,11 +102,11 @@ class IcebergReader:
         table = self.table.catalog.load_table(self.table.name())
         return IcebergReader(table, self._sink, self._branch)
 
-    def past(self) -> IcebergPast:
+    def snapshots(self) -> IcebergSnapshots:
         """Return the table's snapshots."""
-        from headgate.tables.iceberg.rollback import IcebergPast  # of rollbacks only
+        from headgate.tables.iceberg.rollback import IcebergSnapshots  # of rollbacks only
 
-        return IcebergPast(self.table, self._sink, self._branch)
+        return IcebergSnapshots(self.table, self._sink, self._branch)
 
     def history(self, newest: Newest | None = None) -> History:
         with self._naming_table():

@@ -46,7 +46,7 @@ from headgate.tables.iceberg.maintenance.row_expiry import (
     require_expirable,
 )
 from headgate.tables.iceberg.reader import IcebergReader
-from headgate.tables.iceberg.rollback import IcebergPast
+from headgate.tables.iceberg.rollback import IcebergSnapshots
 
 NOW_MS = time.time_ns() // 1_000_000
 AGE_MS = 10 * DAY_MS
@@ -373,7 +373,7 @@ def test_expiry_3_no_rollback_brings_expired_rows_back_unasked(sink: Maintained)
     assert target is not None
     commit(sink, NOW_MS)
     expire(sink)
-    past = IcebergPast(sink.table, SINK, "main")
+    past = IcebergSnapshots(sink.table, SINK, "main")
     removed = find_removed_snapshots(past, past.head, target.snapshot_id)
     assert removed.restored_row_count == 1
     assert past.deleted_row_count == 1

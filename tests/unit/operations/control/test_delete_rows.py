@@ -40,7 +40,7 @@ from headgate.operations.control.rollback import find_removed_snapshots
 from headgate.tables.iceberg import row_deletion
 from headgate.tables.iceberg.history import summary_of
 from headgate.tables.iceberg.maintenance.maintenance_commit import Settled
-from headgate.tables.iceberg.rollback import IcebergPast
+from headgate.tables.iceberg.rollback import IcebergSnapshots
 from headgate.tables.iceberg.row_deletion import MatchingRows, parse_predicate
 
 VERSIONS = ["2", "3"]
@@ -395,7 +395,7 @@ def test_a_rollback_says_which_deleted_rows_it_would_bring_back(make: Make) -> N
     head = table.current_snapshot()
     assert head is not None
 
-    past = IcebergPast(table, sink.settings.name, sink.settings.table.branch)
+    past = IcebergSnapshots(table, sink.settings.name, sink.settings.table.branch)
 
     removed = find_removed_snapshots(past, head.snapshot_id, target.snapshot_id)
 
