@@ -285,7 +285,7 @@ class CommitRecord:
         """Say that a person made this claim, and how."""
         return replace(self, command=command, actor=actor)
 
-    def behind(self, earlier: CommitRecord) -> CommitRecord:
+    def numbered_after(self, earlier: CommitRecord) -> CommitRecord:
         """Return this as the commit after ``earlier``, by the same coordinator."""
         epoch, number = earlier.transaction.epoch, earlier.transaction.number
         following = TransactionId(epoch, TransactionNumber(number + 1))

@@ -454,7 +454,7 @@ def _offsets_text(offsets: Offsets, topic_ids: Mapping[str, TopicId]) -> str:
     topics: dict[str, dict[str, object]] = {
         topic: {"id": topic_id} for topic, topic_id in topic_ids.items()
     }
-    for topic, runs in _offset_runs(offsets).items():
+    for topic, runs in _group_neighbours(offsets).items():
         topics.setdefault(topic, {})["offsets"] = runs
     text = _to_json(topics)
     if len(text) > OFFSETS_INFLATED_BYTES_MAX:  # ASCII, as json writes it
@@ -462,7 +462,7 @@ def _offsets_text(offsets: Offsets, topic_ids: Mapping[str, TopicId]) -> str:
     return compress_text(text)
 
 
-def _offset_runs(offsets: Offsets) -> dict[str, dict[int, list[int]]]:
+def _group_neighbours(offsets: Offsets) -> dict[str, dict[int, list[int]]]:
     """Join the offsets of neighbouring partitions, per topic, under the first of them."""
     topics: dict[str, dict[int, list[int]]] = {}
     previous: TopicPartition | None = None

@@ -77,7 +77,7 @@ from headgate.coordinator.secondary_tables import (
     filled_tables,
     find_recreated,
     find_table_trouble,
-    log_forgotten,
+    log_dropped_tables,
     log_suspended,
     on_resume_request,
     pending_commits_of,
@@ -237,7 +237,7 @@ def _judge_secondaries(
         wall_ahead_ms=given.wall_ms - now_ms,
         recovery=replace(recovery, suspended=all_suspended, forgotten=anew),
     )
-    return judged, (*log_suspended(suspended), *log_forgotten(anew))
+    return judged, (*log_suspended(suspended), *log_dropped_tables(anew))
 
 
 def _foreign_error(

@@ -103,10 +103,10 @@ def forget_tables(state: State, gone: Collection[str]) -> tuple[State, tuple[Log
         suspensions=replace(term.suspensions, forgotten=term.suspensions.forgotten | new),
         delivery=term.delivery.with_secondaries(secondaries),
     )
-    return replace(state, term=parted), log_forgotten(new)
+    return replace(state, term=parted), log_dropped_tables(new)
 
 
-def log_forgotten(gone: Collection[str]) -> tuple[LogLine, ...]:
+def log_dropped_tables(gone: Collection[str]) -> tuple[LogLine, ...]:
     return tuple(
         LogLine(
             f"{name} was dropped: it is created again when records for it come; "
@@ -219,7 +219,7 @@ def suspend_troubled(
     asked = {*given.views, *given.troubles}
     known = term.suspensions.refused_access
     reads = _count_refused(known.reads, refused, asked, term.delivery.pending)
-    state = _with_refused(state, replace(known, reads=reads))
+    state = _with_refused_access(state, replace(known, reads=reads))
     early = {n for n in refused if reads[n].times < REFUSALS_MAX}
     return suspend_tables(state, {n: e for n, e in troubles.items() if n not in early}, now_ms)
 
@@ -238,7 +238,7 @@ def suspend_undeliverable(
     weary = {n for n in refused if deliveries[n].times >= REFUSALS_MAX}
     troubles |= {n: MissingRights(refused[n]) for n in sorted(weary)}
     named = named_secondaries(state)
-    state = _with_refused(state, replace(known, deliveries=deliveries))
+    state = _with_refused_access(state, replace(known, deliveries=deliveries))
     return suspend_tables(state, {n: e for n, e in troubles.items() if n not in named}, now_ms)
 
 
@@ -258,7 +258,7 @@ def _count_refused(
     return counts
 
 
-def _with_refused(state: State, refused: AccessRefusals) -> State:
+def _with_refused_access(state: State, refused: AccessRefusals) -> State:
     term = term_of(state)
     return replace(
         state, term=replace(term, suspensions=replace(term.suspensions, refused_access=refused))

@@ -226,7 +226,7 @@ class KafkaLog:
                 "a new epoch begins by itself; the table holds everything that counts",
             )
         if not self._placed:
-            self._read_from(kafka.OFFSET_BEGINNING)
+            self._assign_from(kafka.OFFSET_BEGINNING)
         # consume() alone would wait for a full batch until the time is over.
         first = self._consumer.poll(timeout_ms / 1000)
         if first is None:
@@ -236,7 +236,7 @@ class KafkaLog:
 
     def seek(self, offset: ControlOffset) -> None:
         """Raises ``Unreachable``, also if the topic is gone."""
-        self._read_from(offset)
+        self._assign_from(offset)
 
     def end_offset(self) -> ControlOffset:
         """Raises ``Unreachable``, also if the topic is gone."""
@@ -287,7 +287,7 @@ class KafkaLog:
         told = "; ".join(reasons) + token_trouble_of(self._config)
         return AppendUnconfirmed(f"control topic {self._topic}: {told}")
 
-    def _read_from(self, offset: int) -> None:
+    def _assign_from(self, offset: int) -> None:
         # The id before the position: a topic that is re-created in between is another one than was
         # adopted, and noticed. The other way round its id would be taken for that of the position.
         if self._identity.adopt():

@@ -89,7 +89,7 @@ def apply(
     click.echo(f"{len(files)} files: {changed}{' (dry run)' if dry_run else ''}")
 
 
-def _command_of_state(name: str, state: str, text: str) -> click.Command:
+def _add_state_command(name: str, state: str, text: str) -> click.Command:
     @fleet.command(name, help=text)
     @_sinks
     @_dry_run
@@ -104,10 +104,10 @@ def _command_of_state(name: str, state: str, text: str) -> click.Command:
     return command
 
 
-_command_of_state("pause", "paused", "Let sinks fetch nothing until they are resumed.")
-_command_of_state("resume", "running", "Let paused sinks fetch again.")
-_command_of_state("stop", "stopped", "End the processes of sinks until they are started.")
-_command_of_state("start", "running", "Let stopped sinks work again.")
+_add_state_command("pause", "paused", "Let sinks fetch nothing until they are resumed.")
+_add_state_command("resume", "running", "Let paused sinks fetch again.")
+_add_state_command("stop", "stopped", "End the processes of sinks until they are started.")
+_add_state_command("start", "running", "Let stopped sinks work again.")
 
 
 @fleet.command()
@@ -329,7 +329,7 @@ def _show(found: FleetView, *, workers: bool, as_json: bool) -> None:
 
 def _sink_line(sink: SinkView) -> str:
     line = f"{sink.key:<30} {sink.state.value:<9} {_where(sink):<16}"
-    parts = [*_parts(sink)]
+    parts = [*_status_parts(sink)]
     return " ".join([line, *parts]).rstrip()
 
 
@@ -337,7 +337,7 @@ def _where(sink: SinkView) -> str:
     return (sink.observed.worker if sink.observed else sink.worker) or "-"
 
 
-def _parts(sink: SinkView) -> Iterator[str]:
+def _status_parts(sink: SinkView) -> Iterator[str]:
     if sink.wish is None:
         yield "unwanted"
     elif sink.drift:

@@ -465,7 +465,7 @@ def _plan_table(
 ) -> TableRollback:
     if not goal.deleted_back:
         _require_deleted_stay_deleted(name, removed)
-    _require_own_commit(goal, name, snapshots, removed)
+    _require_delivery_boundary(goal, name, snapshots, removed)
     return TableRollback(name, removed.target, removed.removed_row_count, removed.foreign_snapshots)
 
 
@@ -516,7 +516,7 @@ def _find_removed(
     )
 
 
-def _require_own_commit(
+def _require_delivery_boundary(
     goal: RollbackTarget, name: str, snapshots: TableSnapshots, removed: RemovedSnapshots
 ) -> None:
     """PENDING-5: refuse a target inside a delivery of several transactions: it has no snapshot

@@ -71,7 +71,7 @@ def fleet_page(known: Known, choice: Choice) -> str:
         _staleness(known),
         _unowned(known),
         _choices(fleet, choice),
-        _search(choice),
+        _search_form(choice),
         _sinks(shown, known.now_ms),
         _pages(len(chosen), len(fleet.sinks), pages, replace(choice, number=number)),
         "<h2>Workers</h2>",
@@ -170,7 +170,7 @@ def _choice_link(label: str, count: int, kind: str, choice: Choice) -> str:
     return f'<a href="{link}"{current}>{escape_text(label)} {count:,}</a>'
 
 
-def _search(choice: Choice) -> str:
+def _search_form(choice: Choice) -> str:
     kept = f'<input type="hidden" name="show" value="{escape_text(choice.kind)}">'
     return (
         '<form action="/" method="get">'

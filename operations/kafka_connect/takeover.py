@@ -504,7 +504,7 @@ def carry_out(settings: SinkSettings, takeover: Takeover) -> None:
                 settings, takeover.offsets, takeover.topics, records=rows, **facts
             )
             if before := table.view.record:  # of the same command, interrupted
-                record = record.behind(before)
+                record = record.numbered_after(before)
             _commit_to(tables, CommitAttempt(table.view, record, table.files, fence=fence))
     _require_still_at_rest(settings, takeover)  # what was announced meanwhile is in no table
     ledger = read_or_create_primary(settings)

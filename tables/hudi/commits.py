@@ -307,7 +307,7 @@ class HudiCommits:
         if java.is_before_timeline(meta, instant):
             self._remove_instant(java, instant)
             return Refused(f"instant {instant} is older than the active timeline", for_good=True)
-        java.register(meta, instant)
+        java.request_instant(meta, instant)
         self._begun.add(instant)
         return None
 

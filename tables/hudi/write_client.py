@@ -206,7 +206,7 @@ class HudiJava:
         """Return a unique instant, which is not in the timeline yet (H4)."""
         return str(self._writer().createNewInstantTime(True))  # noqa: FBT003 - Java has no names
 
-    def register(self, meta: Any, instant: str) -> None:
+    def request_instant(self, meta: Any, instant: str) -> None:
         """Begin the commit of a reserved instant."""
         self.start_heartbeat(instant)
         self._prepare(instant)

@@ -90,11 +90,11 @@ class SnapshotExpiry:
             if self._threads:
                 name = "headgate-upkeep"
                 self._thread = threading.Thread(
-                    target=in_same_sink_context(self._expire_pending), name=name, daemon=True
+                    target=in_same_sink_context(self._maintain_queued), name=name, daemon=True
                 )
                 self._thread.start()
                 return
-        self._expire_pending()
+        self._maintain_queued()
 
     def finish(self, load: Callable[[], Table]) -> None:
         """Look once more after a removal that nobody confirmed. Never raises.
@@ -148,7 +148,7 @@ class SnapshotExpiry:
     def _rested(self) -> bool:
         return time.monotonic() >= self._rest_until_s
 
-    def _expire_pending(self) -> None:
+    def _maintain_queued(self) -> None:
         while True:
             with self._lock:
                 table, self._next = self._next, None

@@ -145,7 +145,7 @@ def filled(right: Told) -> Told:
 
 
 def counts(evidence: ReplayResult) -> dict[Fault, int]:
-    return {fault: found for fault in Fault if (found := evidence.faults.count(fault))}
+    return {fault: found for fault in Fault if (found := evidence.faults.count_of(fault))}
 
 
 @pytest.mark.parametrize("slice_bytes", [SLICE_BYTES, 500, 50])
