@@ -115,7 +115,10 @@ def _report_no_problem() -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Holds what a server shows. ``not_live`` and ``not_ready``: why a probe should fail, or ``None``."""
+    """Holds what a server shows.
+
+    ``not_live`` and ``not_ready`` return why a probe should fail, or ``None``.
+    """
 
     sinks: Mapping[str, ServedSink]
     http: HttpSettings
