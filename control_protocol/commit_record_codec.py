@@ -102,7 +102,7 @@ _NUMBER = re.compile(r"-?[0-9]{1,19}", re.ASCII)
 
 
 class _Codec(NamedTuple):
-    """``write`` returns the text of a value; ``read`` its value, or raises ``ValueError``."""
+    """Turns values into text and back: ``read`` raises ``ValueError`` for any other text."""
 
     write: Callable[[Any], str]
     read: Callable[[str], Any]
@@ -266,11 +266,11 @@ def _property_name(sink: SinkName, name: str) -> str:
 
 
 class _NotOne(ValueError):
-    """The text is none of its kind; the message follows "is"."""
+    """Says that a text is none of its kind; the message follows "is"."""
 
 
 class _Properties:
-    """One sink's properties in a summary; every error names the property."""
+    """Reads one sink's properties in a summary; every error names the property."""
 
     def __init__(self, sink: SinkName, summary: Mapping[str, str]) -> None:
         self._sink = sink
@@ -303,7 +303,7 @@ class _Properties:
 
 
 class _Leaf(NamedTuple):
-    """A field of a dataclass, or of one inside it, and what it is called in the table."""
+    """Describes a field of a dataclass, or of one inside it, and what it is called in the table."""
 
     path: str
     key: str

@@ -1,4 +1,4 @@
-"""The algebra of offsets: always the next to read; ranges are half-open."""
+"""Defines the algebra of offsets: always the next to read; ranges are half-open."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from headgate.control_protocol.identifiers import TopicPartition
 
 @dataclass(frozen=True, slots=True, order=True)
 class OffsetRange:
-    """Offsets ``[begin, end)`` of one partition. Not every offset in it need hold a record."""
+    """Spans offsets ``[begin, end)`` of one partition. Not each of them need hold a record."""
 
     begin: int
     end: int
@@ -39,7 +39,7 @@ class OffsetRange:
 
 
 class Offsets(Mapping[TopicPartition, int]):
-    """An immutable vector of next offsets, one per partition."""
+    """Holds next offsets, one per partition; it is immutable."""
 
     __slots__ = ("_next",)
 

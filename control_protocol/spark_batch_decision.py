@@ -29,7 +29,7 @@ _HARMLESS_CLAIMS = ("pause", "resume")
 
 @dataclass(frozen=True, slots=True)
 class ProposedBatch:
-    """A batch as the checkpoint has it.
+    """Describes a batch as the checkpoint has it.
 
     ``by_number``: its sources have no Kafka offsets that could place it (QUERY-10).
     """
@@ -43,12 +43,12 @@ class ProposedBatch:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The table has the batch: nothing is written."""
+    """Says that the table has the batch: nothing is written."""
 
 
 @dataclass(frozen=True, slots=True)
 class Take:
-    """The batch is the table's next. ``trim``: rows below these offsets are there already."""
+    """Says that the batch is the table's next. ``trim``: rows below these offsets are there."""
 
     trim: Offsets = field(default_factory=Offsets)
 
@@ -128,7 +128,7 @@ def _decide_by_number(record: CommitRecord, batch: ProposedBatch) -> Done | Take
 
 @dataclass(frozen=True, slots=True)
 class QueryRun:
-    """One start of a query. ``epoch``: that of its commits, ``None`` before the first one."""
+    """Identifies one start of a query. ``epoch``: of its commits, ``None`` before the first one."""
 
     sink: SinkName
     group_id: str

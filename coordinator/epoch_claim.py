@@ -1,5 +1,6 @@
-"""From leadership to the first START: read, check, claim the epoch, begin (EPOCH-1, EPOCH-2,
-PENDING-9)."""
+"""Leads from leadership to the first START: read, check, claim the epoch, begin (EPOCH-1, EPOCH-2,
+PENDING-9).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Which files a commit may bring: each START issues a token, and files bear it (TOKEN-1, TOKEN-2).
+"""Decides which files a commit may bring: each START issues a token, and files bear it (TOKEN-1,
+TOKEN-2).
 
 A token is a folder per transaction, or, where the table marks its files, the mark that it gave. How
 long files may wait for their commit is bounded, because others' orphan clean-up goes by age: a file
@@ -30,7 +31,7 @@ _NUMBER = re.compile(r"[1-9][0-9]{0,18}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """What the STARTs of one epoch issued, and what was committed by it."""
+    """Keeps what the STARTs of one epoch issued, and what was committed by it."""
 
     starts: tuple[tuple[TransactionNumber, int], ...] = ()
     """Some transactions with the time of their START (monotonic ms), oldest first. Few are kept,
@@ -91,7 +92,8 @@ class Tokens:
 
 @dataclass(frozen=True, slots=True)
 class Prefixes:
-    """Where the files of one table may lie: in folders of ``oldest`` to ``newest`` below ``root``.
+    """Says where the files of one table may lie: in folders of ``oldest`` to ``newest`` below
+    ``root``.
 
     ``former``: roots that the table had earlier in this epoch. With ``marks``, those of ``newest``
     and of transactions before it, only files that bear the first of them may come.

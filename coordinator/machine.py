@@ -1,4 +1,4 @@
-"""The coordinator's behaviour: ``step(state, input, now) -> (state, actions)``, pure.
+"""Decides what the coordinator does: ``step(state, input, now) -> (state, actions)``, pure.
 
 The caller executes the actions in order and feeds the results back. Time is monotonic milliseconds.
 An event that was appended takes effect when it is *heard*: the log's order is the only order.

@@ -1,5 +1,6 @@
-"""What every phase does: enter the next one, begin again, step down, wait; and what it appends
-(EPOCH-2, COMMIT-1, COMMIT-4)."""
+"""Does what every phase does: enters the next one, begins again, steps down, waits; and says what
+it appends (EPOCH-2, COMMIT-1, COMMIT-4).
+"""
 
 from __future__ import annotations
 

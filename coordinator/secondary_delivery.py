@@ -162,7 +162,7 @@ def has_unfenced(state: State) -> bool:
 
 
 class TouchReason(Enum):
-    """Why a secondary table's tag is moved though no rows come for it; the first one counts."""
+    """Says why a secondary table's tag moves though no rows come for it; the first one counts."""
 
     RESUMED = "it takes rows again once this is delivered (SUSPEND-5)"
     KEPT_NEAR = "its tag stays near the branch's head (QUARANTINE-2)"

@@ -1,5 +1,6 @@
-"""What is pending for secondary tables, and what each one's next delivery is (rules PENDING-4 to
-PENDING-9). Pure."""
+"""Tells what is pending for secondary tables, and what each one's next delivery is (rules PENDING-4
+to PENDING-9). Pure.
+"""
 
 from __future__ import annotations
 

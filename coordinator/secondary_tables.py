@@ -1,4 +1,4 @@
-"""Routed tables with trouble: they are suspended, while all others go on (SUSPEND-1 to SUSPEND-5).
+"""Suspends routed tables with trouble, while all others go on (SUSPEND-1 to SUSPEND-5).
 
 A suspended table takes nothing: its records go to the quarantine, statuses with files of it are
 refused once, and what is pending for it waits. The primary table's record says so, claims carry it

@@ -1,5 +1,4 @@
-"""The coordinator's life-cycle: a thread that exists exactly while this member leads
-(ELECTION-1)."""
+"""Runs the coordinator in a thread that exists exactly while this member leads (ELECTION-1)."""
 
 from __future__ import annotations
 

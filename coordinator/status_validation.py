@@ -42,7 +42,7 @@ WrittenRanges = Mapping[TopicPartition, WrittenRange]
 
 @dataclass(frozen=True, slots=True)
 class ValidationResult:
-    """The outcome of judging: the new offsets, and the files and written ranges admitted.
+    """Holds the outcome of judging: the new offsets, and the files and written ranges admitted.
 
     ``ranges`` are the admitted ones in log order; ``unsure`` the partitions of which nothing
     admissible was heard; ``refusals`` the statuses that were refused whole. ``heeded`` are senders
@@ -101,8 +101,8 @@ def named_partitions(statuses: Iterable[HeardStatus]) -> frozenset[TopicPartitio
 
 @dataclass(frozen=True, slots=True)
 class SecondaryCriteria:
-    """A secondary table's part. ``ahead``: where it may hold records that will come again
-    (QUARANTINE-3).
+    """Says what a secondary table's part is judged by. ``ahead``: where it may hold records that
+    will come again (QUARANTINE-3).
 
     ``uuid`` is set where START does not name the table: rows are routed to it, and they are not
     quarantined ones. ``keyed``: whether records may delete there (KEY-2).
@@ -116,7 +116,7 @@ class SecondaryCriteria:
 
 @dataclass(frozen=True, slots=True)
 class AdmissionCriteria:
-    """What statuses are judged by: C, the partitions that should be named, tables and folders.
+    """Says what statuses are judged by: C, the partitions that should be named, tables and folders.
 
     ``committed`` are the files that this epoch has committed; ``may_skip``: whether the settings
     let a record be in neither table; ``closing``: the transaction that statuses should answer;

@@ -1,4 +1,5 @@
-"""Batches and the work they leave: what is read next, what is announced, and what is dropped.
+"""Decides of batches and the work they leave: what is read next, what is announced, and what is
+dropped.
 
 Owner of ``Work``, ``BatchRun`` and ``SourceEnds``. A data file mixes partitions, so that work which
 is not announced is kept, announced or dropped only as a whole (POSITION-3).

@@ -43,7 +43,7 @@ _RELEASE_TURN_MS = 20
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """The ports of one participant. ``redaction`` masks secrets in what leaves this process."""
+    """Holds a participant's ports. ``redaction`` masks secrets in what leaves this process."""
 
     group: GroupMember
     log: ControlLog
@@ -54,7 +54,7 @@ class World:
 
 
 class ParticipantDriver(MachineDriver[State, Input, Action]):
-    """One life of one participant. Not thread-safe."""
+    """Runs one life of one participant. Not thread-safe."""
 
     def __init__(self, initial: State, world: World) -> None:
         super().__init__(

@@ -1,4 +1,4 @@
-"""A participant's behaviour: ``step(state, input, now) -> (state, actions)``, pure.
+"""Decides what a participant does: ``step(state, input, now) -> (state, actions)``, pure.
 
 The caller executes the actions in order and feeds the results back. Time is monotonic milliseconds.
 

@@ -1,5 +1,5 @@
-"""Records that need columns which the table lacks: propose, wait, then write them (SCHEMA-2,
-SCHEMA-4).
+"""Handles records that need columns which the table lacks: propose, wait, then write them
+(SCHEMA-2, SCHEMA-4).
 
 Owner of ``SchemaNeeds``. A batch that needs nothing does not come by here.
 """

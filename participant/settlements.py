@@ -1,4 +1,5 @@
-"""Epochs, transactions and settlements as the coordinator says them, and what was said to it.
+"""Follows epochs, transactions and settlements as the coordinator says them, and keeps what was
+said to it.
 
 Owner of ``Term`` and ``Announced``: EPOCH-3, POSITION-3, POSITION-4 and CONFIG-1, and the replays
 of LOG-5 and LOG-6.

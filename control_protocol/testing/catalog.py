@@ -1,4 +1,4 @@
-"""An Iceberg table's history in memory: a catalog's checks, and the ways to lose an answer."""
+"""Keeps an Iceberg table's history in memory: a catalog's checks, and ways to lose an answer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MAIN = "main"
 
 
 class CommitFault(Enum):
-    """What happens to one commit call."""
+    """Says what happens to one commit call."""
 
     REFUSED = auto()
     LANDED_UNKNOWN = auto()
@@ -47,7 +47,8 @@ class FakeSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One commit call under way: the snapshot to add, and what must still hold when it arrives.
+    """Holds one commit call under way: the snapshot to add, and what must still hold when it
+    arrives.
 
     The snapshot's sequence number is part of it: a catalog refuses one that is taken. ``filled``
     are properties to set, ``forgotten`` those to remove.
@@ -63,7 +64,7 @@ class Request:
 
 @dataclass(slots=True)
 class FakeCatalog:
-    """One table, its snapshots and references; shared by many ``FakeTable``.
+    """Keeps one table, its snapshots and references; many ``FakeTable`` share it.
 
     ``faults`` hit the next commit calls of any sink, in order, one each; ``schema_faults`` the next
     updates of its columns. ``schemas`` by their ids.

@@ -1,4 +1,4 @@
-"""A consumer group in memory, whose assignment the test decides."""
+"""Keeps a consumer group in memory, whose assignment the test decides."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from headgate.control_protocol.testing.source import FakeSource
 
 @dataclass(slots=True)
 class FakeGroup:
-    """The group's coordinator at the broker: who should have which partition, and who holds it.
+    """Stands for the group's coordinator at the broker: who should have which partition, and who
+    holds it.
 
     As in a cooperative rebalance a partition goes to its next owner only after the previous one
     released it, in a poll of its own, or was declared dead by ``expel``.
@@ -39,7 +40,9 @@ class FakeGroup:
 
 
 class FakeMember:
-    """One ``GroupMember``; ``on_revoke`` is called inside ``poll``, before anything is released."""
+    """Implements ``GroupMember``; ``on_revoke`` is called inside ``poll``, before anything is
+    released.
+    """
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Data files in memory: a writer that takes as long as a test says, and what its files hold."""
+"""Keeps data files in memory: a writer takes as long as a test says; its files are known."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _RECORD_BYTES = 100
 
 @dataclass(slots=True)
 class FakeStorage:
-    """Every data file that was ever written: its path and its records, orphans included.
+    """Keeps every data file that was ever written: its path and its records, orphans included.
 
     ``manifests``: those that were drafted for secondary tables, with the files that each one names.
     ``columns``: those of the schema that a file of rows was written under.
@@ -52,7 +52,8 @@ class FakeStorage:
 
 
 class FakeBatchWriter:
-    """A ``BatchWriter``: done ``work_ms`` after ``submit``, or when ``finish`` says so (``None``).
+    """Implements ``BatchWriter``: done ``work_ms`` after ``submit``, or when ``finish`` says so
+    (``None``).
 
     ``fail`` makes the running batch, or else the next one, end in failure when it is due. ``bad``
     are records that go into the quarantine, ``held`` what is in it, asked where START says that it

@@ -1,4 +1,4 @@
-"""A table with branches."""
+"""Tests a table with branches."""
 
 from __future__ import annotations
 

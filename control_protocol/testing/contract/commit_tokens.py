@@ -1,4 +1,4 @@
-"""A table whose files bear the mark of the one commit that may bring them (rule TOKEN-2)."""
+"""Tests a table whose files bear the mark of the one commit that may bring them (rule TOKEN-2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every table promises to the coordinator."""
+"""Tests what every table promises to the coordinator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A table that gets new columns (rules SCHEMA-3, SCHEMA-5 and SCHEMA-8)."""
+"""Tests a table that gets new columns (rules SCHEMA-3, SCHEMA-5 and SCHEMA-8)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A table that forgets older states, with or without traces."""
+"""Tests a table that forgets older states, with or without traces."""
 
 from __future__ import annotations
 

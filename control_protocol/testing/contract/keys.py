@@ -1,5 +1,6 @@
-"""A table with a key: records replace rows, and delete them (rules KEY-2 to KEY-5, KEY-8 to
-KEY-10)."""
+"""Tests a table with a key: records replace rows, and delete them (rules KEY-2 to KEY-5, KEY-8 to
+KEY-10).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A table that remembers which tables a sink has filled through it (rule LEDGER-2)."""
+"""Tests a table that remembers which tables a sink has filled through it (rule LEDGER-2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A table to which others write as well, and whose files they replace."""
+"""Tests a table to which others write as well, and whose files they replace."""
 
 from __future__ import annotations
 

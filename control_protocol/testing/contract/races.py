@@ -1,4 +1,4 @@
-"""Two processes that commit at the same moment, each in a thread: the table lets one of them."""
+"""Tests two processes that commit at one moment, each in a thread: the table lets one of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A table as audit, status and check read it (``table_history.TableReader``).
+"""Tests a table as audit, status and check read it (``table_history.TableReader``).
 
 What a table committed wrongly, an audit finds; what its reader tells wrongly, nobody finds.
 """

@@ -1,4 +1,4 @@
-"""A table that its owner may set back to an older state."""
+"""Tests a table that its owner may set back to an older state."""
 
 from __future__ import annotations
 

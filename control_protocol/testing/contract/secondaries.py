@@ -1,5 +1,6 @@
-"""A table that is delivered for another one: its rows were decided before, maybe by another
-process."""
+"""Tests a table that is delivered to for another one: its rows were decided before, maybe by
+another process.
+"""
 
 from __future__ import annotations
 

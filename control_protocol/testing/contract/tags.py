@@ -1,4 +1,4 @@
-"""A table whose owner can remove the sink's tag from it."""
+"""Tests a table whose owner can remove the sink's tag from it."""
 
 from __future__ import annotations
 

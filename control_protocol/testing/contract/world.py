@@ -1,4 +1,4 @@
-"""What the contract's tests need of a table and of everybody who touches it."""
+"""Says what the contract's tests need of a table and of everybody who touches it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from headgate.control_protocol.table_history import TableReader
 
 
 class World(Protocol):
-    """An empty table, which sinks of any name open."""
+    """Provides an empty table, which sinks of any name open."""
 
     def open(self, sink: str = "sink") -> SinkTable:
         """Open another process' view of the table: it shares nothing with the views before it."""
@@ -53,7 +53,7 @@ class World(Protocol):
 
 
 class SecondaryWorld(World, Protocol):
-    """The table may be delivered for what another one decides."""
+    """Provides a table that may be delivered to for what another one decides."""
 
     def open(self, sink: str = "sink") -> SupportsDelivery: ...
 
@@ -63,7 +63,7 @@ class SecondaryWorld(World, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class KeyChange:
-    """What a record says of a key: its value, or (``None``) that its row goes."""
+    """Says what a record does to a key: its value, or (``None``) that its row goes."""
 
     key: int
     value: str | None
@@ -72,7 +72,7 @@ class KeyChange:
 
 
 class KeyedWorld(Protocol):
-    """An empty table whose rows are a whole number, their key, and a text."""
+    """Provides an empty table whose rows are a whole number, their key, and a text."""
 
     def open(self, sink: str = "sink") -> SinkTable: ...
 
@@ -93,7 +93,7 @@ class KeyedSecondaryWorld(KeyedWorld, Protocol):
 
 
 class OthersWorld(World, Protocol):
-    """A world in which somebody who is not a sink writes to the table as well."""
+    """Provides a world in which somebody who is not a sink writes to the table as well."""
 
     def append_foreign(self, number: int) -> None: ...
 
