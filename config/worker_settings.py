@@ -107,7 +107,7 @@ class WorkerSettings:
             frozenset((*self.fleet.keys.texts, *filter(None, tokens))) | self.kafka.secrets
         )
 
-    def redacted(self, text: str) -> str:
+    def redact(self, text: str) -> str:
         """Mask this file's secrets in a text from a foreign library."""
         return self.redaction(text)
 

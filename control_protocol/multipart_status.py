@@ -55,7 +55,8 @@ def split_status(status: WriteStatus, part_bytes_max: int = PART_BYTES_MAX) -> l
         piece_bytes = _encoded_bytes(piece)
         if piece_bytes > part_bytes_max:
             raise StopSink(
-                f"{_named(piece)} needs {piece_bytes} bytes, more than a whole part", _SMALLER
+                f"{_first_name_in(piece)} needs {piece_bytes} bytes, more than a whole part",
+                _SMALLER,
             )
         if pile_bytes + piece_bytes > part_bytes_max:
             piles.append([])
@@ -216,7 +217,7 @@ def _encoded_bytes(status: WriteStatus) -> int:
     return message_encoding.encoded_bytes(envelope)
 
 
-def _named(piece: WriteStatus) -> str:
+def _first_name_in(piece: WriteStatus) -> str:
     for table in piece.tables:
         for file in table.files:
             return f"table {table.table}: the description of data file {file.path}"

@@ -31,7 +31,7 @@ class OffsetRange:
     def __str__(self) -> str:
         return f"[{self.begin}, {self.end})"
 
-    def joined_with(self, later: OffsetRange) -> OffsetRange:
+    def join_with(self, later: OffsetRange) -> OffsetRange:
         """Return this range and the one that continues it, as one."""
         if later.begin != self.end:
             raise ValueError(f"{later} does not continue {self}")
@@ -74,7 +74,7 @@ class Offsets(Mapping[TopicPartition, int]):
         """Return these offsets with some replaced or added."""
         return Offsets({**self._next, **changes})
 
-    def restricted_to(self, partitions: Iterable[TopicPartition]) -> Offsets:
+    def restrict_to(self, partitions: Iterable[TopicPartition]) -> Offsets:
         """Return only the named partitions; those without an offset are left out."""
         return Offsets({p: self._next[p] for p in partitions if p in self._next})
 

@@ -472,7 +472,7 @@ class BatchWriter(Protocol):
 class Leadership(Protocol):
     """Stands for the coordinator before its participant: leadership is a level, never an edge."""
 
-    def assigned(self, partitions: frozenset[TopicPartition]) -> None:
+    def on_assignment(self, partitions: frozenset[TopicPartition]) -> None:
         """Take this member's assignment as of a fresh poll; called after every poll.
 
         A coordinator runs while it holds the election partition. When it does not, the coordinator

@@ -300,7 +300,7 @@ def claim_epoch(state: State, view: TableView, sources: SourcesDescribed, now_ms
     offsets = resumption.offsets
     if state.identity.has_keys:
         state, held = defer_added(state, *known, sources.topics, now_ms=now_ms)
-        offsets = offsets.restricted_to(offsets.keys() - deferred_partitions(state))
+        offsets = offsets.restrict_to(offsets.keys() - deferred_partitions(state))
     tables = (view, *secondaries.values())
     _require_no_deleted_records_again(state, tables, offsets, resumption.topic_ids)
     # above the secondary tables', too: a primary table that was restored counts from an old value,
@@ -330,7 +330,7 @@ def claim_epoch(state: State, view: TableView, sources: SourcesDescribed, now_ms
     require_readable_record(record_claimed)
     read = frozenset(sources.topics)
     require_nameable_in_start(
-        offsets.restricted_to(p for p in offsets if p.topic in read),
+        offsets.restrict_to(p for p in offsets if p.topic in read),
         resumption.topic_ids,
     )
     attempt = CommitAttempt(view, record_claimed, forgets=recovery.forgotten)

@@ -501,11 +501,11 @@ def end_and_start(state: State, sources: SourcesDescribed, now_ms: int) -> Step:
     cohorts, told = term.sources.cohorts, tuple[LogLine, ...]()
     if state.held:
         state, cohorts, told = admit_due_partitions(state, sources.topics)
-        fit = fit.restricted_to(fit.keys() - deferred_partitions(state))
+        fit = fit.restrict_to(fit.keys() - deferred_partitions(state))
     all_ids = {**term.sources.topic_ids, **ids}
     if len(fit) > len(term.progress.offsets):
         require_nameable_in_start(
-            fit.restricted_to(p for p in fit if p.topic in sources.topics), all_ids
+            fit.restrict_to(p for p in fit if p.topic in sources.topics), all_ids
         )
     progress = term.progress.with_next(fit)
     age_max_ms = state.settings.claim_age_max_ms

@@ -238,7 +238,7 @@ def with_topics(state: State, topics: Iterable[str]) -> State:
 
 def offsets_of_configured_topics(state: State, offsets: Offsets) -> Offsets:
     """Drop the topics that the record remembers but the configuration no longer names."""
-    return offsets.restricted_to(p for p in offsets if p.topic in state.topics)
+    return offsets.restrict_to(p for p in offsets if p.topic in state.topics)
 
 
 def fixed_set(state: State) -> frozenset[TopicPartition]:

@@ -69,7 +69,7 @@ class CoordinatorService:
         self.turn_began_s = self._awake_since_s = self._looked_s = 0.0
         self.driver: CoordinatorDriver | None = None
 
-    def assigned(self, partitions: frozenset[TopicPartition]) -> None:
+    def on_assignment(self, partitions: frozenset[TopicPartition]) -> None:
         if not is_leader(partitions, self._topics):
             self.close()
             return

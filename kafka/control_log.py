@@ -191,14 +191,16 @@ class KafkaLog:
         messages = [self._wire.sign_and_encode(envelope, topic_id) for envelope in envelopes]
         answers: list[kafka.KafkaError | None] = []
 
-        def delivered(error: kafka.KafkaError | None, _: kafka.Message) -> None:
+        def on_delivered(error: kafka.KafkaError | None, _: kafka.Message) -> None:
             answers.append(error)
 
         producer = self._clients.producer()
         answer_s = self._times.request_ms / 1000
         try:
             for message in messages:
-                producer.produce(self._topic, message, partition=_PARTITION, on_delivery=delivered)
+                producer.produce(
+                    self._topic, message, partition=_PARTITION, on_delivery=on_delivered
+                )
             producer.flush(self._times.delivery_ms / 1000 + answer_s)
         # After a fatal error (no right to write) the client raises inside its own callbacks, which
         # Python reports as a SystemError.

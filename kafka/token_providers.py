@@ -80,14 +80,14 @@ def provider_of(settings: Mapping[str, Any], servers: str) -> tuple[Fetch, str]:
 def _naming(section: str, fetch: Fetch) -> Fetch:
     """Return what names another section than ours in its errors."""
 
-    def named() -> Token:
+    def fetch_with_section() -> Token:
         try:
             return fetch()
         except HeadgateError as error:
             texts = (text.replace(_SECTION, section) for text in (error.message, error.hint))
             raise type(error)(*texts) from None
 
-    return named
+    return fetch_with_section
 
 
 # ---------------------------------------------------------------------------------- token endpoints

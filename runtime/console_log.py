@@ -76,7 +76,7 @@ class JsonLines(logging.Formatter):
 def redact(sinks: Iterable[SinkSettings], text: str) -> str:
     """Return the text without the secrets of any of these sinks."""
     for settings in sinks:
-        text = settings.redacted(text)
+        text = settings.redact(text)
     return text
 
 

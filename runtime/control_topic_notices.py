@@ -61,10 +61,10 @@ def announcing_end(settings: SinkSettings, sender: Sender) -> Iterator[None]:
         raise
     except HeadgateError as error:
         text = f"{error.message} ({error.hint})" if error.hint else error.message
-        append_event(settings, sender, stop_notice(error.code, settings.redacted(text)))
+        append_event(settings, sender, stop_notice(error.code, settings.redact(text)))
         raise
     except Exception as error:
-        text = settings.redacted(f"{type(error).__name__}: {error}")
+        text = settings.redact(f"{type(error).__name__}: {error}")
         append_event(settings, sender, stop_notice(HeadgateError.code, text))
         raise
     append_event(settings, sender, stop_notice())
@@ -131,7 +131,7 @@ class Complaints:
         self._due_s = time.monotonic() + _TROUBLE_EVERY_S
         found = CODE.search(text)
         code = found[0] if found else RetryLater.code
-        redacted = self._settings.redacted(text)[:_ERROR_CHARS_MAX]
+        redacted = self._settings.redact(text)[:_ERROR_CHARS_MAX]
         trouble = Notice(NoticeKind.ERROR, code, redacted, next_try_ms=next_try_ms)
         self._saying = threading.Thread(
             target=in_same_sink_context(append_event),

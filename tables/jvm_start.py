@@ -56,7 +56,7 @@ def start_jvm(context: Any, conf: Mapping[str, str]) -> None:
     with _STARTING:
         if context._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ:  # noqa: SLF001 - PySpark gives no other way
             return
-        with _hidden(conf), _without_secrets():
+        with _hide_arguments(conf), _without_secrets():
             context._ensure_initialized()  # noqa: SLF001 - as above
 
 
@@ -87,7 +87,7 @@ def require_no_secret_arguments(
 
 
 @contextmanager
-def _hidden(conf: Mapping[str, str]) -> Iterator[None]:
+def _hide_arguments(conf: Mapping[str, str]) -> Iterator[None]:
     before = os.environ.get(_ARGUMENTS)
     given, arguments = _replace_defaults_file(shlex.split(before or "pyspark-shell"))
     texts = [path.read_text(encoding="utf-8") for path in given if path.is_file()]

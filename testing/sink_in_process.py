@@ -196,7 +196,7 @@ class Life(Node):
     def start(self) -> None:
         sink = self.sink
         self.tables = self._ready()
-        self.assigned(frozenset(sink.source.partitions))
+        self.on_assignment(frozenset(sink.source.partitions))
         sink.group.assign({self.member: frozenset(sink.source.partitions)})
         initial = build_state(sink.settings, Sender(self.member, "p"))
         self.enter(replace(initial, deadlines={Timer.ALIVE: 10**9}), _Writer(sink, self.tables))

@@ -83,7 +83,7 @@ class FakeMember:
 
     def commit(self, offsets: Offsets, note: str) -> None:
         held = self._owned & self._group.held_by(self._name)
-        for at, offset in offsets.restricted_to(held).items():
+        for at, offset in offsets.restrict_to(held).items():
             self._group.source.committed[at] = (offset, note)
 
     def close(self) -> None:

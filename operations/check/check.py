@@ -161,7 +161,7 @@ def _ask_of_table(questions: Questions, table: TableCheck, settings: SinkSetting
         questions.ask("columns", table.check_columns)
         if table.has_catalog:
             if settings.table.key and questions.are_well("columns"):
-                questions.ask("keys", lambda: check_key(settings, table.loaded))
+                questions.ask("keys", lambda: check_key(settings, table.loaded_table))
             if settings.maintenance.rows_after_ms and questions.are_well("columns"):
                 questions.ask("row expiry", table.check_row_expiry)
             questions.ask("files", table.check_files)
@@ -252,8 +252,8 @@ class Questions:
             answer = Check(
                 what,
                 State.WRONG,
-                self._settings.redacted(error.message),
-                self._settings.redacted(error.hint),
+                self._settings.redact(error.message),
+                self._settings.redact(error.hint),
                 error.code,
                 error.exit_code,
             )

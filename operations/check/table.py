@@ -125,7 +125,7 @@ class TableCheck:
         return self._layout is not None
 
     @property
-    def loaded(self) -> Table | None:
+    def loaded_table(self) -> Table | None:
         """Return the Iceberg table, if there is one; known after ``table``."""
         return self._found
 

@@ -68,7 +68,7 @@ def _confirm(
 
     planned = plan(settings, deletion)
     if not as_json:
-        _report(settings.redacted, planned, "would be deleted")
+        _report(settings.redact, planned, "would be deleted")
     elif dry_run:
         print_json([asdict(each) for each in planned])
     if dry_run or not any(each.rows for each in planned):
@@ -83,7 +83,7 @@ def _carry_out(settings: SinkSettings, deletion: RowDeletion, *, as_json: bool) 
     for each in carry_out(settings, deletion):
         done.append(each)
         if not as_json:
-            _report(settings.redacted, [each], "deleted")
+            _report(settings.redact, [each], "deleted")
     if as_json:
         print_json([asdict(each) for each in done])
     elif any(each.rows for each in done):

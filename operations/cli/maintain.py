@@ -56,7 +56,7 @@ def _maintain_and_report(
         ):
             results.append(done)
             if not as_json:
-                click.echo(settings.redacted(_describe_maintained_table(done, dry_run=dry_run)))
+                click.echo(settings.redact(_describe_maintained_table(done, dry_run=dry_run)))
     if as_json:
         print_json([asdict(done) for done in results])
     return Unreachable.exit_code if any(done.failed for done in results) else 0

@@ -138,7 +138,7 @@ class FollowedFleet:
             try:
                 self._follow()
             except HeadgateError as error:
-                self._complain(self.settings.redacted(str(error)))
+                self._complain(self.settings.redact(str(error)))
             except Exception:  # noqa: BLE001 - who looks must hear that nothing newer comes
                 self._complain("a bug in headgate; the log of this process says more")
                 _log.exception("fleet %s cannot be followed", self.settings.fleet.name)
@@ -187,7 +187,7 @@ class FollowedFleet:
         try:
             found = {name: admin.describe(name) for name in (fleet.name, fleet.state_topic)}
         except Unreachable as error:
-            self._complain(self.settings.redacted(str(error)))
+            self._complain(self.settings.redact(str(error)))
             return
         for topic, facts in found.items():
             if facts is None:

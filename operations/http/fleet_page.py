@@ -60,7 +60,7 @@ class Choice:
 def fleet_page(known: Known, choice: Choice) -> str:
     """Return the list of sinks, those that need somebody first, then the worst lag first."""
     fleet = known.fleet
-    chosen = [sink for sink in ordered(fleet.sinks.values()) if _is_chosen(sink, choice)]
+    chosen = [sink for sink in sort_by_urgency(fleet.sinks.values()) if _is_chosen(sink, choice)]
     pages = max(1, -(-len(chosen) // ROWS_PER_PAGE))
     number = min(max(1, choice.number), pages)
     shown = chosen[(number - 1) * ROWS_PER_PAGE : number * ROWS_PER_PAGE]
@@ -69,7 +69,7 @@ def fleet_page(known: Known, choice: Choice) -> str:
         f"<h1>Fleet {escape_text(known.name)}</h1>",
         f'<p class="pale">{_count(len(fleet.sinks), "sink")} on {_count(alive, "worker")}</p>',
         _staleness(known),
-        _unowned(known),
+        _unowned_slots_text(known),
         _choices(fleet, choice),
         _search_form(choice),
         _sinks(shown, known.now_ms),
@@ -90,7 +90,7 @@ def fleet_sink_page(known: Known, sink: SinkView) -> str:
         f'<p>{_badge(sink)} <span class="pale">{_place(sink)}</span></p>',
         _staleness(known),
         *(f'<p class="error">{text}</p>' for text in _complaints(sink, now_ms)),
-        render_facts({name: _shortened(value) for name, value in _facts(sink, now_ms)}),
+        render_facts({name: _shorten(value) for name, value in _facts(sink, now_ms)}),
     ]
     if sink.wish is not None:
         status = f"/sinks/{_in_path(sink.key)}/status"
@@ -119,7 +119,7 @@ def unknown_fleet_page(name: str, problem: str, now_ms: int) -> str:
 # -------------------------------------------------------------------------------------- the list
 
 
-def ordered(sinks: Iterable[SinkView]) -> list[SinkView]:
+def sort_by_urgency(sinks: Iterable[SinkView]) -> list[SinkView]:
     """Return those that need somebody first; then the largest lag first, what is unknown last."""
 
     def rank(sink: SinkView) -> tuple[bool, int, str]:
@@ -195,7 +195,7 @@ def _sink_row(sink: SinkView, now_ms: int) -> Iterable[str]:
     yield describe_age(sink.since_ms, now_ms) if sink.since_ms else ""
     yield _next_try(sink, now_ms)
     said = f"{sink.code} {sink.text}".strip()
-    yield escape_text(_shortened("; ".join(filter(None, (said, sink.refused)))))
+    yield escape_text(_shorten("; ".join(filter(None, (said, sink.refused)))))
 
 
 def _badge(sink: SinkView) -> str:
@@ -276,7 +276,7 @@ def _charts(fleet: FleetView) -> str:
 def _complaints(sink: SinkView, now_ms: int) -> Iterable[str]:
     if sink.code or sink.text:
         again = f"; next try {_next_try(sink, now_ms)}" if sink.next_try_ms is not None else ""
-        yield f"<b>{escape_text(sink.code)}</b> {escape_text(_shortened(sink.text, 4_000) + again)}"
+        yield f"<b>{escape_text(sink.code)}</b> {escape_text(_shorten(sink.text, 4_000) + again)}"
     if sink.drift:
         yield f"<b>Drift</b>: it {_DRIFTS[sink.drift]}"
     if sink.refused:
@@ -331,7 +331,7 @@ def _staleness(known: Known) -> str:
     )
 
 
-def _unowned(known: Known) -> str:
+def _unowned_slots_text(known: Known) -> str:
     unowned = known.unowned_slots
     if not unowned or not known.fleet.sinks:
         return ""
@@ -348,7 +348,7 @@ def _bytes(amount: int | None) -> str:
     return "" if amount is None else f"{amount / (1 << 20):,.0f} MiB"
 
 
-def _shortened(text: str, characters: int = _TEXT_SHOWN) -> str:
+def _shorten(text: str, characters: int = _TEXT_SHOWN) -> str:
     return text if len(text) <= characters else f"{text[:characters]}…"
 
 

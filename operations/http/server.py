@@ -425,13 +425,13 @@ class _Server:
         caller.drop = arriving.cancel
         self._arriving.add(arriving)
 
-        def arrived(task: asyncio.Task[Any]) -> None:
+        def on_arrived(task: asyncio.Task[Any]) -> None:
             self._arriving.discard(task)
             if task.cancelled() or task.exception():
                 self._waiting.remove(caller)
                 caller.socket.close()
 
-        arriving.add_done_callback(arrived)
+        arriving.add_done_callback(on_arrived)
 
 
 def _raise_descriptor_limit() -> int:

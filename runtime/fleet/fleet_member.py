@@ -295,7 +295,7 @@ class FleetMember:
                 self._take_part(admin)
                 continue
             except HeadgateError as error:
-                self._seat_trouble.say(self._settings.redacted(str(error)))
+                self._seat_trouble.say(self._settings.redact(str(error)))
             except Exception:  # noqa: BLE001 - a bug here must stop no sink
                 _log.exception(
                     "fleet %s: a bug in headgate; sinks go on", self._settings.fleet.name

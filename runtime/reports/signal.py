@@ -144,7 +144,7 @@ class Signals:
 
     def on_landed(self, view: TableView) -> None:
         """Take a commit; costs a comparison, unless an hour or a day has passed."""
-        passed = self._passed(view.record.valid_through_ms if view.record else None)
+        passed = self._last_passed(view.record.valid_through_ms if view.record else None)
         if passed is not None and passed > self._known_ms:
             self._thread.wake()
 
@@ -172,7 +172,7 @@ class Signals:
         # The note first: of two coordinators, an old one then knows what the new one has said.
         said = Said.from_note(self._note.read())
         complete = read_complete(self._settings)
-        passed = self._passed(complete.through_ms)
+        passed = self._last_passed(complete.through_ms)
         known = said.through_ms if said and said.uuid == complete.uuid else -1
         if passed is not None and passed > known:
             self._send(complete, said, passed)
@@ -180,7 +180,7 @@ class Signals:
         elif said and time.monotonic() >= self._refresh_s:
             self._store(said)
         self._known_ms = known
-        decided = self._passed(complete.decided_ms)
+        decided = self._last_passed(complete.decided_ms)
         return decided is None or decided <= known
 
     def _send(self, complete: Complete, said: Said | None, passed: int) -> None:
@@ -200,7 +200,7 @@ class Signals:
         self._note.store(said.to_note())
         self._refresh_s = time.monotonic() + _REFRESH_S
 
-    def _passed(self, time_ms: int | None) -> int | None:
+    def _last_passed(self, time_ms: int | None) -> int | None:
         return last_passed(time_ms, self._unit_ms, time.time_ns() // 1_000_000)
 
 

@@ -312,7 +312,7 @@ class CoordinatorMeters:
         found = CODE.search(text)
         code = found[0] if found else RetryLater.code
         now_ms, member = _wall_ms(), self._sender.member
-        redacted = self._settings.redacted(without_code(code, text))
+        redacted = self._settings.redact(without_code(code, text))
         error = LastError(code, redacted, member, now_ms)
         if next_try_ms is not None:
             error = replace(error, next_try_ms=now_ms + next_try_ms)

@@ -347,11 +347,11 @@ def parse_properties(text: str) -> dict[str, str]:
 
 
 def _unescape(text: str) -> str:
-    def said(match: re.Match[str]) -> str:
+    def unescape_match(match: re.Match[str]) -> str:
         code = match[1]
         return chr(int(code[1:], 16)) if len(code) > 1 else _NAMED.get(code, code)
 
-    return _ESCAPE.sub(said, text)
+    return _ESCAPE.sub(unescape_match, text)
 
 
 def _key_generator(properties: Mapping[str, str]) -> str:

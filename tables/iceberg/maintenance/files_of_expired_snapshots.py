@@ -74,7 +74,9 @@ def _reach(io: FileIO, snapshots: Sequence[Snapshot], time_max_s: float) -> set[
     paths = {snapshot.manifest_list for snapshot in snapshots}
     with ThreadPoolExecutor(STORAGE_THREADS) as threads:
         reading = _Reading(io, threads, time.monotonic() + time_max_s)
-        manifests = {manifest for listed in reading.listed(snapshots) for manifest in listed}
+        manifests = {
+            manifest for listed in reading.read_manifest_lists(snapshots) for manifest in listed
+        }
         paths |= {manifest.manifest_path for manifest in manifests}
         return paths.union(*reading.live(manifests))
 
@@ -90,11 +92,13 @@ class _Reading:
     ) -> tuple[set[ManifestFile], set[ManifestFile]]:
         """Return manifests that only removed snapshots list; if there are any, also all retained
         ones."""
-        ours = {manifest for listed in self.listed(removed) for manifest in listed}
+        ours = {manifest for listed in self.read_manifest_lists(removed) for manifest in listed}
         others: set[ManifestFile] = set()
         # The oldest first: it mostly lists all that the removed ones did, and then no other is
         # read.
-        for listed in self.listed(sorted(retained, key=lambda s: s.sequence_number or 0)):
+        for listed in self.read_manifest_lists(
+            sorted(retained, key=lambda s: s.sequence_number or 0)
+        ):
             ours.difference_update(listed)
             others.update(listed)
             if not ours:
@@ -117,7 +121,7 @@ class _Reading:
                 break
         return files
 
-    def listed(self, snapshots: Sequence[Snapshot]) -> Iterator[list[ManifestFile]]:
+    def read_manifest_lists(self, snapshots: Sequence[Snapshot]) -> Iterator[list[ManifestFile]]:
         return self._each(lambda snapshot: snapshot.manifests(self.io), snapshots)
 
     def live(self, manifests: Iterable[ManifestFile]) -> Iterator[list[str]]:

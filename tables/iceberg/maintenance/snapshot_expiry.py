@@ -142,10 +142,12 @@ class SnapshotExpiry:
 
     def _is_due(self, table: Table) -> bool:
         waiting = self._doubted is not None or self._old_metadata or self._condemned.has_files
-        return bool(waiting) or (self._rested and len(self.expirable_snapshots(table)) >= DUE_MIN)
+        return bool(waiting) or (
+            self._has_rested and len(self.expirable_snapshots(table)) >= DUE_MIN
+        )
 
     @property
-    def _rested(self) -> bool:
+    def _has_rested(self) -> bool:
         return time.monotonic() >= self._rest_until_s
 
     def _maintain_queued(self) -> None:
@@ -164,7 +166,7 @@ class SnapshotExpiry:
                 table = self._catalog.load_table(table.name())
             self._resolve_doubt(table)
             self._drop_old_metadata(table)
-            if self._doubted is None and self._rested:
+            if self._doubted is None and self._has_rested:
                 self._expire(table)
             self._condemned.delete(table)
         except Exception as error:  # noqa: BLE001 - storage and catalogs fail in many ways

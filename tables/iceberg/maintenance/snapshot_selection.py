@@ -38,7 +38,7 @@ def expired_snapshots(
     snapshots = snapshots_by_id(metadata)
     unasked = None if unasked_age_ms is None else (unasked_age_ms, _KEEP_MIN_DEFAULT)
 
-    def asked(branch: SnapshotRef | None = None) -> tuple[int, int] | None:
+    def retention_of(branch: SnapshotRef | None = None) -> tuple[int, int] | None:
         return snapshot_retention(metadata.properties, branch) or unasked
 
     lines = {
@@ -48,11 +48,11 @@ def expired_snapshots(
     }
     kept = {ref.snapshot_id for ref in metadata.refs.values()}
     for name, line in lines.items():
-        kept.update(_ids(_kept_snapshots(line, asked(metadata.refs[name]), now_ms)))
+        kept.update(_ids(_kept_snapshots(line, retention_of(metadata.refs[name]), now_ms)))
     kept.update(_ids(_needed_by_sinks(metadata.refs, lines)))
     on_branches = {snapshot_id for line in lines.values() for snapshot_id in _ids(line)}
     loose = [s for s in metadata.snapshots if s.snapshot_id not in on_branches]
-    kept.update(_ids(_young(loose, asked(), now_ms)))
+    kept.update(_ids(_young(loose, retention_of(), now_ms)))
     gone = [s for s in metadata.snapshots if s.snapshot_id not in kept]
     return sorted(gone, key=lambda snapshot: snapshot.sequence_number or 0)
 

@@ -54,7 +54,7 @@ class NoLeadership:
 
     driver: Any = None
 
-    def assigned(self, partitions: frozenset[TopicPartition]) -> None:
+    def on_assignment(self, partitions: frozenset[TopicPartition]) -> None:
         """Somebody else leads."""
 
     def failure(self) -> None:

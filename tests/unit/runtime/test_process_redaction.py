@@ -81,7 +81,7 @@ def test_a_settings_redaction_knows_every_section() -> None:
     )
     settings = parse(text)
     assert settings.redaction("me:format-secret, spark-secret") == "***, ***"
-    assert settings.redacted("spark-secret") == "***"
+    assert settings.redact("spark-secret") == "***"
 
 
 def test_what_the_package_logs_in_somebodys_program_is_redacted(
@@ -170,7 +170,7 @@ def test_a_drivers_stop_and_its_statuses_are_redacted() -> None:
     class Leadership:
         error: StopSink | None = None
 
-        def assigned(self, partitions: frozenset[TopicPartition]) -> None: ...
+        def on_assignment(self, partitions: frozenset[TopicPartition]) -> None: ...
 
         def failure(self) -> StopSink | None:
             return self.error
@@ -312,13 +312,13 @@ def test_what_a_reference_inside_of_a_value_stands_for_is_masked_alone(
     mask = parse(MINIMAL + text).redaction
     assert mask("said part-of-it, Bearer part-of-it, its-own") == "said ***, ***, ***"
     remote = '[spark]\nremote = "sc://there:15002/;use_ssl=true;token=remote-token"\n'
-    assert parse(MINIMAL + remote).redacted("remote-token") == "***"
+    assert parse(MINIMAL + remote).redact("remote-token") == "***"
 
 
 def test_where_the_brokers_are_is_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BROKERS", "there.example:9092")
     text = MINIMAL.replace("127.0.0.1:9092", "${env:BROKERS}")
-    assert parse(text).redacted("at there.example:9092") == "at there.example:9092"
+    assert parse(text).redact("at there.example:9092") == "at there.example:9092"
 
 
 class _Echoing(BaseHTTPRequestHandler):

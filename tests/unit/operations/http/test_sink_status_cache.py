@@ -131,7 +131,7 @@ def test_tokens_are_masked_and_not_short(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setenv("V", "v" * 20)
     monkeypatch.setenv("O", "o" * 20)
     settings = parse(MINIMAL + section)
-    assert settings.redacted(f"x {'v' * 20} {'o' * 20}") == "x *** ***"
+    assert settings.redact(f"x {'v' * 20} {'o' * 20}") == "x *** ***"
     assert "v" * 20 not in repr(settings)
     monkeypatch.setenv("O", "v" * 20)
     with pytest.raises(ConfigurationError, match="are the same"):
