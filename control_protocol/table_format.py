@@ -179,7 +179,7 @@ class FileMarking(Protocol):
 class ValueCheck(Protocol):
     """Finds values that a table cannot hold, although their type fits; can be pickled."""
 
-    def unsupported(self, rows: Any) -> Mapping[int, str]:
+    def find_unsupported(self, rows: Any) -> Mapping[int, str]:
         """Return why the table cannot hold some rows of an Arrow batch: their records are bad."""
 
 
@@ -614,7 +614,7 @@ class SupportsStagedRows(Protocol):
     """
 
     @property
-    def tagged(self) -> bool:
+    def has_sink_tag(self) -> bool:
         """Return whether the table carries the sink's tag."""
 
     @property

@@ -361,7 +361,11 @@ class SinkTables:
     def _build_at_rest(self, name: str, reader: TableReader) -> TableAtRest:
         if isinstance(reader, SupportsStagedRows):
             return TableAtRest(
-                reader, reader.staged_rows, lambda: reader.schema_id, reader.uuid, reader.tagged
+                reader,
+                reader.staged_rows,
+                lambda: reader.schema_id,
+                reader.uuid,
+                reader.has_sink_tag,
             )
         staged_rows = (
             _refuse_staged_read if name == self.name else self._staged_lists(self.spec(name)).rows

@@ -184,7 +184,7 @@ class ResultRows:
                 for field in self._schema
             ]
             rows = pa.RecordBatch.from_arrays(filled, schema=self._schema)
-            reasons = self._values.unsupported(rows) if self._values else {}
+            reasons = self._values.find_unsupported(rows) if self._values else {}
         if reasons:
             bad = list(reasons)
             row, reason = min(reasons.items())

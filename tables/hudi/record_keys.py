@@ -44,12 +44,12 @@ class SupportedTexts:
     key: tuple[str, ...]
     folders: HudiFileMarking
 
-    def unsupported(self, rows: pa.RecordBatch) -> Mapping[int, str]:
+    def find_unsupported(self, rows: pa.RecordBatch) -> Mapping[int, str]:
         reasons: dict[int, str] = {}
         for name in self.folders.partition_by:
             values = _column_texts(rows, name)
             for text in pc.unique(values).to_pylist() if values is not None else ():
-                if text and (why := self.folders.unsupported(name, text)):
+                if text and (why := self.folders.why_unsupported(name, text)):
                     reasons |= _reasons(pc.equal(values, text), f"{name}: {why}")
         for name in self.key:
             values = _column_texts(rows, name)

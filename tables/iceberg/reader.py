@@ -88,7 +88,7 @@ class IcebergReader:
         return self.table.schema().schema_id
 
     @property
-    def tagged(self) -> bool:
+    def has_sink_tag(self) -> bool:
         """Return whether the table carries the sink's tag."""
         return tag_name(self._sink, self._branch) in self.table.metadata.refs
 
