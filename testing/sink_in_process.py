@@ -173,9 +173,9 @@ class SinkInProcess(Deployment):
         term = self.coordinator.state.term
         return {pending_commit.table for pending_commit in term.delivery.pending} if term else set()
 
-    def suspended(self) -> dict[str, str]:
+    def suspended_tables(self) -> dict[str, str]:
         """Why those tables take nothing that are suspended."""
-        suspended = self.record.suspended if self.record else ()
+        suspended = self.record.suspended_tables if self.record else ()
         return {each.table: each.why for each in suspended if not each.resuming}
 
     def resume(self, *tables: str) -> None:

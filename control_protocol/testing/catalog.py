@@ -146,12 +146,12 @@ class FakeCatalog:
     def change_columns(self, columns: Struct) -> None:
         """Set the columns as somebody else; those without an id get one."""
         self.schema_id = len(self.schemas)
-        self.schemas.append(Struct(tuple(self._numbered(each) for each in columns.fields)))
+        self.schemas.append(Struct(tuple(self._with_ids(each) for each in columns.fields)))
 
-    def _numbered(self, column: Column) -> Column:
+    def _with_ids(self, column: Column) -> Column:
         kind: Type = column.type
         if isinstance(kind, Struct):
-            kind = Struct(tuple(self._numbered(each) for each in kind.fields))
+            kind = Struct(tuple(self._with_ids(each) for each in kind.fields))
         if not column.field_id:
             self._column_ids += 1
         return replace(column, type=kind, field_id=column.field_id or self._column_ids)
@@ -170,7 +170,7 @@ class FakeCatalog:
             yield snapshot
             snapshot_id = snapshot.parent_id
 
-    def remembered(self, snapshot_id: int | None) -> Iterator[FakeSnapshot]:
+    def ancestry_in_log(self, snapshot_id: int | None) -> Iterator[FakeSnapshot]:
         """As ``ancestry``, and by the table's metadata log beyond what has expired."""
         known = self.snapshots if self.log_lost else self._ever
         while snapshot_id in known:

@@ -227,7 +227,7 @@ class FakeTable:
             return Lineage.ROLLED_BACK
         tagged = catalog.snapshots[tag]
         head = catalog.branches[self._branch]
-        for snapshot in catalog.remembered(head):
+        for snapshot in catalog.ancestry_in_log(head):
             if snapshot.snapshot_id == tag:
                 return Lineage.CONTAINS_TAG
             if snapshot.sequence_number <= tagged.sequence_number:

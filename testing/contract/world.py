@@ -47,7 +47,7 @@ class RoutedSinkWorld(SinkWorld, Protocol):
 
 
 class QuarantineSinkWorld(RoutedSinkWorld, Protocol):
-    def locked(self, name: str) -> AbstractContextManager[None]:
+    def lock_table(self, name: str) -> AbstractContextManager[None]:
         """Keep everybody from committing to a table meanwhile."""
 
 
@@ -59,7 +59,7 @@ class ManyTablesSinkWorld(QuarantineSinkWorld, Protocol):
 
 
 class SuspensionSinkWorld(RoutedSinkWorld, Protocol):
-    def damaged(self, name: str) -> AbstractContextManager[None]:
+    def damage_table(self, name: str) -> AbstractContextManager[None]:
         """Make a table one that no sink can fill meanwhile, although it is there."""
 
 
@@ -179,7 +179,7 @@ def fold(count: int) -> dict[int, str]:
 
 
 @contextmanager
-def opened(text: str, value: Value = good) -> Iterator[SinkInProcess]:
+def open_sink(text: str, value: Value = good) -> Iterator[SinkInProcess]:
     """Yield a sink in its first life, which has done nothing yet."""
     sink = SinkInProcess(parse(text), value, key_of)
     try:
@@ -190,9 +190,9 @@ def opened(text: str, value: Value = good) -> Iterator[SinkInProcess]:
 
 
 @contextmanager
-def begun(text: str, value: Value = good) -> Iterator[SinkInProcess]:
+def start_sink(text: str, value: Value = good) -> Iterator[SinkInProcess]:
     """Yield a sink whose first life has filled its tables once."""
-    with opened(text, value) as sink:
+    with open_sink(text, value) as sink:
         goes_on(sink)
         yield sink
 

@@ -105,7 +105,7 @@ class StampedWorld(SmallFolderWorld):
     def __init__(self) -> None:
         super().__init__(STAMPED)
 
-    def marked_file(self, stamp: str, number: int) -> WrittenFile:
+    def write_marked_file(self, stamp: str, number: int) -> WrittenFile:
         path = Path(stamp.replace(ANY, f"{number}-{uuid.uuid4()}"))
         pq.write_table(pa.table({"number": [number] * ROWS_PER_FILE}), path)
         return WrittenFile(str(path), ROWS_PER_FILE, path.stat().st_size)

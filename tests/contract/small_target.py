@@ -204,13 +204,13 @@ class SmallWorld:
         _, _, newest = self.server.state()
         return sorted(c.key for file in newest.files for c in self.server.contents[file.path])
 
-    def changed(self, *records: KeyChange) -> tuple[WrittenFile, ...]:
+    def write_changes(self, *records: KeyChange) -> tuple[WrittenFile, ...]:
         rows = [record for record in records if record.value is not None]
         gone = [record for record in records if record.value is None]
         kinds = ((FileKind.ROWS, rows), (FileKind.KEYS, gone))
         return tuple(self._written(kind, *changes) for kind, changes in kinds if changes)
 
-    def held(self) -> dict[int, str]:
+    def read_rows(self) -> dict[int, str]:
         _, _, newest = self.server.state()
         return {key: change.value or "" for key, change in newest.rows.items()}
 

@@ -25,7 +25,12 @@ from integration.readers import duckdb_for_delta
 from headgate.control_protocol.columns import Column, ListOf, MapOf, Struct
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.table_format import TableSpec
-from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
+from headgate.control_protocol.testing.contract.world import (
+    claim_table,
+    commit,
+    record,
+    require_landed,
+)
 from headgate.data_plane.batch.plugin_plans import plan_of_file_schema
 from headgate.data_plane.batch.writer_task_plan import SourcePlan
 from headgate.data_plane.files.data_files import DataFiles, file_shape
@@ -85,7 +90,7 @@ def filled(folder: Path, columns: Struct, files: Sequence[pa.Table], *by: str) -
             file.write(key, part)
         written += file.finish()
     table = DeltaSinkTable(DeltaLocation.of(wanted), SinkName("sink"))
-    landed(commit(table, claimed(table), record(1, 1, len(written)), *written))
+    require_landed(commit(table, claim_table(table), record(1, 1, len(written)), *written))
     return folder / "t"
 
 

@@ -34,12 +34,12 @@ class KeyedIcebergWorld(IcebergWorld):
         columns, key = declared_columns(COLUMNS), RowKey(KEY, "from_partition", "from_offset")
         return TableSpec(self.name, "", create=True, columns=columns, key=key)
 
-    def changed(self, *records: KeyChange) -> tuple[WrittenFile, ...]:
+    def write_changes(self, *records: KeyChange) -> tuple[WrittenFile, ...]:
         rows = [_row(each) for each in records if each.value is not None]
         gone = [_gone(each) for each in records if each.value is None]
         return written(self.table(), KEY, rows, gone)
 
-    def held(self) -> dict[int, str]:
+    def read_rows(self) -> dict[int, str]:
         rows = self.table().scan().to_arrow().to_pylist()
         assert len({row["id"] for row in rows}) == len(rows)
         return {row["id"]: row["name"] for row in rows}

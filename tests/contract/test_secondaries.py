@@ -34,7 +34,7 @@ from headgate.control_protocol.ports import (
     TableView,
     Unknown,
 )
-from headgate.control_protocol.testing.contract.world import landed, record
+from headgate.control_protocol.testing.contract.world import record, require_landed
 from headgate.tables.iceberg.pending_manifests import undecided_manifests
 from headgate.tables.secondary_tables import SecondaryTables
 from headgate.tables.staged_file_lists import KEPT_MS, StagedFileLists
@@ -130,7 +130,7 @@ def test_pending_5_another_process_delivers_it_later_on_whatever_the_table_is_th
     pending_commit = drafted(world, opened(world), 1, 10, 11)
     world.append_foreign(7)
     world.compact()
-    view = landed(delivers(opened(world), pending_commit))
+    view = require_landed(delivers(opened(world), pending_commit))
     assert world.numbers() == [7, 10, 11]
     assert view.record == delivered(pending_commit)
     assert opened(world).read() == view
@@ -139,7 +139,7 @@ def test_pending_5_another_process_delivers_it_later_on_whatever_the_table_is_th
 def test_pending_5_several_pending_commits_go_in_one_call(world: World) -> None:
     table = opened(world)
     pending_commits = [drafted(world, table, number, number) for number in (1, 2, 3)]
-    landed(delivers(table, *pending_commits))
+    require_landed(delivers(table, *pending_commits))
     assert world.numbers() == [1, 2, 3]
     assert opened(world).read().record == delivered(pending_commits[-1])
 
@@ -148,7 +148,7 @@ def test_pending_5_two_deliver_the_same_and_one_is_refused(world: World) -> None
     one, other = opened(world), opened(world)
     pending_commit = drafted(world, one, 1, 10)
     stale = other.read()
-    landed(delivers(one, pending_commit))
+    require_landed(delivers(one, pending_commit))
     assert isinstance(delivers(other, pending_commit, base=stale), Refused)
     assert world.numbers() == [10]
 
@@ -162,7 +162,7 @@ def test_pending_9_an_empty_pending_commit_moves_the_tag_and_fences_what_comes_l
     claim = replace(
         pending_commit, transaction=TransactionId(Epoch(2), TransactionNumber(0)), manifest=""
     )
-    landed(delivers(table, claim))
+    require_landed(delivers(table, claim))
     assert isinstance(delivers(zombie, pending_commit, base=stale), Refused)
     assert world.numbers() == []
 
@@ -178,17 +178,17 @@ def test_pending_7_a_lost_answer_is_unknown_and_the_secondary_tells(
     found = table.read().record
     assert (found is not None and found.transaction == pending_commit.transaction) is did_land
     if not did_land:
-        landed(delivers(table, pending_commit))
+        require_landed(delivers(table, pending_commit))
     assert world.numbers() == [10]
 
 
 def test_what_was_delivered_can_be_committed_upon_compacted_and_expired(world: World) -> None:
     table = opened(world)
-    landed(delivers(table, drafted(world, table, 1, 10)))
+    require_landed(delivers(table, drafted(world, table, 1, 10)))
     later = drafted(world, table, 2, 20)
     world.compact()
     world.expire_all()
-    landed(delivers(table, later))
+    require_landed(delivers(table, later))
     assert world.numbers() == [10, 20]
     assert table.read().record == delivered(later)
 
@@ -209,7 +209,7 @@ def test_a_manifest_that_is_gone_is_unknown_and_changes_nothing(world: World) ->
     gone = replace(pending_commit, manifest=pending_commit.manifest + ".gone")
     assert isinstance(delivers(table, gone), Unknown)
     assert table.read().record is None
-    landed(delivers(table, pending_commit))
+    require_landed(delivers(table, pending_commit))
 
 
 # ------------------------------------------------------------------------------- storage, real only
@@ -233,32 +233,32 @@ def test_pending_2_only_what_an_older_epoch_drafted_and_nobody_decided_is_cleare
     table = opened(real)
     settled, dead, pending = (drafted(real, table, number, number) for number in (1, 2, 3))
     young = drafted(real, table, 1, 4, epoch=2)
-    landed(delivers(table, settled))
+    require_landed(delivers(table, settled))
     assert loose(real, 1) == []
     assert loose(real, 2, pending) == [dead.manifest]
     table.delete_undecided_files(Epoch(2), frozenset({pending.manifest}))
-    landed(delivers(table, pending))
-    landed(delivers(table, young))
+    require_landed(delivers(table, pending))
+    require_landed(delivers(table, young))
     assert real.numbers() == [1, 3, 4]
     assert loose(real, 9) == []
 
 
 def test_pending_3_what_is_pending_survives_the_expiry_of_all_snapshots(real: IcebergWorld) -> None:
     table = opened(real)
-    landed(delivers(table, drafted(real, table, 1, 10)))
+    require_landed(delivers(table, drafted(real, table, 1, 10)))
     pending = drafted(real, table, 2, 20)
     for number in (7, 8):
         real.append_foreign(number)
     real.compact()
     real.expire_all()
     real.lose_history()
-    landed(delivers(opened(real), pending))
+    require_landed(delivers(opened(real), pending))
     assert real.numbers() == [7, 8, 10, 20]
 
 
 def test_a_delivery_counts_what_its_manifests_hold(real: IcebergWorld) -> None:
     table = opened(real)
-    landed(delivers(table, drafted(real, table, 1, 10, 11), drafted(real, table, 2, 20)))
+    require_landed(delivers(table, drafted(real, table, 1, 10, 11), drafted(real, table, 2, 20)))
     snapshot = real.table().current_snapshot()
     assert snapshot
     assert snapshot.summary
@@ -280,13 +280,13 @@ def test_pending_2_what_an_older_epoch_drafted_and_nobody_is_pending_is_cleared_
     table = world.open()
     delivered_first, dead, pending = (drafted(world, table, number, number) for number in (1, 2, 3))
     young = drafted(world, table, 1, 4, epoch=2)
-    landed(delivers(table, delivered_first))
+    require_landed(delivers(table, delivered_first))
     table.delete_undecided_files(Epoch(1), frozenset())
     assert len(drafts_in(world)) == 4
     table.delete_undecided_files(Epoch(2), frozenset({pending.manifest}))
     assert drafts_in(world) == {delivered_first.manifest, pending.manifest, young.manifest}
-    landed(delivers(world.open(), pending))
-    landed(delivers(table, young))
+    require_landed(delivers(world.open(), pending))
+    require_landed(delivers(table, young))
     assert world.numbers() == [1, 3, 4]
     assert dead.manifest not in drafts_in(world)
 
@@ -295,9 +295,9 @@ def test_drafts_go_with_the_delivery_behind_theirs(tmp_path: Path) -> None:
     world = DeltaSecondaryWorld(tmp_path)
     table = world.open()
     pending_commits = [drafted(world, table, number, number) for number in (1, 2, 3)]
-    landed(delivers(table, pending_commits[0]))
+    require_landed(delivers(table, pending_commits[0]))
     assert drafts_in(world) == {pending_commit.manifest for pending_commit in pending_commits}
-    landed(delivers(table, pending_commits[1], pending_commits[2]))
+    require_landed(delivers(table, pending_commits[1], pending_commits[2]))
     assert drafts_in(world) == {pending_commits[1].manifest, pending_commits[2].manifest}
 
 
@@ -308,7 +308,7 @@ def test_drafts_are_kept_for_a_table_that_loses_its_newest_deliveries(tmp_path: 
     table = world.open()
     pending_commits = [drafted(world, table, number, number) for number in (1, 2, 3)]
     for pending_commit in pending_commits:
-        landed(delivers(table, pending_commit))
+        require_landed(delivers(table, pending_commit))
     table.delete_undecided_files(Epoch(2), frozenset())
     assert drafts_in(world) == {pending_commit.manifest for pending_commit in pending_commits}
 
@@ -319,7 +319,7 @@ def test_files_of_columns_that_the_table_had_are_delivered_by_a_process_that_nev
     world = DeltaSecondaryWorld(tmp_path)
     pending_commit = drafted(world, world.open(), 1, 10)
     world.table().alter.add_columns([Field("note", PrimitiveType("string"), nullable=True)])
-    landed(delivers(world.open(), pending_commit))
+    require_landed(delivers(world.open(), pending_commit))
     assert world.numbers() == [10]
 
 

@@ -76,10 +76,10 @@ class KeyedWorld(Protocol):
 
     def open(self, sink: str = "sink") -> SinkTable: ...
 
-    def changed(self, *records: KeyChange) -> tuple[WrittenFile, ...]:
+    def write_changes(self, *records: KeyChange) -> tuple[WrittenFile, ...]:
         """The files of one status that claims these records: rows, and key files (rule KEY-2)."""
 
-    def held(self) -> dict[int, str]:
+    def read_rows(self) -> dict[int, str]:
         """What a reader of the table finds; each key once."""
 
     def lose_next_answer(self, *, landed: bool) -> None:
@@ -129,7 +129,7 @@ class StampWorld(World, Protocol):
 
     def open(self, sink: str = "sink") -> SupportsCommitTokens: ...
 
-    def marked_file(self, stamp: str, number: int) -> WrittenFile:
+    def write_marked_file(self, stamp: str, number: int) -> WrittenFile:
         """Write a file that bears this stamp, as a participant does."""
 
 
@@ -176,11 +176,11 @@ def commit(
     return table.commit(CommitAttempt(base, record, files))
 
 
-def landed(outcome: CommitOutcome) -> TableView:
+def require_landed(outcome: CommitOutcome) -> TableView:
     assert isinstance(outcome, Landed), outcome
     assert outcome.view.tag == outcome.view.head == outcome.snapshot_id
     return outcome.view
 
 
-def claimed(table: SinkTable, epoch: int = 1, *, sink: str = "sink") -> TableView:
-    return landed(commit(table, table.read(), record(epoch, 0, sink=sink)))
+def claim_table(table: SinkTable, epoch: int = 1, *, sink: str = "sink") -> TableView:
+    return require_landed(commit(table, table.read(), record(epoch, 0, sink=sink)))

@@ -24,7 +24,8 @@ def require_same_key(table: str, stored: str | None, declared: str | None, *, fi
     if stored == declared or not (filled or stored):
         return
     raise KeyChanged(
-        f"table {table} was filled {_describe_key(stored)}, the settings say {_describe_key(declared)}",
+        f"table {table} was filled {_describe_key(stored)}, "
+        f"the settings say {_describe_key(declared)}",
         "put table.key and changes.history back, or fill another table",
     )
 

@@ -102,7 +102,7 @@ class PostgresSinkWorld:
     def rows(self, name: str) -> list[dict[str, Any]]:
         return [row for (row,) in self._server.ask(f"SELECT to_jsonb(t) FROM db.{name} t")]
 
-    def locked(self, name: str) -> AbstractContextManager[None]:
+    def lock_table(self, name: str) -> AbstractContextManager[None]:
         return locked(self._server, f"db.{name}")
 
     def take_away(self, name: str) -> None:
