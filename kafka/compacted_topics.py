@@ -263,7 +263,7 @@ class TransactionalWriter:
             **PRODUCER,
             "transactional.id": transactional_id,
             "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
-            "linger.ms": 20,  # thousands of wishes in few requests
+            "linger.ms": 20,  # thousands of specs in few requests
             "error_cb": _hear,
         }
         # The client wants it below the transaction's own limit.

@@ -305,20 +305,20 @@ def _take_part(settings: SinkSettings, turn: _Turn) -> SinkSettings | None:
     Raises ``SinkStopped`` and ``LeadershipReleased`` after leaving in order.
     """
     with Sink(settings, turn.measures) as sink:
-        wish: SinkStopped | LeadershipReleased | None = None
+        leaving: SinkStopped | LeadershipReleased | None = None
         anew: SinkSettings | None = None
         try:
             anew = _run_turns(sink, settings, turn)
         except (SinkStopped, LeadershipReleased) as asked:
-            wish = asked
+            leaving = asked
         _log.info("sink %s: leaves", settings.name, extra=log_extra(LogEvent.SINK_DRAINING))
         if turn.stop.is_set():
             turn.process.manager.on_stopping()
         if turn.measures:
             turn.measures.note_draining()
         sink.leave()
-        if wish is not None:
-            raise wish
+        if leaving is not None:
+            raise leaving
         return anew
 
 

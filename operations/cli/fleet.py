@@ -42,7 +42,7 @@ _sinks = click.argument("sinks", nargs=-1, required=True)
 def fleet(ctx: click.Context, file: Path) -> None:
     """Say what is wanted of many sinks on many workers, and see what is.
 
-    Wishes are stored on a topic of Kafka, and followed by `headgate worker FILE`
+    Specs are stored on a topic of Kafka, and followed by `headgate worker FILE`
     (docs/guides/fleet.md). Each command changes all that it names, or nothing.
     """
     ctx.obj = file
@@ -97,9 +97,9 @@ def _add_state_command(name: str, state: str, text: str) -> click.Command:
     def command(ctx: click.Context, sinks: tuple[str, ...], *, dry_run: bool) -> None:
         settings = _settings(ctx)
         from headgate.runtime.fleet.fleet_changes import plan_state
-        from headgate.runtime.fleet.sink_life import WantedState
+        from headgate.runtime.fleet.sink_life import DesiredState
 
-        _say(settings, plan_state(sinks, WantedState(state)), dry_run=dry_run)
+        _say(settings, plan_state(sinks, DesiredState(state)), dry_run=dry_run)
 
     return command
 
@@ -187,7 +187,7 @@ def drain(ctx: click.Context, worker: str, *, timeout_s: float, dry_run: bool) -
 def list_fleet(ctx: click.Context, *, workers: bool, watch: bool, as_json: bool) -> None:
     """Show what is wanted beside what is: states, workers, errors, next tries.
 
-    Exit code 1: a sink is in error or lost, or a wish is not believed; 3: no worker tells anything.
+    Exit code 1: a sink is in error or lost, or a spec is not believed; 3: no worker tells anything.
     """
     settings = _settings(ctx)
     from headgate.control_protocol.errors import WorkersSilent
@@ -227,10 +227,10 @@ def show(ctx: click.Context, sink: str) -> None:
     with closing(FleetReader(settings)) as reader:
         reader.read_to_end()
         found = reader.view().sinks.get(sink)
-    if found is None or found.wish is None:
+    if found is None or found.spec is None:
         raise ConfigurationError(f"the fleet has no sink {sink}", "headgate fleet list shows them")
     session_ms = settings.worker.session_timeout_ms
-    click.echo(as_in_fleet(found.wish.file, sink_of_key(sink), session_ms), nl=False)
+    click.echo(as_in_fleet(found.spec.file, sink_of_key(sink), session_ms), nl=False)
 
 
 # -------------------------------------------------------------------------------------- changing
@@ -287,7 +287,7 @@ def _require_well(settings: WorkerSettings, plan_change: PlanChange) -> None:
 
 def _say(settings: WorkerSettings, plan_change: PlanChange, *, dry_run: bool) -> None:
     if not _change(settings, plan_change, dry_run=dry_run):
-        click.echo("nothing to change: that is wished already")
+        click.echo("nothing to change: the specs say so already")
 
 
 def _wait_until_drained(settings: WorkerSettings, worker: str, timeout_s: float) -> None:
@@ -305,7 +305,7 @@ def _wait_until_drained(settings: WorkerSettings, worker: str, timeout_s: float)
             if time.monotonic() > until_s:
                 raise WorkersSilent(
                     f"worker {worker} has not given all its sinks away within {timeout_s:g} s",
-                    "the wish stays; headgate fleet list --workers shows how far it is",
+                    "the spec stays; headgate fleet list --workers shows how far it is",
                 )
             reader.poll(0.5)
 
@@ -338,10 +338,10 @@ def _where(sink: SinkView) -> str:
 
 
 def _status_parts(sink: SinkView) -> Iterator[str]:
-    if sink.wish is None:
+    if sink.spec is None:
         yield "unwanted"
     elif sink.drift:
-        yield f"wanted {sink.wish.state.value}" if sink.drift == "state" else "runs another file"
+        yield f"wanted {sink.spec.state.value}" if sink.drift == "state" else "runs another file"
     if sink.next_try_ms is not None:
         yield describe_next_try(sink.next_try_ms)
     if sink.code:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from headgate.operations.http.fleet_knowledge import Known
 from headgate.runtime.fleet.fleet_view import FleetView, SinkView
 from headgate.runtime.fleet.placement import worker_loads
-from headgate.runtime.fleet.sink_life import LifeState, WantedState
+from headgate.runtime.fleet.sink_life import DesiredState, LifeState
 from headgate.runtime.telemetry import metric_catalog as names
 from headgate.runtime.telemetry.meters import Gauge
 
@@ -30,11 +30,11 @@ def _of_fleet(known: Known) -> Iterable[Gauge]:
     fleet = known.fleet
     yield Gauge(names.FLEET_READ, known.now_ms / 1_000)
     states = Counter(sink.state for sink in fleet.sinks.values())
-    wanted = Counter(sink.wish.state for sink in fleet.sinks.values() if sink.wish)
+    wanted = Counter(sink.spec.state for sink in fleet.sinks.values() if sink.spec)
     for state in LifeState:
         yield Gauge(names.FLEET_SINKS, states[state], {"state": state.value})
-    for wish in WantedState:
-        yield Gauge(names.FLEET_WANTED, wanted[wish], {"state": wish.value})
+    for spec in DesiredState:
+        yield Gauge(names.FLEET_WANTED, wanted[spec], {"state": spec.value})
     yield Gauge(names.FLEET_UNOWNED_SLOTS, len(known.unowned_slots))
     yield Gauge(names.FLEET_REFUSED, sum(bool(sink.refused) for sink in fleet.sinks.values()))
     yield from _of_workers(fleet)

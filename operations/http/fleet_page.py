@@ -24,7 +24,7 @@ from headgate.operations.http.page_parts import (
 )
 from headgate.runtime.fleet.fleet_view import Drift, FleetView, SinkView, WorkerView
 from headgate.runtime.fleet.placement import worker_loads
-from headgate.runtime.fleet.sink_life import LifeState, WantedState
+from headgate.runtime.fleet.sink_life import DesiredState, LifeState
 
 ROWS_PER_PAGE = 200
 _CHARTED = 12
@@ -92,7 +92,7 @@ def fleet_sink_page(known: Known, sink: SinkView) -> str:
         *(f'<p class="error">{text}</p>' for text in _complaints(sink, now_ms)),
         render_facts({name: _shorten(value) for name, value in _facts(sink, now_ms)}),
     ]
-    if sink.wish is not None:
+    if sink.spec is not None:
         status = f"/sinks/{_in_path(sink.key)}/status"
         body.append(f'<p><a href="{status}">offsets, commits, participants</a>: asks the sink</p>')
     if sink.elsewhere:
@@ -200,13 +200,13 @@ def _sink_row(sink: SinkView, now_ms: int) -> Iterable[str]:
 
 def _badge(sink: SinkView) -> str:
     state = f'<span class="state{_COLOURS.get(sink.state, "")}">{sink.state.value}</span>'
-    wish = sink.wish
-    if wish is None:
+    spec = sink.spec
+    if spec is None:
         return f'{state} <span class="pale">not wanted</span>'
     if sink.drift is Drift.FILE:
         return f'{state} <span class="pale">another file</span>'
-    if sink.drift or WantedState.RUNNING != wish.state.value != sink.state.value:
-        return f'{state} <span class="pale">wanted {escape_text(wish.state.value)}</span>'
+    if sink.drift or DesiredState.RUNNING != spec.state.value != sink.state.value:
+        return f'{state} <span class="pale">wanted {escape_text(spec.state.value)}</span>'
     return state
 
 
@@ -284,7 +284,7 @@ def _complaints(sink: SinkView, now_ms: int) -> Iterable[str]:
 
 
 def _facts(sink: SinkView, now_ms: int) -> Iterable[tuple[str, str]]:
-    wish, told = sink.wish, sink.observed
+    spec, told = sink.spec, sink.observed
     yield "in this state since", describe_age(sink.since_ms, now_ms) if sink.since_ms else "-"
     yield "told", describe_age(sink.told_ms, now_ms) if sink.told_ms else "never"
     yield "next try", _next_try(sink, now_ms) or "-"
@@ -299,14 +299,14 @@ def _facts(sink: SinkView, now_ms: int) -> Iterable[tuple[str, str]]:
         used = told.cpu_permille
         yield "processor, lately", "-" if used is None else f"{used / 10:.1f} % of a core"
         yield "file that it works with", told.revision or "-"
-    if wish:
-        yield "wanted", wish.state.value
-        yield "wanted file", wish.revision
-        yield "wished by", wish.actor or "-"
-        yield "wished", describe_age(sink.wished_ms, now_ms)
-        yield "wish", f"number {wish.number}, slot {wish.slot}{', pinned' if wish.pinned else ''}"
-        if wish.memory_mib:
-            yield "memory that it may take", f"{wish.memory_mib:,} MiB"
+    if spec:
+        yield "wanted", spec.state.value
+        yield "wanted file", spec.revision
+        yield "applied by", spec.actor or "-"
+        yield "applied", describe_age(sink.applied_ms, now_ms)
+        yield "spec", f"number {spec.number}, slot {spec.slot}{', pinned' if spec.pinned else ''}"
+        if spec.memory_mib:
+            yield "memory that it may take", f"{spec.memory_mib:,} MiB"
 
 
 def _place(sink: SinkView) -> str:

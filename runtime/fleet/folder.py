@@ -1,4 +1,4 @@
-"""Wishes from a folder: each of its sink files is one; states are told in a file."""
+"""Specs from a folder: each of its sink files is one; states are told in a file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from headgate.control_protocol.errors import ConfigurationError, SinksClash
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.runtime.fleet.fleet_records import revision_of
 from headgate.runtime.fleet.sink_life import Life, LifeState, Wanted
-from headgate.runtime.fleet.wish_source import ToldSink, WantedSink
+from headgate.runtime.fleet.spec_source import DesiredSink, ToldSink
 
 _log = redacted_logger("headgate.worker")
 
@@ -48,7 +48,7 @@ class _File:
 
 
 class Folder:
-    """Implements ``WishSource``: looks at a folder's sink files, ``*.toml``, again and again."""
+    """Implements ``SpecSource``: looks at a folder's sink files, ``*.toml``, again and again."""
 
     def __init__(self, folder: Path, state_file: Path | None = None) -> None:
         self._folder = folder
@@ -62,7 +62,7 @@ class Folder:
                 f"{folder} is no folder", "name the folder that holds the sink files"
             )
 
-    def look(self) -> Mapping[str, WantedSink]:
+    def look(self) -> Mapping[str, DesiredSink]:
         """Return what is wanted now, by the file's name. What cannot be read now is as before.
 
         Of two files that name one sink the first one by name runs, the other is refused.
@@ -88,12 +88,12 @@ class Folder:
             if self._missed[path] >= GONE_AFTER_LOOKS:
                 del self._known[path], self._missed[path]
         first: dict[str, Path] = {}
-        wishes = {}
+        specs = {}
         for path, file in sorted(self._known.items()):
             owner = first.setdefault(file.sink, path) if file.sink else path
             refused = None if owner == path else _clash(path, owner)
-            wishes[path.stem] = WantedSink(path, Wanted(file.revision), refused=refused)
-        return wishes
+            specs[path.stem] = DesiredSink(path, Wanted(file.revision), refused=refused)
+        return specs
 
     def tell(self, told: Sequence[ToldSink], now_ms: int) -> None:
         """Write the state file when something changed, and now and then: its age counts."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from headgate.runtime.fleet.wish_source import Usage
+from headgate.runtime.fleet.spec_source import Usage
 
 MEASURE_S = 30.0
 """How often private memory is measured. The kernel walks all pages of a process for it, 4 ms for an

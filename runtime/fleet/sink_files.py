@@ -23,7 +23,7 @@ from headgate.control_protocol.errors import (
 from headgate.control_protocol.identifiers import SinkName
 
 FILE_BYTES_MAX = 512 * 1024
-"""A wish has room for it, with its own fields and a signature."""
+"""A spec has room for it, with its own fields and a signature."""
 _NAMED_MAX = 20
 KAFKAS_SESSION_TIMEOUT_MS = 45_000
 _TIMES = frozenset({"session.timeout.ms", "heartbeat.interval.ms", "max.poll.interval.ms"})
@@ -82,7 +82,7 @@ def check_sink_file(path: Path, text: str) -> SinkName:
     """Return the sink that a file of this text names. Raises ``ConfigurationError``."""
     if len(text.encode()) > FILE_BYTES_MAX:
         raise ConfigurationError(
-            f"{path}: is longer than {FILE_BYTES_MAX // 1024} KiB", "a wish has no more room"
+            f"{path}: is longer than {FILE_BYTES_MAX // 1024} KiB", "a spec has no more room"
         )
     with absent_references_allowed():
         settings, document = parse_at(path, text)

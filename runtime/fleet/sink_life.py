@@ -33,7 +33,7 @@ class LifeState(StrEnum):
     STOPPING = "stopping"
     """It was asked to leave in order."""
     STOPPED = "stopped"
-    """A person stopped it: by a wish, then it has no process; or in its table, then that waits."""
+    """A person stopped it: by a spec, then it has no process; or in its table, then that waits."""
     ERROR = "error"
     """Its process ended unasked; ``due_ms`` is the next try."""
     LOST = "lost"
@@ -49,9 +49,9 @@ class LifeEvent(StrEnum):
     TURNED_STOPPED = "turn, stopped"
     ASKED = "asked to leave"
     ENDED = "process ended"
-    WISHED = "wish changed"
-    STOP_WISHED = "stop wished"
-    START_WISHED = "start wished"
+    SPEC_CHANGED = "spec changed"
+    STOP_REQUESTED = "stop requested"
+    START_REQUESTED = "start requested"
 
 
 _S, _E = LifeState, LifeEvent
@@ -61,10 +61,10 @@ TRANSITIONS: Mapping[tuple[LifeState, LifeEvent], LifeState] = MappingProxyType(
     {
         (_S.IDLE, _E.STARTED): _S.STARTING,
         (_S.ERROR, _E.STARTED): _S.STARTING,
-        (_S.ERROR, _E.WISHED): _S.IDLE,
-        (_S.IDLE, _E.STOP_WISHED): _S.STOPPED,
-        (_S.ERROR, _E.STOP_WISHED): _S.STOPPED,
-        (_S.STOPPED, _E.START_WISHED): _S.IDLE,
+        (_S.ERROR, _E.SPEC_CHANGED): _S.IDLE,
+        (_S.IDLE, _E.STOP_REQUESTED): _S.STOPPED,
+        (_S.ERROR, _E.STOP_REQUESTED): _S.STOPPED,
+        (_S.STOPPED, _E.START_REQUESTED): _S.IDLE,
         (_S.STOPPING, _E.ENDED): _S.IDLE,
         **{(state, _E.TURNED): _S.RUNNING for state in _TURNING},
         **{(state, _E.TURNED_PAUSED): _S.PAUSED for state in _TURNING},
@@ -90,7 +90,7 @@ OPENING_MS_MAX = 300_000
 LEAVING_MS_MAX = 30_000
 """So long may a process take to leave in order; then it is killed, which harms nothing."""
 DISAGREES_MS = 5_000
-"""So long must a table disagree with the wish before it is asked: the first turns do not tell."""
+"""So long must a table disagree with the spec before it is asked: the first turns do not tell."""
 ASKED_AGAIN_MS = 30_000
 """So long after a request to its table, which may take a commit to land, the next one comes."""
 HOLDS_START_MS = 10_000
@@ -100,7 +100,7 @@ LOST_AFTER_MS = 30_000
 # --------------------------------------------------------------------------------------- inputs
 
 
-class WantedState(StrEnum):
+class DesiredState(StrEnum):
     """What a person wants of a sink."""
 
     RUNNING = "running"
@@ -113,11 +113,11 @@ class Wanted:
     """Somebody wants it, as in this revision of its file.
 
     Without a ``state`` its table alone says whether it is paused or stopped. ``restarts`` counts up
-    with each start anew that a person wants, ``number`` with each wish.
+    with each start anew that a person wants, ``number`` with each spec.
     """
 
     revision: str
-    state: WantedState | None = None
+    state: DesiredState | None = None
     restarts: int = 0
     number: int = 0
 
@@ -209,7 +209,7 @@ class Kill:
 
 
 class Request(StrEnum):
-    """What its table is asked for, so that it agrees with the wish (FLEET-7)."""
+    """What its table is asked for, so that it agrees with the spec (FLEET-7)."""
 
     PAUSE = "pause"
     RESUME = "resume"
@@ -232,11 +232,11 @@ LifeAction = Start | AskToLeave | Kill | Ask
 class Life:
     """One sink here. Times are monotonic milliseconds."""
 
-    wish: Wanted
+    spec: Wanted
     since_ms: int
     state: LifeState = LifeState.IDLE
     wanted: bool = True
-    """Whether the wish still stands; if not, it leaves."""
+    """Whether the spec still stands; if not, it leaves."""
     pid: int = 0
     asked_start: bool = False
     """A start was asked for and not answered yet."""
@@ -254,7 +254,7 @@ class Life:
     restarts: int = 0
     """Processes that ended unasked."""
     asked_ms: int | None = None
-    """When its table was last asked to agree with the wish."""
+    """When its table was last asked to agree with the spec."""
 
     @property
     def has_process(self) -> bool:
@@ -302,19 +302,19 @@ def _moved(life: Life, event: LifeEvent, now_ms: int) -> Life:
     return life if after is life.state else replace(life, state=after, since_ms=now_ms)
 
 
-def _on_wanted(life: Life, wish: Wanted, now_ms: int) -> Step:
-    """A changed wish is a new try; a process that works follows its file by itself."""
-    if life.wanted and life.wish == wish:
+def _on_wanted(life: Life, spec: Wanted, now_ms: int) -> Step:
+    """A changed spec is a new try; a process that works follows its file by itself."""
+    if life.wanted and life.spec == spec:
         return life, ()
-    anew = life.has_process and wish.restarts != life.wish.restarts
-    changed = replace(life, wanted=True, wish=wish, tries=0, asked_ms=None)
-    changed = _moved(changed, LifeEvent.WISHED, now_ms)
-    if wish.state is WantedState.STOPPED:
+    anew = life.has_process and spec.restarts != life.spec.restarts
+    changed = replace(life, wanted=True, spec=spec, tries=0, asked_ms=None)
+    changed = _moved(changed, LifeEvent.SPEC_CHANGED, now_ms)
+    if spec.state is DesiredState.STOPPED:
         if not changed.has_process and not changed.asked_start:
-            return _moved(changed, LifeEvent.STOP_WISHED, now_ms), ()
+            return _moved(changed, LifeEvent.STOP_REQUESTED, now_ms), ()
         return _asked_to_leave(changed, now_ms) if changed.has_process else (changed, ())
     if not changed.has_process:
-        return _moved(changed, LifeEvent.START_WISHED, now_ms), ()
+        return _moved(changed, LifeEvent.START_REQUESTED, now_ms), ()
     return _asked_to_leave(changed, now_ms) if anew else (changed, ())
 
 
@@ -341,7 +341,7 @@ def _on_started(life: Life, given: Started, now_ms: int) -> Step:
 
 
 def _may_have_process(life: Life) -> bool:
-    return life.wanted and life.wish.state is not WantedState.STOPPED
+    return life.wanted and life.spec.state is not DesiredState.STOPPED
 
 
 def _on_turned(life: Life, given: Turned, now_ms: int) -> Life:
@@ -367,8 +367,8 @@ def _on_ended(life: Life, given: Ended, now_ms: int) -> Step:
         return None, ()
     if ended.state is not LifeState.ERROR:
         ended = replace(ended, code="", text="", tries=0)
-        is_stopped = ended.wish.state is WantedState.STOPPED
-        return _moved(ended, LifeEvent.STOP_WISHED, now_ms) if is_stopped else ended, ()
+        is_stopped = ended.spec.state is DesiredState.STOPPED
+        return _moved(ended, LifeEvent.STOP_REQUESTED, now_ms) if is_stopped else ended, ()
     first_ms = PERSONS_PAUSE_MS if ended.needs_person else FIRST_PAUSE_MS
     pause_ms = backoff_ms(ended.tries, first_ms, PAUSE_MS_MAX)
     return (
@@ -407,8 +407,8 @@ def _on_passed(life: Life, now_ms: int, *, may_start: bool) -> Step:
 
 
 def _on_disagreement(life: Life, now_ms: int) -> Step:
-    """Ask the table to agree with the wish: a level, for nobody knows what was heard (FLEET-7)."""
-    request = life.wish.state and _REQUESTS.get((life.wish.state, life.state))
+    """Ask the table to agree with the spec: a level, for nobody knows what was heard (FLEET-7)."""
+    request = life.spec.state and _REQUESTS.get((life.spec.state, life.state))
     asked_lately = life.asked_ms is not None and now_ms - life.asked_ms < ASKED_AGAIN_MS
     if not request or asked_lately or now_ms - life.since_ms < DISAGREES_MS:
         return life, ()
@@ -416,10 +416,10 @@ def _on_disagreement(life: Life, now_ms: int) -> Step:
 
 
 _REQUESTS = {
-    (WantedState.RUNNING, LifeState.PAUSED): Request.RESUME,
-    (WantedState.RUNNING, LifeState.STOPPED): Request.START,
-    (WantedState.PAUSED, LifeState.RUNNING): Request.PAUSE,
-    (WantedState.PAUSED, LifeState.STOPPED): Request.START,
+    (DesiredState.RUNNING, LifeState.PAUSED): Request.RESUME,
+    (DesiredState.RUNNING, LifeState.STOPPED): Request.START,
+    (DesiredState.PAUSED, LifeState.RUNNING): Request.PAUSE,
+    (DesiredState.PAUSED, LifeState.STOPPED): Request.START,
 }
 
 

@@ -1,5 +1,5 @@
-"""Chooses the snapshots that a table no longer needs (RETENTION-1): by its owner's wishes, and
-sinks' needs.
+"""Chooses the snapshots that a table no longer needs (RETENTION-1): by what its owner asked for,
+and by sinks' needs.
 
 Iceberg's spec (section *Snapshot Retention Policy*) gives the properties their meaning. Two things
 differ here: nothing expires unless somebody asked, and refs are never removed.

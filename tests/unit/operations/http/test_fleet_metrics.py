@@ -89,7 +89,7 @@ def test_two_thousand_sinks_are_all_exported_and_counters_are_counters() -> None
 def test_hostile_labels_stay_within_their_quotes() -> None:
     fleet = MadeUpFleet()
     name = 'a"} 1\nheadgate_fleet_sinks{state="error'
-    fleet.wish(name)
+    fleet.spec(name)
     fleet.tell(name, state=LifeState.ERROR, code='x"\\\n', lag_records=3)
     telemetry = OpenTelemetry(TelemetrySettings())
     telemetry.register_gauges(lambda: fleet_gauges(fleet.known()))

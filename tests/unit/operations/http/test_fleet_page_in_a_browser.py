@@ -50,7 +50,7 @@ def test_long_and_hostile_texts_neither_run_nor_widen_the_page(
 ) -> None:
     fleet = MadeUpFleet()
     for name in (NASTY, "x" * 200, "a b\nc"):
-        fleet.wish(name, actor=NASTY)
+        fleet.spec(name, actor=NASTY)
         fleet.tell(
             name, state=LifeState.ERROR, worker=NASTY, code="HG-207", text=f"{NASTY} {'y' * 3_000}"
         )

@@ -1,4 +1,4 @@
-"""A fleet's pages, answers and wishes, asked by a real HTTP client; no broker is behind them."""
+"""A fleet's pages, answers and specs, asked by a real HTTP client; no broker is behind them."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from headgate.operations.http.fleet_routes import Asked, ServedFleet
 from headgate.operations.http.routes import Site
 from headgate.operations.http.server import serving
 from headgate.runtime.fleet.fleet_changes import Occasion, Plan, PlanChange
-from headgate.runtime.fleet.fleet_records import Wish
-from headgate.runtime.fleet.fleet_view import WishRecord
-from headgate.runtime.fleet.sink_life import LifeState, WantedState
+from headgate.runtime.fleet.fleet_records import SinkSpec
+from headgate.runtime.fleet.fleet_view import CommandRecord
+from headgate.runtime.fleet.sink_life import DesiredState, LifeState
 
 SETTINGS = WorkerSettings(kafka=Properties({"bootstrap.servers": "127.0.0.1:1"}), http=GUARDED)
 FILE = MINIMAL.replace('"trips"', '"zones"', 1)
@@ -115,7 +115,7 @@ def test_who_needs_somebody_stands_first_and_then_the_worst_lag() -> None:
 
 def test_a_next_try_that_has_passed_is_now() -> None:
     fleet = MadeUpFleet()
-    fleet.wish("a")
+    fleet.spec("a")
     fleet.tell("a", state=LifeState.ERROR, code="HG-401", next_try_in_ms=10, ago_ms=5_000)
     assert "<td" in fleet_page(fleet.known(), Choice())
     assert re.search(r">now</td>", fleet_page(fleet.known(), Choice()))
@@ -206,26 +206,26 @@ def test_a_sink_s_page_shows_wanted_beside_seen(serve: Serve, served: MadeUpServ
         assert client.get("/sinks/none", VIEWER).status == 404
 
 
-def test_a_refused_wish_and_a_sink_that_nobody_wants_are_said() -> None:
+def test_a_refused_spec_and_a_sink_that_nobody_wants_are_said() -> None:
     fleet = MadeUpFleet()
     fleet.tell("ghost")
     fleet.runs("forged", 3)
-    forged = fleet.wish("forged", 3)
+    forged = fleet.spec("forged", 3)
     assert "is wanted by nobody" in fleet_sink_page(
         fleet.known(), fleet.known().fleet.sinks["ghost"]
     )
-    refused = WishRecord("forged", 3, 99, NOW, Skipped(SkipReason.UNSIGNED, "somebody"))
+    refused = CommandRecord("forged", 3, 99, NOW, Skipped(SkipReason.UNSIGNED, "somebody"))
     fleet.records.take(refused)
     known = fleet.known()
-    assert known.fleet.sinks["forged"].wish == forged
-    assert "<b>Refused</b>: the wish at 3@99" in fleet_sink_page(known, known.fleet.sinks["forged"])
+    assert known.fleet.sinks["forged"].spec == forged
+    assert "<b>Refused</b>: the spec at 3@99" in fleet_sink_page(known, known.fleet.sinks["forged"])
     assert shown(fleet_page(known, Choice(kind="refused"))) == ["forged"]
     assert shown(fleet_page(known, Choice()))[0] == "forged"
 
 
 def test_hostile_texts_are_shown_as_text(serve: Serve) -> None:
     fleet = MadeUpFleet()
-    fleet.wish(NASTY, actor=NASTY, file=NASTY)
+    fleet.spec(NASTY, actor=NASTY, file=NASTY)
     fleet.tell(
         NASTY,
         worker=NASTY,
@@ -271,7 +271,7 @@ def test_the_list_as_json_has_every_sink_and_worker(serve: Serve, served: MadeUp
 
 def test_a_sink_whose_file_cannot_be_read_here_says_so(serve: Serve) -> None:
     fleet = MadeUpFleet()
-    fleet.wish("zones", file=FILE + '[http]\nviewer_token = "${file:/no/such/file}"\n')
+    fleet.spec("zones", file=FILE + '[http]\nviewer_token = "${file:/no/such/file}"\n')
     with serve(MadeUpServed(fleet)) as client:
         page = client.get("/sinks/zones/status", VIEWER)
         assert (page.status, "/no/such/file" in page.body) == (500, True)
@@ -292,7 +292,7 @@ WRITES = [
 
 
 @pytest.mark.parametrize(("method", "path"), WRITES)
-def test_only_an_operator_wishes(
+def test_only_an_operator_changes_specs(
     serve: Serve, served: MadeUpServed, method: str, path: str
 ) -> None:
     with serve(served) as client:
@@ -344,19 +344,19 @@ def test_what_cannot_be_asked_is_refused(
     assert served.written == []
 
 
-# ---------------------------------------------------------------------------------------- wishes
+# ---------------------------------------------------------------------------------------- specs
 
 
-def wishes(served: MadeUpServed) -> list[Wish]:
-    return [each for plan in served.written for each in plan.changes if isinstance(each, Wish)]
+def specs(served: MadeUpServed) -> list[SinkSpec]:
+    return [each for plan in served.written for each in plan.changes if isinstance(each, SinkSpec)]
 
 
-def test_a_wish_names_who_had_it(serve: Serve, served: MadeUpServed) -> None:
+def test_a_spec_names_who_had_it(serve: Serve, served: MadeUpServed) -> None:
     with serve(served) as client:
         got = client.ask("PUT", "/api/v1/fleet/sinks/busy/pause", OPERATOR)
         assert (got.status, json.loads(got.body)["changes"]) == (200, True)
-    (wish,) = wishes(served)
-    assert (wish.key, wish.state, wish.actor) == ("busy", WantedState.PAUSED, "http 127.0.0.1")
+    (spec,) = specs(served)
+    assert (spec.key, spec.state, spec.actor) == ("busy", DesiredState.PAUSED, "http 127.0.0.1")
 
 
 def test_a_dry_run_says_what_it_would_change_and_changes_nothing(
@@ -383,8 +383,8 @@ def test_a_file_is_put(serve: Serve, served: MadeUpServed, *, as_json: bool) -> 
     with serve(served) as client:
         got = client.ask("PUT", "/api/v1/fleet/sinks/zones", OPERATOR, body)
         assert (got.status, got.body.count("+ zones")) == (200, 1), got.body
-    (wish,) = wishes(served)
-    assert (wish.key, wish.file, wish.memory_mib) == ("zones", FILE, 1_500 if as_json else 0)
+    (spec,) = specs(served)
+    assert (spec.key, spec.file, spec.memory_mib) == ("zones", FILE, 1_500 if as_json else 0)
 
 
 @pytest.mark.parametrize(
@@ -423,7 +423,7 @@ def test_what_is_no_text_is_refused(serve: Serve, served: MadeUpServed) -> None:
     assert served.written == []
 
 
-def test_every_wish_is_one_of_the_commands_wishes(serve: Serve, served: MadeUpServed) -> None:
+def test_every_spec_is_one_of_the_commands_specs(serve: Serve, served: MadeUpServed) -> None:
     base = "/api/v1/fleet/sinks"
     with serve(served) as client:
         for method, path, body in (
@@ -438,10 +438,10 @@ def test_every_wish_is_one_of_the_commands_wishes(serve: Serve, served: MadeUpSe
             got = client.ask(method, path, OPERATOR, body)
             assert (got.status, json.loads(got.body)["changes"]) == (200, True), got.body
     changes = [[type(each).__name__ for each in plan.changes] for plan in served.written]
-    assert changes[:3] == [["Wish"]] * 3
-    assert changes[3][:2] == ["Removal", "Wish"]
+    assert changes[:3] == [["SinkSpec"]] * 3
+    assert changes[3][:2] == ["Removal", "SinkSpec"]
     assert changes[4] == ["Removal"]
-    assert changes[5] == ["Wish"] * 2
+    assert changes[5] == ["SinkSpec"] * 2
     assert {*changes[6]} == {"Drain"}
 
 
