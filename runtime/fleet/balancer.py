@@ -22,8 +22,8 @@ from headgate.runtime.fleet.fleet_view import (
     find_stale_keys,
     outdated_places,
 )
+from headgate.runtime.fleet.outage_log import OutageLog
 from headgate.runtime.fleet.placement import find_moves
-from headgate.runtime.fleet.trouble import Trouble
 
 _log = redacted_logger("headgate.worker")
 
@@ -42,9 +42,9 @@ class Balancer:
         self._settings = settings
         self._ends = threading.Event()
         self._thread: threading.Thread | None = None
-        self._read_trouble = Trouble("the fleet cannot be read, sinks are not balanced")
-        self._move_trouble = Trouble("sinks cannot be moved")
-        self._state_trouble = Trouble("states of workers that are gone are not taken back")
+        self._read_trouble = OutageLog("the fleet cannot be read, sinks are not balanced")
+        self._move_trouble = OutageLog("sinks cannot be moved")
+        self._state_trouble = OutageLog("states of workers that are gone are not taken back")
 
     def turn(self, *, leads: bool) -> None:
         if not leads:
@@ -90,11 +90,11 @@ class Balancer:
                 workers, rests_until_s = present, now_s + RESTS_S
             for key in find_stale_keys(reader.records, fleet, wall_ms()):
                 producer.write(KeyedValue(self._settings.fleet.state_topic, 0, key, None))
-            self._state_trouble.hear(producer)
+            self._state_trouble.on_producer(producer)
             if now_s >= rests_until_s:
                 self._balance(reader.records, fleet)
         producer.flush(1.0)
-        self._state_trouble.hear(producer)
+        self._state_trouble.on_producer(producer)
 
     def _balance(self, records: FleetRecords, fleet: FleetView) -> None:
         moves = find_moves(fleet, wall_ms())

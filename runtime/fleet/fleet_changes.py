@@ -228,7 +228,7 @@ class _Making:
         self.fleet: FleetView = view(records, occasion.now_ms)
         self.specs = {key: s.spec for key, s in self.fleet.sinks.items() if s.spec is not None}
         self.placing = Placing.of_fleet(self.fleet, occasion.slots)
-        self._tidy = [*_outdated(records, self.fleet)]
+        self._tidy = [*_outdated_records(records, self.fleet)]
 
     def find(self, keys: Sequence[str]) -> Iterator[SinkSpec]:
         """Yield the specs that are named: a sink's name names all of its participants."""
@@ -284,7 +284,7 @@ class _Making:
         return Plan(tuple(self._changes), tuple(self._lines))
 
 
-def _outdated(records: FleetRecords, fleet: FleetView) -> Iterator[Removal]:
+def _outdated_records(records: FleetRecords, fleet: FleetView) -> Iterator[Removal]:
     """Yield the removal of specs that do not count, and of drains of workers' earlier starts."""
     for slot, key in outdated_places(records):
         yield Removal(key=key, slot=slot, number=0)

@@ -61,11 +61,11 @@ from headgate.runtime.fleet.fleet_topics import (
 )
 from headgate.runtime.fleet.fleet_view import describe_refusal
 from headgate.runtime.fleet.held_slots import HeldSlots
+from headgate.runtime.fleet.outage_log import OutageLog
 from headgate.runtime.fleet.processes import private_bytes
 from headgate.runtime.fleet.sink_files import JVM_MIB_MIN, as_in_fleet, has_own_jvm
 from headgate.runtime.fleet.sink_life import LifeState, Wanted
 from headgate.runtime.fleet.spec_source import DesiredSink, ToldSink
-from headgate.runtime.fleet.trouble import Trouble
 
 _log = redacted_logger("headgate.worker")
 
@@ -109,7 +109,7 @@ class FleetMember:
         self._own_folder = not settings.worker.folder
         # First what may be refused: a folder of its own would stay behind.
         self._producer = CompactedProducer(settings.kafka)
-        self._folder = _folder(settings.worker.folder)
+        self._folder = _working_folder(settings.worker.folder)
         self._lock = threading.Lock()
         self._held = HeldSlots()
         self._specs: Mapping[str, SinkSpec] = {}
@@ -126,8 +126,8 @@ class FleetMember:
         self._placed: dict[str, ObservedSink] = {}
         self._alive_s = 0.0
         self._alive = ObservedWorker(worker=self._name, incarnation=self._incarnation)
-        self._seat_trouble = Trouble(f"fleet {settings.fleet.name} is not heard, sinks go on")
-        self._state_trouble = Trouble("states are not told")
+        self._seat_trouble = OutageLog(f"fleet {settings.fleet.name} is not heard, sinks go on")
+        self._state_trouble = OutageLog("states are not told")
         self._ends = threading.Event()
         self._left = threading.Event()
         self._balancer = Balancer(settings)
@@ -141,9 +141,9 @@ class FleetMember:
             specs, lags = self._specs, self._lags
         for key in self._written.keys() - specs.keys():
             del self._written[key]  # its process may still read it: the file stays
-        return {key: self._wanted(key, spec, lags.get(key, 0)) for key, spec in specs.items()}
+        return {key: self._desired_sink(key, spec, lags.get(key, 0)) for key, spec in specs.items()}
 
-    def _wanted(self, key: str, spec: SinkSpec, lag_records: int) -> DesiredSink:
+    def _desired_sink(self, key: str, spec: SinkSpec, lag_records: int) -> DesiredSink:
         path = self._folder / f"{key}.toml"
         written = self._written.get(key)
         if written is None or written.text != spec.file or written.may_be_cured:
@@ -185,7 +185,7 @@ class FleetMember:
         self._placed = {observed.key: observed for observed, _ in self._told.values()}
         seen: dict[str, tuple[ObservedSink, float]] = {}
         for each in told:
-            observed = self._observed(each, specs, now_ms)
+            observed = self._observe(each, specs, now_ms)
             key = state_key(observed)
             before, told_s = self._told.get(key, (None, 0.0))
             is_due = before is None or _is_news(before, observed) or now_s - told_s >= TELL_S
@@ -200,7 +200,7 @@ class FleetMember:
         self._told = seen
         self._tell_of_itself(now_s, sum(bool(t.life and t.life.has_process) for t in told))
 
-    def _observed(self, told: ToldSink, specs: Mapping[str, SinkSpec], now_ms: int) -> ObservedSink:
+    def _observe(self, told: ToldSink, specs: Mapping[str, SinkSpec], now_ms: int) -> ObservedSink:
         spec, life = specs.get(told.name), told.life
         before = self._placed.get(told.name)
         slot = spec.slot if spec else before.slot if before else 0
@@ -261,7 +261,7 @@ class FleetMember:
         self._alive = replace(alive, memory_bytes=private_bytes(os.getpid()))
         self._alive_s = now_s
         self._write(state_key(self._alive), encode_observed(self._alive))
-        self._state_trouble.hear(self._producer)
+        self._state_trouble.on_producer(self._producer)
 
     def _write(self, key: str, value: bytes | None) -> bool:
         topic = self._settings.fleet.state_topic
@@ -448,7 +448,7 @@ def _is_news(told: ObservedSink, now: ObservedSink) -> bool:
     return replace(told, **quiet) != replace(now, **quiet)  # type: ignore[arg-type]
 
 
-def _folder(name: str) -> Path:
+def _working_folder(name: str) -> Path:
     if not name:
         return Path(tempfile.mkdtemp(prefix="headgate-worker-"))
     path = Path(name)

@@ -98,7 +98,7 @@ class Folder:
     def tell(self, told: Sequence[ToldSink], now_ms: int) -> None:
         """Write the state file when something changed, and now and then: its age counts."""
         wall_ms, now_s = time.time_ns() // 1_000_000, time.monotonic()
-        shown = [*_shown(told, wall_ms - now_ms)]
+        shown = [*_describe_states(told, wall_ms - now_ms)]
         digest = json.dumps([{**one, "doing": ""} for one in shown])
         if digest == self._told and now_s - self._told_s < TELL_S:
             return
@@ -141,7 +141,7 @@ def _clash(file: Path, other: Path) -> SinksClash:
     return SinksClash(f"{file.name} and {other.name} name the same sink", "give each sink one file")
 
 
-def _shown(told: Iterable[ToldSink], to_wall_ms: int) -> Iterable[Mapping[str, Any]]:
+def _describe_states(told: Iterable[ToldSink], to_wall_ms: int) -> Iterable[Mapping[str, Any]]:
     for each in told:
         refused = each.wanted.refused if each.wanted else None
         if each.life is not None:

@@ -289,7 +289,7 @@ def step(life: Life, given: Given, now_ms: int) -> Step:
         case Failed(_, code, text, needs_person):
             return replace(life, code=code, text=text, needs_person=needs_person), ()
         case TakesTooMuch(_, code, text):
-            return _killed(life, code, text)
+            return _kill(life, code, text)
         case Ended():
             return _on_ended(life, given, now_ms)
         case Passed(may_start, away_ms):
@@ -297,7 +297,7 @@ def step(life: Life, given: Given, now_ms: int) -> Step:
             return _on_passed(heard, now_ms, may_start=may_start)
 
 
-def _moved(life: Life, event: LifeEvent, now_ms: int) -> Life:
+def _move(life: Life, event: LifeEvent, now_ms: int) -> Life:
     after = TRANSITIONS.get((life.state, event), life.state)
     return life if after is life.state else replace(life, state=after, since_ms=now_ms)
 
@@ -308,36 +308,36 @@ def _on_wanted(life: Life, spec: Wanted, now_ms: int) -> Step:
         return life, ()
     anew = life.has_process and spec.restarts != life.spec.restarts
     changed = replace(life, wanted=True, spec=spec, tries=0, asked_ms=None)
-    changed = _moved(changed, LifeEvent.SPEC_CHANGED, now_ms)
+    changed = _move(changed, LifeEvent.SPEC_CHANGED, now_ms)
     if spec.state is DesiredState.STOPPED:
         if not changed.has_process and not changed.asked_start:
-            return _moved(changed, LifeEvent.STOP_REQUESTED, now_ms), ()
-        return _asked_to_leave(changed, now_ms) if changed.has_process else (changed, ())
+            return _move(changed, LifeEvent.STOP_REQUESTED, now_ms), ()
+        return _ask_to_leave(changed, now_ms) if changed.has_process else (changed, ())
     if not changed.has_process:
-        return _moved(changed, LifeEvent.START_REQUESTED, now_ms), ()
-    return _asked_to_leave(changed, now_ms) if anew else (changed, ())
+        return _move(changed, LifeEvent.START_REQUESTED, now_ms), ()
+    return _ask_to_leave(changed, now_ms) if anew else (changed, ())
 
 
 def _on_unwanted(life: Life, now_ms: int) -> Step:
     if life.has_process:
-        return _asked_to_leave(replace(life, wanted=False), now_ms)
+        return _ask_to_leave(replace(life, wanted=False), now_ms)
     # A process may be on its way: it is asked to leave once it is there.
     return (replace(life, wanted=False), ()) if life.asked_start else (None, ())
 
 
-def _asked_to_leave(life: Life, now_ms: int) -> Step:
+def _ask_to_leave(life: Life, now_ms: int) -> Step:
     if life.state is LifeState.STOPPING:
         return life, ()
-    leaving = _moved(life, LifeEvent.ASKED, now_ms)
+    leaving = _move(life, LifeEvent.ASKED, now_ms)
     return replace(leaving, leave_by_ms=now_ms + LEAVING_MS_MAX), (AskToLeave(life.pid),)
 
 
 def _on_started(life: Life, given: Started, now_ms: int) -> Step:
-    started = _moved(life, LifeEvent.STARTED, now_ms)
+    started = _move(life, LifeEvent.STARTED, now_ms)
     started = replace(
         started, pid=given.pid, asked_start=False, turned_ms=now_ms, killed=False, doing=""
     )
-    return (started, ()) if _may_have_process(started) else _asked_to_leave(started, now_ms)
+    return (started, ()) if _may_have_process(started) else _ask_to_leave(started, now_ms)
 
 
 def _may_have_process(life: Life) -> bool:
@@ -349,26 +349,26 @@ def _on_turned(life: Life, given: Turned, now_ms: int) -> Life:
         LifeState.PAUSED: LifeEvent.TURNED_PAUSED,
         LifeState.STOPPED: LifeEvent.TURNED_STOPPED,
     }.get(given.state, LifeEvent.TURNED)
-    turned = replace(_moved(life, event, now_ms), turned_ms=now_ms, doing=given.doing)
+    turned = replace(_move(life, event, now_ms), turned_ms=now_ms, doing=given.doing)
     if turned.tries and now_ms - turned.since_ms >= GOOD_MS:
         return replace(turned, tries=0)
     return turned
 
 
-def _killed(life: Life, code: str, text: str) -> Step:
+def _kill(life: Life, code: str, text: str) -> Step:
     if life.killed or not life.has_process:
         return life, ()
     return replace(life, killed=True, code=code, text=text), (Kill(life.pid),)
 
 
 def _on_ended(life: Life, given: Ended, now_ms: int) -> Step:
-    ended = replace(_moved(life, LifeEvent.ENDED, now_ms), pid=0, killed=False, doing="")
+    ended = replace(_move(life, LifeEvent.ENDED, now_ms), pid=0, killed=False, doing="")
     if not ended.wanted:
         return None, ()
     if ended.state is not LifeState.ERROR:
         ended = replace(ended, code="", text="", tries=0)
         is_stopped = ended.spec.state is DesiredState.STOPPED
-        return _moved(ended, LifeEvent.STOP_REQUESTED, now_ms) if is_stopped else ended, ()
+        return _move(ended, LifeEvent.STOP_REQUESTED, now_ms) if is_stopped else ended, ()
     first_ms = PERSONS_PAUSE_MS if ended.needs_person else FIRST_PAUSE_MS
     pause_ms = backoff_ms(ended.tries, first_ms, PAUSE_MS_MAX)
     return (
@@ -393,13 +393,13 @@ def _on_passed(life: Life, now_ms: int, *, may_start: bool) -> Step:
             fresh = replace(life, asked_start=True, code="", text="", needs_person=False)
             return replace(fresh, since_ms=now_ms), (Start(),)
         case LifeState.STOPPING if now_ms >= life.leave_by_ms:
-            return _killed(life, "", "")
+            return _kill(life, "", "")
         case LifeState.STARTING if now_ms - life.turned_ms >= OPENING_MS_MAX:
-            return _killed(life, SinkHangs.code, hangs_text(OPENING_MS_MAX))
+            return _kill(life, SinkHangs.code, hangs_text(OPENING_MS_MAX))
         case LifeState.RUNNING | LifeState.PAUSED | LifeState.STOPPED if (
             now_ms - life.turned_ms >= SILENT_MS_MAX
         ):
-            return _killed(life, SinkHangs.code, hangs_text(SILENT_MS_MAX))
+            return _kill(life, SinkHangs.code, hangs_text(SILENT_MS_MAX))
         case LifeState.RUNNING | LifeState.PAUSED | LifeState.STOPPED if life.has_process:
             return _on_disagreement(life, now_ms)
         case _:

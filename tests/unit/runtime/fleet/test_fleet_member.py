@@ -18,7 +18,7 @@ from headgate.kafka.slot_member import SlotEvent, SlotRead, SlotsGained
 from headgate.runtime.fleet import fleet_member
 from headgate.runtime.fleet.fleet_member import FleetMember
 from headgate.runtime.fleet.fleet_records import CommandWire, Drain, SinkSpec
-from headgate.runtime.fleet.trouble import Trouble
+from headgate.runtime.fleet.outage_log import OutageLog
 
 
 class Cluster:
@@ -190,10 +190,10 @@ def test_each_outage_of_the_state_topic_is_told_once(
 def test_failures_to_write_are_told_once_until_something_was_written(
     cluster: Cluster, caplog: pytest.LogCaptureFixture
 ) -> None:
-    trouble = Trouble("states are not taken back")
+    trouble = OutageLog("states are not taken back")
     for failures, written in (("no right", False), ("no right", True), ("", True), ("no right", 0)):
         cluster.failed, cluster.written = [failures] if failures else [], bool(written)
-        trouble.hear(cluster)  # type: ignore[arg-type]
+        trouble.on_producer(cluster)  # type: ignore[arg-type]
     assert [each.message for each in caplog.records] == 2 * ["states are not taken back: no right"]
 
 

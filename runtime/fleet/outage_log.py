@@ -8,7 +8,7 @@ from headgate.kafka.compacted_topics import CompactedProducer
 _log = redacted_logger("headgate.worker")
 
 
-class Trouble:
+class OutageLog:
     """One thing that may not work. Use from one thread."""
 
     def __init__(self, what: str) -> None:
@@ -26,7 +26,7 @@ class Trouble:
             _log.info("over: %s", self._what)
         self._said.clear()
 
-    def hear(self, producer: CompactedProducer) -> None:
+    def on_producer(self, producer: CompactedProducer) -> None:
         """Say why records were not written lately; it is over once some were, and none failed."""
         failures, written = producer.failures(), producer.has_written()
         for failure in failures:
