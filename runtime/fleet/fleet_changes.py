@@ -1,4 +1,4 @@
-"""What a command changes of a fleet: from records to specs, and to lines that show it. Pure.
+"""Plans what a command changes of a fleet: from records to specs, and to lines that show it. Pure.
 
 Each plan is written at once, or not at all (FLEET-5); a dry run shows it and writes nothing.
 """
@@ -31,12 +31,12 @@ from headgate.runtime.fleet.sink_life import DesiredState
 
 
 class SinkUnknown(ConfigurationError):
-    """The fleet has no sink of a name that a change names."""
+    """Says that the fleet has no sink of a name that a change names."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is to be written, and how it differs from what is there, for people."""
+    """Says what is to be written, and how it differs from what is there, for people."""
 
     changes: tuple[FleetCommand, ...] = ()
     lines: tuple[str, ...] = ()
@@ -50,7 +50,7 @@ def new_files(plan: Plan) -> Mapping[SinkName, str]:
 
 @dataclass(frozen=True, slots=True)
 class Occasion:
-    """Who changes a fleet of so many slots, and when, by the wall clock."""
+    """Says who changes a fleet of so many slots, and when, by the wall clock."""
 
     actor: str
     now_ms: int
@@ -62,8 +62,9 @@ PlanChange = Callable[[FleetRecords, Occasion], Plan]
 
 @dataclass(frozen=True, slots=True)
 class Wanting:
-    """What ``apply`` wants of a sink: its file, and the memory that it may take, 0 for the
-    worker's own limit."""
+    """Says what ``apply`` wants of a sink: its file, and the memory that it may take, 0 for the
+    worker's own limit.
+    """
 
     file: str
     memory_mib: int = 0
@@ -218,7 +219,7 @@ def plan_drain(worker: str) -> PlanChange:
 
 
 class _Making:
-    """A plan in the making. Each change gets the number behind the fleet's highest (FLEET-2)."""
+    """Makes a plan. Each change gets the number behind the fleet's highest (FLEET-2)."""
 
     def __init__(self, records: FleetRecords, occasion: Occasion) -> None:
         self._occasion = occasion

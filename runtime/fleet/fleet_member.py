@@ -1,4 +1,4 @@
-"""Specs from a fleet's topic, states to its state topic: a worker among others.
+"""Takes specs from a fleet's topic, and tells its state topic: a worker among others.
 
 A thread of its own has the group's seat, so that brokers which do not answer hold up no look at the
 sinks. What it follows is a level: the worker compares it with its processes on each turn.

@@ -1,4 +1,4 @@
-"""What stands on a fleet's two topics: specs in slots, and what workers see (FLEET-1).
+"""Defines what stands on a fleet's two topics: specs in slots, and what workers see (FLEET-1).
 
 The fleet's topic has a partition per slot; key: a sink, or ``SINK#2`` for its second participant;
 value: a ``SinkSpec`` or a ``Removal``. Its state topic has one partition; keys ``sink/SLOT/KEY``
@@ -32,7 +32,7 @@ REVISION_CHARACTERS = 12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkSpec:
-    """What a person wants of the sink ``key``, said in the slot that it is placed in.
+    """Says what a person wants of the sink ``key``, in the slot that it is placed in.
 
     ``number`` counts up over all specs of the fleet: of a sink's specs in two slots the higher
     one counts (FLEET-2). ``restarts`` counts up with each start that a person wants. ``pinned``: a
@@ -60,7 +60,9 @@ class SinkSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Removal:
-    """Nobody wants ``key`` in this slot any longer: a tombstone that can be signed (FLEET-3)."""
+    """Says that nobody wants ``key`` in this slot any longer: a tombstone that can be signed
+    (FLEET-3).
+    """
 
     version: int = RECORDS_VERSION
     key: str
@@ -72,7 +74,7 @@ class Removal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drain:
-    """A worker shall give its slots to the others, in this start of it; said in each slot it has.
+    """Asks a worker to give its slots to the others, in this start of it; said in each slot it has.
 
     The next start takes slots again, so nothing has to be undone after the maintenance.
     """
@@ -96,7 +98,7 @@ FleetCommand = SinkSpec | Removal | Drain
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedSink:
-    """What a worker sees of a sink. Times are spans up to the record: no clock is compared.
+    """Says what a worker sees of a sink. Times are spans up to the record: no clock is compared.
 
     ``number``: of the spec that it follows; ``revision``: of the file that its process works with,
     empty without one. ``code`` and ``text``: the error that ended it, or why it is not started.
@@ -130,7 +132,7 @@ class ObservedSink:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedWorker:
-    """A worker's sign of life. ``incarnation`` is new for every start of it."""
+    """Shows that a worker lives. ``incarnation`` is new for every start of it."""
 
     version: int = RECORDS_VERSION
     worker: str

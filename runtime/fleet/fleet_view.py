@@ -1,4 +1,4 @@
-"""What a fleet's two topics say together: wanted beside observed, drift, next tries. Pure.
+"""Shows what a fleet's two topics say together: wanted beside observed, drift, next tries. Pure.
 
 ``FleetRecords`` holds the newest record of each key; ``view`` folds them. A reader that stays keeps
 one, and takes records as they come; a command reads both topics to their ends first. Whoever folds
@@ -28,7 +28,7 @@ from headgate.runtime.fleet.sink_life import LOST_AFTER_MS, DesiredState, LifeSt
 
 @dataclass(frozen=True, slots=True)
 class CommandRecord:
-    """A record of the fleet's topic. ``time_ms`` is the broker's.
+    """Holds a record of the fleet's topic. ``time_ms`` is the broker's.
 
     ``value``: what it says, or why that is not believed here.
     """
@@ -42,7 +42,7 @@ class CommandRecord:
 
 @dataclass(frozen=True, slots=True)
 class ObservedRecord:
-    """A record of the state topic; ``None``: a worker has taken back what it said."""
+    """Holds a record of the state topic; ``None``: a worker has taken back what it said."""
 
     key: str
     offset: int
@@ -56,7 +56,7 @@ Place = tuple[int, str]
 
 @dataclass(slots=True)
 class FleetRecords:
-    """The newest record of each key of both topics; ``take`` those of a partition in order."""
+    """Keeps each key's newest record of both topics; ``take`` those of a partition in order."""
 
     specs: dict[Place, CommandRecord] = field(default_factory=dict)
     """Those that are believed; a removal takes a spec away."""
@@ -105,7 +105,7 @@ class FleetRecords:
 
 
 class Drift(StrEnum):
-    """How what a worker sees differs from what is wanted."""
+    """Says how what a worker sees differs from what is wanted."""
 
     NONE = ""
     FILE = "file"
@@ -118,7 +118,7 @@ class Drift(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkView:
-    """A key of the fleet: what is wanted of it beside what is seen. Times are the broker's.
+    """Shows a key of the fleet: what is wanted of it beside what is seen. Times are the broker's.
 
     ``worker``: who owns its slot now; empty: nobody. ``next_try_ms`` is a time: once it has passed,
     say "now". ``elsewhere``: what workers tell of it in slots where it is not placed (any longer).
@@ -154,7 +154,7 @@ class SinkView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerView:
-    """A worker as it told last. ``lost``: it has told nothing for 30 s, and did not leave."""
+    """Shows a worker as it told last. ``lost``: it has told nothing for 30 s, and did not leave."""
 
     observed: ObservedWorker
     told_ms: int
@@ -172,7 +172,7 @@ class WorkerView:
 
 @dataclass(frozen=True, slots=True)
 class FleetView:
-    """All sinks by key, and all workers by name, each in the order of their names."""
+    """Shows all sinks by key, and all workers by name, each in the order of their names."""
 
     sinks: Mapping[str, SinkView]
     workers: Mapping[str, WorkerView]

@@ -1,4 +1,4 @@
-"""Specs from a folder: each of its sink files is one; states are told in a file."""
+"""Takes specs from a folder: each of its sink files is one; states are told in a file."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ STATE_FILE = ".headgate-worker.json"
 
 
 class _Stamp(NamedTuple):
-    """What the file system says of a file without reading it: another content has another one."""
+    """Identifies a file's content without reading it, as the file system does: another content has
+    another one.
+    """
 
     changed_ns: tuple[int, int]
     """Of its content as anybody may set it, and of the entry as the system does."""
@@ -40,7 +42,7 @@ class _Stamp(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    """What was read of a file; without a stamp it is read again."""
+    """Keeps what was read of a file; without a stamp it is read again."""
 
     stamp: _Stamp | None
     revision: str

@@ -1,4 +1,5 @@
-"""Which specs a worker follows: of the slots that it has, and of those that nobody took. Pure.
+"""Decides which specs a worker follows: of the slots that it has, and of those that nobody took.
+Pure.
 
 The group says which slots a worker has. What it does not say is acted on late: a session that has
 expired, or topics that are gone, stop no sink that could work (FLEET-9).
@@ -29,7 +30,7 @@ class _Slot:
 
 @dataclass(slots=True)
 class HeldSlots:
-    """The slots of a worker. Times are monotonic milliseconds."""
+    """Keeps the slots of a worker. Times are monotonic milliseconds."""
 
     slots: dict[int, _Slot] = field(default_factory=dict)
     orphans: dict[str, SinkSpec] = field(default_factory=dict)

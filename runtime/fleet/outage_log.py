@@ -9,7 +9,7 @@ _log = redacted_logger("headgate.worker")
 
 
 class OutageLog:
-    """One thing that may not work. Use from one thread."""
+    """Logs the outages of one thing. Use from one thread."""
 
     def __init__(self, what: str) -> None:
         self._what = what
@@ -21,7 +21,7 @@ class OutageLog:
             _log.warning("%s: %s", self._what, why)
 
     def end(self) -> None:
-        """It works (again): what fails from here on is another outage."""
+        """Note that it works (again): what fails from here on is another outage."""
         if self._said:
             _log.info("over: %s", self._what)
         self._said.clear()

@@ -1,4 +1,4 @@
-"""Which slot a sink goes to, and which sinks move for the sake of balance (FLEET-8). Pure.
+"""Decides which slot a sink goes to, and which sinks move for balance (FLEET-8). Pure.
 
 The group shares out slots by number; these functions share out sinks by load. Placement gives
 no guarantee to anybody: a sink that is placed badly works all the same.
@@ -117,7 +117,7 @@ _FEW = 2 * 3 * 5
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A sink goes to another slot."""
+    """Says that a sink goes to another slot."""
 
     key: str
     slot: int

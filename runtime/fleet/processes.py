@@ -116,7 +116,7 @@ def ask_to_end(pid: int) -> None:
 
 
 class ProcessWatch:
-    """What one process takes, or it and those below it, looked at every few seconds."""
+    """Watches what one process takes, or it and those below it, every few seconds."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid

@@ -1,4 +1,4 @@
-"""A sink's life under a worker: ``step(life, given, now_ms) -> (life, actions)``, pure.
+"""Decides a sink's life under a worker: ``step(life, given, now_ms) -> (life, actions)``, pure.
 
 The worker executes the actions and feeds back what it sees; time is monotonic milliseconds. The
 table of transitions is data: ``TRANSITIONS``; docs/guides/workers.md has its picture. Nothing here
@@ -20,7 +20,7 @@ from headgate.control_protocol.machine_io import backoff_ms
 
 
 class LifeState(StrEnum):
-    """What a worker sees of a sink."""
+    """Says what a worker sees of a sink."""
 
     IDLE = "idle"
     """It is wanted, and has no process yet."""
@@ -41,7 +41,7 @@ class LifeState(StrEnum):
 
 
 class LifeEvent(StrEnum):
-    """What changes the state."""
+    """Names what changes the state."""
 
     STARTED = "process started"
     TURNED = "turn"
@@ -101,7 +101,7 @@ LOST_AFTER_MS = 30_000
 
 
 class DesiredState(StrEnum):
-    """What a person wants of a sink."""
+    """Says what a person wants of a sink."""
 
     RUNNING = "running"
     PAUSED = "paused"
@@ -110,7 +110,7 @@ class DesiredState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Somebody wants it, as in this revision of its file.
+    """Says that somebody wants the sink, as in this revision of its file.
 
     Without a ``state`` its table alone says whether it is paused or stopped. ``restarts`` counts up
     with each start anew that a person wants, ``number`` with each spec.
@@ -124,19 +124,19 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Unwanted:
-    """It shall leave in order, and be forgotten."""
+    """Says that the sink shall leave in order, and be forgotten."""
 
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """Its process exists."""
+    """Says that its process exists."""
 
     pid: int
 
 
 @dataclass(frozen=True, slots=True)
 class Turned:
-    """Its loop made a turn; ``doing`` says in words what it does."""
+    """Says that its loop made a turn; ``doing`` says in words what it does."""
 
     pid: int
     state: LifeState = LifeState.RUNNING
@@ -145,7 +145,7 @@ class Turned:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The last words of its process: the error that ends it."""
+    """Brings the last words of its process: the error that ends it."""
 
     pid: int
     code: str
@@ -155,7 +155,7 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class TakesTooMuch:
-    """Its process is to be killed for this reason, such as the memory that it takes."""
+    """Says that its process is to be killed for this reason, such as the memory that it takes."""
 
     pid: int
     code: str
@@ -164,8 +164,9 @@ class TakesTooMuch:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """Its process is gone. ``why`` explains an end without last words; ``draw``, from -1 to 1,
-    spreads the next tries of sinks that failed together."""
+    """Says that its process is gone. ``why`` explains an end without last words; ``draw``, from -1
+    to 1, spreads the next tries of sinks that failed together.
+    """
 
     pid: int
     code: str
@@ -175,7 +176,7 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Passed:
-    """Time has passed. ``may_start``: there is room for one more process that starts.
+    """Says that time has passed. ``may_start``: there is room for one more process that starts.
 
     ``away_ms``: so long did the worker itself stand still, and heard nobody.
     """
@@ -209,7 +210,7 @@ class Kill:
 
 
 class Request(StrEnum):
-    """What its table is asked for, so that it agrees with the spec (FLEET-7)."""
+    """Names what its table is asked for, so that it agrees with the spec (FLEET-7)."""
 
     PAUSE = "pause"
     RESUME = "resume"
@@ -230,7 +231,7 @@ LifeAction = Start | AskToLeave | Kill | Ask
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """One sink here. Times are monotonic milliseconds."""
+    """Holds what is known of one sink here. Times are monotonic milliseconds."""
 
     spec: Wanted
     since_ms: int

@@ -13,7 +13,8 @@ from headgate.runtime.fleet.sink_life import Life, Wanted
 
 @dataclass(frozen=True, slots=True)
 class DesiredSink:
-    """A sink that is wanted: its file, the spec, and the memory that it may take, 0 for any.
+    """Describes a sink that is wanted: its file, the spec, and the memory that it may take, 0 for
+    any.
 
     ``refused``: why it is not started. Without a ``memory_mib`` the worker's own limit counts.
     ``lag_records``: what it had still to read, as was told last; who has most is started first.
@@ -30,7 +31,7 @@ class DesiredSink:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a sink's process takes: private memory, processor time, and of a core lately."""
+    """Says what a sink's process takes: private memory, processor time, and of a core lately."""
 
     memory_bytes: int | None = None
     cpu_ms: int | None = None
@@ -39,7 +40,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a sink's process says of itself with a turn; what it does not know is ``None``."""
+    """Says what a sink's process tells of itself with a turn; what it does not know is ``None``."""
 
     revision: str = ""
     leads: bool | None = None
@@ -49,7 +50,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class ToldSink:
-    """What a worker tells of one sink; without a ``life`` it was refused.
+    """Says what a worker tells of one sink; without a ``life`` it was refused.
 
     ``waits_for``: why it has no process yet, though it may be started.
     """
@@ -63,7 +64,7 @@ class ToldSink:
 
 
 class SpecSource(Protocol):
-    """Where specs come from, and where what became of them is told. Nothing here waits."""
+    """Yields specs, and is told what became of them. Nothing here waits."""
 
     def look(self) -> Mapping[str, DesiredSink]:
         """Return what is wanted here now, by name. What cannot be read now is as before."""

@@ -1,4 +1,4 @@
-"""A worker: runs a process for each sink that is wanted here, and watches them.
+"""Runs a process for each sink that is wanted on this worker, and watches them.
 
 It runs no sink itself, so no sink can end it. It holds nothing that a restart would miss: what is
 wanted stands in a folder or on a fleet's topic, what was done in the tables.
@@ -84,7 +84,7 @@ _PIDS = ("started", "asks", "turned", "failed", "ended")
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a sink's process may take: private memory, 0 for any; and starts at a time.
+    """Says what a sink's process may take: private memory, 0 for any; and starts at a time.
 
     ``jvms_mib``: what all processes that have a JVM may be promised together.
     """
