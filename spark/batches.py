@@ -351,7 +351,7 @@ def write_frame(frame: Any, planned: PlannedBatch, places: Mapping[str, str] | N
         if isinstance(part, HeadgateError):
             raise part
         parts.append(part)
-    return RowsWritten.joined(parts)
+    return RowsWritten.join(parts)
 
 
 def compute_rows(frame: Any) -> None:
