@@ -81,7 +81,7 @@ def serve_fleet(settings: WorkerSettings, listen: str, stop: threading.Event | N
     followed = FollowedFleet(settings, count_restart)
 
     def gauges_of_fleet() -> list[Gauge]:
-        known = followed.known()
+        known = followed.latest()
         if known is None:
             return [gauge_of_unread_fleet(settings.fleet.name, followed.begun_ms)]
         return fleet_gauges(known)

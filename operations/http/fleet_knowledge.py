@@ -54,7 +54,7 @@ class Known:
 
 
 class FollowedFleet:
-    """A fleet that one thread reads (``run``), and any number look at (``known``)."""
+    """A fleet that one thread reads (``run``), and any number look at (``latest``)."""
 
     def __init__(self, settings: WorkerSettings, count_restart: CountRestart | None = None) -> None:
         self.settings = settings
@@ -73,7 +73,7 @@ class FollowedFleet:
 
     # ------------------------------------------------------------------------------ for who looks
 
-    def known(self) -> Known | None:
+    def latest(self) -> Known | None:
         """Return what is known, not older than ``KEPT_S`` if it can be; ``None``: nothing yet."""
         with self._lock:
             if self._reader is None:

@@ -144,7 +144,7 @@ def _parse_desired(seen: SinkView, settings: WorkerSettings) -> SinkSettings:
 
 def answer_about_fleet(fleet: ServedFleet, asked: Asked) -> Answer:
     """Return the answer. Raises ``HeadgateError``."""
-    known = fleet.followed.known()
+    known = fleet.followed.latest()
     match asked.parts:
         case ():
             return _only_get(asked) or _front(fleet, known, asked)

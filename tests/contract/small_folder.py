@@ -20,9 +20,9 @@ from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.ports import CommitAttempt, CommitOutcome, Refused
 from headgate.control_protocol.table_history import LiveFile, Told
 
-PAGE = folder_kind.loaded()
-STAMPED = folder_kind.loaded()
-EVOLVING = able_folder.enabled(folder_kind.loaded())
+PAGE = folder_kind.load()
+STAMPED = folder_kind.load()
+EVOLVING = able_folder.enable(folder_kind.load())
 Folder = PAGE.Folder
 EvolvingTable = EVOLVING.FolderTable
 

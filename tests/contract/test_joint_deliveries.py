@@ -270,7 +270,7 @@ def test_key_4_a_keyed_table_is_delivered_together_with_others_by_its_keys(
 ) -> None:
     """Keys are resolved while the call is made ready; one that was overtaken is found anew."""
     with LyingProxy(port) as proxy, local_rest(proxy.uri) as catalog:
-        pending = PendingTable.made(catalog, 2)
+        pending = PendingTable.create(catalog, 2)
         plain = IcebergWorld(tmp_path, {"type": "rest", "uri": proxy.uri}, table="db.beside")
         secondaries = SecondaryTables(
             lambda name: pending.table if name == NAME else IcebergTable(catalog, name, SINK),
@@ -297,7 +297,7 @@ def test_key_4_a_keyed_table_is_delivered_together_with_others_by_its_keys(
 
         pending.decides([Event((1,)), Event((3,), "c")])
         stale = pending.delivery()
-        pending.delivered()  # by somebody else
+        pending.deliver()  # by somebody else
         assert delivers(2, stale) == [False, True]
         pending.check()
         assert plain.numbers() == [1, 2]

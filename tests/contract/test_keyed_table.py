@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from contract.iceberg_table_world import IcebergWorld
-from support.keyed_world import COLUMNS, NAME, Row, written
+from support.keyed_world import COLUMNS, NAME, Row, write_status_files
 
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.table_format import RowKey, TableSpec, Use
@@ -37,7 +37,7 @@ class KeyedIcebergWorld(IcebergWorld):
     def write_changes(self, *records: KeyChange) -> tuple[WrittenFile, ...]:
         rows = [_row(each) for each in records if each.value is not None]
         gone = [_gone(each) for each in records if each.value is None]
-        return written(self.table(), KEY, rows, gone)
+        return write_status_files(self.table(), KEY, rows, gone)
 
     def read_rows(self) -> dict[int, str]:
         rows = self.table().scan().to_arrow().to_pylist()

@@ -127,11 +127,13 @@ class ChangesDesk:
             topic_ids={TOPIC: TopicId("id")},
             quarantine=self._start("db.q"),
         )
-        outcome = self.written(self._plans.plan_of(batch, self.source), batch, records)
+        outcome = self.write_planned(self._plans.plan_of(batch, self.source), batch, records)
         assert isinstance(outcome, BatchWritten | BatchFailed | BatchNeeds)
         return outcome
 
-    def written(self, plan: WriterPlan, batch: Batch, records: Sequence[Record]) -> BatchOutcome:
+    def write_planned(
+        self, plan: WriterPlan, batch: Batch, records: Sequence[Record]
+    ) -> BatchOutcome:
         return write_put_records(plan, batch, chunk_of([records]))
 
     def evolve(self, *messages: Message) -> tuple[str, ...]:

@@ -115,7 +115,7 @@ class ConnectWorker:
             self._process.wait(60)
             self._process = None
 
-    def said(self) -> str:
+    def read_log(self) -> str:
         return self.log.read_text(errors="replace")
 
     def _signal(self, number: signal.Signals) -> None:
@@ -131,7 +131,7 @@ class ConnectWorker:
             except (urllib.error.URLError, OSError):
                 pass
             if time.monotonic() > until:
-                raise TimeoutError(f"{what}: {self.said()[-2000:]}")
+                raise TimeoutError(f"{what}: {self.read_log()[-2000:]}")
             time.sleep(0.2)
 
     def _call(self, url: str, body: object = None, method: str | None = None) -> Any:

@@ -48,13 +48,13 @@ class MadeUpFleet:
             "state": LifeState.RUNNING,
             "for_ms": 5_000,
         }
-        self.told(ObservedSink(**{**values, **other}), ago_ms)
+        self.add_record(ObservedSink(**{**values, **other}), ago_ms)
 
     def worker(self, name: str, slots: tuple[int, ...], ago_ms: int = 1_000, **other: Any) -> None:
         values: dict[str, Any] = {"incarnation": "a", "release": "0.1.0", "processes": 3}
-        self.told(ObservedWorker(worker=name, slots=slots, **{**values, **other}), ago_ms)
+        self.add_record(ObservedWorker(worker=name, slots=slots, **{**values, **other}), ago_ms)
 
-    def told(self, value: ObservedSink | ObservedWorker, ago_ms: int) -> None:
+    def add_record(self, value: ObservedSink | ObservedWorker, ago_ms: int) -> None:
         self._next()
         self.records.take(ObservedRecord(state_key(value), self._offset, NOW - ago_ms, value))
 
@@ -63,7 +63,7 @@ class MadeUpFleet:
         spec = self.spec(key, slot)
         self.tell(key, slot, **{"revision": spec.revision, **other})
 
-    def known(self, **other: Any) -> Known:
+    def latest(self, **other: Any) -> Known:
         known = Known("city", view(self.records, NOW), SLOTS, NOW)
         return replace(known, **other)
 

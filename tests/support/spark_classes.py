@@ -40,7 +40,7 @@ def share() -> None:
 
 
 @cache
-def made_beside() -> subprocess.Popen[bytes] | None:
+def make_beside() -> subprocess.Popen[bytes] | None:
     """Begin to make it, if there is none, in a process of its own."""
     if archive().exists():
         return None

@@ -123,10 +123,10 @@ def test_what_matches_goes_and_the_sink_goes_on(make: Make, version: str) -> Non
 def test_a_plan_changes_nothing(make: Make) -> None:
     sink = make()
     sink.commits(2)
-    before = (sink.table.metadata_location, sink.stored())
+    before = (sink.table.metadata_location, sink.stored_files())
 
     assert plan(sink.settings, RowDeletion("offset < 7")) == [Deleted("db.trips", 7, 2)]
-    assert (sink.table.metadata_location, sink.stored()) == before
+    assert (sink.table.metadata_location, sink.stored_files()) == before
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -241,12 +241,12 @@ def test_a_commit_that_was_faster_is_looked_through_too(make: Make, version: str
     sink = make(version)
     sink.commits(2)
     before_the_next_call(sink.catalog, lambda: sink.commit(day=9))
-    before = sink.stored()
+    before = sink.stored_files()
 
     assert deleted(sink, "offset in (3, 12)") == [Deleted("db.trips", 2, 2)]
 
     assert seen(sink) == [offset for offset in range(15) if offset not in (3, 12)]
-    new = len(sink.stored() - before)
+    new = len(sink.stored_files() - before)
     assert new == 1 + (2 if version == "2" else 0), "the refused call's files were taken back"
 
 

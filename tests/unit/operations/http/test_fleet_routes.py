@@ -44,7 +44,7 @@ class Told(FollowedFleet):
         super().__init__(SETTINGS)
         self.told = known
 
-    def known(self) -> Known | None:
+    def latest(self) -> Known | None:
         return self.told
 
 
@@ -52,7 +52,7 @@ class MadeUpServed(ServedFleet):
     """Changes records in memory, as the topic's readers would see them."""
 
     def __init__(self, fleet: MadeUpFleet, known: Known | None = None) -> None:
-        super().__init__(Told(known or fleet.known()))
+        super().__init__(Told(known or fleet.latest()))
         self.records = fleet.records
         self.written: list[Plan] = []
 
@@ -104,7 +104,7 @@ def parsed(page: str) -> tuple[set[str], set[str]]:
 
 
 def test_who_needs_somebody_stands_first_and_then_the_worst_lag() -> None:
-    page = fleet_page(made_up_fleet().known(), Choice())
+    page = fleet_page(made_up_fleet().latest(), Choice())
     assert shown(page)[:4] == ["nobody", "poison", "busy", "quiet"]
     assert "HG-108 its process was killed by SIGSEGV" in page
     assert "in 16 s" in page
@@ -117,8 +117,8 @@ def test_a_next_try_that_has_passed_is_now() -> None:
     fleet = MadeUpFleet()
     fleet.spec("a")
     fleet.tell("a", state=LifeState.ERROR, code="HG-401", next_try_in_ms=10, ago_ms=5_000)
-    assert "<td" in fleet_page(fleet.known(), Choice())
-    assert re.search(r">now</td>", fleet_page(fleet.known(), Choice()))
+    assert "<td" in fleet_page(fleet.latest(), Choice())
+    assert re.search(r">now</td>", fleet_page(fleet.latest(), Choice()))
 
 
 @pytest.mark.parametrize(
@@ -136,14 +136,14 @@ def test_a_next_try_that_has_passed_is_now() -> None:
 def test_a_search_finds_sinks_by_name_worker_code_and_text(
     choice: Choice, names: list[str]
 ) -> None:
-    assert shown(fleet_page(made_up_fleet().known(), choice)) == names
+    assert shown(fleet_page(made_up_fleet().latest(), choice)) == names
 
 
 def test_two_thousand_sinks_are_shown_a_page_at_a_time() -> None:
     fleet = MadeUpFleet()
     for number in range(2_000):
         fleet.runs(f"sink-{number:04}", lag_records=number)
-    known = fleet.known()
+    known = fleet.latest()
     first, last = fleet_page(known, Choice()), fleet_page(known, Choice(number=10))
     assert shown(first) == [f"sink-{n:04}" for n in range(1_999, 1_999 - ROWS_PER_PAGE, -1)]
     assert shown(last)[-1] == "sink-0000"
@@ -154,7 +154,7 @@ def test_two_thousand_sinks_are_shown_a_page_at_a_time() -> None:
 
 
 def test_a_search_is_kept_in_its_links_and_its_field() -> None:
-    page = fleet_page(made_up_fleet().known(), Choice(text='a"b<c', kind="error"))
+    page = fleet_page(made_up_fleet().latest(), Choice(text='a"b<c', kind="error"))
     assert 'value="a&quot;b&lt;c"' in page
     assert 'name="show" value="error"' in page
     assert 'href="/?q=a%22b%3Cc&amp;show=running"' in page
@@ -162,7 +162,7 @@ def test_a_search_is_kept_in_its_links_and_its_field() -> None:
 
 def test_old_knowledge_says_how_old_it_is(serve: Serve) -> None:
     fleet = made_up_fleet()
-    known = fleet.known(age_ms=125_000, problem="HG-401 the brokers do not answer <b>")
+    known = fleet.latest(age_ms=125_000, problem="HG-401 the brokers do not answer <b>")
     with serve(MadeUpServed(fleet, known)) as client:
         for path in ("/", "/sinks/busy"):
             page = client.get(path, VIEWER).body
@@ -212,11 +212,11 @@ def test_a_refused_spec_and_a_sink_that_nobody_wants_are_said() -> None:
     fleet.runs("forged", 3)
     forged = fleet.spec("forged", 3)
     assert "is wanted by nobody" in fleet_sink_page(
-        fleet.known(), fleet.known().fleet.sinks["ghost"]
+        fleet.latest(), fleet.latest().fleet.sinks["ghost"]
     )
     refused = CommandRecord("forged", 3, 99, NOW, Skipped(SkipReason.UNSIGNED, "somebody"))
     fleet.records.take(refused)
-    known = fleet.known()
+    known = fleet.latest()
     assert known.fleet.sinks["forged"].spec == forged
     assert "<b>Refused</b>: the spec at 3@99" in fleet_sink_page(known, known.fleet.sinks["forged"])
     assert shown(fleet_page(known, Choice(kind="refused"))) == ["forged"]
@@ -238,7 +238,7 @@ def test_hostile_texts_are_shown_as_text(serve: Serve) -> None:
     )
     fleet.tell(NASTY, 5, worker=NASTY)
     fleet.worker(NASTY, (0,), release=NASTY)
-    known = fleet.known(problem=NASTY, age_ms=1)
+    known = fleet.latest(problem=NASTY, age_ms=1)
     with serve(MadeUpServed(fleet, known)) as client:
         for path in ("/", f"/?q={quote(NASTY)}&show={quote(NASTY)}", f"/sinks/{quote(NASTY, '')}"):
             page = client.get(path, VIEWER)
@@ -262,7 +262,7 @@ def test_the_file_is_shown_to_operators_only(serve: Serve, served: MadeUpServed)
 def test_the_list_as_json_has_every_sink_and_worker(serve: Serve, served: MadeUpServed) -> None:
     with serve(served) as client:
         told = json.loads(client.get("/api/v1/fleet", VIEWER).body)
-        assert {each["sink"] for each in told["sinks"]} == {*served.followed.known().fleet.sinks}  # type: ignore[union-attr]
+        assert {each["sink"] for each in told["sinks"]} == {*served.followed.latest().fleet.sinks}  # type: ignore[union-attr]
         assert [each["worker"] for each in told["workers"]] == ["worker-0", "worker-1", "worker-9"]
         assert told["unowned_slots"] == [6, 7]
         names = json.loads(client.get("/api/v1/sinks", VIEWER).body)
