@@ -36,7 +36,7 @@ class KeyedIcebergWorld(IcebergWorld):
 
     def write_changes(self, *records: KeyChange) -> tuple[WrittenFile, ...]:
         rows = [_row(each) for each in records if each.value is not None]
-        gone = [_gone(each) for each in records if each.value is None]
+        gone = [_deletion_row(each) for each in records if each.value is None]
         return write_status_files(self.table(), KEY, rows, gone)
 
     def read_rows(self) -> dict[int, str]:
@@ -50,7 +50,7 @@ def _row(change: KeyChange) -> Row:
     return {"id": change.key, "name": change.value, "zone": None, "n": 0, **places}
 
 
-def _gone(change: KeyChange) -> Row:
+def _deletion_row(change: KeyChange) -> Row:
     return {"id": change.key, PARTITION: change.partition, OFFSET: change.offset}
 
 
