@@ -65,7 +65,7 @@ def make(tmp_path: Path, sqlite_catalog: LocalCatalog) -> Make:
             sqlite_catalog.catalog, settings(tmp_path, more), columns=columns, **table
         )
 
-    return made
+    return create
 
 
 @pytest.fixture(params=["2", "3"])
@@ -470,8 +470,8 @@ def test_check_adds_up_by_when_a_row_is_gone(make: Make) -> None:
 
     day, keep = str(DAY_MS), {"history.expire.min-snapshots-to-keep": "7"}
     age = {"history.expire.max-snapshot-age-ms": day}
-    rows_of = "no reader shows a row later than 11 d 7 h 10 min after its at (10 d, up to a day"
-    assert promise("").startswith(rows_of)
+    shown = "no reader shows a row later than 11 d 7 h 10 min after its at (10 d, up to a day"
+    assert promise("").startswith(shown)
     assert promise("").endswith("its bytes stay, because no snapshot ever expires")
     assert "its bytes may stay: set maintenance.compact and orphans" in promise("", **age)
     whole = "compact = true\norphans = true\ndead_per_thousand = 1\n"
