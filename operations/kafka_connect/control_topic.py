@@ -14,7 +14,7 @@ from headgate.kafka.client_settings import without_consumer_settings
 from headgate.kafka.clients import new_consumer
 from headgate.kafka.cluster import ANSWER_S_MAX, Cluster, silent
 from headgate.kafka.group_offsets import store_offset
-from headgate.operations.kafka_connect.connector_control_events import ControlRecord
+from headgate.operations.kafka_connect.transaction_events import ControlRecord
 
 TRANSACTION_S_MAX = 60.0
 """How long a worker's transaction may stay open: Kafka's default, and the connector's."""

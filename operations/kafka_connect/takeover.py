@@ -51,7 +51,6 @@ from headgate.operations.control.operator_claim import (
     why_not_landed,
 )
 from headgate.operations.control.set_offsets import record_for_claim, require_stopped
-from headgate.operations.kafka_connect.connector_control_events import WorkerAnnouncement, assemble
 from headgate.operations.kafka_connect.control_topic import (
     TRANSACTION_S_MAX,
     ControlTopic,
@@ -68,6 +67,7 @@ from headgate.operations.kafka_connect.plan import (
     combine,
     plan_takeover,
 )
+from headgate.operations.kafka_connect.transaction_events import WorkerAnnouncement, assemble
 from headgate.operations.kafka_connect.translation import ANCESTOR, APACHE
 from headgate.runtime.sink_tables import SinkTables, open_tables_read_only
 from headgate.tables.iceberg.connector_fence import fence_properties, mark_at, mark_property
