@@ -35,7 +35,7 @@ from headgate.kafka.compacted_topics import (
     KeyedValue,
     TopicAdmin,
 )
-from headgate.kafka.slot_member import (
+from headgate.kafka.fleet_group_member import (
     SlotMember,
     SlotRead,
     SlotsGained,

@@ -19,7 +19,7 @@ from headgate.config.worker_settings import FleetSettings, WorkerSettings
 from headgate.control_protocol.errors import HeadgateError, MissingRights
 from headgate.control_protocol.identifiers import SinkName
 from headgate.kafka.compacted_topics import CompactedProducer, KeyedValue
-from headgate.kafka.slot_member import SlotMember, SlotsGained
+from headgate.kafka.fleet_group_member import SlotMember, SlotsGained
 from headgate.operations.check.required_grants import FleetRole, fleet_grant_commands
 from headgate.operations.local_kafka.broker import fetch_broker_jars
 from headgate.runtime.fleet.fleet_changes import Wanting, plan_apply

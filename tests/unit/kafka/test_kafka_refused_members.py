@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError
 
 from headgate.control_protocol.errors import MemberRefused
 from headgate.kafka.consumer_group import KafkaGroupMember
-from headgate.kafka.slot_member import SlotMember
+from headgate.kafka.fleet_group_member import SlotMember
 
 NOBODY = {"bootstrap.servers": "127.0.0.1:1"}
 FENCED = KafkaError(KafkaError._FATAL, "Static consumer fenced by other consumer")

@@ -14,7 +14,7 @@ from headgate.config.load import load_worker
 from headgate.control_protocol.errors import MemberRefused, Unreachable
 from headgate.control_protocol.identifiers import TopicId
 from headgate.kafka.compacted_topics import CompactedRecord, KeyedValue, TopicFacts
-from headgate.kafka.slot_member import SlotEvent, SlotRead, SlotsGained
+from headgate.kafka.fleet_group_member import SlotEvent, SlotRead, SlotsGained
 from headgate.runtime.fleet import fleet_member
 from headgate.runtime.fleet.fleet_member import FleetMember
 from headgate.runtime.fleet.fleet_records import CommandWire, Drain, SinkSpec
