@@ -32,7 +32,7 @@ from headgate.control_protocol.table_history import (
 )
 from headgate.coordinator.settings import CoordinatorSettings
 from headgate.kafka.cluster import Cluster
-from headgate.kafka.first_records import first_timestamps
+from headgate.kafka.first_record_timestamps import first_timestamps
 from headgate.operations.access.kafka_connection import open_source_topics, read_control_tail
 from headgate.operations.access.tables import (
     describe_unusable_tables,
