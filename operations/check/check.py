@@ -60,7 +60,7 @@ from headgate.operations.check.table import (
 )
 from headgate.operations.http.app import require_server
 from headgate.operations.http.certificates import tls_context_of
-from headgate.operations.java import java_version, require_java
+from headgate.operations.java_installation import java_version, require_java
 from headgate.operations.many_tables.list import check_routes
 from headgate.runtime.configuration_comparison import (
     SIGNS_MISSED,

@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headgate.operations.demo.control_topic_fold import Observation, pid_of
-from headgate.operations.java import Progress as OnProgress
+from headgate.operations.java_installation import Progress as OnProgress
 
 FRAME_S = 0.25
 WIDTH_MAX = 78

@@ -16,7 +16,7 @@ from typing import Any, Self
 
 from support.maven import maven_jars
 
-from headgate.operations.java import java_command
+from headgate.operations.java_installation import java_command
 from headgate.operations.local_kafka.broker import free_port
 
 RUNTIME, RELEASES = "3.9.2", ("1.11.0", "1.12.0")

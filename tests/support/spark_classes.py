@@ -18,7 +18,7 @@ from pathlib import Path
 
 from support.hive_metastore import pyspark_jars
 
-from headgate.operations.java import java_command, user_cache_folder
+from headgate.operations.java_installation import java_command, user_cache_folder
 
 SUBMITTED = "SPARK_SUBMIT_OPTS"
 """What Spark's own launcher adds to the command of a driver's JVM, and of no other."""
