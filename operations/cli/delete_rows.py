@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from headgate.operations.cli.options import as_json_option, load_settings, sink_file
-from headgate.operations.terminal import print_json
+from headgate.operations.command_output import print_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,7 +12,7 @@ import click
 
 from headgate.control_protocol.redaction import printable
 from headgate.operations.cli.options import as_json_option, load_worker_settings
-from headgate.operations.terminal import describe_next_try, print_json
+from headgate.operations.command_output import describe_next_try, print_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -258,8 +258,8 @@ def _require_well(settings: WorkerSettings, plan_change: PlanChange) -> None:
     from headgate.control_protocol.errors import FleetFilesUnfit
     from headgate.operations.check.check import State
     from headgate.operations.check.fleet_files import check_sink_files
+    from headgate.operations.command_output import console
     from headgate.operations.render_command_results import show_checks
-    from headgate.operations.terminal import console
     from headgate.runtime.fleet.fleet_changes import new_files
     from headgate.runtime.fleet.fleet_topics import change_fleet
     from headgate.runtime.fleet.sink_files import as_in_fleet

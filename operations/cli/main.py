@@ -40,7 +40,7 @@ from headgate.operations.cli.options import (
 from headgate.operations.cli.status import status
 from headgate.operations.cli.stop_and_start import restart, start, stop
 from headgate.operations.cli.worker import worker
-from headgate.operations.terminal import console, print_json
+from headgate.operations.command_output import console, print_json
 from headgate.runtime import early_signals
 from headgate.tables.storage.damaged_file_error import FileDamaged
 

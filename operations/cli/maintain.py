@@ -11,7 +11,7 @@ import click
 
 from headgate.control_protocol.errors import Unreachable
 from headgate.operations.cli.options import as_json_option, load_settings, sink_file
-from headgate.operations.terminal import print_json
+from headgate.operations.command_output import print_json
 
 if TYPE_CHECKING:
     from headgate.config.sink_settings import SinkSettings

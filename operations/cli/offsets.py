@@ -15,7 +15,7 @@ from headgate.operations.cli.options import (
     load_settings,
     sink_file,
 )
-from headgate.operations.terminal import console, print_json
+from headgate.operations.command_output import console, print_json
 
 if TYPE_CHECKING:
     from headgate.config.sink_settings import SinkSettings

@@ -17,10 +17,10 @@ from headgate.config.load import load
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import HeadgateError, RetryLater
 from headgate.operations.cli.options import worst_exit_code
+from headgate.operations.command_output import print_json
 from headgate.operations.render_command_results import show_all, show_status
 from headgate.operations.status.report import StatusReport
 from headgate.operations.status.status import status
-from headgate.operations.terminal import print_json
 
 _AT_ONCE = 4
 

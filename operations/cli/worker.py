@@ -13,7 +13,7 @@ import click
 from headgate.control_protocol.errors import Unreachable
 from headgate.control_protocol.redaction import printable
 from headgate.operations.cli.options import as_json_option, load_worker_settings
-from headgate.operations.terminal import describe_next_try, print_json
+from headgate.operations.command_output import describe_next_try, print_json
 from headgate.runtime import early_signals
 
 if TYPE_CHECKING:
