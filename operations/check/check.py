@@ -47,7 +47,7 @@ from headgate.operations.check.records import (
     check_records,
     check_rows,
 )
-from headgate.operations.check.reports import (
+from headgate.operations.check.report_receivers import (
     check_receiver,
     join_words,
     require_topic_rights,
