@@ -42,7 +42,7 @@ from headgate.control_protocol.ports import (
 from headgate.kafka.cluster import ANSWER_S_MAX, silent
 from headgate.kafka.group_offsets import read_group_offsets
 from headgate.operations.access.kafka_connection import open_source_topics
-from headgate.operations.control.offsets_of_group import read_or_create_primary
+from headgate.operations.control.adopt_group_offsets import read_or_create_primary
 from headgate.operations.control.operator_claim import (
     actor,
     commit_claim,
