@@ -21,6 +21,7 @@ from headgate.control_protocol.ports import TableView
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.control_protocol.table_history import Newest, SinkCommit
 from headgate.kafka.record_sender import GroupNote
+from headgate.runtime.background_thread import Pauses, WokenThread
 from headgate.runtime.reports.openlineage import (
     Brought,
     Epoch,
@@ -35,7 +36,6 @@ from headgate.runtime.reports.receivers import describe_trouble, open_receiver
 from headgate.runtime.sink_tables import open_tables_read_only
 from headgate.runtime.telemetry import metric_catalog as names
 from headgate.runtime.telemetry.instrumented_ports import Count
-from headgate.runtime.woken_thread import Pauses, WokenThread
 
 _log = redacted_logger("headgate.coordinator")
 

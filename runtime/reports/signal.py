@@ -19,11 +19,11 @@ from headgate.control_protocol.errors import TableMissing
 from headgate.control_protocol.ports import TableView
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.kafka.record_sender import GroupNote
+from headgate.runtime.background_thread import Pauses, WokenThread
 from headgate.runtime.reports.receivers import Receiver, describe_trouble, open_receiver
 from headgate.runtime.sink_tables import SinkTables, open_tables_read_only
 from headgate.runtime.telemetry import metric_catalog as names
 from headgate.runtime.telemetry.instrumented_ports import Count
-from headgate.runtime.woken_thread import Pauses, WokenThread
 
 _log = redacted_logger("headgate.coordinator")
 
