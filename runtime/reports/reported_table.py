@@ -46,7 +46,7 @@ def with_reports(
         closing.callback(lineage.close)
         heard.append(lineage.on_landed)
     if settings.signal:
-        from headgate.runtime.reports.signal import Signals
+        from headgate.runtime.reports.completeness_signal import Signals
 
         signals = Signals(settings, count or _count_nothing)
         closing.callback(signals.close)

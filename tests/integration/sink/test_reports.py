@@ -20,8 +20,8 @@ from support.report_server import ReportServer
 
 from headgate.operations.access.tables import open_reader
 from headgate.operations.audit.audit import audit
+from headgate.runtime.reports.completeness_signal import Signals
 from headgate.runtime.reports.lineage import Lineage
-from headgate.runtime.reports.signal import Signals
 from headgate.runtime.telemetry import metric_catalog as names
 
 pytestmark = pytest.mark.integration
