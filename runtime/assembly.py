@@ -63,7 +63,7 @@ from headgate.runtime.control_topic_notices import (
     say_started,
 )
 from headgate.runtime.participant_runner import Current, OpenSink, open_lookout
-from headgate.runtime.reports.reported_table import with_reports
+from headgate.runtime.reports.reporting_table import with_reports
 from headgate.runtime.sink_tables import SinkTables, secondary_names
 from headgate.runtime.sink_task import SinkTask
 from headgate.runtime.start_checks import require_sources
