@@ -67,8 +67,8 @@ from headgate.runtime.reports.reporting_table import with_reports
 from headgate.runtime.sink_tables import SinkTables, secondary_names
 from headgate.runtime.sink_task import SinkTask
 from headgate.runtime.start_checks import require_sources
+from headgate.runtime.telemetry.instrumentation import Ports, with_meters
 from headgate.runtime.telemetry.instrumented_ports import MeteredLog
-from headgate.runtime.telemetry.metering import Ports, with_meters
 from headgate.runtime.telemetry.sink_metrics import SinkMeters
 from headgate.runtime.write_planning import Planning
 

@@ -28,7 +28,7 @@ from headgate.runtime.process import (
     run_in,
 )
 from headgate.runtime.systemd import OfAll, ServiceManager
-from headgate.runtime.telemetry.metering import open_otlp_meters
+from headgate.runtime.telemetry.instrumentation import open_otlp_meters
 
 _log = redacted_logger("headgate.runtime")
 

@@ -39,7 +39,7 @@ from headgate.runtime.first_commit_log import FirstCommitLog
 from headgate.runtime.sink import IDLE_MS, Sink
 from headgate.runtime.sink_tables import open_tables_read_only
 from headgate.runtime.systemd import Manager, ServiceManager
-from headgate.runtime.telemetry.metering import open_otlp_meters
+from headgate.runtime.telemetry.instrumentation import open_otlp_meters
 from headgate.runtime.telemetry.sink_metrics import SinkMeters
 
 # Waits outside of the group, and looks at the table now and then.

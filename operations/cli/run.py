@@ -18,7 +18,7 @@ from headgate.runtime.fleet.warm_parent import TurnReport
 from headgate.runtime.multi_sink_process import run_side_by_side
 from headgate.runtime.process import logging_start_and_end
 from headgate.runtime.process import run as run_sink
-from headgate.runtime.telemetry.metering import open_otlp_meters
+from headgate.runtime.telemetry.instrumentation import open_otlp_meters
 from headgate.runtime.telemetry.sink_metrics import SinkMeters
 
 _SOON_MS = 10_000

@@ -22,7 +22,7 @@ from headgate.operations.http.routes import Site
 from headgate.operations.http.sink_status_cache import ServedSink, gauges, watching_sink
 from headgate.runtime.early_signals import take_over_signals
 from headgate.runtime.telemetry import metric_catalog as names
-from headgate.runtime.telemetry.metering import open_meters
+from headgate.runtime.telemetry.instrumentation import open_meters
 from headgate.runtime.telemetry.meters import Gauge
 from headgate.runtime.telemetry.opentelemetry import CONTENT_TYPE, OpenTelemetry
 from headgate.runtime.telemetry.sink_metrics import SinkMeters
