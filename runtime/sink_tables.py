@@ -170,9 +170,9 @@ class SinkTables:
         at once. Raises as a start does.
         """
         from headgate.runtime.start_checks import require_fillable_table
+        from headgate.tables.iceberg.complete_empty_table import complete_table, completed_schema
         from headgate.tables.iceberg.dry_run_catalog import DryRunCatalog
         from headgate.tables.iceberg.table_creation import ensure_table
-        from headgate.tables.iceberg.unfilled_table import complete_table, completed_schema
 
         real: Catalog | None = None
         with suppress(TableMissing):  # the catalog has no database yet
@@ -530,8 +530,8 @@ class SinkTables:
     def _complete_table(self) -> bool:
         """Add columns that the sink file has got since a start created the table, which still has
         no rows; return whether it may have them now."""
+        from headgate.tables.iceberg.complete_empty_table import complete_table
         from headgate.tables.iceberg.table_creation import TableDeclaration
-        from headgate.tables.iceberg.unfilled_table import complete_table
 
         found, spec = self.catalog_of(), self.spec(self.name)
         if found is None or not spec.create:

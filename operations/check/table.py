@@ -60,11 +60,11 @@ from headgate.runtime.start_checks import (
     require_writable_place,
 )
 from headgate.tables.iceberg.catalog import catalog_failure, require_atomic_swap
+from headgate.tables.iceberg.complete_empty_table import completed_schema, plan_completion
 from headgate.tables.iceberg.file_schema import file_schema_of
 from headgate.tables.iceberg.java_catalog import JavaCatalog
 from headgate.tables.iceberg.maintenance.row_expiry import HOUR_MS, WAIT_MS
 from headgate.tables.iceberg.maintenance.snapshot_selection import snapshot_retention
-from headgate.tables.iceberg.unfilled_table import completed_schema, plan_completion
 from headgate.tables.storage.local_file_io import local_path
 from headgate.tables.storage.object_stores import file_properties
 from headgate.tables.storage.store_write_check import try_store
