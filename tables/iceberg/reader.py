@@ -39,7 +39,7 @@ from headgate.tables.iceberg.tag_lineage import (
     properties_of,
     snapshots_by_id,
 )
-from headgate.tables.iceberg.upsert.delete_choice import DeleteChoice
+from headgate.tables.iceberg.upsert.deletes_property import DeleteChoice
 from headgate.tables.storage.file_io import SCHEMES, on_s3, read_whole
 from headgate.tables.storage.read_ahead import read_ahead_in_order
 

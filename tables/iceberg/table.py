@@ -85,7 +85,7 @@ from headgate.tables.iceberg.tag_lineage import (
     other_sinks,
     properties_of,
 )
-from headgate.tables.iceberg.upsert.delete_choice import (
+from headgate.tables.iceberg.upsert.deletes_property import (
     DeleteChoice,
     column_of_marks,
     require_other_choice,
