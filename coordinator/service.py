@@ -7,11 +7,11 @@ import threading
 import time
 from collections.abc import Callable, Collection, Sequence
 
+from headgate.control_protocol.current_sink import in_same_sink_context
 from headgate.control_protocol.errors import CallHangs, SinkStopped
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.log_event_names import LogEvent, log_extra
 from headgate.control_protocol.redacting_loggers import redacted_logger
-from headgate.control_protocol.sink_of_thread import in_same_sink_context
 from headgate.coordinator.driver import CoordinatorDriver
 
 # Who leads: the owner of partition 0 of the first configured topic (PROTOCOL.md, rule ELECTION-1).

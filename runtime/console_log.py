@@ -16,9 +16,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from headgate.config.sink_settings import SinkSettings
+from headgate.control_protocol.current_sink import sink_of_thread
 from headgate.control_protocol.errors import CODE, ConfigurationError
 from headgate.control_protocol.log_event_names import LogEvent
-from headgate.control_protocol.sink_of_thread import sink_of_thread
 
 _FORMS = ("text", "json")
 

@@ -14,6 +14,7 @@ from dataclasses import replace
 
 from headgate.config.shared_configuration import configuration_digest
 from headgate.config.sink_settings import SinkSettings
+from headgate.control_protocol.current_sink import in_same_sink_context
 from headgate.control_protocol.errors import (
     CODE,
     HeadgateError,
@@ -25,7 +26,6 @@ from headgate.control_protocol.events import Envelope, Notice, NoticeKind
 from headgate.control_protocol.identifiers import Epoch, Sender, SinkName, TransactionNumber
 from headgate.control_protocol.ports import ControlLog
 from headgate.control_protocol.redacting_loggers import redacted_logger
-from headgate.control_protocol.sink_of_thread import in_same_sink_context
 from headgate.kafka.control_log import KafkaLog, KafkaLogTimes, LogClients
 from headgate.kafka.control_topic import control_topic_exists
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from headgate.config.reload import RefusedFile, Reload, can_apply_live
 from headgate.config.shared_configuration import configuration_digest
 from headgate.config.sink_settings import SinkSettings
+from headgate.control_protocol.current_sink import working_for_sink
 from headgate.control_protocol.errors import (
     HeadgateError,
     LeadershipReleased,
@@ -25,7 +26,6 @@ from headgate.control_protocol.events import Notice, NoticeKind
 from headgate.control_protocol.identifiers import Sender, SinkName
 from headgate.control_protocol.log_event_names import LogEvent, log_extra
 from headgate.control_protocol.redacting_loggers import redacted_logger
-from headgate.control_protocol.sink_of_thread import working_for_sink
 from headgate.participant.state import State
 from headgate.runtime import early_signals
 from headgate.runtime.assembly import new_sender

@@ -19,6 +19,7 @@ import pyspark.sql
 
 from headgate.config.load import load
 from headgate.config.sink_settings import SinkSettings
+from headgate.control_protocol.current_sink import working_for_sink
 from headgate.control_protocol.errors import (
     BatchGap,
     ConfigurationError,
@@ -30,7 +31,6 @@ from headgate.control_protocol.identifiers import Sender, TopicPartition
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import SourceTopics
 from headgate.control_protocol.redacting_loggers import redacted_logger
-from headgate.control_protocol.sink_of_thread import working_for_sink
 from headgate.control_protocol.spark_batch_decision import Done, ProposedBatch, source_offsets
 from headgate.coordinator.recovery import record_to_resume
 from headgate.data_plane.spark.query_records import (

@@ -11,6 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import TypeVar
 
 from headgate.control_protocol.commit_record import PendingCommit
+from headgate.control_protocol.current_sink import in_same_sink_context
 from headgate.control_protocol.errors import HeadgateError, RetryLater, TableMissing
 from headgate.control_protocol.identifiers import Epoch
 from headgate.control_protocol.ports import (
@@ -24,7 +25,6 @@ from headgate.control_protocol.ports import (
     Want,
 )
 from headgate.control_protocol.schema_evolution import Refusal
-from headgate.control_protocol.sink_of_thread import in_same_sink_context
 from headgate.control_protocol.table_format import AtomicCommits, Delivery, DeliveryOutcome
 from headgate.tables.iceberg.catalog import missing_rights_error
 

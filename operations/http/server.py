@@ -28,9 +28,9 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
 from headgate.config.http_settings import HttpSettings, parse_address, require_safe_listening
+from headgate.control_protocol.current_sink import in_same_sink_context
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.control_protocol.redacting_loggers import redacted_logger
-from headgate.control_protocol.sink_of_thread import in_same_sink_context
 from headgate.operations.http.certificates import tls_context_of
 from headgate.operations.http.gil_holding_sockets import KeptSelector, KeptSocket, accept_connection
 from headgate.operations.http.responses import CAREFUL, Answer, refusal

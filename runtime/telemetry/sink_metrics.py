@@ -17,6 +17,7 @@ from headgate.config.registry_auth_settings import REGISTRY_AUTH
 from headgate.config.shared_configuration import configuration_digest
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.commit_record import CommitRecord
+from headgate.control_protocol.current_sink import sink_of_thread
 from headgate.control_protocol.errors import CODE, RetryLater
 from headgate.control_protocol.events import (
     Envelope,
@@ -34,7 +35,6 @@ from headgate.control_protocol.ports import (
     ControlLog,
     PrimaryTable,
 )
-from headgate.control_protocol.sink_of_thread import sink_of_thread
 from headgate.coordinator.settings import CoordinatorSettings
 from headgate.kafka.authentication import token_keeper_for
 from headgate.kafka.token_keeper import TokenKeeper, keeper_of

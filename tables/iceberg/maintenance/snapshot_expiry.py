@@ -17,8 +17,8 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.utils.properties import property_as_bool
 
+from headgate.control_protocol.current_sink import in_same_sink_context
 from headgate.control_protocol.redacting_loggers import redacted_logger
-from headgate.control_protocol.sink_of_thread import in_same_sink_context
 from headgate.tables.iceberg.commit_lock import CommitLock
 from headgate.tables.iceberg.maintenance.files_of_expired_snapshots import (
     referenced_files,

@@ -19,11 +19,11 @@ from pyiceberg.table.snapshots import Snapshot
 from pyroaring import BitMap64
 
 from headgate.control_protocol.commit_record import PartitionCohorts
+from headgate.control_protocol.current_sink import in_same_sink_context
 from headgate.control_protocol.errors import KeyIndexFull
 from headgate.control_protocol.events import FileKind, WrittenFile
 from headgate.control_protocol.log_event_names import LogEvent, log_extra
 from headgate.control_protocol.redacting_loggers import redacted_logger
-from headgate.control_protocol.sink_of_thread import in_same_sink_context
 from headgate.control_protocol.table_format import RowKey
 from headgate.tables.iceberg.table_creation import key_ids
 from headgate.tables.iceberg.tag_lineage import snapshots_by_id
