@@ -15,7 +15,7 @@ from headgate.control_protocol.events import Envelope
 from headgate.control_protocol.identifiers import TransactionId
 from headgate.control_protocol.multipart_status import Assembler
 from headgate.control_protocol.ports import ControlLog
-from headgate.operations.demo.control_topic_fold import (
+from headgate.operations.demo.control_topic_observer import (
     CoordinatorLeads,
     FilesReported,
     Happening,

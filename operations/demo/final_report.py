@@ -21,7 +21,7 @@ from headgate.control_protocol.identifiers import TransactionId
 from headgate.control_protocol.table_history import History, SinkCommit
 from headgate.operations.audit.audit import audit
 from headgate.operations.audit.report import AuditReport
-from headgate.operations.demo.control_topic_fold import pid_of
+from headgate.operations.demo.control_topic_observer import pid_of
 from headgate.operations.demo.screen import Screen
 from headgate.operations.demo.workspace import CATALOG_FILE, TABLE
 from headgate.operations.render_command_results import show_audit, show_progress

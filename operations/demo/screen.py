@@ -18,7 +18,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from headgate.operations.demo.control_topic_fold import Observation, pid_of
+from headgate.operations.demo.control_topic_observer import Observation, pid_of
 from headgate.operations.java_installation import Progress as OnProgress
 
 FRAME_S = 0.25
