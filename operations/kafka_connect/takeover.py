@@ -1,9 +1,9 @@
 """Implements ``headgate takeover``: goes on exactly where Iceberg's Kafka Connect sink stopped.
 
 What is read is in ``control_topic.py`` and ``tables/iceberg/connector_files.py``, what follows from
-it in ``takeover_plan.py``. A person's claim of the sink's table (rule TAKEOVER-10) brings the offsets, the
-adopted files, and the connector's own mark, which fences it (TAKEOVER-11). The tables of a sink
-with routes get their files and the mark before, each by a commit of its own (TAKEOVER-9).
+it in ``takeover_plan.py``. A person's claim of the sink's table (rule TAKEOVER-10) brings the
+offsets, the adopted files, and the connector's own mark, which fences it (TAKEOVER-11). The tables
+of a sink with routes get their files and the mark before, each by a commit of its own (TAKEOVER-9).
 """
 
 from __future__ import annotations

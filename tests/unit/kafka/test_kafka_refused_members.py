@@ -44,7 +44,7 @@ class FencedConsumer:
 
 @pytest.fixture(autouse=True)
 def fenced(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("slot_member", "consumer_group"):
+    for module in ("fleet_group_member", "consumer_group"):
         monkeypatch.setattr(f"headgate.kafka.{module}.new_consumer", lambda _: FencedConsumer())
 
 
