@@ -177,7 +177,7 @@ def encode(record: CommitRecord) -> dict[str, str]:
     if len(record.offsets) > PARTITIONS_MAX:
         raise ValueError(f"a commit record names at most {PARTITIONS_MAX} partitions")
     values = {
-        _VERSION: str(_version(record)),
+        _VERSION: str(_version_needed(record)),
         "offsets": _offsets_text(record.offsets, record.topic_ids),
     }
     for leaf in _LEAVES:
@@ -219,7 +219,7 @@ def decode(sink: SinkName, summary: Mapping[str, str]) -> CommitRecord | None:
     return record
 
 
-def _version(record: CommitRecord) -> int:
+def _version_needed(record: CommitRecord) -> int:
     if record.cohorts:
         return COHORTS_VERSION
     return FORMAT_VERSION if record.going_back is None else GOING_BACK_VERSION

@@ -95,7 +95,7 @@ class Assembler:
         status = envelope.event
         if not isinstance(status, WriteStatus) or status.parts == 1:
             return envelope
-        pile = self._collect_part(_key(envelope, status), status)
+        pile = self._collect_part(_key_of(envelope, status), status)
         if pile is None:
             return None
         try:
@@ -132,7 +132,7 @@ class _Part:
 _Key = tuple[SinkName, Epoch, Sender, int, int]
 
 
-def _key(envelope: Envelope, status: WriteStatus) -> _Key:
+def _key_of(envelope: Envelope, status: WriteStatus) -> _Key:
     number, parts = status.status_number, status.parts
     return envelope.sink, envelope.epoch, envelope.sender, number, parts
 
@@ -144,9 +144,9 @@ def _smallest_pieces(status: WriteStatus) -> Iterator[WriteStatus]:
     """Yield the smallest statuses whose sum is this one, the files last."""
     empty = WriteStatus(status.status_number)
     yield replace(empty, failure=status.failure, troubles=status.troubles)
-    for written in _chunks(sorted(status.written.items())):
+    for written in _halving_chunks(sorted(status.written.items())):
         yield replace(empty, written=dict(written))
-    for unknown in _chunks(sorted(status.unknown)):
+    for unknown in _halving_chunks(sorted(status.unknown)):
         yield replace(empty, unknown=frozenset(unknown))
     for table in status.tables:
         yield replace(empty, tables=(replace(table, files=()),))
@@ -154,7 +154,7 @@ def _smallest_pieces(status: WriteStatus) -> Iterator[WriteStatus]:
             yield replace(empty, tables=(replace(table, files=(file,)),))
 
 
-def _chunks(items: Iterable[_Item]) -> Iterator[list[_Item]]:
+def _halving_chunks(items: Iterable[_Item]) -> Iterator[list[_Item]]:
     remaining = iter(items)
     while chunk := list(islice(remaining, _RANGES_PER_PIECE)):
         yield chunk

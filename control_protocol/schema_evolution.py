@@ -147,13 +147,13 @@ class _Growing:
                 columns[name] = self._column(columns[name], wanted, (*path, name))
                 continue
             at = (*path, wanted.name)
-            new = self._new(wanted, folded, inside, at)
+            new = self._new_column(wanted, folded, inside, at)
             if new is not None:
                 folded[wanted.name.lower()] = wanted.name
                 columns[wanted.name] = new
         return Struct(tuple(columns.values()))
 
-    def _new(
+    def _new_column(
         self, wanted: Column, folded: Mapping[str, str], inside: int, path: Path
     ) -> Column | None:
         """Return the column as the table adds it: nothing in it is required, and it has no ids."""

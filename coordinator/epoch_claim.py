@@ -294,7 +294,7 @@ def claim_epoch(state: State, view: TableView, sources: SourcesDescribed, now_ms
         require_own_group(other, state.identity)
     ids = {topic: now.topic_id for topic, now in sources.topics.items()}
     require_sources_unshared(view, ids, state.identity.shared_with)
-    resumption = _resumption(state, record, sources)
+    resumption = _where_to_resume(state, record, sources)
     known = (record.offsets, record.topic_ids) if record else (Offsets(), {})
     held: tuple[LogLine, ...] = ()
     offsets = resumption.offsets
@@ -400,7 +400,9 @@ def _log_changes(before: CommitRecord | None, now: CommitRecord) -> Iterable[Act
         yield LogLine(told, event=LogEvent.SETTINGS_CHANGED)
 
 
-def _resumption(state: State, record: CommitRecord | None, found: SourcesDescribed) -> Resumption:
+def _where_to_resume(
+    state: State, record: CommitRecord | None, found: SourcesDescribed
+) -> Resumption:
     ids = {topic: now.topic_id for topic, now in found.topics.items()}
     if record is None:
         start = found.start or Offsets()

@@ -110,7 +110,7 @@ class Prefixes:
 
     def is_below_epoch_folder(self, path: str) -> bool:
         """Return whether it lies below this epoch's folder, whatever transaction it is of."""
-        return bool(self._below(path))
+        return bool(self._path_below_root(path))
 
     def transaction_in_path(self, path: str) -> TransactionNumber | None:
         """Return the transaction whose token the path bears, if it is spelled as it was issued."""
@@ -119,7 +119,7 @@ class Prefixes:
                 (k for k, mark in enumerate(self.marks) if is_path_of_token(mark, path)), None
             )
             return None if back is None else TransactionNumber(self.newest - back)
-        number, *inside = self._below(path).split("/")
+        number, *inside = self._path_below_root(path).split("/")
         if not inside or any(step in ("", ".", "..") for step in inside):
             return None
         return TransactionNumber(int(number)) if _NUMBER.fullmatch(number) else None
@@ -139,7 +139,7 @@ class Prefixes:
         number = self.transaction_in_path(path) if self.marks else None
         return number is not None and number < self.newest
 
-    def _below(self, path: str) -> str:
+    def _path_below_root(self, path: str) -> str:
         """Return what follows the root; empty for a path below none."""
         roots = (self.root, *self.former)
         return next((path[len(r) + 1 :] for r in roots if path.startswith(f"{r}/")), "")

@@ -335,7 +335,7 @@ def _check_possible(status: WriteStatus, by: AdmissionCriteria) -> str | None:
     files = [file.path for table in status.tables for file in table.files]
     # Ranges do not see files: one that was committed before and is announced again, under the next
     # range, would be in the table twice.
-    again = [path for path in files if path in by.committed.get(_folder(path), ())]
+    again = [path for path in files if path in by.committed.get(_folder_of(path), ())]
     return f"a file was committed before: {again[0]}" if again else None
 
 
@@ -346,7 +346,7 @@ def _has_key(table: TableStatus, by: AdmissionCriteria) -> bool:
     return secondary is not None and secondary.keyed
 
 
-def _folder(path: str) -> str:
+def _folder_of(path: str) -> str:
     return path.rpartition("/")[0]
 
 
@@ -354,7 +354,7 @@ def with_committed(by: AdmissionCriteria, files: Iterable[WrittenFile]) -> Commi
     """Remember a commit's files, and earlier ones whose folders are still allowed."""
     kept = {folder: paths for folder, paths in by.committed.items() if _is_allowed(by, folder)}
     for file in files:
-        folder = _folder(file.path)
+        folder = _folder_of(file.path)
         kept[folder] = kept.get(folder, frozenset()) | {file.path}
     return kept
 

@@ -176,7 +176,7 @@ def open_sink(
         stack.enter_context(_redacting_secrets(settings.redaction))
         # Before the tables: what they open in a JVM of their own would be the session's.
         shared = spark_session_conf(settings) is not None
-        session = stack.enter_context(_session(settings)) if shared else None
+        session = stack.enter_context(_spark_session(settings)) if shared else None
         tables = _prepare_tables(settings, stack)
         writer = stack.enter_context(batch_writer(settings, tables.planning(), session))
         clients = LogClients(settings.kafka)
@@ -403,7 +403,7 @@ def batch_writer(
     if transform := planning.plans.shaping.transform:
         transform_of(transform)  # finds an unusable transform before Spark starts
     with ExitStack() as stack:
-        spark = session or stack.enter_context(_session(settings))
+        spark = session or stack.enter_context(_spark_session(settings))
         with closing(SparkBatchWriter(spark, planning.write_planned)) as writer:
             yield RenewingWriter(writer, planning)
 
@@ -425,7 +425,7 @@ def second_spark_sink_error(sink: SinkName) -> SinksClash:
 
 
 @contextmanager
-def _session(settings: SinkSettings) -> Iterator[OpenSession]:
+def _spark_session(settings: SinkSettings) -> Iterator[OpenSession]:
     """Hold the process's only Spark session: closing it would close it for other sinks too."""
     from headgate.data_plane.spark.session import open_session
 

@@ -215,7 +215,7 @@ class Batches:
         if self._records:
             frame = self._select_records(frame, planned)
         else:
-            places = self._places(frame, planned)
+            places = self._columns_of_places(frame, planned)
             table_columns = planned.plan.shape.arrow_schema().names
             if unknown := sorted(set(frame.columns) - {*table_columns, *self._marks}):
                 raise unknown_columns(now.view.table, unknown)
@@ -261,7 +261,7 @@ class Batches:
         _require_records(frame, needed)
         return frame.select(*needed)
 
-    def _places(self, frame: Any, planned: PlannedBatch) -> Mapping[str, str]:
+    def _columns_of_places(self, frame: Any, planned: PlannedBatch) -> Mapping[str, str]:
         """Return the columns that say of which record a row is (QUERY-6, QUERY-21)."""
         named = self.settings.table.record_columns.columns_by_part()
         places: dict[str, str] = {

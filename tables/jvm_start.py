@@ -144,10 +144,10 @@ def _replace_defaults_file(arguments: Sequence[str]) -> tuple[list[Path], list[s
     for at, word in enumerate(arguments[:-1]):
         if word == _FILE:
             return [Path(arguments[at + 1])], [*arguments[:at], *arguments[at + 2 :]]
-    return [_defaults()], list(arguments)
+    return [_spark_defaults_file()], list(arguments)
 
 
-def _defaults() -> Path:
+def _spark_defaults_file() -> Path:
     if folder := os.environ.get("SPARK_CONF_DIR"):
         return Path(folder) / "spark-defaults.conf"
     spec = find_spec("pyspark")
@@ -158,10 +158,10 @@ def _defaults() -> Path:
 
 def _properties_line(key: str, value: str) -> str:
     """Return the line of a file of Java's ``Properties`` that says exactly this."""
-    return f"{_escape(key)}={_escape(value)}"
+    return f"{_escape_property(key)}={_escape_property(value)}"
 
 
-def _escape(text: str) -> str:
+def _escape_property(text: str) -> str:
     for plain, escaped in (("\\", "\\\\"), ("\n", "\\n"), ("\r", "\\r"), ("\t", "\\t")):
         text = text.replace(plain, escaped)
     return re.sub(r"([=: #!])", r"\\\1", text)

@@ -115,7 +115,7 @@ class SecondaryTables:
             self._delivering |= {delivery.name: delivering for delivery in group}
         wait(self._delivering.values(), timeout_ms / 1000)
         self._on_commit()
-        return {p.base.table: self._outcome(p.base.table) for p in deliveries}
+        return {p.base.table: self._outcome_of_call(p.base.table) for p in deliveries}
 
     def delete_undecided_files(self, before: Epoch, pending: frozenset[str]) -> None:
         for table in self._opened.values():
@@ -229,7 +229,7 @@ class SecondaryTables:
     def _is_busy(self, name: str) -> bool:
         return name in self._delivering and not self._delivering[name].done()
 
-    def _outcome(self, name: str) -> CommitOutcome | HeadgateError:
+    def _outcome_of_call(self, name: str) -> CommitOutcome | HeadgateError:
         if self._is_busy(name):
             return Unknown(f"{name} does not answer in time")
         return self._delivering.pop(name).result()[name]

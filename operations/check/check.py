@@ -257,9 +257,9 @@ class Questions:
                 error.code,
                 error.exit_code,
             )
-        self.answers.append(self._once(answer))
+        self.answers.append(self._without_repetition(answer))
 
-    def _once(self, answer: Check) -> Check:
+    def _without_repetition(self, answer: Check) -> Check:
         """Return the answer, or where the same fault was said already."""
         for earlier in self.answers:
             if answer.code and (earlier.code, earlier.detail) == (answer.code, answer.detail):

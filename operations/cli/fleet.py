@@ -328,12 +328,12 @@ def _show(found: FleetView, *, workers: bool, as_json: bool) -> None:
 
 
 def _sink_line(sink: SinkView) -> str:
-    line = f"{sink.key:<30} {sink.state.value:<9} {_where(sink):<16}"
+    line = f"{sink.key:<30} {sink.state.value:<9} {_worker_name(sink):<16}"
     parts = [*_status_parts(sink)]
     return " ".join([line, *parts]).rstrip()
 
 
-def _where(sink: SinkView) -> str:
+def _worker_name(sink: SinkView) -> str:
     return (sink.observed.worker if sink.observed else sink.worker) or "-"
 
 

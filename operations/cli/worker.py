@@ -121,11 +121,11 @@ def _list_sinks(folder: Path, state_file: Path | None, *, as_json: bool) -> int:
     if as_json:
         print_json(sinks)
     for sink in [] if as_json else sinks:
-        click.echo(printable(_line(sink)))
+        click.echo(printable(_status_line(sink)))
     return int(any(sink["state"] in ("error", "lost") for sink in sinks))
 
 
-def _line(sink: dict[str, Any]) -> str:
+def _status_line(sink: dict[str, Any]) -> str:
     from headgate.runtime.fleet.sink_life import LifeState
 
     line = f"{sink['sink']:<30} {sink['state']:<9}"

@@ -89,11 +89,11 @@ def _rows(rows: Sequence[dict[str, Any]]) -> Table:
     for column in COLUMNS_SHOWN:
         table.add_column(column, justify="right", no_wrap=True)
     for row in rows:
-        table.add_row(*(_cell(row[column]) for column in COLUMNS_SHOWN))
+        table.add_row(*(_cell_text(row[column]) for column in COLUMNS_SHOWN))
     return table
 
 
-def _cell(value: object) -> str:
+def _cell_text(value: object) -> str:
     return f"{value:%Y-%m-%d %H:%M:%S}" if isinstance(value, datetime) else str(value)
 
 

@@ -67,16 +67,16 @@ def fleet_page(known: Known, choice: Choice) -> str:
     alive = sum(not worker.lost for worker in fleet.workers.values())
     body = [
         f"<h1>Fleet {escape_text(known.name)}</h1>",
-        f'<p class="pale">{_count(len(fleet.sinks), "sink")} on {_count(alive, "worker")}</p>',
-        _staleness(known),
+        f'<p class="pale">{_count_text(len(fleet.sinks), "sink")} on {_count_text(alive, "worker")}</p>',
+        _staleness_text(known),
         _unowned_slots_text(known),
-        _choices(fleet, choice),
+        _choice_links(fleet, choice),
         _search_form(choice),
-        _sinks(shown, known.now_ms),
-        _pages(len(chosen), len(fleet.sinks), pages, replace(choice, number=number)),
+        _sink_table(shown, known.now_ms),
+        _page_links(len(chosen), len(fleet.sinks), pages, replace(choice, number=number)),
         "<h2>Workers</h2>",
-        _workers(fleet, known.now_ms),
-        f'<h2>Load</h2><div class="pictures">{_charts(fleet)}</div>',
+        _worker_table(fleet, known.now_ms),
+        f'<h2>Load</h2><div class="pictures">{_charts_html(fleet)}</div>',
     ]
     return render_page(f"Fleet {known.name}", body, known.now_ms)
 
@@ -87,10 +87,10 @@ def fleet_sink_page(known: Known, sink: SinkView) -> str:
     body = [
         '<p class="pale"><a href="/">all sinks</a></p>',
         f"<h1>{escape_text(sink.key)}</h1>",
-        f'<p>{_badge(sink)} <span class="pale">{_place(sink)}</span></p>',
-        _staleness(known),
-        *(f'<p class="error">{text}</p>' for text in _complaints(sink, now_ms)),
-        render_facts({name: _shorten(value) for name, value in _facts(sink, now_ms)}),
+        f'<p>{_state_badge(sink)} <span class="pale">{_place_text(sink)}</span></p>',
+        _staleness_text(known),
+        *(f'<p class="error">{text}</p>' for text in _problem_lines(sink, now_ms)),
+        render_facts({name: _shorten(value) for name, value in _fact_rows(sink, now_ms)}),
     ]
     if sink.spec is not None:
         status = f"/sinks/{_in_path(sink.key)}/status"
@@ -130,7 +130,7 @@ def sort_by_urgency(sinks: Iterable[SinkView]) -> list[SinkView]:
 
 
 def _is_chosen(sink: SinkView, choice: Choice) -> bool:
-    if choice.kind and choice.kind not in _kinds(sink):
+    if choice.kind and choice.kind not in _kinds_of(sink):
         return False
     words = choice.text.casefold().split()
     if not words:
@@ -141,7 +141,7 @@ def _is_chosen(sink: SinkView, choice: Choice) -> bool:
     return all(word in text for word in words)
 
 
-def _kinds(sink: SinkView) -> set[str]:
+def _kinds_of(sink: SinkView) -> set[str]:
     kinds = {sink.state.value}
     if sink.drift:
         kinds.add("drift")
@@ -150,10 +150,10 @@ def _kinds(sink: SinkView) -> set[str]:
     return kinds
 
 
-def _choices(fleet: FleetView, choice: Choice) -> str:
+def _choice_links(fleet: FleetView, choice: Choice) -> str:
     counts: Counter[str] = Counter()
     for sink in fleet.sinks.values():
-        counts.update(_kinds(sink))
+        counts.update(_kinds_of(sink))
     kinds = [*(state.value for state in LifeState), "drift", "refused"]
     links = [_choice_link("all", len(fleet.sinks), "", choice)]
     links += [
@@ -180,7 +180,7 @@ def _search_form(choice: Choice) -> str:
     )
 
 
-def _sinks(sinks: Sequence[SinkView], now_ms: int) -> str:
+def _sink_table(sinks: Sequence[SinkView], now_ms: int) -> str:
     heads = ("sink", "state", "lag", "worker", "since", "next try", "error")
     rows = ([*_sink_row(sink, now_ms)] for sink in sinks)
     return render_table(heads, rows, {2}, {6}, cards=True)
@@ -188,7 +188,7 @@ def _sinks(sinks: Sequence[SinkView], now_ms: int) -> str:
 
 def _sink_row(sink: SinkView, now_ms: int) -> Iterable[str]:
     yield f'<a href="/sinks/{_in_path(sink.key)}">{escape_text(sink.key)}</a>'
-    yield _badge(sink)
+    yield _state_badge(sink)
     lag = sink.observed.lag_records if sink.observed else None
     yield "" if lag is None else format_number(lag)
     yield escape_text(_worker_of(sink))
@@ -198,7 +198,7 @@ def _sink_row(sink: SinkView, now_ms: int) -> Iterable[str]:
     yield escape_text(_shorten("; ".join(filter(None, (said, sink.refused)))))
 
 
-def _badge(sink: SinkView) -> str:
+def _state_badge(sink: SinkView) -> str:
     state = f'<span class="state{_COLOURS.get(sink.state, "")}">{sink.state.value}</span>'
     spec = sink.spec
     if spec is None:
@@ -221,8 +221,8 @@ def _worker_of(sink: SinkView) -> str:
     return sink.observed.worker if sink.observed else sink.worker
 
 
-def _pages(matching: int, total: int, pages: int, choice: Choice) -> str:
-    said = f"{matching:,} of {total:,} sinks" if matching != total else _count(total, "sink")
+def _page_links(matching: int, total: int, pages: int, choice: Choice) -> str:
+    said = f"{matching:,} of {total:,} sinks" if matching != total else _count_text(total, "sink")
     if pages == 1:
         return f'<p class="pale">{said}</p>'
     links = []
@@ -236,7 +236,7 @@ def _pages(matching: int, total: int, pages: int, choice: Choice) -> str:
 # ------------------------------------------------------------------------------ workers and load
 
 
-def _workers(fleet: FleetView, now_ms: int) -> str:
+def _worker_table(fleet: FleetView, now_ms: int) -> str:
     heads = ("worker", "state", "sinks", "slots", "memory", "release", "told")
     rows = ([*_worker_row(worker, now_ms)] for worker in fleet.workers.values())
     return render_table(heads, rows, {2, 3, 4}, cards=True)
@@ -251,12 +251,12 @@ def _worker_row(worker: WorkerView, now_ms: int) -> Iterable[str]:
     yield f'<span class="state{colour}">{state}</span>'
     yield str(told.processes)
     yield str(len(told.slots))
-    yield _bytes(told.memory_bytes)
+    yield _bytes_text(told.memory_bytes)
     yield escape_text(told.release)
     yield describe_age(worker.told_ms, now_ms)
 
 
-def _charts(fleet: FleetView) -> str:
+def _charts_html(fleet: FleetView) -> str:
     lags = {
         sink.key: float(sink.observed.lag_records)
         for sink in fleet.sinks.values()
@@ -273,7 +273,7 @@ def _charts(fleet: FleetView) -> str:
 # -------------------------------------------------------------------------------------- one sink
 
 
-def _complaints(sink: SinkView, now_ms: int) -> Iterable[str]:
+def _problem_lines(sink: SinkView, now_ms: int) -> Iterable[str]:
     if sink.code or sink.text:
         again = f"; next try {_next_try(sink, now_ms)}" if sink.next_try_ms is not None else ""
         yield f"<b>{escape_text(sink.code)}</b> {escape_text(_shorten(sink.text, 4_000) + again)}"
@@ -283,7 +283,7 @@ def _complaints(sink: SinkView, now_ms: int) -> Iterable[str]:
         yield f"<b>Refused</b>: {escape_text(sink.refused)}"
 
 
-def _facts(sink: SinkView, now_ms: int) -> Iterable[tuple[str, str]]:
+def _fact_rows(sink: SinkView, now_ms: int) -> Iterable[tuple[str, str]]:
     spec, told = sink.spec, sink.observed
     yield "in this state since", describe_age(sink.since_ms, now_ms) if sink.since_ms else "-"
     yield "told", describe_age(sink.told_ms, now_ms) if sink.told_ms else "never"
@@ -295,7 +295,7 @@ def _facts(sink: SinkView, now_ms: int) -> Iterable[tuple[str, str]]:
         yield "lag", "-" if told.lag_records is None else f"{told.lag_records:,} records"
         yield "partitions", "-" if told.partitions is None else f"{told.partitions:,}"
         yield "coordinates", {True: "yes", False: "no", None: "-"}[told.leads]
-        yield "memory", _bytes(told.memory_bytes) or "-"
+        yield "memory", _bytes_text(told.memory_bytes) or "-"
         used = told.cpu_permille
         yield "processor, lately", "-" if used is None else f"{used / 10:.1f} % of a core"
         yield "file that it works with", told.revision or "-"
@@ -309,7 +309,7 @@ def _facts(sink: SinkView, now_ms: int) -> Iterable[tuple[str, str]]:
             yield "memory that it may take", f"{spec.memory_mib:,} MiB"
 
 
-def _place(sink: SinkView) -> str:
+def _place_text(sink: SinkView) -> str:
     worker, owner = _worker_of(sink), sink.worker
     said = f"on {worker}" if worker else "on no worker"
     if owner != worker:
@@ -320,7 +320,7 @@ def _place(sink: SinkView) -> str:
 # ------------------------------------------------------------------------------------ said often
 
 
-def _staleness(known: Known) -> str:
+def _staleness_text(known: Known) -> str:
     """Say how old the knowledge is, where nothing newer can be had."""
     if not known.problem:
         return ""
@@ -336,15 +336,15 @@ def _unowned_slots_text(known: Known) -> str:
     if not unowned or not known.fleet.sinks:
         return ""
     waiting = sum(sink.slot in unowned for sink in known.fleet.sinks.values())
-    said = f"{_count(len(unowned), 'slot')} of {known.slots} without an owner"
-    return f'<p class="error"><b>{said}</b>: {_count(waiting, "sink")} in them</p>'
+    said = f"{_count_text(len(unowned), 'slot')} of {known.slots} without an owner"
+    return f'<p class="error"><b>{said}</b>: {_count_text(waiting, "sink")} in them</p>'
 
 
-def _count(number: int, what: str) -> str:
+def _count_text(number: int, what: str) -> str:
     return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
-def _bytes(amount: int | None) -> str:
+def _bytes_text(amount: int | None) -> str:
     return "" if amount is None else f"{amount / (1 << 20):,.0f} MiB"
 
 

@@ -79,14 +79,14 @@ class Asked:
 
     @property
     def choice(self) -> fleet_page.Choice:
-        number = self._last("page", "1")
+        number = self._last_query_value("page", "1")
         return fleet_page.Choice(
-            self._last("q", "").strip()[:200],
-            self._last("show", ""),
+            self._last_query_value("q", "").strip()[:200],
+            self._last_query_value("show", ""),
             int(number) if number.isdecimal() and len(number) < 9 else 1,
         )
 
-    def _last(self, name: str, otherwise: str) -> str:
+    def _last_query_value(self, name: str, otherwise: str) -> str:
         return self.query.get(name, [otherwise])[-1]
 
 
@@ -147,7 +147,7 @@ def answer_about_fleet(fleet: ServedFleet, asked: Asked) -> Answer:
     known = fleet.followed.latest()
     match asked.parts:
         case ():
-            return _only_get(asked) or _front(fleet, known, asked)
+            return _only_get(asked) or _answer_front_page(fleet, known, asked)
         case ("sinks", key):
             return _only_get(asked) or _of_sink(fleet, known, key, _show_sink)
         case ("sinks", key, "status"):
@@ -178,7 +178,7 @@ def _only_get(asked: Asked) -> Answer | None:
 # ----------------------------------------------------------------------------------- who looks
 
 
-def _front(fleet: ServedFleet, known: Known | None, asked: Asked) -> Answer:
+def _answer_front_page(fleet: ServedFleet, known: Known | None, asked: Asked) -> Answer:
     if known is None:
         problem = fleet.followed.find_problem() or "ask again"
         return html_answer(
@@ -244,7 +244,7 @@ def _list(fleet: ServedFleet, known: Known | None) -> Answer:
     return json_answer(
         200,
         {
-            **_freshness(known),
+            **_freshness_json(known),
             "slots": known.slots,
             "unowned_slots": sorted(known.unowned_slots),
             "sinks": [sink_document(each) for each in known.fleet.sinks.values()],
@@ -253,7 +253,7 @@ def _list(fleet: ServedFleet, known: Known | None) -> Answer:
     )
 
 
-def _freshness(known: Known) -> Mapping[str, Any]:
+def _freshness_json(known: Known) -> Mapping[str, Any]:
     return {
         "fleet": known.name,
         "as_of_ms": known.now_ms,
@@ -278,7 +278,7 @@ def _sink_api(fleet: ServedFleet, known: Known | None, asked: Asked, key: str) -
 def _sink_answer(known: Known, seen: SinkView, asked: Asked) -> Answer:
     """Show the file to operators only: who wrote it by hand may have put a secret into it."""
     file = {"file": seen.spec.file} if seen.spec and asked.refuse_act is None else {}
-    return json_answer(200, {**_freshness(known), **sink_document(seen), **file})
+    return json_answer(200, {**_freshness_json(known), **sink_document(seen), **file})
 
 
 # ----------------------------------------------------------------------------------- who acts

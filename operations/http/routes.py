@@ -53,7 +53,7 @@ def role_of(authorization: str, http: HttpSettings) -> Role:
     """Return the role that the header grants; without a viewer token all (on loopback) may look."""
     scheme, _, given = authorization.strip().partition(" ")
     bearer = scheme.lower() == "bearer"
-    token = given.strip() if bearer else _password(scheme, given)
+    token = given.strip() if bearer else _password_of(scheme, given)
     operator = _is_same_secret(token, http.operator_token.text)
     viewer = _is_same_secret(token, http.viewer_token.text)
     if operator and bearer:
@@ -63,7 +63,7 @@ def role_of(authorization: str, http: HttpSettings) -> Role:
     return Role.NOBODY
 
 
-def _password(scheme: str, given: str) -> str:
+def _password_of(scheme: str, given: str) -> str:
     if scheme.lower() != "basic":
         return ""
     try:
@@ -130,7 +130,7 @@ class Site:
 
 def answer(site: Site, request: Request) -> Answer:
     """Return the answer; what a sink cannot tell is an answer too."""
-    path = _path(request)
+    path = _path_of(request)
     if is_probe(request):
         why = site.not_live() if path == "/livez" else site.not_ready()
         return text_answer(503, why) if why else text_answer(200, "ok")
@@ -151,10 +151,10 @@ def answer(site: Site, request: Request) -> Answer:
 
 def is_probe(request: Request) -> bool:
     """Return whether a kubelet asks: anybody may, and nothing is asked in turn."""
-    return request.method in ("GET", "HEAD") and _path(request) in _PROBES
+    return request.method in ("GET", "HEAD") and _path_of(request) in _PROBES
 
 
-def _path(request: Request) -> str:
+def _path_of(request: Request) -> str:
     try:
         return urlsplit(request.target).path.rstrip("/") or "/"
     except ValueError:  # a stranger's host in brackets
@@ -166,14 +166,14 @@ def _answer_by_path(
 ) -> Answer:
     role, query = who_and_what
     if path == "/metrics":
-        return _metrics(site) if request.method == "GET" else not_allowed("GET")
+        return _answer_metrics(site) if request.method == "GET" else not_allowed("GET")
     if site.fleet is not None:
         refused = _refuse_act(role, site.http, "the worker's file")
-        parts, actor = path_parts(path), _actor(request)
+        parts, actor = path_parts(path), _actor_of(request)
         asked = Asked(request.method, parts, query, request.body, actor, refused)
         return answer_about_fleet(site.fleet, asked)
     if path == "/" or path.startswith("/sinks/"):
-        return _pages(site, path) if request.method == "GET" else not_allowed("GET")
+        return _answer_page(site, path) if request.method == "GET" else not_allowed("GET")
     if path == _API:
         return (
             json_answer(200, sorted(site.sinks)) if request.method == "GET" else not_allowed("GET")
@@ -183,7 +183,7 @@ def _answer_by_path(
         sink = site.sinks.get(unquote(name))
         if sink is None:
             return refusal(404, "there is no such sink here", f"GET {_API} lists them")
-        return _api(sink, request, what, role, dry_run=is_flag_set(query, "dry_run"))
+        return _answer_api(sink, request, what, role, dry_run=is_flag_set(query, "dry_run"))
     return refusal(404, "there is nothing at this path")
 
 
@@ -196,18 +196,18 @@ def _refuse_act(role: Role, http: HttpSettings, file: str) -> Answer | None:
     return refusal(403, "only an operator may do that", hint)
 
 
-def _actor(request: Request) -> str:
+def _actor_of(request: Request) -> str:
     return f"http {request.peer}".rstrip()
 
 
-def _metrics(site: Site) -> Answer:
+def _answer_metrics(site: Site) -> Answer:
     if site.metrics is None:
         return refusal(404, "no metrics are kept", 'pip install "headgate[metrics]"')
     body, content_type = site.metrics()
     return Answer(200, body, content_type)
 
 
-def _pages(site: Site, path: str) -> Answer:
+def _answer_page(site: Site, path: str) -> Answer:
     now_ms = time.time_ns() // 1_000_000
     if path == "/" and len(site.sinks) > 1:
         shown = status_page.index_page(
@@ -233,7 +233,9 @@ def _report_or_error(sink: ServedSink) -> StatusReport | str:
         return str(error)
 
 
-def _api(sink: ServedSink, request: Request, what: str, role: Role, *, dry_run: bool) -> Answer:
+def _answer_api(
+    sink: ServedSink, request: Request, what: str, role: Role, *, dry_run: bool
+) -> Answer:
     if request.method == "GET" and what == "":
         return json_answer(200, sink.report().as_json())
     if request.method == "GET" and what == "offsets":
@@ -253,7 +255,7 @@ def _api(sink: ServedSink, request: Request, what: str, role: Role, *, dry_run: 
     if not isinstance(given, dict):
         return refusal(400, "the body is not a JSON object")
     try:
-        with acting_as_operator(_actor(request)):
+        with acting_as_operator(_actor_of(request)):
             return json_answer(200, move(sink.settings, given, dry_run))
     finally:
         sink.forget()

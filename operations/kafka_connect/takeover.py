@@ -238,7 +238,7 @@ def plan(settings: SinkSettings, keys: Mapping[str, str], request: TakeoverReque
         _require_exact(found, request)
         if request.adopts:
             filled = [_with_adopted_files(tables, each, told) for each in filled]
-    offsets = _offsets(connector, request, found, topics)
+    offsets = _first_offsets(connector, request, found, topics)
     return Takeover(connector, request, tuple(filled), found, offsets, topics, control.ends, gone)
 
 
@@ -434,7 +434,7 @@ def _with_adopted_files(
     return replace(found, files=files)
 
 
-def _offsets(
+def _first_offsets(
     connector: Connector,
     request: TakeoverRequest,
     found: TakeoverPlan,
@@ -485,7 +485,7 @@ def carry_out(settings: SinkSettings, takeover: Takeover) -> None:
     _require_still_at_rest(settings, takeover)
     facts: dict[str, Any] = {"command": TAKEOVER, "actor": actor()}
     connector = takeover.connector
-    fence = _fence(settings, connector, takeover.ends)
+    fence = _fence_properties(settings, connector, takeover.ends)
     if not settings.tables:
         (table,) = takeover.tables
         claim = make_first_record(
@@ -523,7 +523,9 @@ def _require_still_at_rest(settings: SinkSettings, takeover: Takeover) -> None:
         )
 
 
-def _fence(settings: SinkSettings, connector: Connector, ends: Mapping[int, int]) -> dict[str, str]:
+def _fence_properties(
+    settings: SinkSettings, connector: Connector, ends: Mapping[int, int]
+) -> dict[str, str]:
     return fence_properties(settings.name, connector.control_topic, connector.group, ends)
 
 

@@ -204,7 +204,7 @@ def missing_rights_error(error: BaseException) -> MissingRights | None:
 def _catalog_opener(
     name: str, properties: Mapping[str, str], timeout_s: float
 ) -> Callable[[], Catalog]:
-    known = merge_config(Config().get_catalog_config(name) or {}, _recursive(properties))
+    known = merge_config(Config().get_catalog_config(name) or {}, _as_recursive(properties))
     kind = require_supported_type(name, known)
     if not kind and "uri" not in known:
         raise ConfigurationError(
@@ -373,7 +373,7 @@ def _driver_timeouts(uri: str, timeout_s: int) -> Mapping[str, int]:
     return {}
 
 
-def _recursive(properties: Mapping[str, str]) -> RecursiveDict:
+def _as_recursive(properties: Mapping[str, str]) -> RecursiveDict:
     return dict(properties)
 
 

@@ -122,16 +122,18 @@ class _Reading:
         return files
 
     def read_manifest_lists(self, snapshots: Sequence[Snapshot]) -> Iterator[list[ManifestFile]]:
-        return self._each(lambda snapshot: snapshot.manifests(self.io), snapshots)
+        return self._read_in_chunks(lambda snapshot: snapshot.manifests(self.io), snapshots)
 
     def live(self, manifests: Iterable[ManifestFile]) -> Iterator[list[str]]:
         def paths(manifest: ManifestFile) -> list[str]:
             entries = manifest.fetch_manifest_entry(self.io, discard_deleted=True)
             return [entry.data_file.file_path for entry in entries]
 
-        return self._each(paths, list(manifests))
+        return self._read_in_chunks(paths, list(manifests))
 
-    def _each(self, read: Callable[[_Item], _Read], items: Sequence[_Item]) -> Iterator[_Read]:
+    def _read_in_chunks(
+        self, read: Callable[[_Item], _Read], items: Sequence[_Item]
+    ) -> Iterator[_Read]:
         for begin in range(0, len(items), _CHUNK):
             if time.monotonic() > self.until_s:
                 raise TimeoutError("the manifests are too many to be read in the time for it")

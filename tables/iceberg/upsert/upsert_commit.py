@@ -169,7 +169,7 @@ class KeyedRows:
     def _new_index(self) -> KeyIndex:
         return KeyIndex(
             self._by.index_bytes_max,
-            self._known_dead,
+            self._positions_known_dead,
             self._take,
             lambda: bool(self._dead),
             _folder_of_files(),
@@ -229,7 +229,7 @@ class KeyedRows:
             keys = self._reader.read_added_file(table.io, columns, file.path, deletes=deletes)
         return Change(file.path, keys, deletes)
 
-    def _known_dead(self, path: str) -> Positions:
+    def _positions_known_dead(self, path: str) -> Positions:
         return positions_of(self._dead.get(path, BitMap64()))
 
 
