@@ -198,9 +198,7 @@ class TableCheck:
         """Say when a row is gone, from every reader and from storage. Raises ``RowExpiryUnfit``."""
         wanted = self._settings.maintenance
         if self._found is None:
-            shown = (
-                f"rows go {_describe_duration(wanted.rows_after_ms)} after their {wanted.rows_by}"
-            )
+            shown = f"rows go {_duration_text(wanted.rows_after_ms)} after their {wanted.rows_by}"
             return f"{shown}; how long snapshots keep them is known once there is a table"
         require_row_expiry(self._settings, self._found, self._found.schema())
         return describe_promise(self._settings, self._found.properties)
@@ -548,9 +546,9 @@ def describe_promise(settings: SinkSettings, properties: Mapping[str, str]) -> s
     idle_ms = settings.coordinator.tag_refresh_interval_ms  # the limit stands on the last change
     shown_ms = wanted.rows_after_ms + WAIT_MS + HOUR_MS + wanted.interval_ms + idle_ms
     told = (
-        f"no reader shows a row later than {_describe_duration(shown_ms)} after its {wanted.rows_by} "
-        f"({_describe_duration(wanted.rows_after_ms)}, up to a day for files with few such rows, an hour, "
-        f"a round, and up to {_describe_duration(idle_ms)} if nobody changes the table)"
+        f"no reader shows a row later than {_duration_text(shown_ms)} after its {wanted.rows_by} "
+        f"({_duration_text(wanted.rows_after_ms)}, up to a day for files with few such rows, an "
+        f"hour, a round, and up to {_duration_text(idle_ms)} if nobody changes the table)"
     )
     kept_ms, kept = snapshot_retention(properties) or (wanted.expire_after_ms, 1)
     if not kept_ms:
@@ -562,13 +560,14 @@ def describe_promise(settings: SinkSettings, properties: Mapping[str, str]) -> s
         )
     gone_ms = shown_ms + kept_ms + wanted.orphans_after_ms
     return (
-        f"{told}; storage has no bytes of it later than {_describe_duration(gone_ms)} after it (snapshots "
-        f"stay for {_describe_duration(kept_ms)}, the newest {kept} for longer; orphans for "
-        f"{_describe_duration(wanted.orphans_after_ms)}). The quarantine and the topic keep their own time"
+        f"{told}; storage has no bytes of it later than {_duration_text(gone_ms)} after it "
+        f"(snapshots stay for {_duration_text(kept_ms)}, the newest {kept} for longer; orphans for "
+        f"{_duration_text(wanted.orphans_after_ms)}). The quarantine and the topic "
+        "keep their own time"
     )
 
 
-def _describe_duration(ms: int) -> str:
+def _duration_text(ms: int) -> str:
     """Return days and hours, rounded up to minutes."""
     minutes = -(-ms // 60_000)
     days, rest = divmod(minutes, 24 * 60)

@@ -65,9 +65,10 @@ def fleet_page(known: Known, choice: Choice) -> str:
     number = min(max(1, choice.number), pages)
     shown = chosen[(number - 1) * ROWS_PER_PAGE : number * ROWS_PER_PAGE]
     alive = sum(not worker.lost for worker in fleet.workers.values())
+    sinks = _count_text(len(fleet.sinks), "sink")
     body = [
         f"<h1>Fleet {escape_text(known.name)}</h1>",
-        f'<p class="pale">{_count_text(len(fleet.sinks), "sink")} on {_count_text(alive, "worker")}</p>',
+        f'<p class="pale">{sinks} on {_count_text(alive, "worker")}</p>',
         _staleness_text(known),
         _unowned_slots_text(known),
         _choice_links(fleet, choice),

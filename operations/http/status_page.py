@@ -58,7 +58,8 @@ def index_page(sinks: Mapping[str, StatusReport | str], now_ms: int) -> str:
                 (link, '<span class="state unknown">not known</span>', "", "", escape_text(report))
             )
             continue
-        state = f'<span class="state{_colour_of(report.condition)}">{escape_text(report.condition)}</span>'
+        colour = _colour_of(report.condition)
+        state = f'<span class="state{colour}">{escape_text(report.condition)}</span>'
         last_error = report.last_error
         error = f"{last_error.code} {last_error.text}" if last_error and not last_error.past else ""
         lag = "-" if report.lag is None else format_number(report.lag)
