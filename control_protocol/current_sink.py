@@ -16,7 +16,7 @@ _R = TypeVar("_R")
 _SINK: ContextVar[str | None] = ContextVar("headgate_sink", default=None)
 
 
-def sink_of_thread() -> str | None:
+def current_sink() -> str | None:
     """Return the sink for which this thread works, if it works for one alone."""
     return _SINK.get()
 

@@ -17,7 +17,7 @@ from headgate.config.registry_auth_settings import REGISTRY_AUTH
 from headgate.config.shared_configuration import configuration_digest
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.commit_record import CommitRecord
-from headgate.control_protocol.current_sink import sink_of_thread
+from headgate.control_protocol.current_sink import current_sink
 from headgate.control_protocol.errors import CODE, RetryLater
 from headgate.control_protocol.events import (
     Envelope,
@@ -404,7 +404,7 @@ class _ErrorCounter(logging.Handler):
         self._count_code = count
 
     def emit(self, record: logging.LogRecord) -> None:
-        if sink_of_thread() not in (None, self._sink):
+        if current_sink() not in (None, self._sink):
             return
         found = CODE.search(record.getMessage())
         self._count_code(found[0] if found else "none")

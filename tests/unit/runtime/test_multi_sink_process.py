@@ -20,8 +20,8 @@ from headgate.config.load import load, parse
 from headgate.config.setting_types import Secret
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.current_sink import (
+    current_sink,
     in_same_sink_context,
-    sink_of_thread,
     working_for_sink,
 )
 from headgate.control_protocol.errors import (
@@ -223,7 +223,7 @@ def test_a_line_names_the_sink_of_its_thread_whoever_writes_it() -> None:
     named, text = in_a_thread()
     assert (named, text.startswith("[")) == (None, False)
     assert json.loads(JsonLines(sinks[:1]).format(record))["sink"] == "trips"
-    assert sink_of_thread() is None
+    assert current_sink() is None
 
 
 class Counted(NoTelemetry):
