@@ -88,10 +88,10 @@ from headgate.coordinator.outgoing_events import (
     enter_phase,
     fixed_set,
     patience_ms,
+    reasons_of_suspensions,
     recover,
     step_down,
     stop,
-    suspended_reasons,
     term_of,
     wait_and_retry,
     with_former_data,
@@ -616,7 +616,7 @@ def _abort(state: State) -> Step:
         tables=(TableSettlement(term.primary.view.table, None),),
         valid_through_ms=term.progress.valid_through_ms,
         reason=f"time-out; nothing heard from {_name_some_partitions(_unnamed_partitions(state))}",
-        suspended=suspended_reasons(term),
+        suspended=reasons_of_suspensions(term),
     )
     term = replace(
         term,
@@ -646,7 +646,7 @@ def _decide(state: State, verdict: ValidationResult, reason: str, now_ms: int) -
         tables=_table_settlements(before.primary.view, verdict),
         valid_through_ms=through,
         reason="; ".join(filter(None, (reason, *verdict.refusal_texts)))[:_REASON_CHARACTERS_MAX],
-        suspended=suspended_reasons(before),
+        suspended=reasons_of_suspensions(before),
     )
     term = replace(
         before,

@@ -22,8 +22,8 @@ from headgate.coordinator.file_admission import Committed, Prefixes, Tokens
 from headgate.coordinator.outgoing_events import (
     epoch_prefixes,
     fixed_set,
-    named_secondaries,
     offsets_ahead,
+    secondaries_named_by_start,
     term_of,
 )
 from headgate.coordinator.settings import CoordinatorSettings
@@ -431,7 +431,7 @@ def admission_criteria(state: State, now_ms: int) -> AdmissionCriteria:
 
 def _secondary_criteria(state: State, now_ms: int) -> dict[str, SecondaryCriteria]:
     """Return the secondary tables that START names, and routed ones as they were read last."""
-    named = named_secondaries(state)
+    named = secondaries_named_by_start(state)
     standards = {
         name: SecondaryCriteria(
             _young_prefixes(state, secondary, now_ms), offsets_ahead(state, secondary)

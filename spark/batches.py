@@ -99,17 +99,17 @@ def starting_offsets(sink: str | Path) -> str:
             for topic, state in sources.describe().items()
             for partition in sorted({*state.partitions, *state.silent})
         ]
-    return _for_source({at: stored.get(at, _EARLIEST) for at in partitions})
+    return _offsets_json({at: stored.get(at, _EARLIEST) for at in partitions})
 
 
 def _first_offsets(settings: SinkSettings, sources: SourceTopics) -> str:
     at_ms = settings.source.start_at_ms
     return (
-        str(settings.source.start_at) if at_ms is None else _for_source(sources.offsets_at(at_ms))
+        str(settings.source.start_at) if at_ms is None else _offsets_json(sources.offsets_at(at_ms))
     )
 
 
-def _for_source(offsets: Mapping[TopicPartition, int]) -> str:
+def _offsets_json(offsets: Mapping[TopicPartition, int]) -> str:
     found: dict[str, dict[str, int]] = {}
     for at, offset in sorted(offsets.items()):
         found.setdefault(at.topic, {})[str(at.partition)] = offset
@@ -171,12 +171,12 @@ class Batches:
         if self._records:
             _require_records(frame, RECORD_COLUMNS)
             return
-        declared = {column.name for column in self.settings.table.columns} | self._marks
+        declared = {column.name for column in self.settings.table.columns} | self._columns_of_marks
         if self.settings.table.create and (unknown := sorted(set(frame.columns) - declared)):
             raise unknown_columns(self.settings.table.identifier, unknown)
 
     @property
-    def _marks(self) -> set[str]:
+    def _columns_of_marks(self) -> set[str]:
         """Return columns of rows that are none of the table's."""
         return {DELETED} if self.settings.table.key else set()
 
@@ -217,7 +217,7 @@ class Batches:
         else:
             places = self._columns_of_places(frame, planned)
             table_columns = planned.plan.shape.arrow_schema().names
-            if unknown := sorted(set(frame.columns) - {*table_columns, *self._marks}):
+            if unknown := sorted(set(frame.columns) - {*table_columns, *self._columns_of_marks}):
                 raise unknown_columns(now.view.table, unknown)
         ship_once(frame.sparkSession)
         written = write_frame(frame, planned, places)

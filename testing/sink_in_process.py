@@ -195,13 +195,13 @@ class Life(Node):
 
     def start(self) -> None:
         sink = self.sink
-        self.tables = self._ready()
+        self.tables = self._prepare_tables()
         self.on_assignment(frozenset(sink.source.partitions))
         sink.group.assign({self.member: frozenset(sink.source.partitions)})
         initial = build_state(sink.settings, Sender(self.member, "p"))
         self.enter(replace(initial, deadlines={Timer.ALIVE: 10**9}), _Writer(sink, self.tables))
 
-    def _ready(self) -> SinkTables:
+    def _prepare_tables(self) -> SinkTables:
         """Do as ``SinkTables.prepare_tables``, which asks brokers whether a table was filled."""
         tables = SinkTables(self.sink.settings, self.opened)
         tables.primary.create(tables.spec(tables.name))

@@ -56,7 +56,7 @@ from headgate.operations.kafka_connect.control_topic import (
     ControlTopic,
     read_control_topic,
     read_ends,
-    require_nobody,
+    require_no_members,
     write_group_offsets,
 )
 from headgate.operations.kafka_connect.events import AnnouncedFile
@@ -70,7 +70,7 @@ from headgate.operations.kafka_connect.takeover_plan import (
 from headgate.operations.kafka_connect.transaction_events import WorkerAnnouncement, assemble
 from headgate.operations.kafka_connect.translation import ANCESTOR, APACHE
 from headgate.runtime.sink_tables import SinkTables, open_tables_read_only
-from headgate.tables.iceberg.connector_fence import fence_properties, mark_at, mark_property
+from headgate.tables.iceberg.connector_fence import fence_properties, mark_behind, mark_property
 from headgate.tables.iceberg.connector_files import (
     BranchFiles,
     find_missing,
@@ -220,7 +220,7 @@ def plan(settings: SinkSettings, keys: Mapping[str, str], request: TakeoverReque
         )
     require_stopped(settings)
     kafka = settings.kafka
-    require_nobody(kafka, connector.group)
+    require_no_members(kafka, connector.group)
     control = read_control_topic(kafka, connector.control_topic, connector.group, request.wait_s)
     told = assemble(control.records, connector.control_topic, connector.group)
     with open_source_topics(settings) as source:
@@ -228,7 +228,7 @@ def plan(settings: SinkSettings, keys: Mapping[str, str], request: TakeoverReque
     _require_same_topics(told, topics)
     at = (TopicPartition(t, n) for t, state in topics.items() for n in state.partitions)
     group = read_group_offsets(silent(kafka), connector.group, at, ANSWER_S_MAX)
-    require_nobody(kafka, connector.group)
+    require_no_members(kafka, connector.group)
     read = _Read(connector, request, control, told, group)
     with open_tables_read_only(settings) as tables:
         _require_unclaimed(settings, tables)
@@ -514,7 +514,7 @@ def carry_out(settings: SinkSettings, takeover: Takeover) -> None:
 
 def _require_still_at_rest(settings: SinkSettings, takeover: Takeover) -> None:
     connector = takeover.connector
-    require_nobody(settings.kafka, connector.group)
+    require_no_members(settings.kafka, connector.group)
     ends = read_ends(settings.kafka, connector.control_topic, connector.group)
     if ends != dict(takeover.ends):
         raise ConnectorAwake(
@@ -579,7 +579,7 @@ def plan_way_back(settings: SinkSettings, keys: Mapping[str, str]) -> WayBack:
     _require_fit_settings(settings)
     connector = Connector.from_keys(keys, settings.table.identifier)
     require_stopped(settings)
-    require_nobody(settings.kafka, connector.group)
+    require_no_members(settings.kafka, connector.group)
     topic = connector.control_topic
     control = read_control_topic(settings.kafka, topic, connector.group)
     told = assemble(control.records, topic, connector.group)
@@ -606,8 +606,8 @@ def go_back(settings: SinkSettings, way: WayBack) -> None:
     """Stop the sink by a claim, let the connector commit what it announces from here on, and then
     set its group."""
     connector = way.connector
-    require_nobody(settings.kafka, connector.group)
-    mark = mark_at(connector.control_topic, connector.group, way.ends)
+    require_no_members(settings.kafka, connector.group)
+    mark = mark_behind(connector.control_topic, connector.group, way.ends)
     claim = make_claim(way.record, f"{TAKEOVER} --back", stopped=True)
     commit_claim(settings, way.view, claim, _not_done(settings), fence=mark)
     with open_tables_read_only(settings) as tables:

@@ -62,7 +62,7 @@ from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.control_protocol.table_format import RollbackSnapshot
 from headgate.tables.iceberg.catalog import catalog_failure
 from headgate.tables.iceberg.commit_request import CommitRequest
-from headgate.tables.iceberg.connector_fence import kept_fence
+from headgate.tables.iceberg.connector_fence import fence_to_repeat
 from headgate.tables.iceberg.expired_lineage import decide_lineage
 from headgate.tables.iceberg.file_columns_check import (
     require_columns_of_files,
@@ -388,7 +388,7 @@ class IcebergTable:
         """TAKEOVER-11: repeat what keeps a connector from committing."""
         ref = metadata.refs.get(self._tag)
         tagged = metadata.snapshot_by_id(ref.snapshot_id) if ref else None
-        return kept_fence(self._sink, properties_of(tagged)) if tagged else {}
+        return fence_to_repeat(self._sink, properties_of(tagged)) if tagged else {}
 
     def _require_columns_kept(self, table: Table, files: Sequence[WrittenFile]) -> None:
         """SCHEMA-9: raise ``TableChanged`` if others took a column away, or made it required."""

@@ -30,7 +30,7 @@ class SinkWorld(Protocol):
         """Return the lines of ``[table]`` or ``[tables]`` that choose the format."""
 
     @property
-    def more(self) -> str:
+    def further_sections(self) -> str:
         """Return the sections for the end of the sink file, such as ``[catalog.properties]``."""
 
     def place(self, name: str) -> str:
@@ -110,7 +110,7 @@ def one_table(world: SinkWorld, *, coordinator: str = "", more: str = "") -> str
     return (
         f"{begin}\n[table]\n{world.table}\n"
         f'identifier = "db.orders"\n{world.place("orders")}\ncreate = true\ncolumns = {COLUMNS}\n'
-        f"{_PARTS.format(section='table')}{more}\n{world.more}"
+        f"{_PARTS.format(section='table')}{more}\n{world.further_sections}"
     )
 
 
@@ -134,7 +134,7 @@ def many_tables(world: RoutedSinkWorld, *, inferred: bool = False) -> str:
         '[[tables.route]]\ntopic = "events"\nfield = "zone"\nto = "db.zone_{field}"\n'
         f"{'' if inferred else _DECLARED}{_PARTS.format(section='tables')}"
         '[quarantine]\npolicy = "quarantine"\ntable = "db.rejected"\nper_thousand_max = 1000\n'
-        f"{world.quarantine}\n{world.more}"
+        f"{world.quarantine}\n{world.further_sections}"
     )
 
 

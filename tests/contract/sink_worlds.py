@@ -104,7 +104,7 @@ class IcebergSinkWorld:
             catalog.create_namespace("db")
 
     @property
-    def more(self) -> str:
+    def further_sections(self) -> str:
         lines = "".join(f'{name} = "{value}"\n' for name, value in self.properties.items())
         return f'[catalog]\nname = "local"\n[catalog.properties]\n{lines}'
 
@@ -175,7 +175,7 @@ class DeltaBesideIcebergWorld(DeltaSinkWorld):
 
     @property
     def quarantine(self) -> str:
-        own = self.aside.more.replace("[catalog", "[quarantine.catalog")
+        own = self.aside.further_sections.replace("[catalog", "[quarantine.catalog")
         return f'type = "iceberg"\n{own}'
 
     def rows(self, name: str) -> list[dict[str, Any]]:

@@ -102,7 +102,7 @@ class HudiSinkWorld:
         self._properties = {**lock, **QUICK}
 
     @property
-    def more(self) -> str:
+    def further_sections(self) -> str:
         return f'[catalog.properties]\n"spark.jars" = "{self._bundle}"\n'
 
     def place(self, name: str) -> str:

@@ -58,7 +58,7 @@ class ReaderContract:
             assert len({each.snapshot_id for each in found}) == len(found)
             assert sorted(each.committed_ms for each in found) == [e.committed_ms for e in found]
             assert (history.foreign, history.unreadable, history.complete) == ((), (), True)
-            same_sink(history, reader.view(), view)
+            require_same_view(history, reader.view(), view)
 
     def test_the_head_of_the_history_is_the_sinks_newest_commit(self, world: ReaderWorld) -> None:
         fill_table(world)
@@ -248,10 +248,10 @@ def read_all(reader: TableReader) -> tuple[TableView, History, list[str], list[i
     return reader.view(), reader.history(), live, numbers_of(reader)
 
 
-def same_sink(history: History, read_all: TableView, committed: TableView) -> None:
+def require_same_view(history: History, seen: TableView, committed: TableView) -> None:
     """The reader's view is that of the table, whose numbers may be others."""
     assert (history.table, history.uuid) == (committed.table, committed.uuid)
-    assert (read_all.uuid, read_all.record, read_all.lineage) == (
+    assert (seen.uuid, seen.record, seen.lineage) == (
         committed.uuid,
         committed.record,
         committed.lineage,

@@ -92,7 +92,7 @@ class PostgresSinkWorld:
         self._server, self._staging = server, home / "staging"
 
     @property
-    def more(self) -> str:
+    def further_sections(self) -> str:
         uri = f"postgresql://headgate@{self._server.host}/postgres"
         return f'[catalog.properties]\nuri = "{uri}"\n'
 

@@ -22,7 +22,7 @@ from headgate.operations.http import sink_status_cache
 from headgate.operations.http.app import (
     describe_reload,
     follow_sink_files,
-    opened_server_meters,
+    open_server_meters,
     serve,
 )
 from headgate.operations.http.sink_status_cache import (
@@ -199,7 +199,7 @@ def test_without_the_server_s_library_the_extra_is_named(monkeypatch: pytest.Mon
     settings = replace(parse(MINIMAL), http=HttpSettings(listen="127.0.0.1:0"))
     with (
         pytest.raises(ConfigurationError, match="uvicorn") as refused,
-        opened_server_meters(settings),
+        open_server_meters(settings),
     ):
         pytest.fail("it serves")
     assert "headgate[http]" in refused.value.hint

@@ -19,8 +19,8 @@ from headgate.tables.iceberg import connector_fence
 from headgate.tables.iceberg.connector_fence import (
     PASSED,
     fence_properties,
-    kept_fence,
-    mark_at,
+    fence_to_repeat,
+    mark_behind,
     mark_property,
 )
 from headgate.tables.iceberg.connector_files import BranchFiles, read_branch_files
@@ -51,14 +51,14 @@ def test_a_fence_is_known_by_its_sink_until_the_way_back(tmp_path: Path) -> None
     local = local_catalog(tmp_path)
     made = local.catalog.create_table("db.rows", schema=_schema())
     table = IcebergTable(local.catalog, "db.rows", SINK, threads=False)
-    own = mark_at("control", "connect-trips", {0: 3, 2: 1})
+    own = mark_behind("control", "connect-trips", {0: 3, 2: 1})
     view = require_landed(table.commit(CommitAttempt(table.read(), record(1, 0), fence=own)))
     assert _read(made) == ({0: 3, 2: 1}, frozenset())
     fence = fence_properties(SINK, "control", "connect-trips", ENDS)
     view = require_landed(table.commit(CommitAttempt(view, record(2, 0), fence=fence)))
     view = require_landed(commit(table, view, record(2, 1)))
     assert _read(made) == ({0: 3, 2: 1}, frozenset({SINK}))
-    back = mark_at("control", "connect-trips", ENDS)
+    back = mark_behind("control", "connect-trips", ENDS)
     require_landed(table.commit(CommitAttempt(view, record(3, 0), fence=back)))
     assert _read(made) == (ENDS, frozenset())
     local.catalog.close()
@@ -85,7 +85,7 @@ def test_what_the_connector_commits_beside_the_sink_is_counted(tmp_path: Path) -
         foreign.append(made.refresh().current_snapshot().snapshot_id)
         assert _connector(made) == FencedConnector("connect-trips", tuple(reversed(foreign)))
         view = require_landed(commit(table, table.read(), record(1, len(foreign))))
-    back = mark_at("control", "connect-trips", ENDS)
+    back = mark_behind("control", "connect-trips", ENDS)
     require_landed(table.commit(CommitAttempt(view, record(2, 0), fence=back)))
     assert _connector(made) is None
     local.catalog.close()
@@ -108,10 +108,10 @@ def test_a_table_that_nobody_took_over_carries_none(tmp_path: Path) -> None:
 
 def test_the_mark_is_repeated_for_a_week(monkeypatch: pytest.MonkeyPatch) -> None:
     fence = fence_properties(SINK, "control", "connect-trips", ENDS)
-    assert kept_fence(SINK, {**fence, "other": "x"}) == fence
-    assert kept_fence(SinkName("another"), fence) == {}
+    assert fence_to_repeat(SINK, {**fence, "other": "x"}) == fence
+    assert fence_to_repeat(SinkName("another"), fence) == {}
     monkeypatch.setattr(connector_fence, "_KEPT_MS", -1)
-    assert kept_fence(SINK, fence_properties(SINK, "control", "connect-trips", ENDS)) == {}
+    assert fence_to_repeat(SINK, fence_properties(SINK, "control", "connect-trips", ENDS)) == {}
 
 
 def _schema():  # type: ignore[no-untyped-def]
