@@ -168,7 +168,7 @@ def other_columns(right: Any, self: Any, columns: Sequence[str]) -> tuple[int, I
     """A scan reads a column that nobody asked for."""
     count, files = right(self, columns)
 
-    def further_sections(batches: Any) -> Any:
+    def more(batches: Any) -> Any:
         return lambda: (rows.append_column("more", rows.column(0)) for rows in batches())
 
     return count, (replace(file, batches=more(file.batches)) for file in files)
