@@ -237,9 +237,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class BatchRun:
-    """Describes the batch that runs, and how those before it went. Only ``batches`` makes a changed
-    copy.
-    """
+    """Describes the running batch, and those before it. Only ``batches`` makes a changed copy."""
 
     batch: Batch | None = None
     """At most one. Each of its ranges begins at the position of an owned partition: whatever moves
