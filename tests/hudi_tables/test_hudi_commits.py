@@ -344,7 +344,7 @@ def test_a_commit_that_rose_again_stops_the_sink(world: HudiWorld) -> None:
     Reservations(world.place, SinkName("sink")).forbid_completion(instant_of(file.path))
     assert isinstance(commit(table, view, record(1, 1, 3), file), Refused)
     java = HudiJava(world.place, world.place.config().schema)
-    java.register(java.load_meta_client(), instant_of(file.path))
+    java.request_instant(java.load_meta_client(), instant_of(file.path))
     java.commit(instant_of(file.path), (), encode(record(1, 1, 3)), lambda: None)
     with pytest.raises(HudiForked, match="was rolled back, and is complete"):
         table.read()
@@ -466,7 +466,7 @@ def test_a_fork_is_told_and_not_gone_on_with(world: HudiWorld) -> None:
     stamp = HudiSinkTable(world.place, SinkName("sink")).new_token()
     require_landed(commit(table, view, record(1, 1, 3), world.file(1)))
     java, instant = HudiJava(world.place, world.place.config().schema), instant_of(stamp)
-    java.register(java.load_meta_client(), instant)
+    java.request_instant(java.load_meta_client(), instant)
     told = {**encode(record(1, 1, 3)), "headgate-hudi.sink.follows": str(view.tag)}
     java.commit(instant, (), told, lambda: None)
     with pytest.raises(HudiForked, match=instant):

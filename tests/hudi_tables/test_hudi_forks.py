@@ -108,7 +108,7 @@ def test_a_late_claim_is_taken_back_alone_where_the_other_commit_is_archived(
             break
     before = next(java.commits(java.load_meta_client())).completed
     claim = java.reserve_instant()
-    java.register(java.load_meta_client(), claim)
+    java.request_instant(java.load_meta_client(), claim)
     told = {**encode(record(2, 0)), previous_completion_key(SinkName("sink")): str(view.tag)}
     java.commit(claim, (), told, lambda: None)
     java.close()
@@ -165,7 +165,7 @@ def completed_late(
 ) -> None:
     """Complete a zombie's commit whose file is gone by then, without a look at the table."""
     java, instant = HudiJava(place, place.config().schema), instant_of(file.path)
-    java.register(java.load_meta_client(), instant)
+    java.request_instant(java.load_meta_client(), instant)
     Path(file.path.removeprefix("file://")).unlink(missing_ok=True)
     told = {**encode(late), previous_completion_key(late.sink): str(continues)}
     java.commit(instant, (file,), told, lambda: None)
