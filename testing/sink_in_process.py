@@ -175,7 +175,7 @@ class SinkInProcess(Deployment):
 
     def suspended_tables(self) -> dict[str, str]:
         """Why those tables take nothing that are suspended."""
-        suspended = self.record.suspended_tables if self.record else ()
+        suspended = self.record.suspended if self.record else ()
         return {each.table: each.why for each in suspended if not each.resuming}
 
     def resume(self, *tables: str) -> None:

@@ -184,7 +184,7 @@ class SnapshotFiles:
             self._written[path].whole = whole
         version, schema = self._table.metadata.format_version, self._table.schema()
         for spec_id in deletions.specs:
-            gone = deletions.replaced(kept, spec_id)
+            gone = deletions.find_replaced(kept, spec_id)
             kept = [manifest for manifest in kept if manifest.manifest_path not in gone]
             spec = self._table.specs()[spec_id]
             output = self._new_output(f"{uuid.uuid4()}-m{len(self._written)}.avro")
