@@ -276,7 +276,5 @@ def remembers_what_was_refused(
 ) -> CommitOutcome:
     """The ledger's memory is written before the decision, by a call of its own."""
     versions = self.server.versions
-    versions[-1] = replace(
-        versions[-1], filled=self.filled_after(versions[-1].filled_after, attempt)
-    )
+    versions[-1] = replace(versions[-1], filled=self.filled_after(versions[-1].filled, attempt))
     return right(self, attempt)

@@ -118,7 +118,7 @@ class SmallTable:
             record=record,
             lineage=Lineage.CONTAINS_TAG if record else Lineage.FRESH,
             branch_record=record,
-            filled=filled_tables(self.sink, version.filled_after),
+            filled=filled_tables(self.sink, version.filled),
         )
 
     def as_it_was(self, now: TableView, base: TableView) -> bool:
@@ -139,7 +139,7 @@ class SmallTable:
         return Version(
             (*before.files, *attempt.files),
             {**before.said, self.sink: (number, encode(record))},
-            self.filled_after(before.filled_after, attempt),
+            self.filled_after(before.filled, attempt),
             rows,
         )
 

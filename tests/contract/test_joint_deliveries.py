@@ -14,7 +14,7 @@ from threading import Thread
 
 import pytest
 from contract.iceberg_table_world import IcebergWorld
-from contract.test_secondaries import delivered, drafted
+from contract.test_secondaries import delivery_of, stage
 from integration.iceberg.rest_server import LyingProxy, rest_server
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.rest import DEFAULT_ENDPOINTS
@@ -69,11 +69,11 @@ class Lake:
         views = self.secondaries.describe(tuple(self.worlds))
         attempts = []
         for name, world in self.worlds.items():
-            pending_commit = drafted(world, world.open(), number, number)  # type: ignore[arg-type]
+            pending_commit = stage(world, world.open(), number, number)  # type: ignore[arg-type]
             view = views[name]
             assert not isinstance(view, HeadgateError)
             attempts.append(
-                CommitAttempt(view, delivered(pending_commit), pending_commits=(pending_commit,))
+                CommitAttempt(view, delivery_of(pending_commit), pending_commits=(pending_commit,))
             )
         return attempts
 
@@ -279,11 +279,11 @@ def test_key_4_a_keyed_table_is_delivered_together_with_others_by_its_keys(
         )
 
         def delivers(number: int, stale: CommitAttempt | None = None) -> list[bool]:
-            pending_commit = drafted(plain, plain.open(), number, number)  # type: ignore[arg-type]
+            pending_commit = stage(plain, plain.open(), number, number)  # type: ignore[arg-type]
             view = secondaries.describe(["db.beside"])["db.beside"]
             assert not isinstance(view, HeadgateError)
             beside = CommitAttempt(
-                view, delivered(pending_commit), pending_commits=(pending_commit,)
+                view, delivery_of(pending_commit), pending_commits=(pending_commit,)
             )
             return which_landed(secondaries.deliver([stale or pending.delivery(), beside], 60_000))
 

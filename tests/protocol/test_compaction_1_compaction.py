@@ -62,8 +62,8 @@ def written(sink: Maintained) -> Written:
     one = sink.round()
     table = sink.table
     found = one._new_rewriting(table).rewrite(one._choose_files(table), lambda *_: None)
-    assert found.write_files is not None
-    return found.write_files
+    assert found.written is not None
+    return found.written
 
 
 def replacement(sink: Maintained, found: Written, **more: Any) -> Replacement:

@@ -117,7 +117,7 @@ def test_key_3_of_the_transactions_of_one_delivery_the_later_one_is_newer(tmp_pa
         secondary.read(), delivery_record(1, 2), pending_commits=(*anew, *before)
     )
     require_landed(secondary.commit(attempt))
-    assert world.held() == {1: "new", 3: "new"}
+    assert world.read_rows() == {1: "new", 3: "new"}
 
 
 def opened(world: DeltaWorld) -> FileListSecondaryTable:

@@ -34,7 +34,7 @@ HELD = (HeldPartition("topic", 2, 3, 10, 7),)
 def settings(tmp_path: Path) -> SinkSettings:
     """A keyed table with records of one partition."""
     local = local_catalog(tmp_path)
-    world = KeyedWorld.made(local.catalog, 2)
+    world = KeyedWorld.create(local.catalog, 2)
     world.commit([Event((n,), "a") for n in range(9)])
     local.catalog.close()
     properties = "\n".join(f'{name} = "{value}"' for name, value in local.properties.items())
