@@ -44,7 +44,7 @@ def spark(told: Mapping[str, Any]) -> None:
     from pyspark.sql import SparkSession
     from pyspark.sql import functions as f
 
-    from headgate.operations.java import fetch_jars, user_cache_folder
+    from headgate.operations.java_installation import fetch_jars, user_cache_folder
     from headgate.tables.hudi.jvm import open_spark
 
     connector = fetch_jars(user_cache_folder() / f"spark-kafka-{KAFKA.rpartition(':')[2]}", [KAFKA])

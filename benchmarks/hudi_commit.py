@@ -19,7 +19,12 @@ from hudi_tables.zookeeper import zookeeper
 from hudi_upserts import COLUMNS, rows, timed
 
 from headgate.control_protocol.identifiers import SinkName
-from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
+from headgate.control_protocol.testing.contract.world import (
+    claim_table,
+    commit,
+    record,
+    require_landed,
+)
 from headgate.tables.hudi.append_table import HudiSinkTable
 
 
@@ -41,7 +46,7 @@ def main() -> None:
             properties={"hoodie.table.type": given.type},
         )
         table = world.open()
-        view, took = timed(lambda: claimed(table))
+        view, took = timed(lambda: claim_table(table))
         print(f"claim: {took:.2f} CPU-s", flush=True)
         for number in range(1, given.commits + 1):
             stamp = HudiSinkTable(world.place, SinkName("sink")).new_token()
@@ -52,7 +57,7 @@ def main() -> None:
             ]
             told = record(1, number, number)
             held = view
-            view, took = timed(lambda: landed(commit(table, held, told, *files)))  # noqa: B023
+            view, took = timed(lambda: require_landed(commit(table, held, told, *files)))  # noqa: B023
             print(f"commit {number}: {took:.2f} CPU-s, {len(files)} files", flush=True)
         table.close()
         spark.stop()

@@ -29,7 +29,12 @@ from hudi_tables.zookeeper import zookeeper
 
 from headgate.control_protocol.columns import Column, Struct
 from headgate.control_protocol.table_format import RowKey
-from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
+from headgate.control_protocol.testing.contract.world import (
+    claim_table,
+    commit,
+    record,
+    require_landed,
+)
 
 TYPES = {
     "id": "long",
@@ -82,12 +87,12 @@ class Bench:
     def staged(self, *parts: pa.Table) -> list[float]:
         world = self.table()
         table, took = world.open(), []
-        view = claimed(table)
+        view = claim_table(table)
         for number, part in enumerate(parts, 1):
             file, held = world.stage(part), view
 
             def upsert(number: int = number, file: Any = file, held: Any = held) -> Any:
-                return landed(commit(table, held, record(1, number, number), file))
+                return require_landed(commit(table, held, record(1, number, number), file))
 
             view, cost = timed(upsert)
             took.append(cost)
@@ -95,7 +100,7 @@ class Bench:
 
     def own(self, *parts: pa.Table) -> list[float]:
         world = self.table()
-        claimed(world.open())
+        claim_table(world.open())
         options = {
             **world.place.settings,
             "hoodie.table.name": "trips",

@@ -38,7 +38,7 @@ from headgate.control_protocol.identifiers import (
 )
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import TopicState
-from headgate.operations.http.sink_views import COURSE
+from headgate.operations.http.sink_status_cache import COURSE
 from headgate.operations.http.status_page import sink_page
 from headgate.operations.status import status as looking
 from headgate.tables.iceberg.catalog import load_catalog

@@ -33,10 +33,10 @@ def decoded_column_rules(settings: SinkSections) -> dict[str, ColumnRule]:
     found = {
         column.name: rule
         for column in declared or settings.table.columns
-        for rule in [_rule(section, column)]
+        for rule in [_rule_of(section, column)]
         if rule != _NO_RULE
     }
-    useless = [c.name for c in settings.table.columns if declared and _rule("", c) != _NO_RULE]
+    useless = [c.name for c in settings.table.columns if declared and _rule_of("", c) != _NO_RULE]
     if useless:
         raise ColumnRuleUnfit(
             f"table.columns: {useless[0]!r} has a rule, but values are decoded into "
@@ -48,7 +48,7 @@ def decoded_column_rules(settings: SinkSections) -> dict[str, ColumnRule]:
 
 def rules_of_columns(section: str, columns: Sequence[ColumnSettings]) -> dict[str, ColumnRule]:
     """Return the rules by column, for columns that have one. Raises ``ColumnRuleUnfit``."""
-    found = {column.name: _rule(section, column) for column in columns}
+    found = {column.name: _rule_of(section, column) for column in columns}
     return {name: rule for name, rule in found.items() if rule != _NO_RULE}
 
 
@@ -63,7 +63,7 @@ def require_valid_column_rules(
             _require_rule_known_to_format(section, column, rules[column.name], settings)
 
 
-def _rule(section: str, column: ColumnSettings) -> ColumnRule:
+def _rule_of(section: str, column: ColumnSettings) -> ColumnRule:
     try:
         path = path_of(column.path) if column.path else ()
     except ValueError as error:

@@ -112,7 +112,7 @@ def _settings_of(document: dict[str, Any], kind: type[_Settings]) -> _Settings:
     if isinstance(source, dict) and isinstance(source.get("start_at"), datetime):
         source["start_at"] = source["start_at"].isoformat()
     try:
-        adapter = _adapter(typing.cast("Any", kind))
+        adapter = _builder_of(typing.cast("Any", kind))
         # As JSON: only there does a strict check take lists for tuples, and texts for choices.
         plain = json.dumps(_as_json(document, kind))
         settings = typing.cast("_Settings", adapter.validate_json(plain, strict=True))
@@ -151,7 +151,7 @@ def _shorten(text: str) -> str:
 
 
 @functools.cache
-def _adapter(kind: type) -> TypeAdapter[Any]:
+def _builder_of(kind: type) -> TypeAdapter[Any]:
     """Return what builds the settings, made once: a waiting command loads its file often."""
     for section in {kind, *_sections(kind)}:
         forbid = ConfigDict(extra="forbid", hide_input_in_errors=True)

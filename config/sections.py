@@ -331,7 +331,7 @@ class SinkSections:
         """The topic whose partition 0 makes its owner the coordinator."""
         return self.source.topics[0]
 
-    def redacted(self, text: str) -> str:
+    def redact(self, text: str) -> str:
         """Mask this sink's secrets in a text from a foreign library."""
         return self.redaction(text)
 

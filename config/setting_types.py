@@ -203,7 +203,7 @@ class Properties(Mapping[str, str]):
         return hash(frozenset(self._values.items()))
 
     def __repr__(self) -> str:
-        return f"Properties({self.masked()})"
+        return f"Properties({self.with_secrets_masked()})"
 
     @classmethod
     def __get_pydantic_core_schema__(cls, _: object, handler: GetCoreSchemaHandler) -> Any:
@@ -236,7 +236,7 @@ class Properties(Mapping[str, str]):
         left = {key: value for key, value in self._values.items() if key != name}
         return Properties(left, self._secret_names, self._parts)
 
-    def masked(self) -> dict[str, str]:
+    def with_secrets_masked(self) -> dict[str, str]:
         """Return the properties with secrets masked."""
         return {
             name: MASK if name in self._secret_names else without_url_password(value)

@@ -171,7 +171,7 @@ def _format_options(options: Properties) -> Mapping[str, str]:
     """Drop addresses and secrets; a schema read from a file is not a secret."""
     return {
         name: options[name] if name in ("schema", "descriptor") else shown
-        for name, shown in options.masked().items()
+        for name, shown in options.with_secrets_masked().items()
         if not name.startswith(_ADDRESSES)
     }
 

@@ -81,7 +81,7 @@ class _Scan:
                     lists[section[:-1]] += 1
                 self._known.setdefault(section, Position(begin, begin))
             else:
-                self._pair(section)
+                self._scan_pair(section)
             self._skip(_EMPTY)
         return self._known
 
@@ -94,7 +94,7 @@ class _Scan:
                 path = (*path, lists[path] - 1)
         return (*path, *names[-1:])
 
-    def _pair(self, section: Where) -> None:
+    def _scan_pair(self, section: Where) -> None:
         begin = self._at
         path = (*section, *self._dotted_key())
         self._at = self._text.index("=", self._at) + 1
@@ -102,7 +102,7 @@ class _Scan:
         self._known[path] = Position(begin, self._at)
         for depth in range(len(section) + 1, len(path)):
             self._known.setdefault(path[:depth], Position(begin, begin))
-        self._value(path)
+        self._scan_value(path)
 
     def _dotted_key(self) -> Where:
         names: list[str | int] = []
@@ -118,18 +118,18 @@ class _Scan:
                 return tuple(names)
             self._at += 1
 
-    def _value(self, path: Where) -> None:
+    def _scan_value(self, path: Where) -> None:
         if self._text.startswith("[", self._at):
-            self._items(path, "]")
+            self._scan_items(path, "]")
         elif self._text.startswith("{", self._at):
-            self._items(path, "}")
+            self._scan_items(path, "}")
         else:
             found = _TEXT.match(self._text, self._at) or _PLAIN.match(self._text, self._at)
             if found is None:
                 raise ValueError("no value")
             self._at = found.end()
 
-    def _items(self, path: Where, end: str) -> None:
+    def _scan_items(self, path: Where, end: str) -> None:
         self._at += 1
         index = 0
         self._skip(_EMPTY)
@@ -137,10 +137,10 @@ class _Scan:
             if self._text.startswith(",", self._at):
                 self._at += 1
             elif end == "}":
-                self._pair(path)
+                self._scan_pair(path)
             else:
                 self._known[(*path, index)] = Position(self._at, self._at)
-                self._value((*path, index))
+                self._scan_value((*path, index))
                 index += 1
             self._skip(_EMPTY)
         self._at += 1

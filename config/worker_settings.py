@@ -32,8 +32,8 @@ class FleetSettings:
     """Partitions of the topic when `headgate fleet apply` creates it: several for each worker that
     there may ever be."""
     key: Secret = Secret()
-    """Secret that signs every wish, as ${file:PATH} or ${env:NAME}: at least 32 characters, the
-    same for all; empty: wishes are not signed."""
+    """Secret that signs every spec, as ${file:PATH} or ${env:NAME}: at least 32 characters, the
+    same for all; empty: specs are not signed."""
     accepted_key: Secret = Secret()
     """A second key, accepted while keys are rotated."""
 
@@ -55,7 +55,7 @@ class WorkerProcessSettings:
     folder: Text = ""
     """Folder for the sink files of its processes; empty: one of its own below TMPDIR."""
     memory_mib: Annotated[int, "MiB"] = 1_024
-    """Private memory that a sink's process may take, where its wish says nothing; 0: any. One that
+    """Private memory that a sink's process may take, where its spec says nothing; 0: any. One that
     writes with a Spark of its own may take 1,500 at least, with its JVM."""
     jvms_memory_mib: Annotated[int, "MiB"] = 0
     """What all sinks that write with a Spark of their own may be promised here together: others
@@ -107,7 +107,7 @@ class WorkerSettings:
             frozenset((*self.fleet.keys.texts, *filter(None, tokens))) | self.kafka.secrets
         )
 
-    def redacted(self, text: str) -> str:
+    def redact(self, text: str) -> str:
         """Mask this file's secrets in a text from a foreign library."""
         return self.redaction(text)
 

@@ -1,4 +1,4 @@
-"""A table's columns as plain values, and what records propose.
+"""Holds a table's columns as plain values, and joins what records propose.
 
 Joining proposals is a set union: in any order, any number of times, the result is the same.
 """
@@ -22,7 +22,7 @@ Path = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One field. ``required`` in a proposal: nobody asks to make it optional.
+    """Describes one field. ``required`` in a proposal: nobody asks to make it optional.
 
     ``field_id`` is the table's, and 0 in a proposal.
     """
@@ -43,7 +43,7 @@ class Struct:
 
 @dataclass(frozen=True, slots=True)
 class ListOf:
-    """``element`` has no name of its own."""
+    """Describes a list; its ``element`` has no name of its own."""
 
     element: Column
 

@@ -1,4 +1,6 @@
-"""The commit record: a sink's whole state, carried by the snapshot under its tag (rule TABLE-2)."""
+"""Defines the commit record: a sink's whole state, carried by the snapshot under its tag (rule
+TABLE-2).
+"""
 
 from __future__ import annotations
 
@@ -93,7 +95,7 @@ UNNAMED = ""
 
 @dataclass(frozen=True, slots=True)
 class PendingCommit:
-    """Rows that the primary table has decided, and a secondary table has yet to receive (rule
+    """Names rows that the primary table has decided, and a secondary table has yet to receive (rule
     PENDING-3).
 
     ``secondary`` is the table's UUID, ``manifest`` the path of a manifest without a snapshot id,
@@ -134,7 +136,7 @@ class PendingCommit:
 
 @dataclass(frozen=True, slots=True)
 class Suspended:
-    """A secondary table that takes no rows for now: its records go to the quarantine (rule
+    """Names a secondary table that takes no rows for now: its records go to the quarantine (rule
     SUSPEND-1).
 
     ``why`` begins with the code of what is wrong with it, found at ``since_ms`` (epoch
@@ -150,7 +152,7 @@ class Suspended:
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """How far a table has been given back what it missed (rule SUSPEND-6).
+    """Says how far a table has been given back what it missed (rule SUSPEND-6).
 
     For the quarantine's records that is up to ``offsets``, in the topics of these ``topic_ids``: a
     re-created topic has others. For its expired pending commits it is up to the transaction
@@ -169,7 +171,7 @@ class Replayed:
 
 @dataclass(frozen=True, slots=True)
 class KeyCounts:
-    """The effect of a commit on a keyed table (rule KEY-10): each of its records counts once.
+    """Counts what a commit did to a keyed table (rule KEY-10): each of its records counts once.
 
     The last record of a key ``inserted`` its row, ``updated`` or ``deleted`` the one that was
     there, or deleted what was ``absent``; those before it in the same commit are ``superseded``.
@@ -192,7 +194,7 @@ KEY_COUNTS = tuple(each.name for each in fields(KeyCounts))
 
 @dataclass(frozen=True, slots=True)
 class CommitRecord:
-    """The content of one table commit of one sink.
+    """Holds the content of one table commit of one sink.
 
     The table keeps it flat, as summary properties, and most who take one compare whole commits: so
     it is flat here, in groups. Who changes one calls a ``with_x``, which keeps what is promised
@@ -285,7 +287,7 @@ class CommitRecord:
         """Say that a person made this claim, and how."""
         return replace(self, command=command, actor=actor)
 
-    def behind(self, earlier: CommitRecord) -> CommitRecord:
+    def numbered_after(self, earlier: CommitRecord) -> CommitRecord:
         """Return this as the commit after ``earlier``, by the same coordinator."""
         epoch, number = earlier.transaction.epoch, earlier.transaction.number
         following = TransactionId(epoch, TransactionNumber(number + 1))

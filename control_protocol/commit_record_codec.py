@@ -102,7 +102,7 @@ _NUMBER = re.compile(r"-?[0-9]{1,19}", re.ASCII)
 
 
 class _Codec(NamedTuple):
-    """``write`` returns the text of a value; ``read`` its value, or raises ``ValueError``."""
+    """Turns values into text and back: ``read`` raises ``ValueError`` for any other text."""
 
     write: Callable[[Any], str]
     read: Callable[[str], Any]
@@ -177,7 +177,7 @@ def encode(record: CommitRecord) -> dict[str, str]:
     if len(record.offsets) > PARTITIONS_MAX:
         raise ValueError(f"a commit record names at most {PARTITIONS_MAX} partitions")
     values = {
-        _VERSION: str(_version(record)),
+        _VERSION: str(_version_needed(record)),
         "offsets": _offsets_text(record.offsets, record.topic_ids),
     }
     for leaf in _LEAVES:
@@ -219,7 +219,7 @@ def decode(sink: SinkName, summary: Mapping[str, str]) -> CommitRecord | None:
     return record
 
 
-def _version(record: CommitRecord) -> int:
+def _version_needed(record: CommitRecord) -> int:
     if record.cohorts:
         return COHORTS_VERSION
     return FORMAT_VERSION if record.going_back is None else GOING_BACK_VERSION
@@ -266,11 +266,11 @@ def _property_name(sink: SinkName, name: str) -> str:
 
 
 class _NotOne(ValueError):
-    """The text is none of its kind; the message follows "is"."""
+    """Says that a text is none of its kind; the message follows "is"."""
 
 
 class _Properties:
-    """One sink's properties in a summary; every error names the property."""
+    """Reads one sink's properties in a summary; every error names the property."""
 
     def __init__(self, sink: SinkName, summary: Mapping[str, str]) -> None:
         self._sink = sink
@@ -303,7 +303,7 @@ class _Properties:
 
 
 class _Leaf(NamedTuple):
-    """A field of a dataclass, or of one inside it, and what it is called in the table."""
+    """Describes a field of a dataclass, or of one inside it, and what it is called in the table."""
 
     path: str
     key: str
@@ -454,7 +454,7 @@ def _offsets_text(offsets: Offsets, topic_ids: Mapping[str, TopicId]) -> str:
     topics: dict[str, dict[str, object]] = {
         topic: {"id": topic_id} for topic, topic_id in topic_ids.items()
     }
-    for topic, runs in _offset_runs(offsets).items():
+    for topic, runs in _group_neighbours(offsets).items():
         topics.setdefault(topic, {})["offsets"] = runs
     text = _to_json(topics)
     if len(text) > OFFSETS_INFLATED_BYTES_MAX:  # ASCII, as json writes it
@@ -462,7 +462,7 @@ def _offsets_text(offsets: Offsets, topic_ids: Mapping[str, TopicId]) -> str:
     return compress_text(text)
 
 
-def _offset_runs(offsets: Offsets) -> dict[str, dict[int, list[int]]]:
+def _group_neighbours(offsets: Offsets) -> dict[str, dict[int, list[int]]]:
     """Join the offsets of neighbouring partitions, per topic, under the first of them."""
     topics: dict[str, dict[int, list[int]]] = {}
     previous: TopicPartition | None = None

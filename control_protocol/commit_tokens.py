@@ -24,7 +24,9 @@ def is_path_of_token(token: str, path: str) -> bool:
 
 @runtime_checkable
 class SupportsCommitTokens(SinkTable, Protocol):
-    """A table whose files bear the token of the one commit that may bring them (rule TOKEN-2)."""
+    """Describes a table whose files bear the token of the one commit that may bring them (rule
+    TOKEN-2).
+    """
 
     def new_token(self) -> str:
         """Return a token that nobody had before, in the form that ``is_path_of_token`` reads.

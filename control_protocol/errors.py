@@ -181,7 +181,7 @@ class NotAtomic(ConfigurationError):
 
 
 class SecretInClear(ConfigurationError):
-    """A secret stands in clear text in the sink file of a fleet, whose wishes many may read."""
+    """A secret stands in clear text in the sink file of a fleet, whose specs many may read."""
 
     code = "HG-122"
 
@@ -198,8 +198,8 @@ class FleetTopicUnfit(ConfigurationError):
     code = "HG-124"
 
 
-class WishNotBelieved(ConfigurationError):
-    """A wish on the fleet's topic is not signed as it should be, or cannot be read."""
+class SpecNotBelieved(ConfigurationError):
+    """A spec on the fleet's topic is not signed as it should be, or cannot be read."""
 
     code = "HG-125"
 

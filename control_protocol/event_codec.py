@@ -75,7 +75,7 @@ _Value = TypeVar("_Value")
 
 
 class Codec(NamedTuple):
-    """``write`` returns the form of a value, ``read`` the value of a form."""
+    """Turns values into forms of their Avro schema with ``write``, and back with ``read``."""
 
     write: Callable[[Any], Any]
     read: Callable[[Any], Any]

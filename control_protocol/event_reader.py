@@ -17,7 +17,7 @@ from headgate.control_protocol.ports import ControlLog
 
 
 class Listener:
-    """One reader's place in the log. Not thread-safe."""
+    """Keeps one reader's place in the log. Not thread-safe."""
 
     def __init__(self, log: ControlLog, sink: SinkName) -> None:
         self._log = log

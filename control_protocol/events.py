@@ -1,4 +1,4 @@
-"""The events of the control topic, eleven kinds, and their envelope (PROTOCOL.md, section 5).
+"""Defines the control topic's eleven events, and their envelope (PROTOCOL.md, section 5).
 
 Plain frozen values. Their Avro form is ``event_codec.py`` with the schemas of ``headgate.schemas``.
 """
@@ -28,7 +28,7 @@ DIGEST = "sha256:"
 
 
 class FileKind(StrEnum):
-    """What a written file holds."""
+    """Says what a written file holds."""
 
     ROWS = "rows"
     KEYS = "keys"
@@ -37,7 +37,7 @@ class FileKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class WrittenFile:
-    """One file as every table format knows it.
+    """Describes one file as every table format knows it.
 
     ``detail`` is for the table adapter: what its commit needs besides, opaque to the protocol.
     """
@@ -51,8 +51,7 @@ class WrittenFile:
 
 @dataclass(frozen=True, slots=True)
 class WrittenRange:
-    """A participant's statement on one partition: "my files hold exactly these offsets" (rule
-    RANGE-1).
+    """Asserts of one partition: "my files hold exactly these offsets" (rule RANGE-1).
 
     An empty range is *idle*: nothing was there to read. Each record of the source counts once: in
     ``records`` (rows of the files), ``deleted`` (in key files, rule KEY-2), ``quarantined`` (rows
@@ -73,7 +72,7 @@ class WrittenRange:
 
 @dataclass(frozen=True, slots=True)
 class TableStart:
-    """What a START-COMMIT says of one table, to those who write files for it.
+    """Tells those who write files for a table what START-COMMIT says of it.
 
     ``offsets``: only where they differ from the sink's. The first table is the primary table, which
     takes the rows unless they are routed; a second one is the quarantine. ``refused``: fields that
@@ -94,7 +93,7 @@ class TableStart:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bounds that the coordinator sets for every participant of a transaction.
+    """Bounds what every participant of a transaction does, as the coordinator sets it.
 
     With ``commit_records`` or ``commit_bytes`` held by all of them together it ends before its
     time (COMMIT-5); 0 is no limit.
@@ -108,7 +107,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class StartCommit:
-    """Transaction ``n`` is open. ``offsets`` (C) names its fixed set of partitions (rule COMMIT-1).
+    """Opens transaction ``n``. ``offsets`` (C) names its fixed set of partitions (rule COMMIT-1).
 
     C is settled up to ``settled_to`` (L): statuses at or behind that control offset are not in C
     yet. ``None`` marks an epoch's first START, whose L is the offset behind itself (rule EPOCH-2).
@@ -131,12 +130,12 @@ class StartCommit:
 
 @dataclass(frozen=True, slots=True)
 class EndCommit:
-    """Participants finish what they write and answer with a status."""
+    """Asks participants to finish what they write, and to answer with a status."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Destination:
-    """A table that takes files, as their writer found it; without a UUID, as START says."""
+    """Names a table that takes files, as their writer found it; without a UUID, as START says."""
 
     table: str
     uuid: str = ""
@@ -145,7 +144,7 @@ class Destination:
 
 @dataclass(frozen=True, slots=True)
 class TableStatus:
-    """The files of a status that belong to one table.
+    """Lists the files of a status that belong to one table.
 
     ``uuid`` and ``schema_id`` are the table's as its writer found it; empty and 0 where START named
     the table.
@@ -159,7 +158,7 @@ class TableStatus:
 
 @dataclass(frozen=True, slots=True)
 class WriteStatus:
-    """A participant's answer to END-COMMIT, or its last word on partitions it gives up.
+    """Answers END-COMMIT, or says a participant's last word on partitions that it gives up.
 
     Every owned partition is named: in ``written``, or in ``unknown`` (no position yet, or the write
     failed: ``failure`` says why). The files of all ``tables`` together hold exactly these
@@ -180,7 +179,7 @@ class WriteStatus:
 
 @dataclass(frozen=True, slots=True)
 class TableSettlement:
-    """What a transaction did to one table; no ``snapshot_id``: nothing was committed."""
+    """Says what a transaction did to one table; no ``snapshot_id``: nothing was committed."""
 
     table: str
     snapshot_id: int | None
@@ -189,7 +188,7 @@ class TableSettlement:
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
-    """The outcome of a transaction: C, settled up to L, and what the tables hold.
+    """Says what became of a transaction: C, settled up to L, and what the tables hold.
 
     ``valid_through_ms``: no record with an older timestamp is still to come, as far as known.
     ``suspended`` as in START; it takes effect at once.
@@ -205,17 +204,17 @@ class Settlement:
 
 @dataclass(frozen=True, slots=True)
 class AckCommit(Settlement):
-    """The transaction was committed, or had nothing to commit."""
+    """Says that the transaction was committed, or had nothing to commit."""
 
 
 @dataclass(frozen=True, slots=True)
 class AbortCommit(Settlement):
-    """The transaction admitted nothing (policy ``abort``); its ranges are written again."""
+    """Says that a transaction admitted nothing (policy ``abort``): its ranges are written anew."""
 
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A participant's records have fields that its table lacks; it waits for TABLES (rule
+    """Asks for what a participant's records have and its table lacks; it waits for TABLES (rule
     SCHEMA-2).
 
     ``schema_id``: the schema under which they were read. ``columns``: only what has to be added,
@@ -237,7 +236,7 @@ class Proposal:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The sender and number of an answered proposal."""
+    """Names an answered proposal by its sender and number."""
 
     sender: Sender
     number: int
@@ -245,8 +244,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """The coordinator's answer to proposals: the tables as they are now (rules SCHEMA-3,
-    CREATE-1)."""
+    """Answers proposals: says how the tables are now (rules SCHEMA-3, CREATE-1)."""
 
     answers: tuple[Answer, ...]
     tables: tuple[TableStart, ...]
@@ -261,7 +259,7 @@ class PresenceKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PartitionPresence:
-    """One owned partition as its owner sees it; ``None``: not known (yet)."""
+    """Describes one owned partition as its owner sees it; ``None``: not known (yet)."""
 
     position: int | None = None
     end_offset: int | None = None
@@ -269,7 +267,7 @@ class PartitionPresence:
 
 @dataclass(frozen=True, slots=True)
 class Presence:
-    """A participant's sign of life. ``concerns``: the partitions joined, gained or lost
+    """Shows that a participant lives. ``concerns``: the partitions joined, gained or lost
     (POSITION-1).
 
     ``buffered_records`` and ``buffered_bytes`` are what its next status will hold, as far as it
@@ -286,13 +284,14 @@ class Presence:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """An operator asks the sink to stop fetching."""
+    """Asks the sink, for an operator, to stop fetching."""
 
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """An operator asks the sink to fetch again; or, with ``tables``, to fill these again
-    (SUSPEND-5)."""
+    """Asks the sink, for an operator, to fetch again; or, with ``tables``, to fill these again
+    (SUSPEND-5).
+    """
 
     tables: tuple[str, ...] = ()
 
@@ -307,7 +306,7 @@ class NoticeKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """What happened to a member, or what a person (``actor``) did. For people; no rule reads it.
+    """Tells people what happened to a member, or what a person (``actor``) did; no rule reads it.
 
     *Started* and *stopped* are about a participant's process, stopped in order or with the error of
     this ``code``; *error* is what a coordinator tries in vain, and again after ``next_try_ms``.
@@ -341,7 +340,7 @@ Event = (
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """An event with its sender. Participants stamp the highest epoch they have seen.
+    """Carries an event with its sender. Participants stamp the highest epoch they have seen.
 
     ``transaction`` is the one the event opens, ends, answers or settles; 0 when it concerns none.
     ``time_ms`` (wall clock) is for people only; no decision reads it.
@@ -359,7 +358,7 @@ class Envelope:
 
 @dataclass(frozen=True, slots=True)
 class LogRecord:
-    """An envelope at its place in the control log."""
+    """Holds an envelope and its place in the control log."""
 
     offset: ControlOffset
     envelope: Envelope

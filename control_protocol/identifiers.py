@@ -1,4 +1,4 @@
-"""Names of things, as distinct types, so that one cannot be passed for another."""
+"""Names things by distinct types, so that one cannot be passed for another."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ could not go on from there (rule LOG-6)."""
 
 @dataclass(frozen=True, slots=True, order=True)
 class TransactionId:
-    """One transaction of one coordinator."""
+    """Identifies one transaction of one coordinator."""
 
     epoch: Epoch
     number: TransactionNumber
@@ -39,7 +39,7 @@ class TransactionId:
 
 @dataclass(frozen=True, slots=True, order=True)
 class TopicPartition:
-    """One partition of a source topic."""
+    """Identifies one partition of a source topic."""
 
     topic: str
     partition: int
@@ -50,7 +50,9 @@ class TopicPartition:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Sender:
-    """One life of one process: ``member`` is a readable name, ``incarnation`` new per start."""
+    """Identifies one life of one process: ``member`` is a readable name, ``incarnation`` is new per
+    start.
+    """
 
     member: str
     incarnation: str

@@ -1,4 +1,4 @@
-"""Names of log events: a closed list, which docs/reference/log-events.md explains. Pure."""
+"""Lists the names of log events, all that docs/reference/log-events.md explains. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class LogEvent(StrEnum):
-    """The topic of a log line. Names never change their meaning; new ones may be added."""
+    """Says what a log line is about. Names never change their meaning; new ones may be added."""
 
     SINK_STARTED = "sink.started"
     SINK_DRAINING = "sink.draining"

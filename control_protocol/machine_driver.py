@@ -33,7 +33,7 @@ from headgate.control_protocol.redaction import Redaction
 
 
 class Timed(Protocol):
-    """What every machine's state has: when something becomes due."""
+    """Describes what every machine's state has: when something becomes due."""
 
     @property
     def deadlines(self) -> Mapping[Any, int]: ...
@@ -45,7 +45,7 @@ Action = TypeVar("Action")
 
 
 class MachineDriver(ABC, Generic[State, Input, Action]):
-    """One life of one machine. Not thread-safe.
+    """Runs one life of one machine. Not thread-safe.
 
     ``step`` is called through ``_step``, so that each driver names its own machine.
     """

@@ -1,4 +1,4 @@
-"""What both machines have in common: inputs, actions, deadlines, and the wait before a retry.
+"""Defines what both machines share: inputs, actions, deadlines, and the wait before a retry.
 
 A machine is a function ``step(state, input, now_ms) -> (state, actions)`` without clock, chance or
 I/O. ``machine_driver`` gives it these: it feeds inputs, executes the actions in order, and feeds
@@ -22,21 +22,21 @@ from headgate.control_protocol.log_event_names import LogEvent
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """The next record of this sink on the control log; a status comes whole (LOG-2)."""
+    """Brings the next record of this sink on the control log; a status comes whole (LOG-2)."""
 
     record: LogRecord
 
 
 @dataclass(frozen=True, slots=True)
 class LogTruncated:
-    """The control log lost its continuity; earlier events are void (LOG-3)."""
+    """Says that the control log lost its continuity; earlier events are void (LOG-3)."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Time has passed."""
+    """Says that time has passed."""
 
 
 # ------------------------------------------------------------------------------------ actions
@@ -44,7 +44,7 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class OutgoingEvent:
-    """An event to append.
+    """Holds an event that is to be appended.
 
     A participant recognises it by its ``sequence`` when it is heard, so that its machine gives it
     one; a coordinator recognises the event itself, and its driver numbers what has none (0).
@@ -82,7 +82,7 @@ class LogLine:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """The sink stops with this error."""
+    """Stops the sink with this error."""
 
     error: HeadgateError
 

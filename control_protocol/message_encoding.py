@@ -1,4 +1,4 @@
-"""Messages in Avro's single-object encoding: envelopes of the control topic, and others' records.
+"""Encodes messages as Avro's single objects: envelopes of the control topic, and others' records.
 
 ``C3 01``, the schema's fingerprint (8 bytes, CRC-64-AVRO), the body. Schemas come from this
 package, never from a message. Every array item of our schemas takes at least one byte and no schema
@@ -51,7 +51,7 @@ _UP_TO_SENDER = fastavro.parse_schema(
 
 
 class SkipReason(StrEnum):
-    """Why a message on the control topic is not for this version of headgate."""
+    """Says why a message on the control topic is not for this version of headgate."""
 
     TOO_LONG = "too-long"
     NOT_OURS = "not-ours"
@@ -67,14 +67,14 @@ class SkipReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """A message that is passed over; ``detail`` is for a person's log."""
+    """Says that a message is passed over; ``detail`` is for a person's log."""
 
     reason: SkipReason
     detail: str = ""
 
 
 class AvroMessages:
-    """Messages of some schemas, each with the field ``version``: headers and bodies."""
+    """Reads and writes messages of some schemas, each with the field ``version``."""
 
     def __init__(self, schemas: Iterable[MessageSchema], version: int) -> None:
         self._version = version
@@ -196,7 +196,8 @@ REPORTED = (*REFUSED, SkipReason.OTHER_VERSION)
 
 @dataclass(frozen=True, slots=True)
 class Wire:
-    """One sink's view of the topic; without a name, that of all sinks, which checks no seal.
+    """Encodes for one sink, and reads what is meant for it; without a name it reads that of all
+    sinks, and checks no seal.
 
     With ``statuses_of``, it passes over the statuses of every other sender (LOG-2).
     """

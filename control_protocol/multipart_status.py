@@ -55,7 +55,8 @@ def split_status(status: WriteStatus, part_bytes_max: int = PART_BYTES_MAX) -> l
         piece_bytes = _encoded_bytes(piece)
         if piece_bytes > part_bytes_max:
             raise StopSink(
-                f"{_named(piece)} needs {piece_bytes} bytes, more than a whole part", _SMALLER
+                f"{_first_name_in(piece)} needs {piece_bytes} bytes, more than a whole part",
+                _SMALLER,
             )
         if pile_bytes + piece_bytes > part_bytes_max:
             piles.append([])
@@ -94,7 +95,7 @@ class Assembler:
         status = envelope.event
         if not isinstance(status, WriteStatus) or status.parts == 1:
             return envelope
-        pile = self._collect_part(_key(envelope, status), status)
+        pile = self._collect_part(_key_of(envelope, status), status)
         if pile is None:
             return None
         try:
@@ -131,7 +132,7 @@ class _Part:
 _Key = tuple[SinkName, Epoch, Sender, int, int]
 
 
-def _key(envelope: Envelope, status: WriteStatus) -> _Key:
+def _key_of(envelope: Envelope, status: WriteStatus) -> _Key:
     number, parts = status.status_number, status.parts
     return envelope.sink, envelope.epoch, envelope.sender, number, parts
 
@@ -143,9 +144,9 @@ def _smallest_pieces(status: WriteStatus) -> Iterator[WriteStatus]:
     """Yield the smallest statuses whose sum is this one, the files last."""
     empty = WriteStatus(status.status_number)
     yield replace(empty, failure=status.failure, troubles=status.troubles)
-    for written in _chunks(sorted(status.written.items())):
+    for written in _halving_chunks(sorted(status.written.items())):
         yield replace(empty, written=dict(written))
-    for unknown in _chunks(sorted(status.unknown)):
+    for unknown in _halving_chunks(sorted(status.unknown)):
         yield replace(empty, unknown=frozenset(unknown))
     for table in status.tables:
         yield replace(empty, tables=(replace(table, files=()),))
@@ -153,7 +154,7 @@ def _smallest_pieces(status: WriteStatus) -> Iterator[WriteStatus]:
             yield replace(empty, tables=(replace(table, files=(file,)),))
 
 
-def _chunks(items: Iterable[_Item]) -> Iterator[list[_Item]]:
+def _halving_chunks(items: Iterable[_Item]) -> Iterator[list[_Item]]:
     remaining = iter(items)
     while chunk := list(islice(remaining, _RANGES_PER_PIECE)):
         yield chunk
@@ -216,7 +217,7 @@ def _encoded_bytes(status: WriteStatus) -> int:
     return message_encoding.encoded_bytes(envelope)
 
 
-def _named(piece: WriteStatus) -> str:
+def _first_name_in(piece: WriteStatus) -> str:
     for table in piece.tables:
         for file in table.files:
             return f"table {table.table}: the description of data file {file.path}"

@@ -1,4 +1,4 @@
-"""The algebra of offsets: always the next to read; ranges are half-open."""
+"""Defines the algebra of offsets: always the next to read; ranges are half-open."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from headgate.control_protocol.identifiers import TopicPartition
 
 @dataclass(frozen=True, slots=True, order=True)
 class OffsetRange:
-    """Offsets ``[begin, end)`` of one partition. Not every offset in it need hold a record."""
+    """Spans offsets ``[begin, end)`` of one partition. Not each of them need hold a record."""
 
     begin: int
     end: int
@@ -31,7 +31,7 @@ class OffsetRange:
     def __str__(self) -> str:
         return f"[{self.begin}, {self.end})"
 
-    def joined_with(self, later: OffsetRange) -> OffsetRange:
+    def join_with(self, later: OffsetRange) -> OffsetRange:
         """Return this range and the one that continues it, as one."""
         if later.begin != self.end:
             raise ValueError(f"{later} does not continue {self}")
@@ -39,7 +39,7 @@ class OffsetRange:
 
 
 class Offsets(Mapping[TopicPartition, int]):
-    """An immutable vector of next offsets, one per partition."""
+    """Holds next offsets, one per partition; it is immutable."""
 
     __slots__ = ("_next",)
 
@@ -74,7 +74,7 @@ class Offsets(Mapping[TopicPartition, int]):
         """Return these offsets with some replaced or added."""
         return Offsets({**self._next, **changes})
 
-    def restricted_to(self, partitions: Iterable[TopicPartition]) -> Offsets:
+    def restrict_to(self, partitions: Iterable[TopicPartition]) -> Offsets:
         """Return only the named partitions; those without an offset are left out."""
         return Offsets({p: self._next[p] for p in partitions if p in self._next})
 

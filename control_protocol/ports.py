@@ -1,4 +1,4 @@
-"""What the roles need from the world, as Protocols. No foreign type appears here.
+"""Says as Protocols what the roles need from the world. No foreign type appears here.
 
 Every port has one adapter per foreign system and one fake in ``control_protocol.testing``; both
 pass the same contract tests (``tests/contract``).
@@ -40,7 +40,7 @@ from headgate.control_protocol.schema_evolution import Refusal
 
 @dataclass(frozen=True, slots=True)
 class TableNeed:
-    """What a batch's records need of one table that a route names.
+    """Says what a batch's records need of one table that a route names.
 
     ``at`` is the table as the writer found it; without a UUID there is none yet, and ``raw`` is the
     name from which the route made its name. ``first`` and ``records`` are as in ``BatchNeeds``.
@@ -55,7 +55,7 @@ class TableNeed:
 
 @dataclass(frozen=True, slots=True)
 class Want:
-    """The joined request of all waiting proposals for one table; fields as in ``TableNeed``."""
+    """Joins what all waiting proposals ask of one table; fields as in ``TableNeed``."""
 
     at: Destination
     columns: Struct
@@ -64,7 +64,7 @@ class Want:
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """A table after changes to it were asked for. ``data``: where its data files go.
+    """Shows a table after changes to it were asked for. ``data``: where its data files go.
 
     ``changes`` says in words what was done, ``refused`` which fields become no column. Without a
     ``uuid`` there is no such table: it is not made for the reason ``why``, and if ``any_other`` is
@@ -87,7 +87,7 @@ class Changed:
 
 
 class Clock(Protocol):
-    """Durations come from ``monotonic_ms``; ``wall_ms`` (epoch) only informs people."""
+    """Tells the time: durations by ``monotonic_ms``; ``wall_ms`` (epoch) only informs people."""
 
     def monotonic_ms(self) -> int: ...
 
@@ -95,7 +95,7 @@ class Clock(Protocol):
 
 
 class ControlLog(Protocol):
-    """The control topic: one partition, totally ordered."""
+    """Appends to the control topic, and reads it: one partition, totally ordered."""
 
     def append(self, envelopes: Sequence[Envelope]) -> None:
         """Append in order and wait until the broker has confirmed all of them.
@@ -117,7 +117,7 @@ class ControlLog(Protocol):
 
 
 class Lineage(StrEnum):
-    """Where the branch's head stands to the sink's tag (rule TABLE-4)."""
+    """Says where the branch's head stands to the sink's tag (rule TABLE-4)."""
 
     FRESH = "fresh"
     """No tag, and the table never had one."""
@@ -130,7 +130,7 @@ class Lineage(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TableView:
-    """A table as one read found it. ``head`` and ``tag`` are snapshot ids.
+    """Shows a table as one read found it. ``head`` and ``tag`` are snapshot ids.
 
     ``record`` is the commit record under the tag; ``branch_record`` the newest one that the branch
     itself still holds (they differ after a rollback). ``others``: what other sinks' tags on this
@@ -176,7 +176,8 @@ class TableView:
 
 @dataclass(frozen=True, slots=True)
 class CommitAttempt:
-    """One try to move ``base`` forward: files in, record under the tag, all or nothing (TABLE-3).
+    """Describes one try to move ``base`` forward: files in, record under the tag, all or nothing
+    (TABLE-3).
 
     A decision is one on the primary table, with ``files``. A delivery is one on a secondary table:
     it adds the manifests of ``pending_commits``, which were written before the decision (rule
@@ -199,7 +200,7 @@ class CommitAttempt:
 
 @dataclass(frozen=True, slots=True)
 class Landed:
-    """The catalog accepted the attempt. ``view`` is the table as the commit left it."""
+    """Says that the catalog accepted the attempt. ``view`` is the table as the commit left it."""
 
     snapshot_id: int
     view: TableView
@@ -207,8 +208,8 @@ class Landed:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The catalog provably did not accept the attempt: a requirement did not hold; ``for_good``:
-    nor will it ever accept these files.
+    """Says that the catalog provably did not accept the attempt: a requirement did not hold;
+    ``for_good``: nor will it ever accept these files.
 
     Only now may the table delete what it wrote for this attempt itself (manifests, logs). The data
     files stay: the next attempt brings them again, and what none brings is an orphan (ORPHAN-1).
@@ -220,8 +221,8 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """It is not known whether the attempt landed, or still will: read the table before going on;
-    ``rights``: the catalog answered that the sink has no right to.
+    """Says that nobody knows whether the attempt landed, or still will: read the table before going
+    on; ``rights``: the catalog answered that the sink has no right to.
 
     Nothing that was written for it may be deleted: the table may hold it by the next moment.
     """
@@ -235,8 +236,9 @@ CommitOutcome = Landed | Refused | Unknown
 
 @dataclass(frozen=True, slots=True)
 class EvolvedTable:
-    """A table after its columns were asked for: ``changes`` says in words what was done to it,
-    ``refused`` which fields it will not have."""
+    """Shows a table after its columns were asked for: ``changes`` says in words what was done to
+    it, ``refused`` which fields it will not have.
+    """
 
     view: TableView
     changes: tuple[str, ...] = ()
@@ -244,7 +246,7 @@ class EvolvedTable:
 
 
 class SinkTable(Protocol):
-    """A table as one sink commits to it. It never retries or rebases by itself."""
+    """Reads a table and commits to it, for one sink. It never retries or rebases by itself."""
 
     def read(self) -> TableView:
         """Read the table. Raises ``Unreachable``, ``TableMissing``, ``RecordUnreadable``."""
@@ -257,7 +259,7 @@ class SinkTable(Protocol):
 
 
 class PrimaryTable(SinkTable, Protocol):
-    """The table whose commit decides (rule PENDING-1), and which can get new columns."""
+    """Commits to the table whose commit decides (rule PENDING-1), and which can get new columns."""
 
     def evolve(self, base: TableView, columns: Struct) -> EvolvedTable:
         """Add what these columns need and the table lacks, in one call (rules SCHEMA-3, SCHEMA-5).
@@ -270,7 +272,7 @@ class PrimaryTable(SinkTable, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Staging:
-    """Files of one transaction that a secondary table shall receive (rule PENDING-2).
+    """Names files of one transaction that a secondary table shall receive (rule PENDING-2).
 
     ``table`` is the secondary table as it was read last. ``since_ms`` (epoch): the files are not
     older.
@@ -284,7 +286,7 @@ class Staging:
 
 
 class SecondaryTable(PrimaryTable, Protocol):
-    """One table that receives what the primary table has decided.
+    """Stages files for a table that receives what the primary table decides, and commits them.
 
     It is read and committed to as the primary table is.
     """
@@ -307,7 +309,7 @@ class SecondaryTable(PrimaryTable, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TopicState:
-    """A source topic now: its id, and per partition the readable range of the log.
+    """Describes a source topic now: its id, and per partition the readable range of the log.
 
     ``silent`` partitions exist, but have no leader to ask.
     """
@@ -318,7 +320,7 @@ class TopicState:
 
 
 class SourceTopics(Protocol):
-    """The coordinator's questions to the source cluster."""
+    """Answers the coordinator's questions to the source cluster."""
 
     def describe(self) -> Mapping[str, TopicState]:
         """Describe every configured topic, up to the last stable offset. Raises ``Unreachable``."""
@@ -333,7 +335,7 @@ class SourceTopics(Protocol):
 
 
 class GroupMember(Protocol):
-    """The membership in the consumer group; every partition stays paused."""
+    """Takes part in the consumer group; every partition stays paused."""
 
     def poll(self, timeout_ms: int) -> None:
         """Poll the group. Calls the revocation handler before partitions are released."""
@@ -356,7 +358,7 @@ class GroupMember(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A unit of work for the writer: read these ranges, write them under the table's prefix.
+    """Describes a writer's unit of work: read these ranges, write them under the table's prefix.
 
     ``topic_ids`` are what the topics must be; a re-created one holds other records. ``quarantine``
     takes the bad records, if the sink has such a table: below its ``offsets`` it may hold some of
@@ -380,7 +382,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class PartitionResult:
-    """A batch's counts in one partition: see ``WrittenRange`` for the units.
+    """Counts a batch's records in one partition: see ``WrittenRange`` for the units.
 
     ``filtered``: those of the ``skipped`` that a condition or a transform leaves out.
     """
@@ -398,7 +400,7 @@ class PartitionResult:
 
 @dataclass(frozen=True, slots=True)
 class BatchWritten:
-    """The batch is on storage: exactly these ranges in exactly these files of its tables.
+    """Says that the batch is on storage: exactly these ranges in exactly these files of its tables.
 
     ``quarantined`` are the quarantine's, ``followed`` those of other secondary tables. ``ignored``:
     per field path the number of records with a field that becomes no column (rule SCHEMA-6).
@@ -422,7 +424,7 @@ class BatchWritten:
 
 @dataclass(frozen=True, slots=True)
 class BatchFailed:
-    """Nothing of the batch counts. ``fatal``: an error that repeating it cannot mend.
+    """Says that nothing of the batch counts. ``fatal``: an error that repeating it cannot mend.
 
     ``unforeseen``: no other system gave the reason, so repeating it probably will not help.
     """
@@ -435,7 +437,7 @@ class BatchFailed:
 
 @dataclass(frozen=True, slots=True)
 class BatchNeeds:
-    """Some of the batch's records have what their table lacks; nothing of it was written
+    """Says that some of the batch's records have what their table lacks; nothing of it was written
     (SCHEMA-2).
 
     ``columns``: only what has to be added, widened or made optional. ``first``: in each partition
@@ -468,9 +470,9 @@ class BatchWriter(Protocol):
 
 
 class Leadership(Protocol):
-    """The coordinator as its participant sees it: leadership is a level, never an edge."""
+    """Stands for the coordinator before its participant: leadership is a level, never an edge."""
 
-    def assigned(self, partitions: frozenset[TopicPartition]) -> None:
+    def on_assignment(self, partitions: frozenset[TopicPartition]) -> None:
         """Take this member's assignment as of a fresh poll; called after every poll.
 
         A coordinator runs while it holds the election partition. When it does not, the coordinator
@@ -488,7 +490,7 @@ class Leadership(Protocol):
 
 
 class AllSecondaryTables(Protocol):
-    """All secondary tables of a sink, by table name; several are called at once.
+    """Reaches all secondary tables of a sink, by table name; several are called at once.
 
     Where the sink can do without one of them, its error is an answer like any other (SUSPEND-1).
     """

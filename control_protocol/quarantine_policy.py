@@ -1,5 +1,6 @@
-"""What becomes of records that are not rows, and how many of them a sink tolerates (QUARANTINE-4
-and QUARANTINE-5)."""
+"""Says what becomes of records that are not rows, and how many of them a sink tolerates
+(QUARANTINE-4 and QUARANTINE-5).
+"""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from enum import StrEnum
 
 
 class Disposal(StrEnum):
-    """What to do with a record that cannot become a row."""
+    """Says what to do with a record that cannot become a row."""
 
     FAIL = "fail"
     """The sink stops before it."""
@@ -20,7 +21,7 @@ class Disposal(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BadRecordLimits:
-    """Limits above which the sink stops. ``records_max`` 0: no limit on their number.
+    """Limits bad records: above that the sink stops. ``records_max`` 0: no limit on their number.
 
     The rate counts from ``sample_records_min`` records on, so that one bad record of one stops
     nothing. ``may_skip``: whether any setting lets a record be in no table at all.

@@ -1,4 +1,4 @@
-"""The package's loggers, whose lines hold no secret of a sink that runs in this process.
+"""Makes the package's loggers, whose lines hold no secret of a sink that runs in this process.
 
 They serve programs that embed a sink, too: what a program does with log records is its own matter.
 """

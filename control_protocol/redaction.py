@@ -1,4 +1,4 @@
-"""Texts without secrets: messages of foreign libraries may hold what they were configured with."""
+"""Keeps secrets out of texts: libraries' messages may hold what they were configured with."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which records' rows people have deleted from a table, as the table's properties keep it
+"""Lists which records' rows people have deleted from a table, as the table's properties keep it
 (COMPACTION-1).
 
 Offsets name records without their contents, so the list may stay while a person is forgotten. It
@@ -34,7 +34,7 @@ _EVERYTHING = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class DeletedRecords:
-    """``rows``: deleted altogether; ``listed``: those of them whose ``offsets`` are known.
+    """Counts the ``rows`` that people deleted, and lists ``offsets``: ``listed`` of them are known.
 
     ``topic_ids``: the topics that the offsets belong to.
     """

@@ -1,5 +1,6 @@
-"""How a table grows by what records propose (SCHEMA-5 to SCHEMA-7): what fitted before fits
-afterwards."""
+"""Decides how a table grows by what records propose (SCHEMA-5 to SCHEMA-7): what fitted before fits
+afterwards.
+"""
 
 from __future__ import annotations
 
@@ -62,8 +63,8 @@ _NOWHERE = -1
 
 @dataclass(frozen=True, slots=True)
 class Former:
-    """What older schemas of a table called its columns (SCHEMA-6), by the id of the struct around
-    them.
+    """Tells what older schemas of a table called its columns (SCHEMA-6), by the id of the struct
+    around them.
 
     ``renamed``: the name that a column has now; ``dropped``: names whose column is gone. Ids: 0 for
     the table itself, else those of the column, the list's element or the map's value.
@@ -95,7 +96,7 @@ def former_columns(now: Struct, before: Iterable[Struct]) -> Former:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A field that the table will not have, and why."""
+    """Names a field that the table will not have, and why."""
 
     path: Path
     reason: str
@@ -103,7 +104,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """The columns as they will be; new ones have the id 0."""
+    """Holds the columns as they will be; new ones have the id 0."""
 
     columns: Struct
     refused: tuple[Refusal, ...] = ()
@@ -146,13 +147,13 @@ class _Growing:
                 columns[name] = self._column(columns[name], wanted, (*path, name))
                 continue
             at = (*path, wanted.name)
-            new = self._new(wanted, folded, inside, at)
+            new = self._new_column(wanted, folded, inside, at)
             if new is not None:
                 folded[wanted.name.lower()] = wanted.name
                 columns[wanted.name] = new
         return Struct(tuple(columns.values()))
 
-    def _new(
+    def _new_column(
         self, wanted: Column, folded: Mapping[str, str], inside: int, path: Path
     ) -> Column | None:
         """Return the column as the table adds it: nothing in it is required, and it has no ids."""

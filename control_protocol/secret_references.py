@@ -20,7 +20,9 @@ must not inherit them."""
 
 
 class ReferenceUnreadable(ValueError):
-    """What a reference names is not there: ``what`` it is, ``why``, and more of that or a cure."""
+    """Says that what a reference names is not there: ``what`` it is, ``why``, and more of that or a
+    cure.
+    """
 
     def __init__(self, what: str, why: str, hint: str) -> None:
         super().__init__(f"{what} {why}")

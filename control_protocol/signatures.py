@@ -23,7 +23,7 @@ SEAL_BYTES = len(_FORM) + _ID_BYTES + _MAC_BYTES
 
 @dataclass(frozen=True, slots=True)
 class Sealed:
-    """A sealed message, taken apart and not yet verified."""
+    """Holds a sealed message, taken apart and not yet verified."""
 
     key_id: bytes
     mac: bytes
@@ -40,7 +40,7 @@ def split_signed(message: bytes) -> Sealed | None:
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """A sink's secret keys: the first one signs, each of them is accepted."""
+    """Holds a sink's secret keys: the first one signs, each of them is accepted."""
 
     texts: tuple[str, ...] = field(default=(), repr=False)
 

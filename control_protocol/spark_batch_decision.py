@@ -29,7 +29,7 @@ _HARMLESS_CLAIMS = ("pause", "resume")
 
 @dataclass(frozen=True, slots=True)
 class ProposedBatch:
-    """A batch as the checkpoint has it.
+    """Describes a batch as the checkpoint has it.
 
     ``by_number``: its sources have no Kafka offsets that could place it (QUERY-10).
     """
@@ -43,12 +43,12 @@ class ProposedBatch:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The table has the batch: nothing is written."""
+    """Says that the table has the batch: nothing is written."""
 
 
 @dataclass(frozen=True, slots=True)
 class Take:
-    """The batch is the table's next. ``trim``: rows below these offsets are there already."""
+    """Says that the batch is the table's next. ``trim``: rows below these offsets are there."""
 
     trim: Offsets = field(default_factory=Offsets)
 
@@ -60,7 +60,7 @@ def is_of_query(record: CommitRecord | None) -> bool:
 
 def source_offsets(offsets: Offsets) -> Offsets:
     """Return the offsets without that of the query itself."""
-    return offsets.restricted_to(at for at in offsets if at.topic != QUERY_TOPIC)
+    return offsets.restrict_to(at for at in offsets if at.topic != QUERY_TOPIC)
 
 
 def decide_batch(
@@ -117,7 +117,7 @@ def _decide_by_number(record: CommitRecord, batch: ProposedBatch) -> Done | Take
     if batch.number == following:
         if all(stored.get(at, begin) == begin for at, begin in batch.begin.items()):
             return Take()
-    elif batch.number + 1 < following or stored.restricted_to(batch.end) == batch.end:
+    elif batch.number + 1 < following or stored.restrict_to(batch.end) == batch.end:
         return Done()
     raise BatchConflict(
         f"batch {batch.number} of query {batch.query} goes from {batch.begin} to {batch.end}, but "
@@ -128,7 +128,7 @@ def _decide_by_number(record: CommitRecord, batch: ProposedBatch) -> Done | Take
 
 @dataclass(frozen=True, slots=True)
 class QueryRun:
-    """One start of a query. ``epoch``: that of its commits, ``None`` before the first one."""
+    """Identifies one start of a query. ``epoch``: of its commits, ``None`` before the first one."""
 
     sink: SinkName
     group_id: str

@@ -38,7 +38,7 @@ from headgate.control_protocol.table_history import (
 
 
 class Guarantee(StrEnum):
-    """How often a record of the source is in the table, whatever fails."""
+    """Says how often a record of the source is in the table, whatever fails."""
 
     EXACTLY_ONCE = "exactly once"
     IDEMPOTENT = "exactly once by key"
@@ -48,7 +48,7 @@ class Guarantee(StrEnum):
 
 
 class Capability(StrEnum):
-    """What only some formats support; a setting that needs one is refused without it.
+    """Names what only some formats support; a setting that needs one is refused without it.
 
     Only Iceberg supports what has no capability here: maintenance, rollback, sort orders, several
     tables in one commit (decision 0018); some of it are the optional protocols below.
@@ -78,7 +78,7 @@ class Capability(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """What tables of a format guarantee, and their capabilities beyond appending."""
+    """Says what tables of a format guarantee, and can do beyond appending."""
 
     guarantee: Guarantee
     capabilities: frozenset[Capability]
@@ -86,7 +86,7 @@ class Traits:
 
 @dataclass(frozen=True, slots=True)
 class RowKey:
-    """The columns of a table's key, and those that identify a row's record (rule KEY-2).
+    """Names the columns of a table's key, and those that identify a row's record (rule KEY-2).
 
     ``deleted_at``: the column in which deletes mark rows (KEY-13); empty: they remove them.
     """
@@ -100,7 +100,7 @@ class RowKey:
 
 @dataclass(frozen=True, slots=True)
 class TableSpec:
-    """A table of a sink file, in values that are independent of table formats.
+    """Describes a table of a sink file, in values that are independent of table formats.
 
     ``storage`` holds the keys of [catalog.properties], including secrets. ``columns`` are those
     that the file declares; ``create``: whether a missing table is created from them. Even an idle
@@ -141,7 +141,7 @@ class TableSpec:
 
 
 class Use(StrEnum):
-    """What a table is opened for."""
+    """Says what a table is opened for."""
 
     CLAIM = "claim"
     """A person's commit, or a look: no rows are added, no index is read, no maintenance begins."""
@@ -179,13 +179,13 @@ class FileMarking(Protocol):
 class ValueCheck(Protocol):
     """Finds values that a table cannot hold, although their type fits; can be pickled."""
 
-    def unsupported(self, rows: Any) -> Mapping[int, str]:
+    def find_unsupported(self, rows: Any) -> Mapping[int, str]:
         """Return why the table cannot hold some rows of an Arrow batch: their records are bad."""
 
 
 @dataclass(frozen=True, slots=True)
 class NativeSchema:
-    """A table's schema, partitioning and sort order as Iceberg's JSON, with the ids of columns.
+    """Holds a table's schema, partitioning and sort order as Iceberg's JSON, with column ids.
 
     ``older_schemas`` returns the others that the table has had, the oldest first. Files go where
     ``FileSchema.properties`` say; ``FileSchema.storage`` may hold credentials that expire.
@@ -199,7 +199,7 @@ class NativeSchema:
 
 @dataclass(frozen=True, slots=True)
 class FileSchema:
-    """How participants write files of a table.
+    """Says how participants write files of a table.
 
     ``schema_id`` differs for different columns or partitionings; it is that of the table's view.
     ``partition_by`` names columns: all rows of a file have the same values in them, and the
@@ -240,7 +240,7 @@ def number_files(attempt: CommitAttempt) -> tuple[NumberedFile, ...]:
 
 
 class SupportsDelivery(SinkTable, Protocol):
-    """A table that can be a quarantine, of a format with ``Capability.SECONDARY_TABLES``.
+    """Describes a table that can be a quarantine, of a format with ``Capability.SECONDARY_TABLES``.
 
     Another table's commit decides its rows; a later commit of its own adds them, perhaps by another
     process. That is all it needs: headgate keeps track of what is decided and not yet delivered.
@@ -254,7 +254,8 @@ class SupportsDelivery(SinkTable, Protocol):
 
 
 class TableFormat(Protocol):
-    """One format of tables. It keeps no state of theirs: every process creates its own instance.
+    """Opens the tables of one format. It keeps no state of theirs: every process creates its own
+    instance.
 
     A class that inherits from it need not define what has a body here.
     """
@@ -319,7 +320,9 @@ class TableFormat(Protocol):
 
 @runtime_checkable
 class SupportsLock(Protocol):
-    """A format whose commits need an external lock; ``headgate check`` tests whether it answers."""
+    """Describes a format whose commits need an external lock; ``headgate check`` tests whether it
+    answers.
+    """
 
     def reach_lock(self, spec: TableSpec) -> str:
         """Reach the lock without taking it; return where it is. Raises ``Unreachable``."""
@@ -327,7 +330,7 @@ class SupportsLock(Protocol):
 
 @runtime_checkable
 class SupportsSparkSession(Protocol):
-    """A format that commits through Spark, in this process's only JVM.
+    """Describes a format that commits through Spark, in this process's only JVM.
 
     If Spark jobs write the files as well, one session does both.
     """
@@ -342,7 +345,9 @@ class SupportsSparkSession(Protocol):
 
 @runtime_checkable
 class SupportsCatalog(Protocol):
-    """A format whose tables a catalog finds by their names: ``list_table_names`` lists no views."""
+    """Describes a format whose tables a catalog finds by their names: ``list_table_names`` lists no
+    views.
+    """
 
     @property
     def catalog(self) -> Any:
@@ -368,7 +373,7 @@ class SupportsCatalog(Protocol):
 
 @runtime_checkable
 class SupportsMaintenance(Protocol):
-    """A format whose tables headgate maintains, in the catalog that has them."""
+    """Describes a format whose tables headgate maintains, in the catalog that has them."""
 
     @property
     def catalog(self) -> Any: ...
@@ -406,7 +411,7 @@ class Calls(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """One table's delivery."""
+    """Describes what is delivered to one table."""
 
     table: SecondaryTable
     attempt: CommitAttempt
@@ -429,7 +434,7 @@ class AtomicCommits(Protocol):
 
 @runtime_checkable
 class SupportsAtomicCommit(Protocol):
-    """A format that can commit to several tables in one call."""
+    """Describes a format that can commit to several tables in one call."""
 
     def atomic_commits(self) -> AtomicCommits:
         """Return what delivers to several tables in one call.
@@ -440,8 +445,10 @@ class SupportsAtomicCommit(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RollbackSnapshot:
-    """A person's move: the new snapshot continues ``snapshot_id``, and the tag ``kept_as`` keeps
-    the branch's former head, for ``kept_ms``. ``None``: an empty table, as at first."""
+    """Describes a person's move: the new snapshot continues ``snapshot_id``, and the tag
+    ``kept_as`` keeps the branch's former head, for ``kept_ms``. ``None``: an empty table, as at
+    first.
+    """
 
     snapshot_id: int | None
     kept_as: str
@@ -449,8 +456,9 @@ class RollbackSnapshot:
 
 
 @dataclass(frozen=True, slots=True)
-class PastSnapshot:
-    """A snapshot that a table still has. ``record``: the sink's, if it is the sink's own commit.
+class TableSnapshot:
+    """Describes a snapshot that a table still has. ``record``: the sink's, if it is the sink's own
+    commit.
 
     ``deleted``: how many rows people deleted with it; ``by_others``: names a snapshot that is not
     the sink's commit; ``first``: no earlier one has been removed from the table.
@@ -464,8 +472,8 @@ class PastSnapshot:
     first: bool = False
 
 
-class TablePast(Protocol):
-    """The snapshots of a table, as it was when it was read.
+class TableSnapshots(Protocol):
+    """Finds the snapshots of a table, as it was when it was read.
 
     ``deleted``: how many rows people deleted from it in all.
     """
@@ -484,26 +492,28 @@ class TablePast(Protocol):
     @property
     def deleted_row_count(self) -> int: ...
 
-    def snapshot(self, snapshot_id: int | None) -> PastSnapshot | None: ...
+    def snapshot(self, snapshot_id: int | None) -> TableSnapshot | None: ...
 
-    def named_snapshot(self, name: str) -> PastSnapshot | None:
+    def named_snapshot(self, name: str) -> TableSnapshot | None:
         """Return the snapshot that a branch or tag of this name keeps."""
 
-    def newest_first(self) -> Iterator[PastSnapshot]:
+    def newest_first(self) -> Iterator[TableSnapshot]:
         """Yield all snapshots, those on no branch among them."""
 
-    def ancestors(self, snapshot_id: int | None) -> Iterator[PastSnapshot]:
+    def ancestors(self, snapshot_id: int | None) -> Iterator[TableSnapshot]:
         """Yield the snapshot and those before it, as far as the table still has them."""
 
 
 @runtime_checkable
 class SupportsRollback(Protocol):
-    """A format whose tables go back to an older snapshot, by one commit (rule ROLLBACK-1)."""
+    """Describes a format whose tables go back to an older snapshot, by one commit (rule
+    ROLLBACK-1).
+    """
 
-    def snapshots_of(self, reader: TableReader) -> TablePast:
+    def snapshots_of(self, reader: TableReader) -> TableSnapshots:
         """Return the snapshots of the table that this format's reader reads."""
 
-    def read_snapshots(self, spec: TableSpec, sink: SinkName) -> TablePast:
+    def read_snapshots(self, spec: TableSpec, sink: SinkName) -> TableSnapshots:
         """Return the table's snapshots as they are now. Raises as ``SinkTable.read``."""
 
     def roll_back(
@@ -521,7 +531,7 @@ class SupportsRollback(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class MatchingCount:
-    """How many rows a predicate matches, in how many files."""
+    """Counts how many rows a predicate matches, in how many files."""
 
     rows: int
     files: int
@@ -549,7 +559,7 @@ class PredicateDeletion(Protocol):
 
 @runtime_checkable
 class SupportsRowDeletion(Protocol):
-    """A format from whose tables people delete rows by a predicate."""
+    """Describes a format from whose tables people delete rows by a predicate."""
 
     def row_deletion(
         self,
@@ -568,7 +578,7 @@ class SupportsRowDeletion(Protocol):
 
 @runtime_checkable
 class SupportsDeadLetters(Protocol):
-    """A format whose quarantine can tell which of its rows were not sent on yet."""
+    """Describes a format whose quarantine can tell which of its rows were not sent on yet."""
 
     def unsent_rows(self, spec: TableSpec, sink: SinkName) -> Any:
         """Return the rows to send to the dead-letter topic."""
@@ -576,7 +586,9 @@ class SupportsDeadLetters(Protocol):
 
 @runtime_checkable
 class SupportsStaging(Protocol):
-    """A secondary table that stages files by itself; headgate keeps lists of files for others."""
+    """Describes a secondary table that stages files by itself; headgate keeps lists of files for
+    others.
+    """
 
     def stage(self, draft: Staging) -> tuple[PendingCommit, ...]: ...
 
@@ -587,7 +599,9 @@ class SupportsStaging(Protocol):
 
 @runtime_checkable
 class SupportsFencedConnector(Protocol):
-    """A reader of tables that a connector of Kafka Connect may have filled before the sink."""
+    """Describes a reader of tables that a connector of Kafka Connect may have filled before the
+    sink.
+    """
 
     def fenced_connector(self) -> FencedConnector | None:
         """Return the connector that the newest takeover keeps away, while it does (TAKEOVER-14)."""
@@ -595,10 +609,12 @@ class SupportsFencedConnector(Protocol):
 
 @runtime_checkable
 class SupportsStagedRows(Protocol):
-    """A reader that reads staged files, and tells the sink's tables from others' by their tag."""
+    """Describes a reader that reads staged files, and tells the sink's tables from others' by their
+    tag.
+    """
 
     @property
-    def tagged(self) -> bool:
+    def has_sink_tag(self) -> bool:
         """Return whether the table carries the sink's tag."""
 
     @property
@@ -612,7 +628,7 @@ class SupportsStagedRows(Protocol):
 
 
 class LoadedReader(SupportsStagedRows, TableReader, Protocol):
-    """A reader over a table that the format's own library has loaded."""
+    """Reads a table that the format's own library has loaded."""
 
     @property
     def table(self) -> Any:
@@ -621,7 +637,9 @@ class LoadedReader(SupportsStagedRows, TableReader, Protocol):
 
 @runtime_checkable
 class SupportsKeyedAudit(LoadedReader, Protocol):
-    """A reader that tells what the commits to a keyed table removed (rules KEY-1, KEY-10)."""
+    """Describes a reader that tells what the commits to a keyed table removed (rules KEY-1,
+    KEY-10).
+    """
 
     def newly_dead_row_count(self, commit: SinkCommit) -> int | None:
         """Return how many rows the commit removed; ``None``: no longer known."""
@@ -646,8 +664,9 @@ class SupportsKeyedAudit(LoadedReader, Protocol):
 
 @runtime_checkable
 class SupportsReplay(Protocol):
-    """A format to whose tables people give rows back, which expired or were put aside (rule
-    SUSPEND-6)."""
+    """Describes a format to whose tables people give rows back, which expired or were put aside
+    (rule SUSPEND-6).
+    """
 
     def reader_for_commit(self, spec: TableSpec, sink: SinkName) -> LoadedReader:
         """Open the table as a commit to it does. Raises as ``SinkTable.read``."""
@@ -655,7 +674,9 @@ class SupportsReplay(Protocol):
 
 @runtime_checkable
 class SupportsColumnCheck(Protocol):
-    """A table that checks its columns again when a commit meets others than the last one did."""
+    """Describes a table that checks its columns again when a commit meets others than the last one
+    did.
+    """
 
     def set_column_check(self, refuse: Callable[[Any], None]) -> None:
         """Call ``refuse`` with the columns, as an Iceberg schema, before a commit.

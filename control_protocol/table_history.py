@@ -1,4 +1,4 @@
-"""A table's own history as one sink sees it, as plain values of no table format."""
+"""Tells a table's own history as one sink sees it, in plain values of no table format."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ ONLY_BRANCH = "main"
 
 @dataclass(frozen=True, slots=True)
 class SinkCommit:
-    """One commit of this sink. ``added_records`` and ``added_files`` are from its summary."""
+    """Describes one commit of this sink. ``added_records`` and ``added_files`` are from its
+    summary.
+    """
 
     snapshot_id: int
     committed_ms: int
@@ -34,7 +36,7 @@ class SinkCommit:
 
 @dataclass(frozen=True, slots=True)
 class ForeignSnapshot:
-    """A snapshot on the branch that is no commit of this sink, which may have compacted
+    """Describes a snapshot on the branch that is no commit of this sink, which may have compacted
     (COMPACTION-1).
 
     ``sink``: another sink's name, if it is one's, and ``topic_ids`` those that it reads.
@@ -68,7 +70,7 @@ class ForeignSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """A branch from its oldest retained snapshot to its head, as one sink sees it.
+    """Tells of a branch from its oldest retained snapshot to its head, as one sink sees it.
 
     ``complete``: nothing before ``commits`` and ``foreign`` has expired. ``tag_on_branch`` is
     ``None`` without a tag, and if nothing tells (TABLE-4). ``unreadable``: this sink's records that
@@ -124,7 +126,7 @@ class History:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """One state of a branch, as the table's log reports it. ``name`` is for people.
+    """Describes one state of a branch, as the table's log reports it. ``name`` is for people.
 
     ``commit`` is set where it is the sink's, ``foreign`` where it is not (``None`` for one that
     brought nothing to speak of).
@@ -214,7 +216,8 @@ def empty_history(table: str, branch: str) -> History:
 
 @dataclass(frozen=True, slots=True)
 class LiveFile:
-    """A file that the branch's head refers to. ``added_by``: the snapshot that brought it.
+    """Describes a file that the branch's head refers to. ``added_by``: the snapshot that brought
+    it.
 
     ``vector``: a deletion vector in it; it may hold several.
     """
@@ -230,7 +233,8 @@ class LiveFile:
 
 @dataclass(frozen=True, slots=True)
 class FencedConnector:
-    """A connector of Kafka Connect that a sink took the table over from, in the last seven days.
+    """Names a connector of Kafka Connect that a sink took the table over from, in the last seven
+    days.
 
     ``commits``: snapshots that it added since, newest first.
     """
@@ -241,7 +245,7 @@ class FencedConnector:
 
 @dataclass(frozen=True, slots=True)
 class FileRows:
-    """The live rows of one file, which ``batches`` reads as Arrow record batches.
+    """Reads the live rows of one file: ``batches`` yields Arrow record batches.
 
     ``at_once`` does the same with few requests, and may hold the whole file: for small ones.
     """
@@ -253,7 +257,7 @@ class FileRows:
 
 
 class TableReader(Protocol):
-    """A table as it was when it was opened, for audit, status and check."""
+    """Reads a table as it was when it was opened, for audit, status and check."""
 
     def view(self) -> TableView:
         """Return what ``SinkTable.read`` does, without asking the table again where possible."""

@@ -23,7 +23,9 @@ _CONNECT = "__connect.errors."
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """One message: the record as it was, its own headers first, then where it was and its fault."""
+    """Holds one message: the record as it was, its own headers first, then where it was and its
+    fault.
+    """
 
     key: bytes | None
     value: bytes | None
@@ -49,7 +51,8 @@ def letter_of(row: Mapping[str, Any]) -> DeadLetter:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Every row up to this snapshot of the quarantine was sent; ``epoch`` is that of its commit.
+    """Says that every row up to this snapshot of the quarantine was sent; ``epoch`` is that of its
+    commit.
 
     Later rows are of this epoch or a higher one. Transactions cannot tell more: a batch's files may
     be committed after a younger batch's, but never in another epoch.

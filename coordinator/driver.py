@@ -69,7 +69,7 @@ SILENCE_MS_MAX = 5_000
 
 @dataclass(frozen=True, slots=True)
 class StartAt:
-    """Where the very first claim begins: ``earliest``, ``latest``, or a time in epoch ms."""
+    """Says where the very first claim begins: ``earliest``, ``latest``, or a time in epoch ms."""
 
     where: str | int = "earliest"
 
@@ -88,7 +88,7 @@ class StartAt:
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """The ports of one coordinator."""
+    """Holds the ports of one coordinator."""
 
     log: ControlLog
     table: PrimaryTable
@@ -112,7 +112,7 @@ class World:
 
 
 class CoordinatorDriver(MachineDriver[State, Input, Action]):
-    """One life of one coordinator. Raises the ``StopSink`` error that ends it."""
+    """Runs one life of one coordinator. Raises the ``StopSink`` error that ends it."""
 
     def __init__(
         self,
@@ -274,7 +274,7 @@ class CoordinatorDriver(MachineDriver[State, Input, Action]):
 
 
 class ReadablePorts(Protocol):
-    """What a look reads: the ports of a coordinator, or of a person's claim."""
+    """Says what a look reads: the ports of a coordinator, or of a person's claim."""
 
     @property
     def table(self) -> PrimaryTable: ...

@@ -1,5 +1,6 @@
-"""From leadership to the first START: read, check, claim the epoch, begin (EPOCH-1, EPOCH-2,
-PENDING-9)."""
+"""Leads from leadership to the first START: read, check, claim the epoch, begin (EPOCH-1, EPOCH-2,
+PENDING-9).
+"""
 
 from __future__ import annotations
 
@@ -77,7 +78,7 @@ from headgate.coordinator.secondary_tables import (
     filled_tables,
     find_recreated,
     find_table_trouble,
-    log_forgotten,
+    log_dropped_tables,
     log_suspended,
     on_resume_request,
     pending_commits_of,
@@ -237,7 +238,7 @@ def _judge_secondaries(
         wall_ahead_ms=given.wall_ms - now_ms,
         recovery=replace(recovery, suspended=all_suspended, forgotten=anew),
     )
-    return judged, (*log_suspended(suspended), *log_forgotten(anew))
+    return judged, (*log_suspended(suspended), *log_dropped_tables(anew))
 
 
 def _foreign_error(
@@ -293,13 +294,13 @@ def claim_epoch(state: State, view: TableView, sources: SourcesDescribed, now_ms
         require_own_group(other, state.identity)
     ids = {topic: now.topic_id for topic, now in sources.topics.items()}
     require_sources_unshared(view, ids, state.identity.shared_with)
-    resumption = _resumption(state, record, sources)
+    resumption = _where_to_resume(state, record, sources)
     known = (record.offsets, record.topic_ids) if record else (Offsets(), {})
     held: tuple[LogLine, ...] = ()
     offsets = resumption.offsets
     if state.identity.has_keys:
         state, held = defer_added(state, *known, sources.topics, now_ms=now_ms)
-        offsets = offsets.restricted_to(offsets.keys() - deferred_partitions(state))
+        offsets = offsets.restrict_to(offsets.keys() - deferred_partitions(state))
     tables = (view, *secondaries.values())
     _require_no_deleted_records_again(state, tables, offsets, resumption.topic_ids)
     # above the secondary tables', too: a primary table that was restored counts from an old value,
@@ -329,7 +330,7 @@ def claim_epoch(state: State, view: TableView, sources: SourcesDescribed, now_ms
     require_readable_record(record_claimed)
     read = frozenset(sources.topics)
     require_nameable_in_start(
-        offsets.restricted_to(p for p in offsets if p.topic in read),
+        offsets.restrict_to(p for p in offsets if p.topic in read),
         resumption.topic_ids,
     )
     attempt = CommitAttempt(view, record_claimed, forgets=recovery.forgotten)
@@ -399,7 +400,9 @@ def _log_changes(before: CommitRecord | None, now: CommitRecord) -> Iterable[Act
         yield LogLine(told, event=LogEvent.SETTINGS_CHANGED)
 
 
-def _resumption(state: State, record: CommitRecord | None, found: SourcesDescribed) -> Resumption:
+def _where_to_resume(
+    state: State, record: CommitRecord | None, found: SourcesDescribed
+) -> Resumption:
     ids = {topic: now.topic_id for topic, now in found.topics.items()}
     if record is None:
         start = found.start or Offsets()

@@ -1,4 +1,5 @@
-"""Which files a commit may bring: each START issues a token, and files bear it (TOKEN-1, TOKEN-2).
+"""Decides which files a commit may bring: each START issues a token, and files bear it (TOKEN-1,
+TOKEN-2).
 
 A token is a folder per transaction, or, where the table marks its files, the mark that it gave. How
 long files may wait for their commit is bounded, because others' orphan clean-up goes by age: a file
@@ -30,7 +31,7 @@ _NUMBER = re.compile(r"[1-9][0-9]{0,18}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """What the STARTs of one epoch issued, and what was committed by it."""
+    """Keeps what the STARTs of one epoch issued, and what was committed by it."""
 
     starts: tuple[tuple[TransactionNumber, int], ...] = ()
     """Some transactions with the time of their START (monotonic ms), oldest first. Few are kept,
@@ -91,7 +92,8 @@ class Tokens:
 
 @dataclass(frozen=True, slots=True)
 class Prefixes:
-    """Where the files of one table may lie: in folders of ``oldest`` to ``newest`` below ``root``.
+    """Says where the files of one table may lie: in folders of ``oldest`` to ``newest`` below
+    ``root``.
 
     ``former``: roots that the table had earlier in this epoch. With ``marks``, those of ``newest``
     and of transactions before it, only files that bear the first of them may come.
@@ -108,7 +110,7 @@ class Prefixes:
 
     def is_below_epoch_folder(self, path: str) -> bool:
         """Return whether it lies below this epoch's folder, whatever transaction it is of."""
-        return bool(self._below(path))
+        return bool(self._path_below_root(path))
 
     def transaction_in_path(self, path: str) -> TransactionNumber | None:
         """Return the transaction whose token the path bears, if it is spelled as it was issued."""
@@ -117,7 +119,7 @@ class Prefixes:
                 (k for k, mark in enumerate(self.marks) if is_path_of_token(mark, path)), None
             )
             return None if back is None else TransactionNumber(self.newest - back)
-        number, *inside = self._below(path).split("/")
+        number, *inside = self._path_below_root(path).split("/")
         if not inside or any(step in ("", ".", "..") for step in inside):
             return None
         return TransactionNumber(int(number)) if _NUMBER.fullmatch(number) else None
@@ -137,7 +139,7 @@ class Prefixes:
         number = self.transaction_in_path(path) if self.marks else None
         return number is not None and number < self.newest
 
-    def _below(self, path: str) -> str:
+    def _path_below_root(self, path: str) -> str:
         """Return what follows the root; empty for a path below none."""
         roots = (self.root, *self.former)
         return next((path[len(r) + 1 :] for r in roots if path.startswith(f"{r}/")), "")

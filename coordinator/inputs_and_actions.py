@@ -1,4 +1,6 @@
-"""What only this machine is told, and what only it asks for; ``machine_io`` has what both have."""
+"""Defines what only this machine is told, and what only it asks for; ``machine_io`` has what both
+have.
+"""
 
 from __future__ import annotations
 
@@ -34,12 +36,12 @@ from headgate.control_protocol.ports import (
 
 @dataclass(frozen=True, slots=True)
 class LeadershipGained:
-    """A fresh poll of the group shows that this member owns the election partition."""
+    """Says that a fresh poll of the group shows this member owning the election partition."""
 
 
 @dataclass(frozen=True, slots=True)
 class SecondariesRead:
-    """``views`` by table name, of those that answered; ``wall_ms`` is the time (epoch).
+    """Brings ``views`` by table name, of those that answered; ``wall_ms`` is the time (epoch).
 
     ``troubles``: the errors of tables that the sink can do without (rule SUSPEND-1).
     """
@@ -51,7 +53,7 @@ class SecondariesRead:
 
 @dataclass(frozen=True, slots=True)
 class ManifestsStaged:
-    """The manifests are written: what the decision makes pending; ``troubles`` as above."""
+    """Says that manifests are written, which the decision makes pending; ``troubles`` as above."""
 
     pending_commits: tuple[PendingCommit, ...]
     troubles: Mapping[str, HeadgateError] = field(default_factory=dict)
@@ -59,7 +61,8 @@ class ManifestsStaged:
 
 @dataclass(frozen=True, slots=True)
 class DeliveriesAnswered:
-    """Outcomes by table name. They are not trusted: the secondary tables are read (PENDING-7).
+    """Brings outcomes by table name. They are not trusted: the secondary tables are read
+    (PENDING-7).
 
     ``troubles`` as in ``SecondariesRead``.
     """
@@ -70,7 +73,8 @@ class DeliveriesAnswered:
 
 @dataclass(frozen=True, slots=True)
 class SourcesDescribed:
-    """``start`` and ``note`` only when asked for: where a first start begins, and the group's note.
+    """Brings the topics; ``start`` and ``note`` only when asked for: where a first start begins,
+    and the group's note.
 
     ``control_topic_id``: which topic holds the control log now, as far as known. ``stamp``: that of
     the transaction that begins next, where the table stamps its files (TOKEN-2).
@@ -85,7 +89,7 @@ class SourcesDescribed:
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """What ``Look`` asked for; ``None``: it did not ask."""
+    """Brings what ``Look`` asked for; ``None``: it did not ask."""
 
     primary: TableView | None = None
     secondaries: SecondariesRead | None = None
@@ -99,21 +103,21 @@ class CommitAnswered:
 
 @dataclass(frozen=True, slots=True)
 class TableEvolved:
-    """The table has what the proposals need, except for what is refused."""
+    """Says that the table has what the proposals need, except for what is refused."""
 
     evolved: EvolvedTable
 
 
 @dataclass(frozen=True, slots=True)
 class TablesChanged:
-    """The results for the tables of ``ChangeTables``, in its order."""
+    """Brings the results for the tables of ``ChangeTables``, in its order."""
 
     tables: tuple[Changed, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class CallFailed:
-    """The action just asked for (a read, a description, an append) failed: try later."""
+    """Says that the action just asked for (a read, a description, an append) failed: try later."""
 
     reason: str
 

@@ -1,4 +1,4 @@
-"""The coordinator's behaviour: ``step(state, input, now) -> (state, actions)``, pure.
+"""Decides what the coordinator does: ``step(state, input, now) -> (state, actions)``, pure.
 
 The caller executes the actions in order and feeds the results back. Time is monotonic milliseconds.
 An event that was appended takes effect when it is *heard*: the log's order is the only order.
@@ -88,10 +88,10 @@ from headgate.coordinator.outgoing_events import (
     enter_phase,
     fixed_set,
     patience_ms,
+    reasons_of_suspensions,
     recover,
     step_down,
     stop,
-    suspended_reasons,
     term_of,
     wait_and_retry,
     with_former_data,
@@ -501,11 +501,11 @@ def end_and_start(state: State, sources: SourcesDescribed, now_ms: int) -> Step:
     cohorts, told = term.sources.cohorts, tuple[LogLine, ...]()
     if state.held:
         state, cohorts, told = admit_due_partitions(state, sources.topics)
-        fit = fit.restricted_to(fit.keys() - deferred_partitions(state))
+        fit = fit.restrict_to(fit.keys() - deferred_partitions(state))
     all_ids = {**term.sources.topic_ids, **ids}
     if len(fit) > len(term.progress.offsets):
         require_nameable_in_start(
-            fit.restricted_to(p for p in fit if p.topic in sources.topics), all_ids
+            fit.restrict_to(p for p in fit if p.topic in sources.topics), all_ids
         )
     progress = term.progress.with_next(fit)
     age_max_ms = state.settings.claim_age_max_ms
@@ -616,7 +616,7 @@ def _abort(state: State) -> Step:
         tables=(TableSettlement(term.primary.view.table, None),),
         valid_through_ms=term.progress.valid_through_ms,
         reason=f"time-out; nothing heard from {_name_some_partitions(_unnamed_partitions(state))}",
-        suspended=suspended_reasons(term),
+        suspended=reasons_of_suspensions(term),
     )
     term = replace(
         term,
@@ -646,7 +646,7 @@ def _decide(state: State, verdict: ValidationResult, reason: str, now_ms: int) -
         tables=_table_settlements(before.primary.view, verdict),
         valid_through_ms=through,
         reason="; ".join(filter(None, (reason, *verdict.refusal_texts)))[:_REASON_CHARACTERS_MAX],
-        suspended=suspended_reasons(before),
+        suspended=reasons_of_suspensions(before),
     )
     term = replace(
         before,

@@ -1,5 +1,6 @@
-"""What every phase does: enter the next one, begin again, step down, wait; and what it appends
-(EPOCH-2, COMMIT-1, COMMIT-4)."""
+"""Does what every phase does: enters the next one, begins again, steps down, waits; and says what
+it appends (EPOCH-2, COMMIT-1, COMMIT-4).
+"""
 
 from __future__ import annotations
 
@@ -215,7 +216,7 @@ def epoch_folder(state: State) -> str:
     return f"headgate/{state.identity.sink}/{epoch}-{sender.incarnation}"
 
 
-def named_secondaries(state: State) -> Mapping[str, TableView]:
+def secondaries_named_by_start(state: State) -> Mapping[str, TableView]:
     """Return the secondary tables that START names; others only receive deliveries."""
     known = term_of(state).delivery.secondaries
     return {name: known[name] for name in state.identity.secondaries if name in known}
@@ -237,7 +238,7 @@ def with_topics(state: State, topics: Iterable[str]) -> State:
 
 def offsets_of_configured_topics(state: State, offsets: Offsets) -> Offsets:
     """Drop the topics that the record remembers but the configuration no longer names."""
-    return offsets.restricted_to(p for p in offsets if p.topic in state.topics)
+    return offsets.restrict_to(p for p in offsets if p.topic in state.topics)
 
 
 def fixed_set(state: State) -> frozenset[TopicPartition]:
@@ -248,7 +249,7 @@ def fixed_set(state: State) -> frozenset[TopicPartition]:
 def start_event(state: State, *, first: bool) -> StartCommit:
     term = term_of(state)
     tables = [primary_start(state)]
-    for secondary in named_secondaries(state).values():
+    for secondary in secondaries_named_by_start(state).values():
         named = _table_start(state, secondary)
         tables.append(replace(named, offsets=offsets_ahead(state, secondary)))
     return StartCommit(
@@ -265,11 +266,11 @@ def start_event(state: State, *, first: bool) -> StartCommit:
         paused=term.pause.paused,
         folder=f"{epoch_folder(state)}/{term.progress.number}" if state.identity.routed else "",
         configuration=state.identity.configuration,
-        suspended=suspended_reasons(term),
+        suspended=reasons_of_suspensions(term),
     )
 
 
-def suspended_reasons(term: Term) -> dict[str, str]:
+def reasons_of_suspensions(term: Term) -> dict[str, str]:
     """Return why tables are suspended, as START and settlements say it (SUSPEND-1)."""
     return {name: suspended.why for name, suspended in sorted(term.suspensions.suspended.items())}
 

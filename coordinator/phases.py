@@ -1,4 +1,4 @@
-"""The coordinator's phases and the legal ways between them, as data.
+"""Lists the coordinator's phases and the legal ways between them, as data.
 
 The machine refuses any other transition; the exhaustive test and the diagram in PROTOCOL.md read
 the same table.

@@ -1,4 +1,4 @@
-"""Where a new epoch begins: offsets and epoch from the table, checked against the sources
+"""Decides where a new epoch begins: offsets and epoch from the table, checked against the sources
 (EPOCH-1).
 
 Every way in which table or source could contradict the stored state has a named error and a
@@ -46,7 +46,7 @@ from headgate.coordinator.state import Identity
 
 @dataclass(frozen=True, slots=True)
 class Resumption:
-    """What the claim will store. ``offsets`` may name topics that are no longer configured."""
+    """Says what the claim will store. ``offsets`` may name topics that are no longer configured."""
 
     offsets: Offsets
     topic_ids: Mapping[str, TopicId]

@@ -16,8 +16,8 @@ from headgate.control_protocol.machine_io import LogLine
 from headgate.coordinator.outgoing_events import (
     Step,
     fixed_set,
-    named_secondaries,
     recover,
+    secondaries_named_by_start,
     term_of,
 )
 from headgate.coordinator.secondary_tables import suspend_tables
@@ -96,7 +96,11 @@ def _read_afresh(state: State, refused: RepeatedRefusal) -> Step:
 
 def _suspend_or_stop(state: State, refused: RepeatedRefusal, now_ms: int) -> Step:
     error, table, term = _refusal_error(state, refused), refused.objection.table, term_of(state)
-    if not table or table in named_secondaries(state) or table in term.suspensions.suspended:
+    if (
+        not table
+        or table in secondaries_named_by_start(state)
+        or table in term.suspensions.suspended
+    ):
         raise error
     rest = {at: each for at, each in state.refused.items() if not each.same_as(refused)}
     suspended, tells = suspend_tables(replace(state, refused=rest), {table: error}, now_ms)

@@ -1,4 +1,6 @@
-"""From proposals to a table that has what records need (rules SCHEMA-2, SCHEMA-3 and SCHEMA-8)."""
+"""Leads from proposals to a table that has what records need (rules SCHEMA-2, SCHEMA-3 and
+SCHEMA-8).
+"""
 
 from __future__ import annotations
 

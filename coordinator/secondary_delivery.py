@@ -44,8 +44,8 @@ from headgate.coordinator.outgoing_events import (
     append_events,
     ask,
     enter_phase,
-    named_secondaries,
     recover,
+    secondaries_named_by_start,
     step_down,
     term_of,
     wait_and_retry,
@@ -65,7 +65,6 @@ from headgate.coordinator.secondary_pending_commits import (
 )
 from headgate.coordinator.secondary_tables import (
     REFUSALS_MAX,
-    closed_tables,
     deliverable_commits,
     log_suspended,
     pending_commits_of,
@@ -75,6 +74,7 @@ from headgate.coordinator.secondary_tables import (
     suspend_troubled,
     suspend_undeliverable,
     suspensions_for,
+    tables_taking_nothing,
 )
 from headgate.coordinator.state import Lingering, State, Term, Timer
 from headgate.coordinator.status_validation import ValidationResult, age_ms, is_too_old
@@ -95,7 +95,7 @@ def tables_behind(
         return ()
     busy = {
         *touched,
-        *named_secondaries(state),
+        *secondaries_named_by_start(state),
         *term.suspensions.suspended,
         *(pending_commit.table for pending_commit in term.delivery.pending),
     }
@@ -128,7 +128,10 @@ def find_expiring(state: State, now_ms: int) -> tuple[PendingCommit, ...]:
 def _find_replaced(state: State) -> tuple[PendingCommit, ...]:
     """PENDING-8: return the pending commits of routed tables that the last read shows to be other
     tables now."""
-    term, apart = term_of(state), {*named_secondaries(state), *closed_tables(term_of(state))}
+    term, apart = (
+        term_of(state),
+        {*secondaries_named_by_start(state), *tables_taking_nothing(term_of(state))},
+    )
     known = {
         name: view.uuid for name, view in term.delivery.secondaries.items() if name not in apart
     }
@@ -162,7 +165,7 @@ def has_unfenced(state: State) -> bool:
 
 
 class TouchReason(Enum):
-    """Why a secondary table's tag is moved though no rows come for it; the first one counts."""
+    """Says why a secondary table's tag moves though no rows come for it; the first one counts."""
 
     RESUMED = "it takes rows again once this is delivered (SUSPEND-5)"
     KEPT_NEAR = "its tag stays near the branch's head (QUARANTINE-2)"
@@ -184,7 +187,7 @@ def tables_to_touch(
     ``receiving`` have rows in it. What a claim claims is no such table: START waits for those
     (``secondary_claims``, PENDING-9).
     """
-    term, named = term_of(state), named_secondaries(state)
+    term, named = term_of(state), secondaries_named_by_start(state)
     suspended = term.suspensions.suspended
     resuming = resuming_to_deliver(term, record.pending_commits) if suspended else ()
     found = [Touch(each, TouchReason.RESUMED) for each in resuming]
@@ -327,7 +330,7 @@ def with_linger(state: State, now_ms: int) -> Term:
     is due already. Where too many gather all are due, and what comes next does not gather: it
     counts for PENDING-7.
     """
-    term, apart = term_of(state), named_secondaries(state)
+    term, apart = term_of(state), secondaries_named_by_start(state)
     fresh = {
         d.table for d in term.delivery.pending if d.transaction == term.closing_id and d.manifest
     }
@@ -412,14 +415,14 @@ def on_primary_read(state: State, view: TableView, now_ms: int) -> Step:
 def _tables_to_read(state: State, now_ms: int) -> tuple[str, ...]:
     """Return the secondary tables that START names, and all that are to be delivered now."""
     pending = (pending_commit.table for pending_commit in due_commits(state, now_ms))
-    return tuple(dict.fromkeys((*named_secondaries(state), *pending)))
+    return tuple(dict.fromkeys((*secondaries_named_by_start(state), *pending)))
 
 
 def on_secondaries_read(state: State, given: SecondariesRead, now_ms: int) -> Step:
     """PENDING-7: acknowledge what a read of the secondary table shows, never what a commit
     answered."""
     before = term_of(state)
-    named = named_secondaries(state) if state.identity.routed else given.views
+    named = secondaries_named_by_start(state) if state.identity.routed else given.views
     ours = {name: view for name, view in given.views.items() if name in named}
     routed = {name: view for name, view in given.views.items() if name not in named}
     kept = {name: view for name, view in routed.items() if name not in before.suspensions.suspended}
@@ -549,7 +552,7 @@ def _start_or_open_next(state: State, now_ms: int) -> Step:
     """Move on to the first START of the epoch, or to the transaction that is open."""
     state = state.with_deadline(Timer.DELIVERY, None)
     term = replace(term_of(state), delivery=replace(term_of(state).delivery, asked=False))
-    if not term.started:
+    if not term.has_started:
         starting = enter_phase(state, Phase.STARTING, term=term, failures=0)
         return starting, append_events(starting)
     troubles, known = tuple(_describe_pending(state, term, now_ms)), term.delivery.told

@@ -1,5 +1,6 @@
-"""What is pending for secondary tables, and what each one's next delivery is (rules PENDING-4 to
-PENDING-9). Pure."""
+"""Tells what is pending for secondary tables, and what each one's next delivery is (rules PENDING-4
+to PENDING-9). Pure.
+"""
 
 from __future__ import annotations
 
@@ -106,7 +107,7 @@ def build_deliveries(
     # rows delivered
     late_ones = {pending_commit.secondary for pending_commit in late}
     return tuple(
-        _delivery(primary, pending, secondary)
+        _build_delivery(primary, pending, secondary)
         for secondary in secondaries.values()
         if (
             pending := tuple(
@@ -119,7 +120,7 @@ def build_deliveries(
     )
 
 
-def _delivery(
+def _build_delivery(
     primary: TableView, pending: tuple[PendingCommit, ...], secondary: TableView
 ) -> CommitAttempt:
     """Build the delivery. Its record has the primary table's offsets, which never go back there
@@ -166,7 +167,7 @@ def secondary_claims(
     return tuple(
         PendingCommit(claim.transaction, claim.coordinator, secondary.uuid, name)
         for name, secondary in sorted(secondaries.items())
-        if back or not _follows(secondary, primary, before)
+        if back or not _has_new_primary(secondary, primary, before)
     )
 
 
@@ -174,7 +175,7 @@ def _went_back(before: CommitRecord, claim: CommitRecord) -> bool:
     return bool(claim.offsets.partitions_behind(before.offsets))
 
 
-def _follows(secondary: TableView, primary: TableView, before: CommitRecord | None) -> bool:
+def _has_new_primary(secondary: TableView, primary: TableView, before: CommitRecord | None) -> bool:
     known = before.secondary_uuid(secondary.table) if before else None
     return (
         secondary.lineage is Lineage.CONTAINS_TAG

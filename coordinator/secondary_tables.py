@@ -1,4 +1,4 @@
-"""Routed tables with trouble: they are suspended, while all others go on (SUSPEND-1 to SUSPEND-5).
+"""Suspends routed tables with trouble, while all others go on (SUSPEND-1 to SUSPEND-5).
 
 A suspended table takes nothing: its records go to the quarantine, statuses with files of it are
 refused once, and what is pending for it waits. The primary table's record says so, claims carry it
@@ -30,7 +30,7 @@ from headgate.control_protocol.ports import Lineage, TableView, Unknown
 from headgate.coordinator.inputs_and_actions import DeliveriesAnswered, SecondariesRead
 from headgate.coordinator.outgoing_events import (
     epoch_prefixes,
-    named_secondaries,
+    secondaries_named_by_start,
     term_of,
     with_former_data,
 )
@@ -71,7 +71,7 @@ def find_missing(state: State, given: SecondariesRead) -> dict[str, HeadgateErro
     term = term_of(state)
     wanted = (
         term.primary.view.filled.keys()
-        - named_secondaries(state).keys()
+        - secondaries_named_by_start(state).keys()
         - term.suspensions.forgotten
     )
     return {
@@ -103,10 +103,10 @@ def forget_tables(state: State, gone: Collection[str]) -> tuple[State, tuple[Log
         suspensions=replace(term.suspensions, forgotten=term.suspensions.forgotten | new),
         delivery=term.delivery.with_secondaries(secondaries),
     )
-    return replace(state, term=parted), log_forgotten(new)
+    return replace(state, term=parted), log_dropped_tables(new)
 
 
-def log_forgotten(gone: Collection[str]) -> tuple[LogLine, ...]:
+def log_dropped_tables(gone: Collection[str]) -> tuple[LogLine, ...]:
     return tuple(
         LogLine(
             f"{name} was dropped: it is created again when records for it come; "
@@ -203,7 +203,7 @@ def suspend_troubled(
     wrong and they repeat it again and again. Raises the error where there is no quarantine
     (SUSPEND-4).
     """
-    term, named = term_of(state), named_secondaries(state)
+    term, named = term_of(state), secondaries_named_by_start(state)
     troubles = {
         n: error for n, error in given.troubles.items() if n not in term.suspensions.suspended
     }
@@ -219,7 +219,7 @@ def suspend_troubled(
     asked = {*given.views, *given.troubles}
     known = term.suspensions.refused_access
     reads = _count_refused(known.reads, refused, asked, term.delivery.pending)
-    state = _with_refused(state, replace(known, reads=reads))
+    state = _with_refused_access(state, replace(known, reads=reads))
     early = {n for n in refused if reads[n].times < REFUSALS_MAX}
     return suspend_tables(state, {n: e for n, e in troubles.items() if n not in early}, now_ms)
 
@@ -237,8 +237,8 @@ def suspend_undeliverable(
     troubles = {n: e for n, e in given.troubles.items() if n not in refused}
     weary = {n for n in refused if deliveries[n].times >= REFUSALS_MAX}
     troubles |= {n: MissingRights(refused[n]) for n in sorted(weary)}
-    named = named_secondaries(state)
-    state = _with_refused(state, replace(known, deliveries=deliveries))
+    named = secondaries_named_by_start(state)
+    state = _with_refused_access(state, replace(known, deliveries=deliveries))
     return suspend_tables(state, {n: e for n, e in troubles.items() if n not in named}, now_ms)
 
 
@@ -258,7 +258,7 @@ def _count_refused(
     return counts
 
 
-def _with_refused(state: State, refused: AccessRefusals) -> State:
+def _with_refused_access(state: State, refused: AccessRefusals) -> State:
     term = term_of(state)
     return replace(
         state, term=replace(term, suspensions=replace(term.suspensions, refused_access=refused))
@@ -326,7 +326,7 @@ def require_not_too_many_suspended(suspended: Mapping[str, Suspended]) -> None:
         )
 
 
-def closed_tables(term: Term) -> frozenset[str]:
+def tables_taking_nothing(term: Term) -> frozenset[str]:
     """Return the tables that receive nothing at all."""
     return frozenset(
         name for name, suspended in term.suspensions.suspended.items() if not suspended.resuming
@@ -335,7 +335,7 @@ def closed_tables(term: Term) -> frozenset[str]:
 
 def deliverable_commits(term: Term) -> tuple[PendingCommit, ...]:
     """Return what is pending for tables that may receive it."""
-    shut = closed_tables(term) | term.suspensions.forgotten
+    shut = tables_taking_nothing(term) | term.suspensions.forgotten
     return tuple(
         pending_commit
         for pending_commit in term.delivery.pending
@@ -358,7 +358,7 @@ def suspend_overdue(
     Trouble of more tables than can be suspended is the catalog's: then nobody is suspended for the
     number of pending commits.
     """
-    term, named = term_of(state), named_secondaries(state)
+    term, named = term_of(state), secondaries_named_by_start(state)
     if not (state.identity.routed and state.identity.secondaries):
         return state, ()
     wall_ms = now_ms + state.wall_ahead_ms
@@ -383,7 +383,7 @@ def on_resume_request(state: State, tables: Iterable[str], now_ms: int) -> State
     looks at them.
     """
     term = term_of(state)
-    wanted = frozenset(n for n in tables if n in closed_tables(term))
+    wanted = frozenset(n for n in tables if n in tables_taking_nothing(term))
     if wanted <= term.suspensions.resume_asked:
         return state
     asked = replace(
@@ -513,7 +513,9 @@ def unknown_tables(state: State) -> tuple[str, ...]:
     term = term_of(state)
     strangers = _tables_named(state) | _expired_tables(term)
     return tuple(
-        sorted(strangers - named_secondaries(state).keys() - term.suspensions.suspended.keys())
+        sorted(
+            strangers - secondaries_named_by_start(state).keys() - term.suspensions.suspended.keys()
+        )
     )
 
 
@@ -616,6 +618,8 @@ def uuids_to_record(state: State) -> Mapping[str, str]:
     A thousand others would make each of its snapshots large.
     """
     known = (
-        named_secondaries(state) if state.identity.routed else term_of(state).delivery.secondaries
+        secondaries_named_by_start(state)
+        if state.identity.routed
+        else term_of(state).delivery.secondaries
     )
     return {name: view.uuid for name, view in sorted(known.items())}

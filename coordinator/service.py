@@ -1,5 +1,4 @@
-"""The coordinator's life-cycle: a thread that exists exactly while this member leads
-(ELECTION-1)."""
+"""Runs the coordinator in a thread that exists exactly while this member leads (ELECTION-1)."""
 
 from __future__ import annotations
 
@@ -8,11 +7,11 @@ import threading
 import time
 from collections.abc import Callable, Collection, Sequence
 
+from headgate.control_protocol.current_sink import in_same_sink_context
 from headgate.control_protocol.errors import CallHangs, SinkStopped
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.log_event_names import LogEvent, log_extra
 from headgate.control_protocol.redacting_loggers import redacted_logger
-from headgate.control_protocol.sink_of_thread import in_same_sink_context
 from headgate.coordinator.driver import CoordinatorDriver
 
 # Who leads: the owner of partition 0 of the first configured topic (PROTOCOL.md, rule ELECTION-1).
@@ -70,7 +69,7 @@ class CoordinatorService:
         self.turn_began_s = self._awake_since_s = self._looked_s = 0.0
         self.driver: CoordinatorDriver | None = None
 
-    def assigned(self, partitions: frozenset[TopicPartition]) -> None:
+    def on_assignment(self, partitions: frozenset[TopicPartition]) -> None:
         if not is_leader(partitions, self._topics):
             self.close()
             return

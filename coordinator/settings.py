@@ -1,4 +1,4 @@
-"""The coordinator's settings; every value in the unit that its name says."""
+"""Defines the coordinator's settings; every value is in the unit that its name says."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from enum import StrEnum
 
 
 class TimeoutPolicy(StrEnum):
-    """What to do when participants did not all answer in time (rule RANGE-2)."""
+    """Says what to do when participants did not all answer in time (rule RANGE-2)."""
 
     COMMIT_ADMISSIBLE = "commit-admissible"
     ABORT = "abort"
 
 
 class RollbackPolicy(StrEnum):
-    """What a table rolled back behind the sink's tag means (rule TABLE-4)."""
+    """Says what a table rolled back behind the sink's tag means (rule TABLE-4)."""
 
     FAIL = "fail"
     FOLLOW_TABLE = "follow-table"
@@ -22,21 +22,21 @@ class RollbackPolicy(StrEnum):
 
 
 class TagMissingPolicy(StrEnum):
-    """What a deleted tag means: stop, or take the newest commit record that the branch holds."""
+    """Says what a deleted tag means: stop, or take the newest commit record of the branch."""
 
     FAIL = "fail"
     FOLLOW_TABLE = "follow-table"
 
 
 class TableRecreatedPolicy(StrEnum):
-    """What a dropped and re-created table means: stop, or fill the new one from ``start_at``."""
+    """Says what a re-created table means: stop, or fill the new one from ``start_at``."""
 
     FAIL = "fail"
     RESTART = "restart"
 
 
 class OffsetPolicy(StrEnum):
-    """Where to go on when an offset is out of the log's range, or the topic was re-created."""
+    """Says where to go on when an offset is out of the log's range, or the topic was re-created."""
 
     FAIL = "fail"
     EARLIEST = "earliest"
@@ -45,8 +45,9 @@ class OffsetPolicy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DeliveryLinger:
-    """How long pending commits gather for tables whose whole name matches the pattern; 0: not at
-    all (LINGER-1)."""
+    """Says how long pending commits gather for tables whose whole name matches the pattern; 0: not
+    at all (LINGER-1).
+    """
 
     match: str
     every_ms: int
@@ -54,7 +55,9 @@ class DeliveryLinger:
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorSettings:
-    """Defaults suit a table that people query; for a freshness of a second set 1000 / 10000."""
+    """Holds the settings; defaults suit a table that people query; for a freshness of a second set
+    1000 / 10000.
+    """
 
     commit_interval_ms: int = 60_000
     """How long a transaction stays open before END-COMMIT."""

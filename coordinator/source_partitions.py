@@ -1,4 +1,4 @@
-"""Partitions that are added to a topic whose records have keys: held, and then admitted (KEY-8).
+"""Holds partitions that are added to a topic whose records have keys, and then admits them (KEY-8).
 
 A key may have moved there, and producers learn of new partitions one after the other. So nobody
 reads them until all that could still be sent to the older ones is in C; from then on what is in a

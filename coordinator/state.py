@@ -1,4 +1,4 @@
-"""Everything the coordinator knows, as one immutable value."""
+"""Holds everything the coordinator knows, as one immutable value."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class RoutedKeys(Protocol):
 
 
 class _NoKeys:
-    """For a sink whose routes name no table with a key."""
+    """Serves a sink whose routes name no table with a key."""
 
     def has_key(self, table: str) -> bool:  # noqa: ARG002 - the port's
         return False
@@ -62,7 +62,7 @@ NO_KEYS: RoutedKeys = _NoKeys()
 
 
 class Timer(StrEnum):
-    """What a coordinator does, or may do again, when a time has come."""
+    """Names what a coordinator does, or may do again, when a time has come."""
 
     RETRY = "retry"
     """What failed is tried again, or what was not heard is said again; nothing else is before it
@@ -88,7 +88,7 @@ WINDOW = 1_024
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who coordinates what: constant in a coordinator's life, as the sink file says."""
+    """Says who coordinates what: constant in a coordinator's life, as the sink file says."""
 
     # Who it is.
 
@@ -148,7 +148,7 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class HeardStatus:
-    """A whole status, at the place of its last part."""
+    """Holds a whole status, at the place of its last part."""
 
     offset: ControlOffset
     sender: Sender
@@ -157,7 +157,7 @@ class HeardStatus:
 
 
 class Fault(StrEnum):
-    """What is wrong with a status, whatever the words for it are."""
+    """Says what is wrong with a status, whatever the words for it are."""
 
     RANGES = "written ranges do not begin at the next offset"
     OVERTAKEN = "another participant's ranges of the same partitions came first"
@@ -172,7 +172,9 @@ class Fault(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Objection:
-    """Why a status is refused whole; ``table``: the one that alone is at fault, if there is one."""
+    """Says why a status is refused whole; ``table``: the one that alone is at fault, if there is
+    one.
+    """
 
     fault: Fault
     text: str
@@ -181,7 +183,7 @@ class Objection:
 
 @dataclass(frozen=True, slots=True)
 class RefusedStatus:
-    """A status that was refused whole, by its sender and the partitions of its ranges."""
+    """Names a status that was refused whole, by its sender and the partitions of its ranges."""
 
     sender: Sender
     number: int
@@ -194,7 +196,7 @@ class RefusedStatus:
 
 @dataclass(frozen=True, slots=True)
 class RepeatedRefusal:
-    """How often in a row ranges of a partition were refused for the same reason (RANGE-3).
+    """Counts how often in a row ranges of a partition were refused for the same reason (RANGE-3).
 
     ``looked``: the tables were read afresh because of it.
     """
@@ -214,7 +216,7 @@ class RepeatedRefusal:
 
 @dataclass(frozen=True, slots=True)
 class HeardProposal:
-    """A participant's unanswered proposal (SCHEMA-3), and its size in memory."""
+    """Holds a participant's unanswered proposal (SCHEMA-3), and its size in memory."""
 
     answer: Answer
     proposal: Proposal
@@ -223,7 +225,7 @@ class HeardProposal:
 
 @dataclass(frozen=True, slots=True)
 class Activity:
-    """When a partition's offsets last moved (monotonic ms), and its largest timestamp, if any."""
+    """Says when a partition's offsets last moved (monotonic ms), and its largest timestamp."""
 
     at_ms: int
     timestamp_ms: int | None
@@ -231,7 +233,9 @@ class Activity:
 
 @dataclass(frozen=True, slots=True)
 class PauseRequest:
-    """An operator's PAUSE or RESUME, and the newest transaction that the operator saw (PAUSE-1)."""
+    """Holds an operator's PAUSE or RESUME, and the newest transaction that the operator saw
+    (PAUSE-1).
+    """
 
     paused: bool
     seen: TransactionId
@@ -239,8 +243,9 @@ class PauseRequest:
 
 @dataclass(frozen=True, slots=True)
 class Lingering:
-    """A table's pending commits gather, up to the ``newest`` such transaction, until ``due_ms``
-    (LINGER-1)."""
+    """Says that a table's pending commits gather, up to the ``newest`` such transaction, until
+    ``due_ms`` (LINGER-1).
+    """
 
     due_ms: int
     newest: TransactionId
@@ -248,7 +253,7 @@ class Lingering:
 
 @dataclass(frozen=True, slots=True)
 class DeferredPartitions:
-    """Partitions ``first`` to ``upto`` of a topic, seen since ``since_ms``: nobody reads them
+    """Names partitions ``first`` to ``upto`` of a topic, seen since ``since_ms``: nobody reads them
     (KEY-8).
 
     ``ripe``: the sources are asked ``growth_ms`` after that, or later. ``marks``: where each of the
@@ -272,7 +277,7 @@ class DeferredPartitions:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Records that were judged together, and how many of them were bad (rule QUARANTINE-5)."""
+    """Counts records that were judged together, and the bad ones of them (rule QUARANTINE-5)."""
 
     records: int = 0
     bad: int = 0
@@ -280,7 +285,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class SchemaChanges:
-    """What participants ask the tables to have, and what they were told (SCHEMA-2, SCHEMA-3)."""
+    """Holds what participants ask of the tables, and what they were told (SCHEMA-2, SCHEMA-3)."""
 
     proposals: tuple[HeardProposal, ...] = ()
     """In log order, each once."""
@@ -294,7 +299,7 @@ class SchemaChanges:
 
 @dataclass(frozen=True, slots=True)
 class RefusedAccess:
-    """How often in a row a table could not be read, or delivered to, for want of rights."""
+    """Counts how often in a row a table could not be read, or delivered to, for want of rights."""
 
     times: int
 
@@ -305,7 +310,7 @@ class RefusedAccess:
 
 @dataclass(frozen=True, slots=True)
 class AccessRefusals:
-    """Tables, by name, to which access is refused for want of rights (SUSPEND-1)."""
+    """Lists tables, by name, to which access is refused for want of rights (SUSPEND-1)."""
 
     reads: Mapping[str, RefusedAccess] = field(default_factory=dict)
     deliveries: Mapping[str, RefusedAccess] = field(default_factory=dict)
@@ -328,7 +333,7 @@ class AccessRefusals:
 
 @dataclass(frozen=True, slots=True)
 class Suspensions:
-    """Tables that take nothing now, and those about to (SUSPEND-1 to SUSPEND-5, LEDGER-2)."""
+    """Lists tables that take nothing now, and those about to (SUSPEND-1 to SUSPEND-5, LEDGER-2)."""
 
     suspended: Mapping[str, Suspended] = field(default_factory=dict)
     """By name, at most as many as a record and a START can name (SUSPEND-4)."""
@@ -347,8 +352,9 @@ class Suspensions:
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """The secondary tables, what is pending for them, and how far its delivery is (PENDING-2 to
-    PENDING-9)."""
+    """Holds the secondary tables, what is pending for them, and how far its delivery is (PENDING-2
+    to PENDING-9).
+    """
 
     secondaries: Mapping[str, TableView] = field(default_factory=dict)
     """By name, as they were read last."""
@@ -395,7 +401,7 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True)
 class SourceState:
-    """The source topics, as the newest START knows them."""
+    """Holds the source topics, as the newest START knows them."""
 
     topic_ids: Mapping[str, TopicId]
     """Of all topics that C has offsets of: offsets mean nothing without them (TABLE-2)."""
@@ -413,7 +419,7 @@ class SourceState:
 
 @dataclass(frozen=True, slots=True)
 class PauseState:
-    """Whether participants read (PAUSE-1)."""
+    """Says whether participants read (PAUSE-1)."""
 
     paused: bool = False
     """What the next START says; the table's record follows with the next commit."""
@@ -427,7 +433,7 @@ class PauseState:
 
 @dataclass(frozen=True, slots=True)
 class PrimaryState:
-    """The primary table, as it is known (TABLE-4)."""
+    """Holds the primary table, as it is known (TABLE-4)."""
 
     view: TableView
     """Its record is the newest commit of this epoch that has landed, as far as known."""
@@ -449,8 +455,9 @@ class PrimaryState:
 
 @dataclass(frozen=True, slots=True)
 class StatusCollection:
-    """What participants have said since the newest settlement, and when to judge it (COMMIT-1 to
-    RANGE-2)."""
+    """Collects what participants have said since the newest settlement, and when to judge it
+    (COMMIT-1 to RANGE-2).
+    """
 
     statuses: tuple[HeardStatus, ...] = ()
     """In log order, behind L."""
@@ -487,14 +494,16 @@ class StatusCollection:
         return replace(self, buffered={**self.buffered, sender: amounts})
 
     def with_first_start(self) -> StatusCollection:
-        """The epoch's first START is heard: what was heard before it counts for nothing.
+        """Begin with the epoch's first START: what was heard before it counts for nothing.
 
         Those who gained partitions before L take their position from there, and name them again.
         """
         return replace(self, statuses=(), named_by_presence=frozenset(), buffered={})
 
     def with_next_start(self) -> StatusCollection:
-        """END and the next START are heard: the answers come, or do not until the time-out."""
+        """Note that END and the next START are heard: the answers come, or do not until the time-
+        out.
+        """
         return replace(self, buffered={})
 
     def without_judged(self, sample: Sample | None = None) -> StatusCollection:
@@ -510,7 +519,7 @@ class StatusCollection:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far the epoch is: transactions, C and L, and the log."""
+    """Says how far the epoch is: transactions, C and L, and the log."""
 
     offsets: Offsets
     """C. It moves with L, in one place only: when a transaction is settled (COMMIT-4)."""
@@ -536,7 +545,7 @@ class Progress:
         return replace(self, heard_to=ControlOffset(offset + 1))
 
     def with_first_start(self) -> Progress:
-        """EPOCH-2: L of an epoch's first START is its own place in the log."""
+        """EPOCH-2: take for L of an epoch's first START its own place in the log."""
         return replace(self, settled_to=self.heard_to)
 
     def with_next(self, offsets: Offsets) -> Progress:
@@ -550,7 +559,7 @@ class Progress:
         return replace(self, settlement=settlement, activity=activity)
 
     def with_settlement(self, settlement: AckCommit | AbortCommit) -> Progress:
-        """COMMIT-4: C and L move here, and nowhere else.
+        """COMMIT-4: move C and L here, and nowhere else.
 
         A participant chains its late statuses onto exactly this pair (POSITION-3).
         """
@@ -565,7 +574,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """What one epoch of this coordinator holds; gone with the epoch.
+    """Holds what one epoch of this coordinator has; it is gone with the epoch.
 
     Each value has one owner, which alone changes it: tests/unit/coordinator/test_state_owners.py.
     What is promised above the fields holds in every state (tests/support/coordinator_states.py).
@@ -592,14 +601,14 @@ class Term:
         return TransactionId(self.epoch, self.closing)
 
     @property
-    def started(self) -> bool:
+    def has_started(self) -> bool:
         """Return whether the epoch's first START was heard."""
         return self.progress.settled_to > 0
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayWindow:
-    """Which of the newest numbers of one participant were heard (LOG-5)."""
+    """Remembers which of the newest numbers of one participant were heard (LOG-5)."""
 
     highest: int = 0
     heard: int = 0
@@ -624,7 +633,9 @@ class ReplayWindow:
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """What the next epoch begins with: set from a read of the table to the epoch's first event."""
+    """Holds what the next epoch begins with: set from a read of the table to the epoch's first
+    event.
+    """
 
     found: Looked
     """As of the last look; the primary table is the one that was read before it (PENDING-9)."""
@@ -653,7 +664,7 @@ class Recovery:
 
 @dataclass(frozen=True, slots=True)
 class Suspicion:
-    """What an epoch found out that the next claim looks into; a recovery does not end it."""
+    """Holds what an epoch found out that the next claim looks into; a recovery does not end it."""
 
     doubted: str = ""
     """What the last look at the secondary tables found wrong; another confirms it (PENDING-9)."""
@@ -691,7 +702,7 @@ class Suspicion:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What is asked of tables, sources and catalog, and not answered yet."""
+    """Holds what is asked of tables, sources and catalog, and not answered yet."""
 
     attempt: CommitAttempt | None = None
     """The commit whose outcome is not known: set exactly in CLAIMING and COMMITTING (OUTCOME-2)."""
@@ -726,7 +737,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class EpochWatch:
-    """What others were heard saying, whoever leads; it outlives every epoch."""
+    """Remembers what others were heard saying, whoever leads; it outlives every epoch."""
 
     highest_epoch: Epoch = Epoch(0)
     """The highest heard. It falls only where a claim finds that nobody can have counted to it
@@ -756,21 +767,21 @@ class EpochWatch:
         return replace(self, highest_epoch=max(self.highest_epoch, epoch))
 
     def with_superseded(self, epoch: Epoch, now_ms: int) -> EpochWatch:
-        """Others lead, in this epoch at least."""
+        """Note that others lead, in this epoch at least."""
         return replace(self.with_heard_epoch(epoch), superseded_ms=now_ms)
 
     def with_table_epoch(self, epoch: Epoch) -> EpochWatch:
-        """A claim has read the tables."""
+        """Note the epoch that a claim has read in the tables."""
         return replace(self, table_epoch=epoch)
 
     def with_claim_landed(self, epoch: Epoch) -> EpochWatch:
-        """A claim has landed."""
+        """Note that a claim has landed."""
         return replace(self, highest_epoch=epoch, table_epoch=epoch, superseded_ms=None)
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """Three constants, five values, and a few facts that outlive an epoch.
+    """Holds three constants, five values, and a few facts that outlive an epoch.
 
     Each has one owner, which alone changes it: tests/unit/coordinator/test_state_owners.py. What is
     promised above the fields holds in every state (tests/support/coordinator_states.py).

@@ -22,8 +22,8 @@ from headgate.coordinator.file_admission import Committed, Prefixes, Tokens
 from headgate.coordinator.outgoing_events import (
     epoch_prefixes,
     fixed_set,
-    named_secondaries,
     offsets_ahead,
+    secondaries_named_by_start,
     term_of,
 )
 from headgate.coordinator.settings import CoordinatorSettings
@@ -42,7 +42,7 @@ WrittenRanges = Mapping[TopicPartition, WrittenRange]
 
 @dataclass(frozen=True, slots=True)
 class ValidationResult:
-    """The outcome of judging: the new offsets, and the files and written ranges admitted.
+    """Holds the outcome of judging: the new offsets, and the files and written ranges admitted.
 
     ``ranges`` are the admitted ones in log order; ``unsure`` the partitions of which nothing
     admissible was heard; ``refusals`` the statuses that were refused whole. ``heeded`` are senders
@@ -101,8 +101,8 @@ def named_partitions(statuses: Iterable[HeardStatus]) -> frozenset[TopicPartitio
 
 @dataclass(frozen=True, slots=True)
 class SecondaryCriteria:
-    """A secondary table's part. ``ahead``: where it may hold records that will come again
-    (QUARANTINE-3).
+    """Says what a secondary table's part is judged by. ``ahead``: where it may hold records that
+    will come again (QUARANTINE-3).
 
     ``uuid`` is set where START does not name the table: rows are routed to it, and they are not
     quarantined ones. ``keyed``: whether records may delete there (KEY-2).
@@ -116,7 +116,7 @@ class SecondaryCriteria:
 
 @dataclass(frozen=True, slots=True)
 class AdmissionCriteria:
-    """What statuses are judged by: C, the partitions that should be named, tables and folders.
+    """Says what statuses are judged by: C, the partitions that should be named, tables and folders.
 
     ``committed`` are the files that this epoch has committed; ``may_skip``: whether the settings
     let a record be in neither table; ``closing``: the transaction that statuses should answer;
@@ -335,7 +335,7 @@ def _check_possible(status: WriteStatus, by: AdmissionCriteria) -> str | None:
     files = [file.path for table in status.tables for file in table.files]
     # Ranges do not see files: one that was committed before and is announced again, under the next
     # range, would be in the table twice.
-    again = [path for path in files if path in by.committed.get(_folder(path), ())]
+    again = [path for path in files if path in by.committed.get(_folder_of(path), ())]
     return f"a file was committed before: {again[0]}" if again else None
 
 
@@ -346,7 +346,7 @@ def _has_key(table: TableStatus, by: AdmissionCriteria) -> bool:
     return secondary is not None and secondary.keyed
 
 
-def _folder(path: str) -> str:
+def _folder_of(path: str) -> str:
     return path.rpartition("/")[0]
 
 
@@ -354,7 +354,7 @@ def with_committed(by: AdmissionCriteria, files: Iterable[WrittenFile]) -> Commi
     """Remember a commit's files, and earlier ones whose folders are still allowed."""
     kept = {folder: paths for folder, paths in by.committed.items() if _is_allowed(by, folder)}
     for file in files:
-        folder = _folder(file.path)
+        folder = _folder_of(file.path)
         kept[folder] = kept.get(folder, frozenset()) | {file.path}
     return kept
 
@@ -431,7 +431,7 @@ def admission_criteria(state: State, now_ms: int) -> AdmissionCriteria:
 
 def _secondary_criteria(state: State, now_ms: int) -> dict[str, SecondaryCriteria]:
     """Return the secondary tables that START names, and routed ones as they were read last."""
-    named = named_secondaries(state)
+    named = secondaries_named_by_start(state)
     standards = {
         name: SecondaryCriteria(
             _young_prefixes(state, secondary, now_ms), offsets_ahead(state, secondary)

@@ -17,7 +17,7 @@ from headgate.coordinator.outgoing_events import (
     Step,
     ask,
     enter_phase,
-    named_secondaries,
+    secondaries_named_by_start,
     term_of,
     with_next_look,
 )
@@ -48,7 +48,7 @@ def prepare_end(state: State, now_ms: int) -> Step:
         sorted(term.suspensions.resume_asked | resuming_without_pending(term)) if routed else ()
     )
     wanted = (*resuming, *next_tables_to_look_at(term))
-    wanted = (*named_secondaries(state), *wanted) if looks else wanted
+    wanted = (*secondaries_named_by_start(state), *wanted) if looks else wanted
     filled = tables_to_look_for(state) if looks and routed else frozenset[str]()
     preparing = enter_phase(state, Phase.PREPARING)
     return ask(preparing, Look(looks, wanted, filled, sources=True))
@@ -82,7 +82,7 @@ def on_look_at_secondaries(
     before = term_of(state)
     moved = any(
         _has_moved(known, given.views[name])
-        for name, known in named_secondaries(state).items()
+        for name, known in secondaries_named_by_start(state).items()
         if name in given.views
     )
     found = {
@@ -120,7 +120,7 @@ def with_tables_to_look_at(state: State) -> State:
         return state
     known = {
         *term.delivery.secondaries,
-        *named_secondaries(state),
+        *secondaries_named_by_start(state),
         *term.suspensions.suspended,
         *term.suspensions.forgotten,
     }

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from headgate.config.load import load
     from headgate.kafka.embedded_consumer import ConsumerSteering, partitions_of, records_of
-    from headgate.kafka.embedded_source import Record, Steering
+    from headgate.kafka.push_source import Record, Steering
     from headgate.runtime.assembly import open_task
     from headgate.runtime.process import run
     from headgate.runtime.sink import Sink
@@ -34,10 +34,10 @@ __all__ = [
 
 _HOMES = {
     "ConsumerSteering": "headgate.kafka.embedded_consumer",
-    "Record": "headgate.kafka.embedded_source",
+    "Record": "headgate.kafka.push_source",
     "Sink": "headgate.runtime.sink",
     "SinkTask": "headgate.runtime.sink_task",
-    "Steering": "headgate.kafka.embedded_source",
+    "Steering": "headgate.kafka.push_source",
     "load": "headgate.config.load",
     "open_task": "headgate.runtime.assembly",
     "partitions_of": "headgate.kafka.embedded_consumer",

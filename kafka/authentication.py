@@ -25,7 +25,7 @@ _PROTOCOL = "security.protocol"
 
 def require_kerberos() -> None:
     """Raise ``KerberosMissing`` unless the Kafka client of this installation can use tickets."""
-    found = _features()
+    found = _builtin_features()
     if "sasl_gssapi" not in found:
         raise KerberosMissing(
             "the Kafka client of this installation has no GSSAPI: its features are "
@@ -35,7 +35,7 @@ def require_kerberos() -> None:
         )
 
 
-def _features() -> list[str]:
+def _builtin_features() -> list[str]:
     """Return what the loaded librdkafka was built with."""
     from headgate.kafka.librdkafka import builtin_features
 

@@ -76,7 +76,7 @@ class ClusterTrial:
         try:
             found = self._admin.describe_cluster(request_timeout=WAIT_S).result()
         except kafka.KafkaException as error:
-            raise _error("describing the cluster", error) from error
+            raise _error_of("describing the cluster", error) from error
         return str(found.cluster_id), len(found.nodes)
 
     def create_topic(self) -> list[str]:
@@ -85,7 +85,7 @@ class ClusterTrial:
             self._create(CONTROL_SETTINGS)
         except kafka.KafkaException as error:
             if error.args[0].code() not in _SETTINGS_REFUSED:
-                raise _error(f"creating topic {self.name}", error) from error
+                raise _error_of(f"creating topic {self.name}", error) from error
             return self._create_with_accepted_settings()
         return []
 
@@ -101,7 +101,7 @@ class ClusterTrial:
         try:
             self._create(taken)
         except kafka.KafkaException as error:
-            raise _error(f"creating topic {self.name}", error) from error
+            raise _error_of(f"creating topic {self.name}", error) from error
         return [name for name in CONTROL_SETTINGS if name not in taken]
 
     def _create(self, config: Mapping[str, str], *, validate_only: bool = False) -> None:
@@ -116,7 +116,7 @@ class ClusterTrial:
         try:
             self._admin.delete_topics([self.name], request_timeout=WAIT_S)[self.name].result()
         except kafka.KafkaException as error:
-            raise _error(f"deleting topic {self.name}, which stays", error) from error
+            raise _error_of(f"deleting topic {self.name}, which stays", error) from error
         self.made = False
 
     def topic_id(self, topic: str) -> str:
@@ -130,7 +130,7 @@ class ClusterTrial:
                 return str(asked[topic].result().topic_id)
             except kafka.KafkaException as error:
                 if error.args[0].code() not in _LATER or time.monotonic() > end_s:
-                    raise _error(f"describing topic {topic}", error) from error
+                    raise _error_of(f"describing topic {topic}", error) from error
                 time.sleep(0.1)  # brokers learn of a new topic one after the other
 
     def settings_of(self, topic: str) -> Mapping[str, str]:
@@ -158,7 +158,7 @@ class ClusterTrial:
         )
         waiting = producer.flush(WAIT_S + 1)
         if errors:
-            raise _error(f"writing to topic {self.name}", kafka.KafkaException(errors[0]))
+            raise _error_of(f"writing to topic {self.name}", kafka.KafkaException(errors[0]))
         if waiting:
             raise Unreachable(f"writing to topic {self.name}: no answer within {WAIT_S:.0f} s")
 
@@ -176,7 +176,7 @@ class ClusterTrial:
                 self._produce(producer, value)
                 end(WAIT_S)
         except kafka.KafkaException as error:
-            raise _error("a transaction", error) from error
+            raise _error_of("a transaction", error) from error
         return [message.value() or b"" for message in self._read(2, "read_committed")]
 
     def _read(self, count: int, isolation: str) -> list[kafka.Message]:
@@ -204,7 +204,7 @@ class ClusterTrial:
                 elif error.code() == _CODES._PARTITION_EOF and len(found) >= count:  # noqa: SLF001
                     return found
                 elif error.code() in NO_RIGHTS:
-                    raise _error(f"reading topic {self.name}", kafka.KafkaException(error))
+                    raise _error_of(f"reading topic {self.name}", kafka.KafkaException(error))
         finally:
             consumer.close()
         raise Unreachable(
@@ -231,7 +231,7 @@ _OF_CLASSIC = frozenset({"session.timeout.ms", "heartbeat.interval.ms"})
 """Settings of a member that brokers decide on in the newer protocol."""
 
 
-def _error(tried: str, error: kafka.KafkaException) -> HeadgateError:
+def _error_of(tried: str, error: kafka.KafkaException) -> HeadgateError:
     cause: Any = error.args[0]
     if cause.code() in NO_RIGHTS:
         return MissingRights(f"{tried}: refused: {cause.str()}", "")

@@ -263,7 +263,7 @@ class TransactionalWriter:
             **PRODUCER,
             "transactional.id": transactional_id,
             "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
-            "linger.ms": 20,  # thousands of wishes in few requests
+            "linger.ms": 20,  # thousands of specs in few requests
             "error_cb": _hear,
         }
         # The client wants it below the transaction's own limit.
@@ -361,7 +361,7 @@ class CompactedProducer:
 
     def failures(self) -> Sequence[str]:
         """Return why records were not written since the last call, once each."""
-        self._turn(lambda: self._producer.poll(0))
+        self._call_client(lambda: self._producer.poll(0))
         failed, self._failed = self._failed, []
         return sorted({*failed})
 
@@ -371,9 +371,9 @@ class CompactedProducer:
         return written
 
     def flush(self, timeout_s: float) -> None:
-        self._turn(lambda: self._producer.flush(timeout_s))
+        self._call_client(lambda: self._producer.flush(timeout_s))
 
-    def _turn(self, act: Callable[[], object]) -> None:
+    def _call_client(self, act: Callable[[], object]) -> None:
         """Let the client work. It raises what is fatal to it, also out of our callback."""
         try:
             act()

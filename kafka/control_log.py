@@ -191,14 +191,16 @@ class KafkaLog:
         messages = [self._wire.sign_and_encode(envelope, topic_id) for envelope in envelopes]
         answers: list[kafka.KafkaError | None] = []
 
-        def delivered(error: kafka.KafkaError | None, _: kafka.Message) -> None:
+        def on_delivered(error: kafka.KafkaError | None, _: kafka.Message) -> None:
             answers.append(error)
 
         producer = self._clients.producer()
         answer_s = self._times.request_ms / 1000
         try:
             for message in messages:
-                producer.produce(self._topic, message, partition=_PARTITION, on_delivery=delivered)
+                producer.produce(
+                    self._topic, message, partition=_PARTITION, on_delivery=on_delivered
+                )
             producer.flush(self._times.delivery_ms / 1000 + answer_s)
         # After a fatal error (no right to write) the client raises inside its own callbacks, which
         # Python reports as a SystemError.
@@ -226,7 +228,7 @@ class KafkaLog:
                 "a new epoch begins by itself; the table holds everything that counts",
             )
         if not self._placed:
-            self._read_from(kafka.OFFSET_BEGINNING)
+            self._assign_from(kafka.OFFSET_BEGINNING)
         # consume() alone would wait for a full batch until the time is over.
         first = self._consumer.poll(timeout_ms / 1000)
         if first is None:
@@ -236,7 +238,7 @@ class KafkaLog:
 
     def seek(self, offset: ControlOffset) -> None:
         """Raises ``Unreachable``, also if the topic is gone."""
-        self._read_from(offset)
+        self._assign_from(offset)
 
     def end_offset(self) -> ControlOffset:
         """Raises ``Unreachable``, also if the topic is gone."""
@@ -287,7 +289,7 @@ class KafkaLog:
         told = "; ".join(reasons) + token_trouble_of(self._config)
         return AppendUnconfirmed(f"control topic {self._topic}: {told}")
 
-    def _read_from(self, offset: int) -> None:
+    def _assign_from(self, offset: int) -> None:
         # The id before the position: a topic that is re-created in between is another one than was
         # adopted, and noticed. The other way round its id would be taken for that of the position.
         if self._identity.adopt():

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import confluent_kafka as kafka
 
 from headgate.control_protocol.identifiers import TopicPartition
-from headgate.kafka.embedded_source import Record
+from headgate.kafka.push_source import Record
 
 
 class ConsumerSteering:

@@ -396,19 +396,19 @@ class _Clients:
 
     def take(self, kafka: Mapping[str, str]) -> BatchConsumer:
         with self._lock:
-            idle = self._idle.get(self._key(kafka))
+            idle = self._idle.get(self._client_key(kafka))
             if idle:
                 return idle.pop()
         return _new_consumer(kafka, _keeper_with_token(kafka))
 
     def give_back(self, kafka: Mapping[str, str], consumer: BatchConsumer) -> None:
         with self._lock:
-            self._idle.setdefault(self._key(kafka), []).append(consumer)
+            self._idle.setdefault(self._client_key(kafka), []).append(consumer)
 
     def admin(self, kafka: Mapping[str, str]) -> AdminClient:
         """Return the admin client that all threads share."""
         with self._lock:
-            key = self._key(kafka)
+            key = self._client_key(kafka)
             if key not in self._admins:
                 _keeper_with_token(kafka)
                 self._admins[key] = new_admin(without_consumer_settings(with_quiet_log(kafka)))
@@ -423,7 +423,7 @@ class _Clients:
                         consumer.close()
             self._idle.clear()
 
-    def _key(self, kafka: Mapping[str, str]) -> _Key:
+    def _client_key(self, kafka: Mapping[str, str]) -> _Key:
         return os.getpid(), tuple(sorted(kafka.items()))
 
 

@@ -119,14 +119,14 @@ class RecordSender:
         errors: list[str] = []
         count = 0
 
-        def delivered(error: kafka.KafkaError | None, _: kafka.Message) -> None:
+        def on_delivered(error: kafka.KafkaError | None, _: kafka.Message) -> None:
             if error is not None:
                 errors.append(error.str())
 
         self._producer = self._producer or new_producer({**self._config, **_PRODUCER})
         try:
             for record in records:
-                self._produce(record, delivered)
+                self._produce(record, on_delivered)
                 count += 1
                 if errors:
                     break
@@ -150,15 +150,15 @@ class RecordSender:
             producer.purge()
             producer.flush(_LOOK_S)
 
-    def _produce(self, record: OutgoingRecord, delivered: Callable[..., None]) -> None:
+    def _produce(self, record: OutgoingRecord, on_delivered: Callable[..., None]) -> None:
         assert self._producer is not None
         message = {"key": record.key, "value": record.value, "headers": list(record.headers)}
         self._producer.poll(0)
         try:
-            self._producer.produce(self._topic, **message, on_delivery=delivered)
+            self._producer.produce(self._topic, **message, on_delivery=on_delivered)
         except BufferError:
             self._flush()
-            self._producer.produce(self._topic, **message, on_delivery=delivered)
+            self._producer.produce(self._topic, **message, on_delivery=on_delivered)
 
     def _flush(self) -> None:
         """Wait until everything is confirmed or given up; the delivery time-out limits it."""

@@ -64,7 +64,9 @@ class TokenKeeper:
         with self._changed:
             self._ensure_running()
             # Who was told that there is none tries again later, and is not held up for it here.
-            self._changed.wait_for(lambda: self._valid() or self._failure is not None, timeout_s)
+            self._changed.wait_for(
+                lambda: self._has_valid_token() or self._failure is not None, timeout_s
+            )
             return self._current()
 
     def current(self) -> Token:
@@ -112,7 +114,7 @@ class TokenKeeper:
             return max(0.0, (self._token.expires_s - time.time()) / self._life_s)
 
     def _current(self) -> Token:
-        if self._token is not None and self._valid():
+        if self._token is not None and self._has_valid_token():
             return self._token
         # Who had a token is known to the server: whatever it says now, it is asked again.
         if self._token is None and isinstance(
@@ -122,7 +124,7 @@ class TokenKeeper:
         reason = self.trouble or f"{self._where} has not answered"
         raise TokenAway(reason, "check that the token server can be reached; it is asked again")
 
-    def _valid(self) -> bool:
+    def _has_valid_token(self) -> bool:
         return self._token is not None and self._token.expires_s > time.time()
 
     def _ensure_running(self) -> None:

@@ -74,20 +74,20 @@ def provider_of(settings: Mapping[str, Any], servers: str) -> tuple[Fetch, str]:
     }[settings["type"]]
     fetch, where = make(settings, servers)
     section = settings.get("section", _SECTION)
-    return fetch if section == _SECTION else _naming(section, fetch), where
+    return fetch if section == _SECTION else _naming_section(section, fetch), where
 
 
-def _naming(section: str, fetch: Fetch) -> Fetch:
+def _naming_section(section: str, fetch: Fetch) -> Fetch:
     """Return what names another section than ours in its errors."""
 
-    def named() -> Token:
+    def fetch_with_section() -> Token:
         try:
             return fetch()
         except HeadgateError as error:
             texts = (text.replace(_SECTION, section) for text in (error.message, error.hint))
             raise type(error)(*texts) from None
 
-    return named
+    return fetch_with_section
 
 
 # ---------------------------------------------------------------------------------- token endpoints
@@ -97,7 +97,7 @@ def _oidc(settings: Mapping[str, Any], _: str) -> tuple[Fetch, str]:
     url = settings["token_url"]
     asked = {name: settings[name] for name in ("scope", "audience") if name in settings}
     endpoint = _Endpoint(url, settings, asked, ca=settings.get("ca", ""))
-    return endpoint.token, f"the token server {_host(url)}"
+    return endpoint.token, f"the token server {_host_of(url)}"
 
 
 def _azure(settings: Mapping[str, Any], servers: str) -> tuple[Fetch, str]:
@@ -116,7 +116,7 @@ def _azure(settings: Mapping[str, Any], servers: str) -> tuple[Fetch, str]:
         if "client_secret" not in settings:
             given["assertion_file"] = assertion
         endpoint = _Endpoint(url, given, {"scope": f"{resource}/.default"}, in_form=True)
-        return endpoint.token, f"Entra ID at {_host(url)}"
+        return endpoint.token, f"Entra ID at {_host_of(url)}"
     base = os.environ.get("AZURE_POD_IDENTITY_AUTHORITY_HOST", "http://169.254.169.254")
     asked = {"api-version": "2018-02-01", "resource": resource}
     if client:
@@ -201,7 +201,7 @@ def _token_of(answer: Any, began_s: float, extensions: Mapping[str, str]) -> Tok
             "the token server does not say how long its token lives",
             "let it answer expires_in, or give a JWT with exp",
         )
-    return Token(text, min(ends), _subject(claims), extensions)
+    return Token(text, min(ends), _subject_of(claims), extensions)
 
 
 def claims_of(token: str) -> Mapping[str, Any]:
@@ -216,7 +216,7 @@ def claims_of(token: str) -> Mapping[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _subject(claims: Mapping[str, Any]) -> str:
+def _subject_of(claims: Mapping[str, Any]) -> str:
     subject = claims.get("sub")
     return subject if isinstance(subject, str) and subject.isprintable() and subject else "headgate"
 
@@ -235,7 +235,9 @@ def _token_file(settings: Mapping[str, Any], _: str) -> tuple[Fetch, str]:
                 f"{path} holds no JWT with exp",
                 "name the file with the token itself, and nothing else",
             )
-        return Token(text, float(claims["exp"]), _subject(claims), settings.get("extensions", {}))
+        return Token(
+            text, float(claims["exp"]), _subject_of(claims), settings.get("extensions", {})
+        )
 
     return fetch, f"the file {path}"
 
@@ -404,12 +406,12 @@ def _add_no_auth(request: Any) -> Any:
 
 
 def _get_json(url: str, headers: Mapping[str, str]) -> Any:
-    return _json(_get(url, headers))
+    return _parse_json(_get(url, headers))
 
 
 def _get(url: str, headers: Mapping[str, str]) -> bytes:
     """Ask a metadata server of this machine: never through a proxy."""
-    return _body("GET", url, headers, None, ca="", secret="", inside=True)
+    return _request_body("GET", url, headers, None, ca="", secret="", inside=True)
 
 
 def _request(
@@ -421,10 +423,12 @@ def _request(
     ca: str,
     secret: str,
 ) -> Any:
-    return _json(_body(method, url, headers, form, ca=ca, secret=secret, inside=False))
+    return _parse_json(
+        _request_body(method, url, headers, form, ca=ca, secret=secret, inside=False)
+    )
 
 
-def _json(body: bytes) -> Any:
+def _parse_json(body: bytes) -> Any:
     try:
         return json.loads(body)
     except ValueError:
@@ -433,7 +437,7 @@ def _json(body: bytes) -> Any:
         ) from None
 
 
-def _body(
+def _request_body(
     method: str,
     url: str,
     headers: Mapping[str, str],
@@ -475,11 +479,11 @@ def _body(
                 f"{type(error).__name__}: {error.strerror or 'no connection'}"
             ) from None
     if status != requests.codes.ok:
-        raise _refusal(status, body, secret)
+        raise _refusal_error(status, body, secret)
     return body
 
 
-def _refusal(status: int, body: bytes, secret: str) -> HeadgateError:
+def _refusal_error(status: int, body: bytes, secret: str) -> HeadgateError:
     try:
         said = json.loads(body)
     except ValueError:
@@ -519,5 +523,5 @@ def is_loopback(host: str | None) -> bool:
         return host == "localhost"
 
 
-def _host(url: str) -> str:
+def _host_of(url: str) -> str:
     return urlsplit(url).netloc.rpartition("@")[2]

@@ -155,7 +155,7 @@ def show_status(console: Console, report: StatusReport) -> None:
         **({"pending": report.pending_rows} if report.pending_rows else {}),
     }
     for name, value in facts.items():
-        console.print(Text.assemble((f"  {name:<18}", "dim"), _cell(value)), soft_wrap=True)
+        console.print(Text.assemble((f"  {name:<18}", "dim"), _cell_text(value)), soft_wrap=True)
     show_offsets(console, report.partitions)
     changes = KEY_COUNTS if any(t.keys for t in report.transactions) else ()
     console.print(
@@ -179,7 +179,7 @@ def show_status(console: Console, report: StatusReport) -> None:
         _table(
             ("participant", "state", "partitions", "buffered", "seen"),
             [
-                (p.member, p.state, len(p.partitions), p.buffered_records, _ago(p.seen_ms_ago))
+                (p.member, p.state, len(p.partitions), p.buffered_records, _age_text(p.seen_ms_ago))
                 for p in report.participants
             ],
         )
@@ -284,7 +284,7 @@ def show_audit(console: Console, report: AuditReport) -> None:
             Text.assemble(("wrong     ", "red"), (f"{finding.what}: ", "bold"), finding.evidence),
             soft_wrap=True,
         )
-    console.print(_verdict(report), soft_wrap=True)
+    console.print(_verdict_text(report), soft_wrap=True)
 
 
 def _name_missing_records(report: AuditReport) -> str:
@@ -293,7 +293,7 @@ def _name_missing_records(report: AuditReport) -> str:
     return words.get(report.verdict, "lost") if report.total("lost") else "lost"
 
 
-def _verdict(report: AuditReport) -> Text:
+def _verdict_text(report: AuditReport) -> Text:
     colour = _COLOURS[report.verdict]
     produced, present = report.total("produced"), report.total("in_table")
     lost, twice = report.total("lost"), report.total("twice")
@@ -387,11 +387,11 @@ def _table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
         numbers = all(isinstance(row[position], int | None) for row in rows)
         table.add_column(heading, justify="right" if numbers else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(_cell(value) for value in row))
+        table.add_row(*(_cell_text(value) for value in row))
     return table
 
 
-def _cell(value: object) -> Text:
+def _cell_text(value: object) -> Text:
     return Text("-" if value is None or value == "" else printable(str(value)))
 
 
@@ -406,7 +406,7 @@ def _long_ago(milliseconds: int) -> str:
     return f"{minutes} min ago" if minutes < 120 else f"{minutes // 60} h ago"
 
 
-def _ago(milliseconds: int) -> str:
+def _age_text(milliseconds: int) -> str:
     return f"{milliseconds / 1000:.1f} s ago"
 
 

@@ -151,7 +151,7 @@ class UntilLatest:
         self.missing = find_missing_offsets(None, self.topics)
 
     @property
-    def reached(self) -> bool:
+    def is_reached(self) -> bool:
         return not (self.missing or self.pending)
 
     def __enter__(self) -> Self:
@@ -169,7 +169,7 @@ class UntilLatest:
         self.stop.set()
         if self._thread:
             self._thread.join()
-        if not self.reached:
+        if not self.is_reached:
             with suppress(HeadgateError):
                 self.check_complete()
 
@@ -190,4 +190,4 @@ class UntilLatest:
         suspended = {each.table for each in record.suspended} if record else set[str]()
         self.suspended = tuple(sorted(pending & suspended))
         self.missing, self.pending = missing, bool(pending - suspended)
-        return self.reached
+        return self.is_reached

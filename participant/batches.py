@@ -1,4 +1,5 @@
-"""Batches and the work they leave: what is read next, what is announced, and what is dropped.
+"""Decides of batches and the work they leave: what is read next, what is announced, and what is
+dropped.
 
 Owner of ``Work``, ``BatchRun`` and ``SourceEnds``. A data file mixes partitions, so that work which
 is not announced is kept, announced or dropped only as a whole (POSITION-3).
@@ -246,7 +247,7 @@ def _join_files(waiting: _FilesByTable, more: _FilesByTable) -> _FilesByTable:
 def _extend_range(written: WrittenRange, result: PartitionResult) -> WrittenRange:
     times = [t for t in (written.max_timestamp_ms, result.max_timestamp_ms) if t is not None]
     return WrittenRange(
-        range=written.range.joined_with(result.range),
+        range=written.range.join_with(result.range),
         records=written.records + result.records,
         quarantined=written.quarantined + result.quarantined,
         skipped=written.skipped + result.skipped,

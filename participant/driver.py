@@ -43,7 +43,7 @@ _RELEASE_TURN_MS = 20
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """The ports of one participant. ``redaction`` masks secrets in what leaves this process."""
+    """Holds a participant's ports. ``redaction`` masks secrets in what leaves this process."""
 
     group: GroupMember
     log: ControlLog
@@ -54,7 +54,7 @@ class World:
 
 
 class ParticipantDriver(MachineDriver[State, Input, Action]):
-    """One life of one participant. Not thread-safe."""
+    """Runs one life of one participant. Not thread-safe."""
 
     def __init__(self, initial: State, world: World) -> None:
         super().__init__(
@@ -78,7 +78,7 @@ class ParticipantDriver(MachineDriver[State, Input, Action]):
         assignment = self._world.group.assignment()
         # Before this participant acts on it: a coordinator without its partition stops first
         # (ELECTION-1).
-        self._world.leadership.assigned(assignment)
+        self._world.leadership.on_assignment(assignment)
         failure = self._world.leadership.failure()
         if isinstance(failure, HeadgateError):
             raise self._world.redaction.redact_error(failure)
@@ -95,7 +95,7 @@ class ParticipantDriver(MachineDriver[State, Input, Action]):
 
         Called by the group's adapter inside ``poll``, before the partitions are released.
         """
-        self._world.leadership.assigned(frozenset(self.state.work.owned) - partitions)
+        self._world.leadership.on_assignment(frozenset(self.state.work.owned) - partitions)
         deadline_ms = self._world.clock.monotonic_ms() + self.state.settings.release_timeout_ms
         self._feed(ReleaseRequested(partitions))
         while self._may_still_release(deadline_ms):

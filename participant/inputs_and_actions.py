@@ -1,4 +1,6 @@
-"""What only this machine is told, and what only it asks for; ``machine_io`` has what both have."""
+"""Defines what only this machine is told, and what only it asks for; ``machine_io`` has what both
+have.
+"""
 
 from __future__ import annotations
 
@@ -23,26 +25,28 @@ from headgate.control_protocol.ports import Batch, BatchOutcome
 
 @dataclass(frozen=True, slots=True)
 class Assigned:
-    """The owned partitions, as of a fresh poll."""
+    """Brings the owned partitions, as of a fresh poll."""
 
     partitions: frozenset[TopicPartition]
 
 
 @dataclass(frozen=True, slots=True)
 class ReleaseRequested:
-    """The group takes these partitions away; it waits while ``state.work.leaving`` is not empty."""
+    """Says that the group takes these partitions away; it waits while ``state.work.leaving`` is not
+    empty.
+    """
 
     partitions: frozenset[TopicPartition]
 
 
 @dataclass(frozen=True, slots=True)
 class ReleaseTimedOut:
-    """The group waits no longer."""
+    """Says that the group waits no longer."""
 
 
 @dataclass(frozen=True, slots=True)
 class EndOffsetsRead:
-    """Where the source ends now (last stable offsets).
+    """Says where the source ends now (last stable offsets).
 
     ``full``: it shows no more until some of it is read.
     """
@@ -58,7 +62,7 @@ class BatchEnded:
 
 @dataclass(frozen=True, slots=True)
 class AppendFailed:
-    """An append failed; its events may be in the log, or not."""
+    """Says that an append failed; its events may be in the log, or not."""
 
     reason: str
 

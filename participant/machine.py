@@ -1,4 +1,4 @@
-"""A participant's behaviour: ``step(state, input, now) -> (state, actions)``, pure.
+"""Decides what a participant does: ``step(state, input, now) -> (state, actions)``, pure.
 
 The caller executes the actions in order and feeds the results back. Time is monotonic milliseconds.
 
@@ -427,7 +427,7 @@ def _on_settlement(state: State, settlement: Settlement) -> Step:
 def _copy_offsets(state: State, settlement: Settlement) -> tuple[Action, ...]:
     if state.term.writing is None or not state.work.owned:
         return ()
-    offsets = settlement.offsets.restricted_to(state.work.owned)
+    offsets = settlement.offsets.restrict_to(state.work.owned)
     return (CopyOffsets(offsets, state.term.writing.table.uuid),)
 
 

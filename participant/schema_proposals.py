@@ -1,5 +1,5 @@
-"""Records that need columns which the table lacks: propose, wait, then write them (SCHEMA-2,
-SCHEMA-4).
+"""Handles records that need columns which the table lacks: propose, wait, then write them
+(SCHEMA-2, SCHEMA-4).
 
 Owner of ``SchemaNeeds``. A batch that needs nothing does not come by here.
 """
@@ -197,13 +197,13 @@ def answer_needs_by_start(state: State, start: StartCommit) -> State:
     now = Destination(primary.table, primary.uuid, primary.schema_id)
     still: list[Need] = []
     for need in state.needs.open:
-        if need.proposal.table != primary.table or _destination(need) == now:
+        if need.proposal.table != primary.table or _destination_of(need) == now:
             state, said = number_event(state, need.said.transaction, need.proposal)
             still.append(Need(said, need.proposal, need.since_ms))
     return replace(state, needs=replace(state.needs, open=tuple(still)))
 
 
-def _destination(need: Need) -> Destination:
+def _destination_of(need: Need) -> Destination:
     return Destination(need.proposal.table, need.proposal.uuid, need.proposal.schema_id)
 
 

@@ -1,4 +1,4 @@
-"""A participant's settings; every value in the unit that its name says."""
+"""Defines a participant's settings; every value is in the unit that its name says."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated
 
 
 class Distribution(StrEnum):
-    """How the rows of a batch are brought together before they are written."""
+    """Says how the rows of a batch are brought together before they are written."""
 
     TABLE = "table"
     NONE = "none"
@@ -18,7 +18,7 @@ class Distribution(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ParticipantSettings:
-    """Defaults suit a Spark driver with a few cores."""
+    """Holds the settings; defaults suit a Spark driver with a few cores."""
 
     batch_records_max: int = 2_000_000
     """Maximum number of offsets in a batch, over all its partitions. A backlog of this size is
@@ -54,7 +54,7 @@ class ParticipantSettings:
 
 
 class UnknownFields(StrEnum):
-    """What becomes of a record with a field that the table has no column for."""
+    """Says what becomes of a record with a field that the table has no column for."""
 
     IGNORE = "ignore"
     """The field is left out, and nobody looks for it."""
@@ -67,7 +67,7 @@ class UnknownFields(StrEnum):
 
 
 class Incompatible(StrEnum):
-    """What becomes of a record with a value that its column does not take."""
+    """Says what becomes of a record with a value that its column does not take."""
 
     QUARANTINE = "quarantine"
     """The record is a bad one."""
@@ -79,7 +79,9 @@ class Incompatible(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SchemaPolicy:
-    """``readd_dropped``: whether a name whose column was dropped gets one again."""
+    """Says how a table may change; ``readd_dropped``: whether a name whose column was dropped gets
+    one again.
+    """
 
     unknown_fields: UnknownFields = UnknownFields.IGNORE
     readd_dropped: bool = False

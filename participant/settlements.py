@@ -1,4 +1,5 @@
-"""Epochs, transactions and settlements as the coordinator says them, and what was said to it.
+"""Follows epochs, transactions and settlements as the coordinator says them, and keeps what was
+said to it.
 
 Owner of ``Term`` and ``Announced``: EPOCH-3, POSITION-3, POSITION-4 and CONFIG-1, and the replays
 of LOG-5 and LOG-6.
@@ -105,13 +106,13 @@ def with_suspended(state: State, suspended: Mapping[str, str]) -> State:
 def with_schema(state: State, now: TableStart) -> State:
     """SCHEMA-3: write under the schema that TABLES names, in the same folder."""
 
-    def renewed(opened: OpenTransaction) -> OpenTransaction:
+    def renew(opened: OpenTransaction) -> OpenTransaction:
         if opened.table.uuid != now.uuid:
             return opened
         table = replace(opened.table, schema_id=now.schema_id, refused=now.refused)
         return replace(opened, table=table)
 
-    return _with_transactions(state, renewed)
+    return _with_transactions(state, renew)
 
 
 def _with_transactions(state: State, change: Callable[[OpenTransaction], OpenTransaction]) -> State:

@@ -1,4 +1,4 @@
-"""Everything a participant knows, as one immutable value made of six.
+"""Holds everything a participant knows, as one immutable value made of six.
 
 Each of the six has one module that makes changed copies of it; the others read it.
 """
@@ -46,7 +46,7 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class OpenTransaction:
-    """The contents of a START: where files go, and for which fixed set of partitions.
+    """Holds the contents of a START: where files go, and for which fixed set of partitions.
 
     ``suspended`` as in the newest START or settlement (SUSPEND-1).
     """
@@ -81,7 +81,7 @@ class OpenTransaction:
 
 @dataclass(frozen=True, slots=True)
 class Ownership:
-    """One owned partition.
+    """Describes one owned partition.
 
     ``presence`` is the sequence of the PRESENCE that names its gain, ``since`` the place of that
     one in the log (h of POSITION-2). ``work`` is the unannounced range, whose end is the position;
@@ -95,7 +95,7 @@ class Ownership:
 
 @dataclass(frozen=True, slots=True)
 class OwnStatus:
-    """An announced status that no settlement covers yet; ``offset`` is set once it was heard.
+    """Holds an announced status that no settlement covers yet; ``offset`` is set once it was heard.
 
     ``said`` is kept, files and all: a repeated END gets this very event again (ANSWER-2).
     """
@@ -111,8 +111,9 @@ class OwnStatus:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """A proposal without an answer: what waits for it begins at ``proposal.first`` (rule
-    SCHEMA-2)."""
+    """Holds a proposal without an answer: what waits for it begins at ``proposal.first`` (rule
+    SCHEMA-2).
+    """
 
     said: OutgoingEvent
     proposal: Proposal
@@ -122,7 +123,7 @@ class Need:
 
 @dataclass(frozen=True, slots=True)
 class TableAnswer:
-    """What TABLES said of a table that START does not name.
+    """Holds what TABLES said of a table that START does not name.
 
     That there is none is forgotten at ``until_ms``, so that it is asked for again (CREATE-3)."""
 
@@ -132,7 +133,7 @@ class TableAnswer:
 
 @dataclass(frozen=True, slots=True)
 class PendingStop:
-    """A record stops the sink once what lies before it is committed (BATCH-2).
+    """Says that a record stops the sink once what lies before it is committed (BATCH-2).
 
     ``upto``: where reading ends in each partition of the batch that met it; others are read no
     further. ``cuts``: how often such a record was met on the way.
@@ -144,7 +145,7 @@ class PendingStop:
 
 
 class Timer(StrEnum):
-    """What a participant does, or may do again, when a time has come."""
+    """Names what a participant does, or may do again, when a time has come."""
 
     LOOK = "look"
     """Not before it is the source asked again where it ends."""
@@ -162,7 +163,7 @@ class Timer(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """What the coordinator of this epoch has said. Only ``settlements`` makes a changed copy."""
+    """Holds what this epoch's coordinator has said. Only ``settlements`` makes a changed copy."""
 
     epoch: Epoch = Epoch(0)
     """Never falls, but by the START of a true coordinator that leads back from a false one
@@ -192,7 +193,7 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What is owned, and read but not announced. Only ``batches`` makes a changed copy.
+    """Holds what is owned, and read but not announced. Only ``batches`` makes a changed copy.
 
     A data file mixes partitions. Hence the ranges of all partitions, the files and the troubles are
     kept, announced or dropped together, and never one partition's alone (POSITION-3): where no
@@ -236,7 +237,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class BatchRun:
-    """The batch that runs, and how those before it went. Only ``batches`` makes a changed copy."""
+    """Describes the running batch, and those before it. Only ``batches`` makes a changed copy."""
 
     batch: Batch | None = None
     """At most one. Each of its ranges begins at the position of an owned partition: whatever moves
@@ -255,7 +256,7 @@ class BatchRun:
 
 @dataclass(frozen=True, slots=True)
 class SourceEnds:
-    """Where the source ends. Only ``batches`` makes a changed copy."""
+    """Says where the source ends. Only ``batches`` makes a changed copy."""
 
     ends: Mapping[TopicPartition, int] = field(default_factory=dict)
     looked: frozenset[TopicPartition] = frozenset()
@@ -266,7 +267,7 @@ class SourceEnds:
 
 @dataclass(frozen=True, slots=True)
 class Announced:
-    """What it said and what was heard of it. Only ``settlements`` makes a changed copy.
+    """Holds what it said and what was heard of it. Only ``settlements`` makes a changed copy.
 
     Appended is not heard, even where the broker confirmed it: a log may lose its end (LOG-1).
     """
@@ -294,7 +295,7 @@ class Announced:
 
 @dataclass(frozen=True, slots=True)
 class SchemaNeeds:
-    """Columns and tables that were asked for. Only ``schema_proposals`` makes a changed copy."""
+    """Lists columns and tables asked for. Only ``schema_proposals`` makes a changed copy."""
 
     open: tuple[Need, ...] = ()
     """Without an answer; one for a table, none with a number above ``number``."""
@@ -311,9 +312,9 @@ class SchemaNeeds:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """``table`` is the one that this participant's own sink file names, ``configuration`` the parts
-    of the file that must be equal for all (CONFIG-1); both are constant, as sink, sender, settings
-    and ``quiet_looks``.
+    """Holds all of it: ``table`` is the one that this participant's own sink file names,
+    ``configuration`` the parts of the file that must be equal for all (CONFIG-1); both are
+    constant, as sink, sender, settings and ``quiet_looks``.
     """
 
     sink: SinkName

@@ -44,7 +44,7 @@ from headgate.data_plane.write.write_batch import write_put_records, write_sourc
 from headgate.kafka.consumer_group import KafkaGroupMember
 from headgate.kafka.control_log import LogClients
 from headgate.kafka.control_topic import ensure_control_topic
-from headgate.kafka.embedded_source import (
+from headgate.kafka.push_source import (
     Buffers,
     EmbeddedMember,
     Record,
@@ -56,19 +56,19 @@ from headgate.participant.settings import UnknownFields
 from headgate.participant.state import State
 from headgate.runtime.catalogs import spark_options
 from headgate.runtime.configuration_comparison import recent_envelopes, require_same_configuration
-from headgate.runtime.lifecycle_notices import (
+from headgate.runtime.control_topic_notices import (
     Complaints,
     announcing_end,
     open_control_log,
     say_started,
 )
 from headgate.runtime.participant_runner import Current, OpenSink, open_lookout
-from headgate.runtime.reports.reported_table import with_reports
+from headgate.runtime.reports.reporting_table import with_reports
 from headgate.runtime.sink_tables import SinkTables, secondary_names
 from headgate.runtime.sink_task import SinkTask
 from headgate.runtime.start_checks import require_sources
+from headgate.runtime.telemetry.instrumentation import Ports, with_meters
 from headgate.runtime.telemetry.instrumented_ports import MeteredLog
-from headgate.runtime.telemetry.metering import Ports, with_meters
 from headgate.runtime.telemetry.sink_metrics import SinkMeters
 from headgate.runtime.wall_clock import wall_ms
 from headgate.runtime.write_planning import Planning
@@ -181,7 +181,7 @@ def open_sink(
         stack.enter_context(_redacting_secrets(settings.redaction))
         # Before the tables: what they open in a JVM of their own would be the session's.
         shared = spark_session_conf(settings) is not None
-        session = stack.enter_context(_session(settings)) if shared else None
+        session = stack.enter_context(_spark_session(settings)) if shared else None
         tables = _prepare_tables(settings, stack)
         writer = stack.enter_context(batch_writer(settings, tables.planning(), session))
         clients = LogClients(settings.kafka)
@@ -409,7 +409,7 @@ def batch_writer(
     if transform := planning.plans.shaping.transform:
         transform_of(transform)  # finds an unusable transform before Spark starts
     with ExitStack() as stack:
-        spark = session or stack.enter_context(_session(settings))
+        spark = session or stack.enter_context(_spark_session(settings))
         with closing(SparkBatchWriter(spark, planning.write_planned)) as writer:
             yield RenewingWriter(writer, planning)
 
@@ -431,7 +431,7 @@ def second_spark_sink_error(sink: SinkName) -> SinksClash:
 
 
 @contextmanager
-def _session(settings: SinkSettings) -> Iterator[OpenSession]:
+def _spark_session(settings: SinkSettings) -> Iterator[OpenSession]:
     """Hold the process's only Spark session: closing it would close it for other sinks too."""
     from headgate.data_plane.spark.session import open_session
 

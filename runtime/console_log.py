@@ -16,9 +16,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from headgate.config.sink_settings import SinkSettings
+from headgate.control_protocol.current_sink import current_sink
 from headgate.control_protocol.errors import CODE, ConfigurationError
 from headgate.control_protocol.log_event_names import LogEvent
-from headgate.control_protocol.sink_of_thread import sink_of_thread
 
 _FORMS = ("text", "json")
 
@@ -31,7 +31,7 @@ class Redacting(logging.Formatter):
         self._sinks = sinks
 
     def format(self, record: logging.LogRecord) -> str:
-        whose = sink_of_thread() if len(self._sinks) > 1 else None
+        whose = current_sink() if len(self._sinks) > 1 else None
         line = redact(self._sinks, super().format(record))
         return f"[{whose}] {line}" if whose else line
 
@@ -59,7 +59,7 @@ class JsonLines(logging.Formatter):
             "time": moment.replace("+00:00", "Z"),
             "level": record.levelname.lower(),
             "event": getattr(record, "headgate_event", LogEvent.NOTE.value),
-            "sink": sink_of_thread() or self._only,
+            "sink": current_sink() or self._only,
             "logger": record.name,
             "message": redact(self._sinks, message),
             **({"code": code[0]} if code else {}),
@@ -76,7 +76,7 @@ class JsonLines(logging.Formatter):
 def redact(sinks: Iterable[SinkSettings], text: str) -> str:
     """Return the text without the secrets of any of these sinks."""
     for settings in sinks:
-        text = settings.redacted(text)
+        text = settings.redact(text)
     return text
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.coordinator.dead_letters import letter_of
-from headgate.runtime.woken_thread import WokenThread
+from headgate.runtime.background_thread import WokenThread
 
 if TYPE_CHECKING:
     from headgate.kafka.dead_letter_topic import DeadLetterTopic

@@ -176,7 +176,7 @@ def has_ended(last: Iterable[Envelope], silence_ms_max: int) -> bool | None:
     return all(_is_end_notice(e.event) for e in newest if e.time_ms >= lately)
 
 
-def batch_failure(failure: str, cause: LastError) -> LastError:
+def last_error_of_batch(failure: str, cause: LastError) -> LastError:
     """Return a participant's report of a failed batch, with its own code unless storage failed."""
     code, _, text = failure.partition(" ")
     if not CODE.fullmatch(code):
@@ -219,7 +219,7 @@ def _last_error(envelopes: Sequence[Envelope], alive: frozenset[Sender]) -> Last
             case Notice(kind=NoticeKind.STOPPED, code=code, text=text) if code:
                 ends.append(replace(uncoded, code=code, text=text))
             case WriteStatus(failure=str(failure)) if failure:
-                batches[envelope.sender] = batch_failure(failure, uncoded)
+                batches[envelope.sender] = last_error_of_batch(failure, uncoded)
             case WriteStatus(part=part) if part == 0 and envelope.sender in batches:
                 batches[envelope.sender] = replace(batches[envelope.sender], past=True)
             case Notice(kind=NoticeKind.ERROR, code=code, text=text, next_try_ms=after_ms):

@@ -11,6 +11,7 @@ from headgate.config.http_settings import HttpSettings, parse_address
 from headgate.config.reload import Reload, describe_when_adopted
 from headgate.config.sections import WriterKind
 from headgate.config.sink_settings import SinkSettings
+from headgate.control_protocol.current_sink import working_for_sink
 from headgate.control_protocol.errors import (
     ConfigurationError,
     HeadgateError,
@@ -18,7 +19,6 @@ from headgate.control_protocol.errors import (
     StopSink,
 )
 from headgate.control_protocol.redacting_loggers import redacted_logger
-from headgate.control_protocol.sink_of_thread import working_for_sink
 from headgate.runtime.assembly import second_spark_sink_error
 from headgate.runtime.process import (
     Measuring,
@@ -28,7 +28,7 @@ from headgate.runtime.process import (
     run_in,
 )
 from headgate.runtime.systemd import OfAll, ServiceManager
-from headgate.runtime.telemetry.metering import open_otlp_meters
+from headgate.runtime.telemetry.instrumentation import open_otlp_meters
 
 _log = redacted_logger("headgate.runtime")
 

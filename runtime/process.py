@@ -14,6 +14,7 @@ from pathlib import Path
 from headgate.config.reload import RefusedFile, Reload, can_apply_live
 from headgate.config.shared_configuration import configuration_digest
 from headgate.config.sink_settings import SinkSettings
+from headgate.control_protocol.current_sink import working_for_sink
 from headgate.control_protocol.errors import (
     HeadgateError,
     LeadershipReleased,
@@ -25,7 +26,6 @@ from headgate.control_protocol.events import Notice, NoticeKind
 from headgate.control_protocol.identifiers import Sender, SinkName
 from headgate.control_protocol.log_event_names import LogEvent, log_extra
 from headgate.control_protocol.redacting_loggers import redacted_logger
-from headgate.control_protocol.sink_of_thread import working_for_sink
 from headgate.participant.state import State
 from headgate.runtime import early_signals
 from headgate.runtime.assembly import new_sender
@@ -34,12 +34,12 @@ from headgate.runtime.configuration_comparison import (
     find_other_configuration,
     recent_envelopes,
 )
+from headgate.runtime.control_topic_notices import append_event
 from headgate.runtime.first_commit_log import FirstCommitLog
-from headgate.runtime.lifecycle_notices import append_event
 from headgate.runtime.sink import IDLE_MS, Sink
 from headgate.runtime.sink_tables import open_tables_read_only
 from headgate.runtime.systemd import Manager, ServiceManager
-from headgate.runtime.telemetry.metering import open_otlp_meters
+from headgate.runtime.telemetry.instrumentation import open_otlp_meters
 from headgate.runtime.telemetry.sink_metrics import SinkMeters
 from headgate.runtime.wall_clock import wall_ms
 
@@ -306,20 +306,20 @@ def _take_part(settings: SinkSettings, turn: _Turn) -> SinkSettings | None:
     Raises ``SinkStopped`` and ``LeadershipReleased`` after leaving in order.
     """
     with Sink(settings, turn.measures) as sink:
-        wish: SinkStopped | LeadershipReleased | None = None
+        leaving: SinkStopped | LeadershipReleased | None = None
         anew: SinkSettings | None = None
         try:
             anew = _run_turns(sink, settings, turn)
         except (SinkStopped, LeadershipReleased) as asked:
-            wish = asked
+            leaving = asked
         _log.info("sink %s: leaves", settings.name, extra=log_extra(LogEvent.SINK_DRAINING))
         if turn.stop.is_set():
             turn.process.manager.on_stopping()
         if turn.measures:
             turn.measures.note_draining()
         sink.leave()
-        if wish is not None:
-            raise wish
+        if leaving is not None:
+            raise leaving
         return anew
 
 

@@ -60,7 +60,7 @@ from headgate.control_protocol.table_format import (
     SupportsStagedRows,
     SupportsStaging,
     TableFormat,
-    TablePast,
+    TableSnapshots,
     TableSpec,
     Use,
 )
@@ -170,9 +170,9 @@ class SinkTables:
         at once. Raises as a start does.
         """
         from headgate.runtime.start_checks import require_fillable_table
+        from headgate.tables.iceberg.complete_empty_table import complete_table, completed_schema
         from headgate.tables.iceberg.dry_run_catalog import DryRunCatalog
         from headgate.tables.iceberg.table_creation import ensure_table
-        from headgate.tables.iceberg.unfilled_table import complete_table, completed_schema
 
         real: Catalog | None = None
         with suppress(TableMissing):  # the catalog has no database yet
@@ -361,7 +361,11 @@ class SinkTables:
     def _build_at_rest(self, name: str, reader: TableReader) -> TableAtRest:
         if isinstance(reader, SupportsStagedRows):
             return TableAtRest(
-                reader, reader.staged_rows, lambda: reader.schema_id, reader.uuid, reader.tagged
+                reader,
+                reader.staged_rows,
+                lambda: reader.schema_id,
+                reader.uuid,
+                reader.has_sink_tag,
             )
         staged_rows = (
             _refuse_staged_read if name == self.name else self._staged_lists(self.spec(name)).rows
@@ -469,11 +473,11 @@ class SinkTables:
             return found.reader_for_commit(self.spec(name), self.settings.name)
         raise self._lacks_catalog_error(name)
 
-    def read_snapshots(self, name: str) -> TablePast:
+    def read_snapshots(self, name: str) -> TableSnapshots:
         """Return the snapshots of a table. Raises as ``SinkTable.read``."""
         return self.supports_rollback().read_snapshots(self.spec(name), self.settings.name)
 
-    def snapshots_of(self, found: TableAtRest) -> TablePast:
+    def snapshots_of(self, found: TableAtRest) -> TableSnapshots:
         """Return the snapshots of a table that is open for reading."""
         return self.supports_rollback().snapshots_of(found.reader)
 
@@ -526,8 +530,8 @@ class SinkTables:
     def _complete_table(self) -> bool:
         """Add columns that the sink file has got since a start created the table, which still has
         no rows; return whether it may have them now."""
+        from headgate.tables.iceberg.complete_empty_table import complete_table
         from headgate.tables.iceberg.table_creation import TableDeclaration
-        from headgate.tables.iceberg.unfilled_table import complete_table
 
         found, spec = self.catalog_of(), self.spec(self.name)
         if found is None or not spec.create:

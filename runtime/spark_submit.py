@@ -27,7 +27,7 @@ def main() -> int:
     redacted: Callable[[str], str] = str
     try:
         settings = load(options.config)
-        redacted = settings.redacted
+        redacted = settings.redact
         from headgate.runtime.console_log import log_to_stderr
         from headgate.runtime.process import run
 

@@ -19,6 +19,7 @@ import pyspark.sql
 
 from headgate.config.load import load
 from headgate.config.sink_settings import SinkSettings
+from headgate.control_protocol.current_sink import working_for_sink
 from headgate.control_protocol.errors import (
     BatchGap,
     ConfigurationError,
@@ -30,7 +31,6 @@ from headgate.control_protocol.identifiers import Sender, TopicPartition
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import SourceTopics
 from headgate.control_protocol.redacting_loggers import redacted_logger
-from headgate.control_protocol.sink_of_thread import working_for_sink
 from headgate.control_protocol.spark_batch_decision import Done, ProposedBatch, source_offsets
 from headgate.coordinator.recovery import record_to_resume
 from headgate.data_plane.spark.query_records import (
@@ -99,17 +99,17 @@ def starting_offsets(sink: str | Path) -> str:
             for topic, state in sources.describe().items()
             for partition in sorted({*state.partitions, *state.silent})
         ]
-    return _for_source({at: stored.get(at, _EARLIEST) for at in partitions})
+    return _offsets_json({at: stored.get(at, _EARLIEST) for at in partitions})
 
 
 def _first_offsets(settings: SinkSettings, sources: SourceTopics) -> str:
     at_ms = settings.source.start_at_ms
     return (
-        str(settings.source.start_at) if at_ms is None else _for_source(sources.offsets_at(at_ms))
+        str(settings.source.start_at) if at_ms is None else _offsets_json(sources.offsets_at(at_ms))
     )
 
 
-def _for_source(offsets: Mapping[TopicPartition, int]) -> str:
+def _offsets_json(offsets: Mapping[TopicPartition, int]) -> str:
     found: dict[str, dict[str, int]] = {}
     for at, offset in sorted(offsets.items()):
         found.setdefault(at.topic, {})[str(at.partition)] = offset
@@ -171,12 +171,12 @@ class Batches:
         if self._records:
             _require_records(frame, RECORD_COLUMNS)
             return
-        declared = {column.name for column in self.settings.table.columns} | self._marks
+        declared = {column.name for column in self.settings.table.columns} | self._columns_of_marks
         if self.settings.table.create and (unknown := sorted(set(frame.columns) - declared)):
             raise unknown_columns(self.settings.table.identifier, unknown)
 
     @property
-    def _marks(self) -> set[str]:
+    def _columns_of_marks(self) -> set[str]:
         """Return columns of rows that are none of the table's."""
         return {DELETED} if self.settings.table.key else set()
 
@@ -215,9 +215,9 @@ class Batches:
         if self._records:
             frame = self._select_records(frame, planned)
         else:
-            places = self._places(frame, planned)
+            places = self._columns_of_places(frame, planned)
             table_columns = planned.plan.shape.arrow_schema().names
-            if unknown := sorted(set(frame.columns) - {*table_columns, *self._marks}):
+            if unknown := sorted(set(frame.columns) - {*table_columns, *self._columns_of_marks}):
                 raise unknown_columns(now.view.table, unknown)
         ship_once(frame.sparkSession)
         written = write_frame(frame, planned, places)
@@ -261,7 +261,7 @@ class Batches:
         _require_records(frame, needed)
         return frame.select(*needed)
 
-    def _places(self, frame: Any, planned: PlannedBatch) -> Mapping[str, str]:
+    def _columns_of_places(self, frame: Any, planned: PlannedBatch) -> Mapping[str, str]:
         """Return the columns that say of which record a row is (QUERY-6, QUERY-21)."""
         named = self.settings.table.record_columns.columns_by_part()
         places: dict[str, str] = {
@@ -351,7 +351,7 @@ def write_frame(frame: Any, planned: PlannedBatch, places: Mapping[str, str] | N
         if isinstance(part, HeadgateError):
             raise part
         parts.append(part)
-    return RowsWritten.joined(parts)
+    return RowsWritten.join(parts)
 
 
 def compute_rows(frame: Any) -> None:

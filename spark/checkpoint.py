@@ -47,13 +47,13 @@ class _CheckpointLog:
         try:
             return str(json.loads(self._text("metadata"))["id"])
         except (ValueError, KeyError, TypeError) as error:
-            raise self._damaged("metadata") from error
+            raise self._damaged_error("metadata") from error
 
     def sources(self, name: str) -> list[str]:
         """Return the line of each source."""
         lines = self._lines(name)
         if len(lines) < 3:  # the version, Spark's own metadata, and at least one source
-            raise self._damaged(name)
+            raise self._damaged_error(name)
         return [line.strip() for line in lines[2:]]
 
     def first_offsets_of(self, source: int) -> str:
@@ -86,7 +86,7 @@ class _CheckpointLog:
                 "with an empty one",
             ) from error
 
-    def _damaged(self, name: str) -> CheckpointUnreadable:
+    def _damaged_error(self, name: str) -> CheckpointUnreadable:
         return CheckpointUnreadable(
             f"{self._root}/{name} is cut off or no file of Spark's{self._spark}",
             "restore it, or start the query with an empty checkpoint folder",

@@ -56,7 +56,7 @@ def start_jvm(context: Any, conf: Mapping[str, str]) -> None:
     with _STARTING:
         if context._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ:  # noqa: SLF001 - PySpark gives no other way
             return
-        with _hidden(conf), _without_secrets():
+        with _hide_arguments(conf), _without_secrets():
             context._ensure_initialized()  # noqa: SLF001 - as above
 
 
@@ -87,7 +87,7 @@ def require_no_secret_arguments(
 
 
 @contextmanager
-def _hidden(conf: Mapping[str, str]) -> Iterator[None]:
+def _hide_arguments(conf: Mapping[str, str]) -> Iterator[None]:
     before = os.environ.get(_ARGUMENTS)
     given, arguments = _replace_defaults_file(shlex.split(before or "pyspark-shell"))
     texts = [path.read_text(encoding="utf-8") for path in given if path.is_file()]
@@ -144,10 +144,10 @@ def _replace_defaults_file(arguments: Sequence[str]) -> tuple[list[Path], list[s
     for at, word in enumerate(arguments[:-1]):
         if word == _FILE:
             return [Path(arguments[at + 1])], [*arguments[:at], *arguments[at + 2 :]]
-    return [_defaults()], list(arguments)
+    return [_spark_defaults_file()], list(arguments)
 
 
-def _defaults() -> Path:
+def _spark_defaults_file() -> Path:
     if folder := os.environ.get("SPARK_CONF_DIR"):
         return Path(folder) / "spark-defaults.conf"
     spec = find_spec("pyspark")
@@ -158,10 +158,10 @@ def _defaults() -> Path:
 
 def _properties_line(key: str, value: str) -> str:
     """Return the line of a file of Java's ``Properties`` that says exactly this."""
-    return f"{_escape(key)}={_escape(value)}"
+    return f"{_escape_property(key)}={_escape_property(value)}"
 
 
-def _escape(text: str) -> str:
+def _escape_property(text: str) -> str:
     for plain, escaped in (("\\", "\\\\"), ("\n", "\\n"), ("\r", "\\r"), ("\t", "\\t")):
         text = text.replace(plain, escaped)
     return re.sub(r"([=: #!])", r"\\\1", text)

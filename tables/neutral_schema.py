@@ -139,15 +139,17 @@ _Leaves = Mapping[int, tuple[Path, PrimitiveType]]
 def _leaf_columns(columns: Struct) -> _Leaves:
     """Return the columns with at most one value per row, by their ids."""
 
-    def found(struct: StructType, path: Path) -> Iterator[tuple[int, tuple[Path, PrimitiveType]]]:
+    def find_leaves(
+        struct: StructType, path: Path
+    ) -> Iterator[tuple[int, tuple[Path, PrimitiveType]]]:
         for each in struct.fields:
             at = (*path, each.name)
             if isinstance(each.field_type, StructType):
-                yield from found(each.field_type, at)
+                yield from find_leaves(each.field_type, at)
             elif isinstance(each.field_type, PrimitiveType):
                 yield each.field_id, (at, each.field_type)
 
-    return dict(found(schema_of(columns).as_struct(), ()))
+    return dict(find_leaves(schema_of(columns).as_struct(), ()))
 
 
 def _bounds(leaves: _Leaves, bounds: Mapping[int, bytes]) -> Iterator[tuple[Path, Any]]:

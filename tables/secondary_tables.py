@@ -11,6 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import TypeVar
 
 from headgate.control_protocol.commit_record import PendingCommit
+from headgate.control_protocol.current_sink import in_same_sink_context
 from headgate.control_protocol.errors import HeadgateError, RetryLater, TableMissing
 from headgate.control_protocol.identifiers import Epoch
 from headgate.control_protocol.ports import (
@@ -24,7 +25,6 @@ from headgate.control_protocol.ports import (
     Want,
 )
 from headgate.control_protocol.schema_evolution import Refusal
-from headgate.control_protocol.sink_of_thread import in_same_sink_context
 from headgate.control_protocol.table_format import AtomicCommits, Delivery, DeliveryOutcome
 from headgate.tables.iceberg.catalog import missing_rights_error
 
@@ -115,7 +115,7 @@ class SecondaryTables:
             self._delivering |= {delivery.name: delivering for delivery in group}
         wait(self._delivering.values(), timeout_ms / 1000)
         self._on_commit()
-        return {p.base.table: self._outcome(p.base.table) for p in deliveries}
+        return {p.base.table: self._outcome_of_call(p.base.table) for p in deliveries}
 
     def delete_undecided_files(self, before: Epoch, pending: frozenset[str]) -> None:
         for table in self._opened.values():
@@ -229,7 +229,7 @@ class SecondaryTables:
     def _is_busy(self, name: str) -> bool:
         return name in self._delivering and not self._delivering[name].done()
 
-    def _outcome(self, name: str) -> CommitOutcome | HeadgateError:
+    def _outcome_of_call(self, name: str) -> CommitOutcome | HeadgateError:
         if self._is_busy(name):
             return Unknown(f"{name} does not answer in time")
         return self._delivering.pop(name).result()[name]

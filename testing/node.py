@@ -101,7 +101,7 @@ class Node(ABC):
 
     # -- ports.Leadership
 
-    def assigned(self, partitions: frozenset[TopicPartition]) -> None:
+    def on_assignment(self, partitions: frozenset[TopicPartition]) -> None:
         if not is_leader(partitions, self.deployment.topics):
             self.close()
             return

@@ -37,7 +37,7 @@ from headgate.coordinator.driver import CoordinatorDriver
 from headgate.coordinator.driver import World as CoordinatorPorts
 from headgate.data_plane.write.in_process_writer import chunk_of
 from headgate.data_plane.write.write_batch import write_put_records
-from headgate.kafka.embedded_source import Record
+from headgate.kafka.push_source import Record
 from headgate.participant.driver import ParticipantDriver
 from headgate.participant.state import Timer
 from headgate.runtime.assembly import build_coordinator_driver, build_state
@@ -173,7 +173,7 @@ class SinkInProcess(Deployment):
         term = self.coordinator.state.term
         return {pending_commit.table for pending_commit in term.delivery.pending} if term else set()
 
-    def suspended(self) -> dict[str, str]:
+    def suspended_tables(self) -> dict[str, str]:
         """Why those tables take nothing that are suspended."""
         suspended = self.record.suspended if self.record else ()
         return {each.table: each.why for each in suspended if not each.resuming}
@@ -195,13 +195,13 @@ class Life(Node):
 
     def start(self) -> None:
         sink = self.sink
-        self.tables = self._ready()
-        self.assigned(frozenset(sink.source.partitions))
+        self.tables = self._prepare_tables()
+        self.on_assignment(frozenset(sink.source.partitions))
         sink.group.assign({self.member: frozenset(sink.source.partitions)})
         initial = build_state(sink.settings, Sender(self.member, "p"))
         self.enter(replace(initial, deadlines={Timer.ALIVE: 10**9}), _Writer(sink, self.tables))
 
-    def _ready(self) -> SinkTables:
+    def _prepare_tables(self) -> SinkTables:
         """Do as ``SinkTables.prepare_tables``, which asks brokers whether a table was filled."""
         tables = SinkTables(self.sink.settings, self.opened)
         tables.primary.create(tables.spec(tables.name))

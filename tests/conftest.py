@@ -98,7 +98,7 @@ def pytest_xdist_node_collection_finished(node: Any, ids: Sequence[str]) -> None
     _exit_without_java(needed=needed, spark=spark)
     if needed:
         node.config.stash[BROKER].start()
-    if spark and (making := spark_classes.made_beside()):
+    if spark and (making := spark_classes.make_beside()):
         node.config.add_cleanup(making.wait)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from comparison.job import Job, LoggedProcess
 from comparison.target import CATALOG, IDENTIFIER
 from headgate.operations.demo.producer import create_topic
-from headgate.operations.java import require_java
+from headgate.operations.java_installation import require_java
 from headgate.operations.local_kafka.broker import free_port
 from rivals.jars import connect_jars, connect_plugin_jars
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from comparison.job import Job, PipedProcess
 from comparison.target import NAME, NAMESPACE
-from headgate.operations.java import require_java
+from headgate.operations.java_installation import require_java
 from rivals.jars import flink_jars
 
 _MEMORY = ("-Xms256m", "-Xmx2g", "-XX:+UseG1GC")

@@ -13,7 +13,7 @@ import tarfile
 import tempfile
 from pathlib import Path
 
-from headgate.operations.java import fetch_jars, user_cache_folder
+from headgate.operations.java_installation import fetch_jars, user_cache_folder
 
 CONNECT, FLINK, ICEBERG, HADOOP = "3.9.2", "2.1.3", "1.11.0", "3.4.3"
 _LOGGING = "org.slf4j:slf4j-simple:1.7.36"

@@ -1,4 +1,4 @@
-"""Every port of the protocol in memory: for users' own tests, and for headgate's simulation.
+"""Offers every port of the protocol in memory: for users' own tests, and for headgate's simulation.
 
 No threads and no sleep; a wait moves the ``FakeClock`` on. A fake promises what the real adapter
 promises: both pass the same contract tests.

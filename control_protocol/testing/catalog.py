@@ -1,4 +1,4 @@
-"""An Iceberg table's history in memory: a catalog's checks, and the ways to lose an answer."""
+"""Keeps an Iceberg table's history in memory: a catalog's checks, and ways to lose an answer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MAIN = "main"
 
 
 class CommitFault(Enum):
-    """What happens to one commit call."""
+    """Says what happens to one commit call."""
 
     REFUSED = auto()
     LANDED_UNKNOWN = auto()
@@ -47,7 +47,8 @@ class FakeSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One commit call under way: the snapshot to add, and what must still hold when it arrives.
+    """Holds one commit call under way: the snapshot to add, and what must still hold when it
+    arrives.
 
     The snapshot's sequence number is part of it: a catalog refuses one that is taken. ``filled``
     are properties to set, ``forgotten`` those to remove.
@@ -63,7 +64,7 @@ class Request:
 
 @dataclass(slots=True)
 class FakeCatalog:
-    """One table, its snapshots and references; shared by many ``FakeTable``.
+    """Keeps one table, its snapshots and references; many ``FakeTable`` share it.
 
     ``faults`` hit the next commit calls of any sink, in order, one each; ``schema_faults`` the next
     updates of its columns. ``schemas`` by their ids.
@@ -145,12 +146,12 @@ class FakeCatalog:
     def change_columns(self, columns: Struct) -> None:
         """Set the columns as somebody else; those without an id get one."""
         self.schema_id = len(self.schemas)
-        self.schemas.append(Struct(tuple(self._numbered(each) for each in columns.fields)))
+        self.schemas.append(Struct(tuple(self._with_ids(each) for each in columns.fields)))
 
-    def _numbered(self, column: Column) -> Column:
+    def _with_ids(self, column: Column) -> Column:
         kind: Type = column.type
         if isinstance(kind, Struct):
-            kind = Struct(tuple(self._numbered(each) for each in kind.fields))
+            kind = Struct(tuple(self._with_ids(each) for each in kind.fields))
         if not column.field_id:
             self._column_ids += 1
         return replace(column, type=kind, field_id=column.field_id or self._column_ids)
@@ -169,7 +170,7 @@ class FakeCatalog:
             yield snapshot
             snapshot_id = snapshot.parent_id
 
-    def remembered(self, snapshot_id: int | None) -> Iterator[FakeSnapshot]:
+    def ancestry_in_log(self, snapshot_id: int | None) -> Iterator[FakeSnapshot]:
         """As ``ancestry``, and by the table's metadata log beyond what has expired."""
         known = self.snapshots if self.log_lost else self._ever
         while snapshot_id in known:

@@ -1,4 +1,4 @@
-"""A clock that moves only when a test moves it."""
+"""Provides a clock that moves only when a test moves it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class FakeClock:
-    """Every fake that would wait moves the clock on by the wait instead.
+    """Moves only when asked to: every fake that would wait moves it on by the wait instead.
 
     ``wall_ahead_ms`` is what the wall clock shows beyond the monotonic one; change it to let the
     wall clock jump.

@@ -1,4 +1,4 @@
-"""A consumer group in memory, whose assignment the test decides."""
+"""Keeps a consumer group in memory, whose assignment the test decides."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from headgate.control_protocol.testing.source import FakeSource
 
 @dataclass(slots=True)
 class FakeGroup:
-    """The group's coordinator at the broker: who should have which partition, and who holds it.
+    """Stands for the group's coordinator at the broker: who should have which partition, and who
+    holds it.
 
     As in a cooperative rebalance a partition goes to its next owner only after the previous one
     released it, in a poll of its own, or was declared dead by ``expel``.
@@ -31,15 +32,17 @@ class FakeGroup:
     def expel(self, member: str) -> None:
         """Expire the member's session: its partitions are free. It learns of it when it polls."""
         self.wanted.pop(member, None)
-        for at in self.held_by(member):
+        for at in self.partitions_held_by(member):
             del self.holders[at]
 
-    def held_by(self, member: str) -> frozenset[TopicPartition]:
+    def partitions_held_by(self, member: str) -> frozenset[TopicPartition]:
         return frozenset(at for at, holder in self.holders.items() if holder == member)
 
 
 class FakeMember:
-    """One ``GroupMember``; ``on_revoke`` is called inside ``poll``, before anything is released."""
+    """Implements ``GroupMember``; ``on_revoke`` is called inside ``poll``, before anything is
+    released.
+    """
 
     def __init__(
         self,
@@ -55,7 +58,7 @@ class FakeMember:
     def poll(self, timeout_ms: int) -> None:
         group = self._group
         group.clock.advance(timeout_ms)
-        lost = self._owned - group.held_by(self._name)
+        lost = self._owned - group.partitions_held_by(self._name)
         self._owned -= lost
         wanted = group.wanted.get(self._name, frozenset())
         leaving = self._owned - wanted
@@ -67,7 +70,7 @@ class FakeMember:
         # a partition lost or given up in this poll returns in the next: its owner sees the gap
         for at in wanted - lost - leaving:
             group.holders.setdefault(at, self._name)
-        self._owned = group.held_by(self._name)
+        self._owned = group.partitions_held_by(self._name)
 
     def assignment(self) -> frozenset[TopicPartition]:
         return self._owned
@@ -79,8 +82,8 @@ class FakeMember:
         return False
 
     def commit(self, offsets: Offsets, note: str) -> None:
-        held = self._owned & self._group.held_by(self._name)
-        for at, offset in offsets.restricted_to(held).items():
+        held = self._owned & self._group.partitions_held_by(self._name)
+        for at, offset in offsets.restrict_to(held).items():
             self._group.source.committed[at] = (offset, note)
 
     def close(self) -> None:
@@ -88,6 +91,6 @@ class FakeMember:
         self._group.wanted.pop(self._name, None)
 
     def _release(self, partitions: frozenset[TopicPartition]) -> None:
-        for at in partitions & self._group.held_by(self._name):
+        for at in partitions & self._group.partitions_held_by(self._name):
             del self._group.holders[at]
         self._owned -= partitions

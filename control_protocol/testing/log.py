@@ -1,4 +1,4 @@
-"""A control topic in memory, with the ways in which a real one fails."""
+"""Keeps a control topic in memory, with the ways in which a real one fails."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _read = lru_cache(4096)(
 
 
 class AppendFault(Enum):
-    """What happens to one append; each but ``UNREACHABLE`` ends in ``AppendUnconfirmed``."""
+    """Says what happens to one append; each but ``UNREACHABLE`` ends in ``AppendUnconfirmed``."""
 
     ANSWER_LOST = auto()
     """The events are in the log."""
@@ -36,7 +36,8 @@ class AppendFault(Enum):
 
 @dataclass(slots=True)
 class FakeLogServer:
-    """The topic itself: encoded messages from offset ``begin`` on, shared by many ``FakeLog``.
+    """Keeps the topic itself: encoded messages from offset ``begin`` on, shared by many
+    ``FakeLog``.
 
     ``faults`` hit the next appends of any client, in order, one each.
     """
@@ -83,7 +84,9 @@ class FakeLogServer:
 
 
 class FakeLog:
-    """One client of the server; a ``ControlLog``. Reads from the log's begin until ``seek``."""
+    """Implements ``ControlLog`` as one client of the server. Reads from the log's begin until
+    ``seek``.
+    """
 
     def __init__(self, server: FakeLogServer, wire: Wire | None = None) -> None:
         self._server = server

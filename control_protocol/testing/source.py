@@ -1,4 +1,4 @@
-"""Source topics in memory: which offsets hold a record, and when it was written."""
+"""Keeps source topics in memory: which offsets hold a record, and when it was written."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headgate.control_protocol.ports import TopicState
 
 
 class SourceRecord(NamedTuple):
-    """A record's identity: what a test oracle counts in source and table."""
+    """Identifies a record: what a test oracle counts in source and table."""
 
     topic_id: TopicId
     topic: str
@@ -23,7 +23,7 @@ class SourceRecord(NamedTuple):
 
 @dataclass(slots=True)
 class FakePartition:
-    """Offsets ``[begin, end)``; ``timestamps_ms`` only of those that hold a record."""
+    """Holds offsets ``[begin, end)``; ``timestamps_ms`` only of those that hold a record."""
 
     begin: int = 0
     end: int = 0
@@ -32,7 +32,9 @@ class FakePartition:
 
 @dataclass(slots=True)
 class FakeSource:
-    """A source cluster. ``committed`` is what the consumer group stored: offset and note."""
+    """Stands for a source cluster. ``committed`` is what the consumer group stored: offset and
+    note.
+    """
 
     partitions: dict[TopicPartition, FakePartition] = field(default_factory=dict)
     topic_ids: dict[str, TopicId] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""A sink's view of the fake catalog's table."""
+"""Shows the fake catalog's table as a sink sees it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from headgate.control_protocol.testing.source import SourceRecord
 
 
 class FakeTable:
-    """``SecondaryTable``, and so ``PrimaryTable``, over the fake catalog."""
+    """Implements ``SecondaryTable``, and so ``PrimaryTable``, over the fake catalog."""
 
     def __init__(self, catalog: FakeCatalog, sink: SinkName, branch: str = MAIN) -> None:
         self._catalog = catalog
@@ -227,7 +227,7 @@ class FakeTable:
             return Lineage.ROLLED_BACK
         tagged = catalog.snapshots[tag]
         head = catalog.branches[self._branch]
-        for snapshot in catalog.remembered(head):
+        for snapshot in catalog.ancestry_in_log(head):
             if snapshot.snapshot_id == tag:
                 return Lineage.CONTAINS_TAG
             if snapshot.sequence_number <= tagged.sequence_number:

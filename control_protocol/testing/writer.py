@@ -1,4 +1,4 @@
-"""Data files in memory: a writer that takes as long as a test says, and what its files hold."""
+"""Keeps data files in memory: a writer takes as long as a test says; its files are known."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _RECORD_BYTES = 100
 
 @dataclass(slots=True)
 class FakeStorage:
-    """Every data file that was ever written: its path and its records, orphans included.
+    """Keeps every data file that was ever written: its path and its records, orphans included.
 
     ``manifests``: those that were drafted for secondary tables, with the files that each one names.
     ``columns``: those of the schema that a file of rows was written under.
@@ -52,7 +52,8 @@ class FakeStorage:
 
 
 class FakeBatchWriter:
-    """A ``BatchWriter``: done ``work_ms`` after ``submit``, or when ``finish`` says so (``None``).
+    """Implements ``BatchWriter``: done ``work_ms`` after ``submit``, or when ``finish`` says so
+    (``None``).
 
     ``fail`` makes the running batch, or else the next one, end in failure when it is due. ``bad``
     are records that go into the quarantine, ``held`` what is in it, asked where START says that it
@@ -88,7 +89,7 @@ class FakeBatchWriter:
     def submit(self, batch: Batch) -> None:
         self.batch = batch
         try:
-            self._known = self._asked(batch)
+            self._known = self._already_held(batch)
         except Unreachable as error:
             self.fail(str(error))
         self._due_ms = None if self.work_ms is None else self._clock.now_ms + self.work_ms
@@ -112,12 +113,12 @@ class FakeBatchWriter:
             failure = self._unreadable(batch)
         if failure is not None:
             return BatchFailed(batch.number, *failure)
-        return self._needs(batch) or self._written(batch)
+        return self._needs(batch) or self._write(batch)
 
     def close(self) -> None:
         self.batch = None
 
-    def _asked(self, batch: Batch) -> frozenset[SourceRecord]:
+    def _already_held(self, batch: Batch) -> frozenset[SourceRecord]:
         """Return what the secondary tables hold of the partitions in which one is ahead of the
         batch."""
         ahead = [table.offsets for table in _secondaries(batch)]
@@ -162,7 +163,7 @@ class FakeBatchWriter:
         columns = Struct(tuple(Column(name, "long") for name in sorted(wanted)))
         return BatchNeeds(batch.number, columns, Offsets(first), len(first))
 
-    def _written(self, batch: Batch) -> BatchWritten:
+    def _write(self, batch: Batch) -> BatchWritten:
         rows: list[SourceRecord] = []
         aside: list[SourceRecord] = []
         results = {}
@@ -182,7 +183,7 @@ class FakeBatchWriter:
             aside += sorted(bad)
         if self.takes is not None:
             quarantined, _ = self._aside(batch, aside)
-            return BatchWritten(batch.number, results, (), quarantined, self._routed(batch, rows))
+            return BatchWritten(batch.number, results, (), quarantined, self._route(batch, rows))
         prefix = batch.table.file_prefix
         files = self._with_keys(prefix if ANY in prefix else f"{prefix}/", rows)
         self._storage.columns |= {file.path: self.has(batch.table) for file in files}
@@ -192,7 +193,7 @@ class FakeBatchWriter:
         """SUSPEND-1: return whether the record's table is suspended."""
         return self.takes is not None and self.takes(record)[0].table in batch.suspended
 
-    def _routed(
+    def _route(
         self, batch: Batch, rows: list[SourceRecord]
     ) -> dict[Destination, tuple[WrittenFile, ...]]:
         """Return files of tables that no START names, below the folder that it gives (rule

@@ -151,7 +151,7 @@ def _is_nearly_unique(column: pa.ChunkedArray, chosen: np.ndarray[Any, Any]) -> 
     bounds = np.cumsum([0, *map(len, column.chunks)])
     parts = np.split(chosen, np.searchsorted(chosen, bounds[1:-1]))
     taken = [
-        _storage_of(chunk).take(pa.array(rows - begin))
+        _without_extension_type(chunk).take(pa.array(rows - begin))
         for chunk, rows, begin in zip(column.chunks, parts, bounds, strict=False)
     ]
     sample = pa.chunked_array(taken)
@@ -159,7 +159,7 @@ def _is_nearly_unique(column: pa.ChunkedArray, chosen: np.ndarray[Any, Any]) -> 
     return different > max(1, _NEARLY * (_SAMPLE - int(sample.null_count)))
 
 
-def _storage_of(chunk: pa.Array) -> pa.Array:
+def _without_extension_type(chunk: pa.Array) -> pa.Array:
     return chunk.storage if isinstance(chunk, pa.ExtensionArray) else chunk
 
 

@@ -191,7 +191,7 @@ class UnknownFieldFinder:
             if column is None:
                 yield wanted
                 continue
-            kind = self._wider_than(column.type, wanted.type, at)
+            kind = self._widened_type(column.type, wanted.type, at)
             optional = not column.nullable and not wanted.required
             if kind is not None or optional:
                 yield Column(
@@ -202,7 +202,7 @@ class UnknownFieldFinder:
             if column.name not in there and not column.nullable and at not in self.ignored:
                 yield Column(column.name, _type_of_same_shape(column.type), required=False)
 
-    def _wider_than(self, data_type: pa.DataType, wanted: Type, path: Path) -> Type | None:
+    def _widened_type(self, data_type: pa.DataType, wanted: Type, path: Path) -> Type | None:
         match wanted:
             case Struct() if pa_types.is_struct(data_type):
                 inside = tuple(self._columns_of(wanted, list(data_type), path))
@@ -219,7 +219,7 @@ class UnknownFieldFinder:
                 return None
 
     def _wider_item(self, field: pa.Field, item: Column, path: Path) -> Column | None:
-        kind = self._wider_than(field.type, item.type, path)
+        kind = self._widened_type(field.type, item.type, path)
         optional = not field.nullable and not item.required
         if kind is None and not optional:
             return None

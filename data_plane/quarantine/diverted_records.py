@@ -16,7 +16,7 @@ from headgate.control_protocol.identifiers import SinkName, TopicId, TopicPartit
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.data_plane.quarantine.already_quarantined import range_filter
 from headgate.data_plane.quarantine.rejected_records import TABLE
-from headgate.kafka.embedded_source import Record
+from headgate.kafka.push_source import Record
 from headgate.tables.iceberg.catalog import naming_table
 
 MEANT_FOR = "table_name"

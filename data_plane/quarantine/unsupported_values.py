@@ -26,7 +26,7 @@ def with_value_check(
 
     def read_checked(chunk: Chunk) -> Read:
         result = read(chunk)
-        unfit = values.unsupported(result.rows)
+        unfit = values.find_unsupported(result.rows)
         if not unfit:
             return result
         bad = {row: why for reasons, _ in result.bad for row, why in reasons.items()}

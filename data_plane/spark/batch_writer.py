@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from functools import partial
 from uuid import uuid4
 
+from headgate.control_protocol.current_sink import in_same_sink_context
 from headgate.control_protocol.errors import HeadgateError, TransformRaised, WriterGone
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.ports import Batch, BatchFailed, BatchOutcome, BatchWritten
 from headgate.control_protocol.redacting_loggers import redacted_logger
-from headgate.control_protocol.sink_of_thread import in_same_sink_context
 from headgate.data_plane.batch.failure_classification import failure_of
 from headgate.data_plane.batch.writer_task_plan import WriterPlan
 from headgate.data_plane.quarantine.poison_search import delete_unannounced, write_around_poison

@@ -49,7 +49,7 @@ class RowsWritten:
     deletes: int = 0
 
     @classmethod
-    def joined(cls, parts: Sequence[RowsWritten]) -> RowsWritten:
+    def join(cls, parts: Sequence[RowsWritten]) -> RowsWritten:
         """Return what all tasks wrote."""
         files = tuple(file for part in parts for file in part.files)
         return cls(files, sum(part.rows for part in parts), sum(part.deletes for part in parts))

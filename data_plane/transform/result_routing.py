@@ -26,7 +26,7 @@ from headgate.data_plane.transform.result_rows import (
     ResultRows,
     coordinate_columns,
     record_numbers,
-    require_record,
+    require_record_column,
     require_valid_result,
     rows_until_stop,
 )
@@ -75,7 +75,7 @@ def require_routable(result: pa.Schema, plan: WriterPlan, name: str) -> None:
     twice = sorted(column for column, count in Counter(result.names).items() if count > 1)
     if twice:
         raise ConfigurationError(f"{name} gives the column {twice[0]!r} twice", "name it once")
-    require_record(result, name)
+    require_record_column(result, name)
     assert plan.source.routing is not None, "chosen for it"
     if not any(route.field for route in plan.source.routing.routes):
         return

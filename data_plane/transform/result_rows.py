@@ -52,7 +52,7 @@ def require_valid_result(result: pa.Schema, plan: WriterPlan, name: str) -> None
     twice = sorted(column for column, count in Counter(result.names).items() if count > 1)
     if twice:
         raise ConfigurationError(f"{name} gives the column {twice[0]!r} twice", "name it once")
-    require_record(result, name)
+    require_record_column(result, name)
     ours = coordinate_columns(plan)
     wanted = {field.name: field for field in plan.shape.arrow_schema() if field.name not in ours}
     for field in result:
@@ -75,7 +75,7 @@ def require_valid_result(result: pa.Schema, plan: WriterPlan, name: str) -> None
             raise ConfigurationError(f"{name} gives no column {column!r}", "the table requires it")
 
 
-def require_record(result: pa.Schema, name: str) -> None:
+def require_record_column(result: pa.Schema, name: str) -> None:
     """Raises ``ConfigurationError`` for rows that do not say which record they came from."""
     if RECORD not in result.names:
         raise ConfigurationError(
@@ -184,7 +184,7 @@ class ResultRows:
                 for field in self._schema
             ]
             rows = pa.RecordBatch.from_arrays(filled, schema=self._schema)
-            reasons = self._values.unsupported(rows) if self._values else {}
+            reasons = self._values.find_unsupported(rows) if self._values else {}
         if reasons:
             bad = list(reasons)
             row, reason = min(reasons.items())

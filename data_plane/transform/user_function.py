@@ -97,7 +97,7 @@ class UserFunction:
             given, bad = self._call(rows), dict[int, str]()
         except TransformRaised:
             given, bad = self._call_around(rows)
-        return Given(given, self._kept_of(given, numbers), bad)
+        return Given(given, self._find_kept(given, numbers), bad)
 
     def _call_around(self, rows: pa.RecordBatch) -> tuple[list[pa.RecordBatch], dict[int, str]]:
         """Call it with halves of the rows, until those for which it raises stand alone."""
@@ -166,7 +166,7 @@ class UserFunction:
         (require_routable if routed else require_valid_result)(schema, self._plan, self._name)
         self._valid = schema
 
-    def _kept_of(self, given: Sequence[pa.RecordBatch], numbers: Integers) -> Flags:
+    def _find_kept(self, given: Sequence[pa.RecordBatch], numbers: Integers) -> Flags:
         """Return which of the numbers are in the result. Raises ``TransformFailed``."""
         order = np.argsort(numbers, kind="stable")
         known, counts = numbers[order], np.zeros(len(numbers), np.int64)

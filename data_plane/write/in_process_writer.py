@@ -14,11 +14,11 @@ from typing import Protocol
 
 import numpy as np
 
+from headgate.control_protocol.current_sink import in_same_sink_context
 from headgate.control_protocol.errors import MissingRights
 from headgate.control_protocol.ports import Batch, BatchFailed, BatchOutcome, BatchWriter
-from headgate.control_protocol.sink_of_thread import in_same_sink_context
 from headgate.data_plane.batch.failure_classification import BatchAbandoned, failure_of
-from headgate.kafka.embedded_source import Buffers, Record
+from headgate.kafka.push_source import Buffers, Record
 from headgate.kafka.record_fetch import Chunk
 from headgate.native.byte_arrays import Packed
 

@@ -58,16 +58,16 @@ class PartitionedRows:
         self._buffer.append(rows)
         self._buffer_bytes += rows.nbytes
         if self._buffer_bytes >= self._buffer_bytes_max:
-            crowded, rest = self._partitioner.split_off_largest(self._drain())
+            crowded, rest = self._partitioner.split_off_largest(self._take_buffer())
             self._write(crowded)
             self._buffer = rest.to_batches()
             self._buffer_bytes = rest.nbytes
 
     def flush(self) -> None:
         if self._buffer:
-            self._write(self._drain())
+            self._write(self._take_buffer())
 
-    def _drain(self) -> pa.Table:
+    def _take_buffer(self) -> pa.Table:
         table = pa.Table.from_batches(self._buffer)
         self._buffer, self._buffer_bytes = [], 0
         return table

@@ -61,7 +61,7 @@ class TransformedRows:
         filtered = ~given.kept
         filtered[list(given.bad)] = False
         self._rejected.filter(decoded.places[filtered])
-        self._leave_out(decoded.places[~given.kept])
+        self._count_left_out(decoded.places[~given.kept])
         self._route(decoded.chunk, given.batches)
 
     def require_all_planned(self) -> None:
@@ -71,7 +71,7 @@ class TransformedRows:
     def _number(self, places: Integers, offsets: Integers) -> Integers:
         return self._numbering.number_records(self._partitions, places, offsets)
 
-    def _leave_out(self, places: Integers) -> None:
+    def _count_left_out(self, places: Integers) -> None:
         self.left_out += np.bincount(places, minlength=len(self._partitions))
 
     def _reject_raised(self, decoded: Decoded, numbers: Integers, bad: Mapping[int, str]) -> None:
@@ -118,5 +118,5 @@ class TransformedRows:
         wanted = WantedRecords(unmatched)
         found = self._number(chunk.places, chunk.offsets)
         for why, rows in wanted.flags_by_reason(found):
-            self._leave_out(chunk.places[rows])
+            self._count_left_out(chunk.places[rows])
             reject_records(self._rejected, chunk.where(rows), why)

@@ -63,13 +63,13 @@ def read_control_tail(
     read = [settings.wire.verify_and_decode(message, topic_id) for message in messages]
     if refused is not None:
         refused.update(e.reason for e in read if isinstance(e, Skipped) and e.reason in REFUSED)
-        lately = read[index_of_last_minute(read, wall_ms()) :]
+        lately = read[first_index_of_last_minute(read, wall_ms()) :]
         others = (e for e in lately if isinstance(e, Skipped))
         refused.update(e.reason for e in others if e.reason is SkipReason.OTHER_VERSION)
     return [envelope for envelope in read if isinstance(envelope, Envelope)]
 
 
-def index_of_last_minute(read: Sequence[Envelope | Skipped], now_ms: int) -> int:
+def first_index_of_last_minute(read: Sequence[Envelope | Skipped], now_ms: int) -> int:
     """Return where the last minute begins, by the events that are understood.
 
     What precedes all of these was written before an upgrade.

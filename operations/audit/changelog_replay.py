@@ -347,7 +347,7 @@ class ReplayResult:
     def findings(self, besides: frozenset[Fault] = frozenset()) -> Iterator[Finding]:
         """Yield what is wrong, except what another event explains just as well."""
         for fault in WRONG:
-            count = self.faults.count(fault)
+            count = self.faults.count_of(fault)
             if count and fault not in besides:
                 where = ", ".join(sorted(self.faults.columns.get(fault, ())))
                 columns = f" in {where}" if where else ""
@@ -360,7 +360,7 @@ class ReplayResult:
 
         ``compacted``: which topics are compacted, according to Kafka.
         """
-        counts = {fault: self.faults.count(fault) for fault in Fault}
+        counts = {fault: self.faults.count_of(fault) for fault in Fault}
         if count := counts[Fault.AGED]:
             yield (
                 f"{count} rows are of records that the source no longer holds: nothing tells "
@@ -394,12 +394,12 @@ class ReplayResult:
     def faulty_row_count(self, at: TopicPartition, *faults: Fault) -> int:
         """Return how many rows of a partition have one of these faults."""
         numbers = [number for number, known in self.sources.items() if known == at]
-        return sum(self.faults.count(fault, number) for fault in faults for number in numbers)
+        return sum(self.faults.count_of(fault, number) for fault in faults for number in numbers)
 
     def _describe_places(self, fault: Fault) -> str:
         known = self.faults.examples.get(fault, [])
         places = [f"{self.sources.get(number, '?')}@{offset}" for number, offset in known]
-        more = ", ..." if self.faults.count(fault) > len(known) else ""
+        more = ", ..." if self.faults.count_of(fault) > len(known) else ""
         return f"records {', '.join(places)}{more}"
 
 

@@ -206,8 +206,8 @@ def assess_replay(
     conclusions, faults = Conclusions(), result.faults
     removed = sum(snapshot.removed_rows for snapshot in history.foreign)
     unlisted = history.deleted.unlisted_count
-    missing = faults.count(Fault.LOST)
-    behind = missing + faults.count(Fault.OUTDATED)
+    missing = faults.count_of(Fault.LOST)
+    behind = missing + faults.count_of(Fault.OUTDATED)
     besides: Collection[Fault] = ()
     if missing and missing - faults.old <= removed + unlisted:
         besides = (Fault.LOST,)
@@ -234,7 +234,7 @@ def assess_replay(
     marked = f", {faults.marked:,} of them marked as deleted" if faults.marked else ""
     of = f"of {faults.records:,} changes that the source holds"
     conclusions.proven.append(f"{compared}{marked}: {of}")
-    if expired := faults.count(Fault.EXPIRED):
+    if expired := faults.count_of(Fault.EXPIRED):
         conclusions.proven.append(
             f"{expired:,} keys have no row because that of their last record has expired"
         )

@@ -202,7 +202,7 @@ class Faults:
     examples: dict[Fault, list[tuple[int, int]]] = field(default_factory=dict)
     columns: dict[Fault, set[str]] = field(default_factory=dict)
 
-    def count(self, fault: Fault, source: int | None = None) -> int:
+    def count_of(self, fault: Fault, source: int | None = None) -> int:
         return sum(
             number
             for (what, where), number in self.counts.items()

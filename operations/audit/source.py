@@ -420,7 +420,7 @@ def assess_skipped_and_quarantined(
         evidence = f"{skipped} records were skipped, which no setting of this sink lets happen"
         findings.append(Finding("skipped", evidence))
     elif skipped:
-        by = [name for name, is_set in _passes(settings) if is_set]
+        by = [name for name, is_set in _settings_that_leave_out(settings) if is_set]
         why = f" ({' or '.join(by)} may have left them out)" if by else ""
         unproven.append(f"{skipped} records were skipped{why}: nothing tells which")
     kept = sum(commit.record.quarantined for commit in history.commits)
@@ -430,7 +430,7 @@ def assess_skipped_and_quarantined(
     return findings, unproven
 
 
-def _passes(settings: SinkSettings) -> Iterator[tuple[str, bool]]:
+def _settings_that_leave_out(settings: SinkSettings) -> Iterator[tuple[str, bool]]:
     """Yield what may leave records out, and whether it is set."""
     yield "shape.where", bool(settings.shape.where)
     yield "maintenance.rows_late", bool(settings.maintenance.late_by)

@@ -47,7 +47,7 @@ from headgate.operations.check.records import (
     check_records,
     check_rows,
 )
-from headgate.operations.check.reports import (
+from headgate.operations.check.report_receivers import (
     check_receiver,
     join_words,
     require_topic_rights,
@@ -60,7 +60,7 @@ from headgate.operations.check.table import (
 )
 from headgate.operations.http.app import require_server
 from headgate.operations.http.certificates import tls_context_of
-from headgate.operations.java import java_version, require_java
+from headgate.operations.java_installation import java_version, require_java
 from headgate.operations.many_tables.list import check_routes
 from headgate.runtime.configuration_comparison import (
     SIGNS_MISSED,
@@ -162,7 +162,7 @@ def _ask_of_table(questions: Questions, table: TableCheck, settings: SinkSetting
         questions.ask("columns", table.check_columns)
         if table.has_catalog:
             if settings.table.key and questions.are_well("columns"):
-                questions.ask("keys", lambda: check_key(settings, table.loaded))
+                questions.ask("keys", lambda: check_key(settings, table.loaded_table))
             if settings.maintenance.rows_after_ms and questions.are_well("columns"):
                 questions.ask("row expiry", table.check_row_expiry)
             questions.ask("files", table.check_files)
@@ -253,14 +253,14 @@ class Questions:
             answer = Check(
                 what,
                 State.WRONG,
-                self._settings.redacted(error.message),
-                self._settings.redacted(error.hint),
+                self._settings.redact(error.message),
+                self._settings.redact(error.hint),
                 error.code,
                 error.exit_code,
             )
-        self.answers.append(self._once(answer))
+        self.answers.append(self._without_repetition(answer))
 
-    def _once(self, answer: Check) -> Check:
+    def _without_repetition(self, answer: Check) -> Check:
         """Return the answer, or where the same fault was said already."""
         for earlier in self.answers:
             if answer.code and (earlier.code, earlier.detail) == (answer.code, answer.detail):

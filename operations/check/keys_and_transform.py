@@ -31,7 +31,7 @@ from headgate.runtime.catalogs import spark_options
 from headgate.runtime.sink_tables import open_tables_read_only, require_catalog
 from headgate.runtime.start_checks import require_markable_table
 from headgate.runtime.write_planning import record_columns, shaping
-from headgate.tables.iceberg.upsert.delete_choice import (
+from headgate.tables.iceberg.upsert.deletes_property import (
     DeleteChoice,
     column_of_marks,
     require_same_choice,

@@ -60,11 +60,11 @@ from headgate.runtime.start_checks import (
     require_writable_place,
 )
 from headgate.tables.iceberg.catalog import catalog_failure, require_atomic_swap
+from headgate.tables.iceberg.complete_empty_table import completed_schema, plan_completion
 from headgate.tables.iceberg.file_schema import file_schema_of
 from headgate.tables.iceberg.java_catalog import JavaCatalog
 from headgate.tables.iceberg.maintenance.row_expiry import HOUR_MS, WAIT_MS
 from headgate.tables.iceberg.maintenance.snapshot_selection import snapshot_retention
-from headgate.tables.iceberg.unfilled_table import completed_schema, plan_completion
 from headgate.tables.storage.local_file_io import local_path
 from headgate.tables.storage.object_stores import file_properties
 from headgate.tables.storage.store_write_check import try_store
@@ -125,7 +125,7 @@ class TableCheck:
         return self._layout is not None
 
     @property
-    def loaded(self) -> Table | None:
+    def loaded_table(self) -> Table | None:
         """Return the Iceberg table, if there is one; known after ``table``."""
         return self._found
 
@@ -198,7 +198,7 @@ class TableCheck:
         """Say when a row is gone, from every reader and from storage. Raises ``RowExpiryUnfit``."""
         wanted = self._settings.maintenance
         if self._found is None:
-            shown = f"rows go {_duration(wanted.rows_after_ms)} after their {wanted.rows_by}"
+            shown = f"rows go {_duration_text(wanted.rows_after_ms)} after their {wanted.rows_by}"
             return f"{shown}; how long snapshots keep them is known once there is a table"
         require_row_expiry(self._settings, self._found, self._found.schema())
         return describe_promise(self._settings, self._found.properties)
@@ -230,7 +230,7 @@ class TableCheck:
         """Return where the table is, or will be."""
         return self._layout.location if self._layout else future_location(self._settings)
 
-    def _places(self) -> tuple[str, str]:
+    def _storage_locations(self) -> tuple[str, str]:
         """Return where metadata goes, and where data files: properties may name other stores."""
         own = self._settings.table.properties if self._settings.table.type == ICEBERG else {}
         properties = own if self._found is None else self._found.properties
@@ -287,7 +287,7 @@ class TableCheck:
 
     def check_storage(self) -> str:
         """Check a local folder's rights; on an object store, write, read and remove a file."""
-        return "; ".join(map(self._check_place, dict.fromkeys(self._places())))
+        return "; ".join(map(self._check_place, dict.fromkeys(self._storage_locations())))
 
     def _check_place(self, location: str) -> str:
         require_writable_place(location)
@@ -304,7 +304,7 @@ class TableCheck:
         """
         if self._runs_tasks_here():
             return "tasks run on this machine, and see the same as this process"
-        _, location = self._places()
+        _, location = self._storage_locations()
         if local_path(location) is not None:
             raise NotChecked(f"whether each of them has the folder {location} is not asked")
         from headgate.data_plane.spark.executor_store_check import try_from_executors
@@ -546,9 +546,9 @@ def describe_promise(settings: SinkSettings, properties: Mapping[str, str]) -> s
     idle_ms = settings.coordinator.tag_refresh_interval_ms  # the limit stands on the last change
     shown_ms = wanted.rows_after_ms + WAIT_MS + HOUR_MS + wanted.interval_ms + idle_ms
     told = (
-        f"no reader shows a row later than {_duration(shown_ms)} after its {wanted.rows_by} "
-        f"({_duration(wanted.rows_after_ms)}, up to a day for files with few such rows, an hour, "
-        f"a round, and up to {_duration(idle_ms)} if nobody changes the table)"
+        f"no reader shows a row later than {_duration_text(shown_ms)} after its {wanted.rows_by} "
+        f"({_duration_text(wanted.rows_after_ms)}, up to a day for files with few such rows, an "
+        f"hour, a round, and up to {_duration_text(idle_ms)} if nobody changes the table)"
     )
     kept_ms, kept = snapshot_retention(properties) or (wanted.expire_after_ms, 1)
     if not kept_ms:
@@ -560,13 +560,14 @@ def describe_promise(settings: SinkSettings, properties: Mapping[str, str]) -> s
         )
     gone_ms = shown_ms + kept_ms + wanted.orphans_after_ms
     return (
-        f"{told}; storage has no bytes of it later than {_duration(gone_ms)} after it (snapshots "
-        f"stay for {_duration(kept_ms)}, the newest {kept} for longer; orphans for "
-        f"{_duration(wanted.orphans_after_ms)}). The quarantine and the topic keep their own time"
+        f"{told}; storage has no bytes of it later than {_duration_text(gone_ms)} after it "
+        f"(snapshots stay for {_duration_text(kept_ms)}, the newest {kept} for longer; orphans for "
+        f"{_duration_text(wanted.orphans_after_ms)}). The quarantine and the topic "
+        "keep their own time"
     )
 
 
-def _duration(ms: int) -> str:
+def _duration_text(ms: int) -> str:
     """Return days and hours, rounded up to minutes."""
     minutes = -(-ms // 60_000)
     days, rest = divmod(minutes, 24 * 60)

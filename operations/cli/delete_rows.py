@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from headgate.operations.cli.options import as_json_option, load_settings, sink_file
-from headgate.operations.terminal import print_json
+from headgate.operations.command_output import print_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -68,7 +68,7 @@ def _confirm(
 
     planned = plan(settings, deletion)
     if not as_json:
-        _report(settings.redacted, planned, "would be deleted")
+        _report(settings.redact, planned, "would be deleted")
     elif dry_run:
         print_json([asdict(each) for each in planned])
     if dry_run or not any(each.rows for each in planned):
@@ -83,7 +83,7 @@ def _carry_out(settings: SinkSettings, deletion: RowDeletion, *, as_json: bool) 
     for each in carry_out(settings, deletion):
         done.append(each)
         if not as_json:
-            _report(settings.redacted, [each], "deleted")
+            _report(settings.redact, [each], "deleted")
     if as_json:
         print_json([asdict(each) for each in done])
     elif any(each.rows for each in done):

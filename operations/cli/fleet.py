@@ -12,7 +12,7 @@ import click
 
 from headgate.control_protocol.redaction import printable
 from headgate.operations.cli.options import as_json_option, load_worker_settings
-from headgate.operations.terminal import describe_next_try, print_json
+from headgate.operations.command_output import describe_next_try, print_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,7 +42,7 @@ _sinks = click.argument("sinks", nargs=-1, required=True)
 def fleet(ctx: click.Context, file: Path) -> None:
     """Say what is wanted of many sinks on many workers, and see what is.
 
-    Wishes are stored on a topic of Kafka, and followed by `headgate worker FILE`
+    Specs are stored on a topic of Kafka, and followed by `headgate worker FILE`
     (docs/guides/fleet.md). Each command changes all that it names, or nothing.
     """
     ctx.obj = file
@@ -89,7 +89,7 @@ def apply(
     click.echo(f"{len(files)} files: {changed}{' (dry run)' if dry_run else ''}")
 
 
-def _command_of_state(name: str, state: str, text: str) -> click.Command:
+def _add_state_command(name: str, state: str, text: str) -> click.Command:
     @fleet.command(name, help=text)
     @_sinks
     @_dry_run
@@ -97,17 +97,17 @@ def _command_of_state(name: str, state: str, text: str) -> click.Command:
     def command(ctx: click.Context, sinks: tuple[str, ...], *, dry_run: bool) -> None:
         settings = _settings(ctx)
         from headgate.runtime.fleet.fleet_changes import plan_state
-        from headgate.runtime.fleet.sink_life import WantedState
+        from headgate.runtime.fleet.sink_life import DesiredState
 
-        _say(settings, plan_state(sinks, WantedState(state)), dry_run=dry_run)
+        _say(settings, plan_state(sinks, DesiredState(state)), dry_run=dry_run)
 
     return command
 
 
-_command_of_state("pause", "paused", "Let sinks fetch nothing until they are resumed.")
-_command_of_state("resume", "running", "Let paused sinks fetch again.")
-_command_of_state("stop", "stopped", "End the processes of sinks until they are started.")
-_command_of_state("start", "running", "Let stopped sinks work again.")
+_add_state_command("pause", "paused", "Let sinks fetch nothing until they are resumed.")
+_add_state_command("resume", "running", "Let paused sinks fetch again.")
+_add_state_command("stop", "stopped", "End the processes of sinks until they are started.")
+_add_state_command("start", "running", "Let stopped sinks work again.")
 
 
 @fleet.command()
@@ -187,7 +187,7 @@ def drain(ctx: click.Context, worker: str, *, timeout_s: float, dry_run: bool) -
 def list_fleet(ctx: click.Context, *, workers: bool, watch: bool, as_json: bool) -> None:
     """Show what is wanted beside what is: states, workers, errors, next tries.
 
-    Exit code 1: a sink is in error or lost, or a wish is not believed; 3: no worker tells anything.
+    Exit code 1: a sink is in error or lost, or a spec is not believed; 3: no worker tells anything.
     """
     settings = _settings(ctx)
     from headgate.control_protocol.errors import WorkersSilent
@@ -227,10 +227,10 @@ def show(ctx: click.Context, sink: str) -> None:
     with closing(FleetReader(settings)) as reader:
         reader.read_to_end()
         found = reader.view().sinks.get(sink)
-    if found is None or found.wish is None:
+    if found is None or found.spec is None:
         raise ConfigurationError(f"the fleet has no sink {sink}", "headgate fleet list shows them")
     session_ms = settings.worker.session_timeout_ms
-    click.echo(as_in_fleet(found.wish.file, sink_of_key(sink), session_ms), nl=False)
+    click.echo(as_in_fleet(found.spec.file, sink_of_key(sink), session_ms), nl=False)
 
 
 # -------------------------------------------------------------------------------------- changing
@@ -258,8 +258,8 @@ def _require_well(settings: WorkerSettings, plan_change: PlanChange) -> None:
     from headgate.control_protocol.errors import FleetFilesUnfit
     from headgate.operations.check.check import State
     from headgate.operations.check.fleet_files import check_sink_files
+    from headgate.operations.command_output import console
     from headgate.operations.render_command_results import show_checks
-    from headgate.operations.terminal import console
     from headgate.runtime.fleet.fleet_changes import new_files
     from headgate.runtime.fleet.fleet_topics import change_fleet
     from headgate.runtime.fleet.sink_files import as_in_fleet
@@ -287,7 +287,7 @@ def _require_well(settings: WorkerSettings, plan_change: PlanChange) -> None:
 
 def _say(settings: WorkerSettings, plan_change: PlanChange, *, dry_run: bool) -> None:
     if not _change(settings, plan_change, dry_run=dry_run):
-        click.echo("nothing to change: that is wished already")
+        click.echo("nothing to change: the specs say so already")
 
 
 def _wait_until_drained(settings: WorkerSettings, worker: str, timeout_s: float) -> None:
@@ -305,7 +305,7 @@ def _wait_until_drained(settings: WorkerSettings, worker: str, timeout_s: float)
             if time.monotonic() > until_s:
                 raise WorkersSilent(
                     f"worker {worker} has not given all its sinks away within {timeout_s:g} s",
-                    "the wish stays; headgate fleet list --workers shows how far it is",
+                    "the spec stays; headgate fleet list --workers shows how far it is",
                 )
             reader.poll(0.5)
 
@@ -328,20 +328,20 @@ def _show(found: FleetView, *, workers: bool, as_json: bool) -> None:
 
 
 def _sink_line(sink: SinkView) -> str:
-    line = f"{sink.key:<30} {sink.state.value:<9} {_where(sink):<16}"
-    parts = [*_parts(sink)]
+    line = f"{sink.key:<30} {sink.state.value:<9} {_worker_name(sink):<16}"
+    parts = [*_status_parts(sink)]
     return " ".join([line, *parts]).rstrip()
 
 
-def _where(sink: SinkView) -> str:
+def _worker_name(sink: SinkView) -> str:
     return (sink.observed.worker if sink.observed else sink.worker) or "-"
 
 
-def _parts(sink: SinkView) -> Iterator[str]:
-    if sink.wish is None:
+def _status_parts(sink: SinkView) -> Iterator[str]:
+    if sink.spec is None:
         yield "unwanted"
     elif sink.drift:
-        yield f"wanted {sink.wish.state.value}" if sink.drift == "state" else "runs another file"
+        yield f"wanted {sink.spec.state.value}" if sink.drift == "state" else "runs another file"
     if sink.next_try_ms is not None:
         yield describe_next_try(sink.next_try_ms)
     if sink.code:

@@ -40,9 +40,9 @@ from headgate.operations.cli.options import (
 from headgate.operations.cli.status import status
 from headgate.operations.cli.stop_and_start import restart, start, stop
 from headgate.operations.cli.worker import worker
-from headgate.operations.terminal import console, print_json
+from headgate.operations.command_output import console, print_json
 from headgate.runtime import early_signals
-from headgate.tables.storage.damaged_files import FileDamaged
+from headgate.tables.storage.damaged_file_error import FileDamaged
 
 if TYPE_CHECKING:
     from headgate.config.sink_settings import SinkSettings
@@ -101,7 +101,7 @@ class _Headgate(click.Group):
             if ctx.params["verbose"]:
                 text = "".join(traceback.format_exception(error)).rstrip()
             settings: SinkSettings | None = ctx.obj
-            click.echo(settings.redacted(text) if settings else text, err=True)
+            click.echo(settings.redact(text) if settings else text, err=True)
             ctx.exit(error.exit_code)
 
 
@@ -283,7 +283,7 @@ def events(ctx: click.Context, sink: Path, *, follow: bool, last: int, as_json: 
     try:
         for fields in map(event_fields, said(settings, last, follow=follow)):
             if as_json:
-                click.echo(settings.redacted(json.dumps(fields)))
+                click.echo(settings.redact(json.dumps(fields)))
             else:
                 show_event(shown, fields)
     except KeyboardInterrupt:
@@ -391,7 +391,7 @@ def run(
 
         latest = run_until_latest(settings, verbose=verbose)
         click.echo(describe_latest(settings.name, latest))
-        ctx.exit(0 if latest.reached and not latest.suspended else 1)
+        ctx.exit(0 if latest.is_reached and not latest.suspended else 1)
     from headgate.operations.cli.run import run as participate
 
     participate(settings, verbose=verbose, sink_file=sinks[0])

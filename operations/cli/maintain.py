@@ -11,7 +11,7 @@ import click
 
 from headgate.control_protocol.errors import Unreachable
 from headgate.operations.cli.options import as_json_option, load_settings, sink_file
-from headgate.operations.terminal import print_json
+from headgate.operations.command_output import print_json
 
 if TYPE_CHECKING:
     from headgate.config.sink_settings import SinkSettings
@@ -56,7 +56,7 @@ def _maintain_and_report(
         ):
             results.append(done)
             if not as_json:
-                click.echo(settings.redacted(_describe_maintained_table(done, dry_run=dry_run)))
+                click.echo(settings.redact(_describe_maintained_table(done, dry_run=dry_run)))
     if as_json:
         print_json([asdict(done) for done in results])
     return Unreachable.exit_code if any(done.failed for done in results) else 0

@@ -15,7 +15,7 @@ from headgate.operations.cli.options import (
     load_settings,
     sink_file,
 )
-from headgate.operations.terminal import console, print_json
+from headgate.operations.command_output import console, print_json
 
 if TYPE_CHECKING:
     from headgate.config.sink_settings import SinkSettings
@@ -91,7 +91,7 @@ def _set_stored_offsets(
 def _set_offsets_of_group(
     settings: SinkSettings, group: str, maps: Sequence[str], *, yes: bool, deleted_back: bool
 ) -> None:
-    from headgate.operations.control.offsets_of_group import plan_from_group
+    from headgate.operations.control.adopt_group_offsets import plan_from_group
 
     plan = plan_from_group(settings, group, maps, deleted_back=deleted_back)
     _ask_and_set(settings, plan, yes=yes)

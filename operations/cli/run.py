@@ -11,14 +11,14 @@ from threading import Event
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import HeadgateError
 from headgate.native.malloc_settings import keep_freed_memory
-from headgate.operations.http.app import opened_server_meters
+from headgate.operations.http.app import open_server_meters
 from headgate.operations.wait import UntilLatest
 from headgate.runtime.console_log import log_to_stderr
 from headgate.runtime.fleet.warm_parent import TurnReport
 from headgate.runtime.multi_sink_process import run_side_by_side
 from headgate.runtime.process import logging_start_and_end
 from headgate.runtime.process import run as run_sink
-from headgate.runtime.telemetry.metering import open_otlp_meters
+from headgate.runtime.telemetry.instrumentation import open_otlp_meters
 from headgate.runtime.telemetry.sink_metrics import SinkMeters
 
 _SOON_MS = 10_000
@@ -71,4 +71,4 @@ def run_several(
 
 
 def _open_meters(settings: SinkSettings) -> AbstractContextManager[SinkMeters | None]:
-    return opened_server_meters(settings) if settings.http.listen else open_otlp_meters(settings)
+    return open_server_meters(settings) if settings.http.listen else open_otlp_meters(settings)

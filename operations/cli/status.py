@@ -11,7 +11,7 @@ from headgate.operations.cli.options import (
     load_settings,
     without_garbage_collection,
 )
-from headgate.operations.terminal import console, print_json
+from headgate.operations.command_output import console, print_json
 
 
 @click.command()

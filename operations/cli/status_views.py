@@ -17,10 +17,10 @@ from headgate.config.load import load
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import HeadgateError, RetryLater
 from headgate.operations.cli.options import worst_exit_code
+from headgate.operations.command_output import print_json
 from headgate.operations.render_command_results import show_all, show_status
 from headgate.operations.status.report import StatusReport
 from headgate.operations.status.status import status
-from headgate.operations.terminal import print_json
 
 _AT_ONCE = 4
 
@@ -67,7 +67,7 @@ def _read_status(file: Path) -> FileStatus:
     try:
         report = status(settings, 1)
     except HeadgateError as error:
-        return FileStatus(file.name, None, settings.redacted(str(error)), error.exit_code)
+        return FileStatus(file.name, None, settings.redact(str(error)), error.exit_code)
     return FileStatus(file.name, report, exit_code=report.exit_code)
 
 
@@ -101,5 +101,5 @@ def _render(console: Console, settings: SinkSettings) -> RenderableType:
         try:
             show_status(console, status(settings, with_age=True))
         except RetryLater as error:
-            console.print(Text(settings.redacted(str(error)), "bold red"))
+            console.print(Text(settings.redact(str(error)), "bold red"))
     return Group(Text.from_ansi(capture.get()), Text(time.strftime("%H:%M:%S"), "dim"))

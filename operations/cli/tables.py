@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import click
 
 from headgate.config.sink_settings import SinkSettings
+from headgate.operations.command_output import console, print_json
 from headgate.operations.many_tables.list import tables
 from headgate.operations.many_tables.resume import resume_and_open, resume_tables
 from headgate.operations.render_command_results import show_tables
-from headgate.operations.terminal import console, print_json
 
 
 def show(

@@ -33,7 +33,7 @@ def run_sink(file: Path, report: TurnReport, *, verbose: bool = False) -> None:
         raise settings.redaction.redact_error(error) from None
     except Exception as error:  # noqa: BLE001 - told to the worker, without secrets
         _log.exception("sink %s: ended by a bug in headgate", settings.name)
-        text = settings.redacted(f"{type(error).__name__}: {error}")
+        text = settings.redact(f"{type(error).__name__}: {error}")
         raise HeadgateError(text, "report it") from None
 
 

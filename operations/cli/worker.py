@@ -12,7 +12,7 @@ import click
 from headgate.control_protocol.errors import Unreachable
 from headgate.control_protocol.redaction import printable
 from headgate.operations.cli.options import as_json_option, load_worker_settings
-from headgate.operations.terminal import describe_next_try, print_json
+from headgate.operations.command_output import describe_next_try, print_json
 from headgate.runtime import early_signals
 from headgate.runtime.wall_clock import wall_ms
 
@@ -121,11 +121,11 @@ def _list_sinks(folder: Path, state_file: Path | None, *, as_json: bool) -> int:
     if as_json:
         print_json(sinks)
     for sink in [] if as_json else sinks:
-        click.echo(printable(_line(sink)))
+        click.echo(printable(_status_line(sink)))
     return int(any(sink["state"] in ("error", "lost") for sink in sinks))
 
 
-def _line(sink: dict[str, Any]) -> str:
+def _status_line(sink: dict[str, Any]) -> str:
     from headgate.runtime.fleet.sink_life import LifeState
 
     line = f"{sink['sink']:<30} {sink['state']:<9}"

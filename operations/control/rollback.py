@@ -43,7 +43,7 @@ from headgate.control_protocol.ports import (
     Unknown,
 )
 from headgate.control_protocol.spark_batch_decision import source_offsets
-from headgate.control_protocol.table_format import PastSnapshot, RollbackSnapshot, TablePast
+from headgate.control_protocol.table_format import RollbackSnapshot, TableSnapshot, TableSnapshots
 from headgate.operations.access.kafka_connection import open_source_topics
 from headgate.operations.access.tables import open_filled_tables, open_primary
 from headgate.operations.control.deleted_rows_guard import (
@@ -71,7 +71,7 @@ class RemovedSnapshots:
     """
 
     target: int | None
-    snapshots: tuple[PastSnapshot, ...]
+    snapshots: tuple[TableSnapshot, ...]
     unlisted: int = 0
 
     @property
@@ -97,13 +97,15 @@ class RemovedSnapshots:
         )
 
 
-def find_removed_snapshots(past: TablePast, head: int | None, target: int) -> RemovedSnapshots:
+def find_removed_snapshots(
+    snapshots: TableSnapshots, head: int | None, target: int
+) -> RemovedSnapshots:
     """Return what leaves the branch of this head on the way to the snapshot."""
-    kept = {snapshot.snapshot_id for snapshot in past.ancestors(target)}
-    reached = tuple(past.ancestors(head))
+    kept = {snapshot.snapshot_id for snapshot in snapshots.ancestors(target)}
+    reached = tuple(snapshots.ancestors(head))
     removed = tuple(s for s in reached if s.snapshot_id not in kept)
     gap = len(removed) == len(reached)
-    return RemovedSnapshots(target, removed, past.deleted_row_count if gap else 0)
+    return RemovedSnapshots(target, removed, snapshots.deleted_row_count if gap else 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,18 +240,18 @@ def plan_rollback(
         before = record_if_unchanged(settings, view)
         if before.going_back != to:
             require_rollback_finished(before, settings.name)
-        past = format_.snapshots_of(opened.reader)
-        if past.snapshot(view.head or 0) is None:
+        snapshots = format_.snapshots_of(opened.reader)
+        if snapshots.snapshot(view.head or 0) is None:
             raise RetryLater("the table has moved on since it was read", "try again")
-        target, record = _find_target(opened, past, to)
+        target, record = _find_target(opened, snapshots, to)
         name = settings.table.identifier
         goal = RollbackTarget(
             settings, to, target.snapshot_id, record, before, view.uuid, look_only, deleted_back
         )
-        removed = find_removed_snapshots(past, view.head, goal.snapshot)
+        removed = find_removed_snapshots(snapshots, view.head, goal.snapshot)
         if not removed.snapshots:
             raise ConfigurationError(f"the table is at {to} already", "name an earlier transaction")
-        own = _plan_table(goal, name, past, removed)
+        own = _plan_table(goal, name, snapshots, removed)
         if not deleted_back:
             require_not_read_again(settings, before.offsets, record.offsets, before.topic_ids)
         secondaries = _plan_secondaries(goal, opened, view) if settings.tables else ()
@@ -371,14 +373,18 @@ def require_records_in_source(record: CommitRecord, topics: Mapping[str, TopicSt
             )
 
 
-def _find_target(tables: SinkTables, past: TablePast, to: str) -> tuple[PastSnapshot, CommitRecord]:
+def _find_target(
+    tables: SinkTables, snapshots: TableSnapshots, to: str
+) -> tuple[TableSnapshot, CommitRecord]:
     """Return the commit that is meant; a ledger's must be on its branch, unless a tag keeps it."""
-    settings, kept = tables.settings, past.named_snapshot(to)
+    settings, kept = tables.settings, snapshots.named_snapshot(to)
     if kept is not None:
         if kept.record is not None:
             return kept, kept.record
         raise StopSink(f"{to} keeps no commit of sink {settings.name}", "name a transaction")
-    for snapshot in past.ancestors(past.head) if settings.tables else past.newest_first():
+    for snapshot in (
+        snapshots.ancestors(snapshots.head) if settings.tables else snapshots.newest_first()
+    ):
         if snapshot.record is not None and str(snapshot.record.transaction) == to:
             return snapshot, snapshot.record
     raise ConfigurationError(
@@ -412,15 +418,15 @@ def _plan_secondaries(
             "headgate tables SINK resume TABLE",
         )
     _require_nothing_pending(goal, opened)
-    for name, past in tables.items():
-        _require_unchanged(goal, name, past, view.filled.get(name))
+    for name, snapshots in tables.items():
+        _require_unchanged(goal, name, snapshots, view.filled.get(name))
     return tuple(_plan_secondary(goal, name, tables[name]) for name in sorted(tables))
 
 
 def _require_unchanged(
-    goal: RollbackTarget, name: str, past: TablePast, filled: str | None
+    goal: RollbackTarget, name: str, snapshots: TableSnapshots, filled: str | None
 ) -> None:
-    settings, now = goal.settings, past.view
+    settings, now = goal.settings, snapshots.view
     delivered = now.record is not None and now.record.primary == goal.primary
     if now.lineage is not Lineage.CONTAINS_TAG or not delivered or filled not in (None, now.uuid):
         raise ConfigurationError(
@@ -446,20 +452,20 @@ def _require_nothing_pending(goal: RollbackTarget, opened: SinkTables) -> None:
         )
 
 
-def _plan_secondary(goal: RollbackTarget, name: str, past: TablePast) -> TableRollback:
-    removed = _find_removed(goal, name, past)
+def _plan_secondary(goal: RollbackTarget, name: str, snapshots: TableSnapshots) -> TableRollback:
+    removed = _find_removed(goal, name, snapshots)
     if removed is None:
         return TableRollback(name, None, done=True)
-    planned = _plan_table(goal, name, past, removed)
+    planned = _plan_table(goal, name, snapshots, removed)
     return replace(planned, foreign=tuple(f"{name}: {text}" for text in planned.foreign))
 
 
 def _plan_table(
-    goal: RollbackTarget, name: str, past: TablePast, removed: RemovedSnapshots
+    goal: RollbackTarget, name: str, snapshots: TableSnapshots, removed: RemovedSnapshots
 ) -> TableRollback:
     if not goal.deleted_back:
         _require_deleted_stay_deleted(name, removed)
-    _require_own_commit(goal, name, past, removed)
+    _require_delivery_boundary(goal, name, snapshots, removed)
     return TableRollback(name, removed.target, removed.removed_row_count, removed.foreign_snapshots)
 
 
@@ -475,14 +481,16 @@ def _require_deleted_stay_deleted(name: str, removed: RemovedSnapshots) -> None:
         )
 
 
-def _find_removed(goal: RollbackTarget, name: str, past: TablePast) -> RemovedSnapshots | None:
+def _find_removed(
+    goal: RollbackTarget, name: str, snapshots: TableSnapshots
+) -> RemovedSnapshots | None:
     """Return what leaves the table's branch; ``None`` if an earlier try has moved it."""
-    snapshots = list(past.ancestors(past.head))
-    records = [snapshot.record for snapshot in snapshots]
+    reached = list(snapshots.ancestors(snapshots.head))
+    records = [snapshot.record for snapshot in reached]
     if goal.before.going_back is not None and any(map(goal.before.is_same_commit, records)):
         return None
-    if (kept := past.named_snapshot(goal.to)) is not None:
-        return find_removed_snapshots(past, past.head, kept.snapshot_id)
+    if (kept := snapshots.named_snapshot(goal.to)) is not None:
+        return find_removed_snapshots(snapshots, snapshots.head, kept.snapshot_id)
     if goal.record.going_back is not None and any(map(goal.record.is_same_commit, records)):
         raise ConfigurationError(
             f"{name}: the tag {goal.to} is gone, which kept what the rollback left",
@@ -496,22 +504,24 @@ def _find_removed(goal: RollbackTarget, name: str, past: TablePast) -> RemovedSn
         and not goal.includes_transaction(record.transaction)
     ]
     count = max(later) + 1 if later else 0
-    target = snapshots[later[-1]].parent if later else snapshots[0].snapshot_id
-    if target is not None and past.snapshot(target) is None:
+    target = reached[later[-1]].parent if later else reached[0].snapshot_id
+    if target is not None and snapshots.snapshot(target) is None:
         raise ConfigurationError(
             f"{name}: its snapshot of transaction {goal.record.transaction} has expired",
             "name a later transaction",
         )
-    gap = target is None and not snapshots[-1].first
-    return RemovedSnapshots(target, tuple(snapshots[:count]), past.deleted_row_count if gap else 0)
+    gap = target is None and not reached[-1].first
+    return RemovedSnapshots(
+        target, tuple(reached[:count]), snapshots.deleted_row_count if gap else 0
+    )
 
 
-def _require_own_commit(
-    goal: RollbackTarget, name: str, past: TablePast, removed: RemovedSnapshots
+def _require_delivery_boundary(
+    goal: RollbackTarget, name: str, snapshots: TableSnapshots, removed: RemovedSnapshots
 ) -> None:
     """PENDING-5: refuse a target inside a delivery of several transactions: it has no snapshot
     there."""
-    newest, uuid = _newest_record(past, removed.target), past.uuid
+    newest, uuid = _newest_record(snapshots, removed.target), snapshots.uuid
     decided = [
         pending_commit
         for pending_commit in goal.record.pending_commits
@@ -534,9 +544,9 @@ def _require_own_commit(
         )
 
 
-def _newest_record(past: TablePast, target: int | None) -> CommitRecord | None:
+def _newest_record(snapshots: TableSnapshots, target: int | None) -> CommitRecord | None:
     """Return the record that the table has at its target."""
-    return next((each.record for each in past.ancestors(target) if each.record), None)
+    return next((each.record for each in snapshots.ancestors(target) if each.record), None)
 
 
 def _roll_back_secondaries(goal: RollbackTarget, plan: RollbackPlan) -> None:
@@ -554,12 +564,12 @@ def _roll_back_secondaries(goal: RollbackTarget, plan: RollbackPlan) -> None:
 def _roll_back_table(
     goal: RollbackTarget, tables: SinkTables, planned: TableRollback, back: RollbackSnapshot
 ) -> None:
-    past = tables.read_snapshots(planned.table)
-    if _plan_secondary(goal, planned.table, past) != planned:
+    snapshots = tables.read_snapshots(planned.table)
+    if _plan_secondary(goal, planned.table, snapshots) != planned:
         raise _unfinished_error(goal, f"{planned.table} was changed meanwhile")
-    staying = _newest_record(past, planned.target)
+    staying = _newest_record(snapshots, planned.target)
     claim = _secondary_claim(goal, staying.replayed if staying else None)
-    outcome = tables.roll_back(CommitAttempt(past.view, claim), back)
+    outcome = tables.roll_back(CommitAttempt(snapshots.view, claim), back)
     if isinstance(outcome, Landed):
         return
     landed = isinstance(outcome, Unknown) and claim.is_same_commit(

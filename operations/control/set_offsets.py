@@ -117,7 +117,7 @@ def plan_moves(
         partitions = _expand_to_partitions(parsed, described, topics.offsets_at)
     anew = frozenset[str]()
     if takes_other_topics:
-        record, begun = _with_topics_of_now(record, described)
+        record, begun = _with_recreated_topics(record, described)
         anew = frozenset(at.topic for at in begun)
         partitions = {**{at: str(begin) for at, begin in begun.items()}, **partitions}
     _require_not_added_partitions(settings, record, partitions)
@@ -133,7 +133,7 @@ def plan_moves(
     return OffsetPlan(view, record, tuple(wanted), anew)
 
 
-def _with_topics_of_now(
+def _with_recreated_topics(
     record: CommitRecord, described: Mapping[str, TopicState]
 ) -> tuple[CommitRecord, Mapping[TopicPartition, int]]:
     """Return the record as a claim has it that reads other topics of these names from their logs'

@@ -36,7 +36,7 @@ from headgate.operations.demo.processes import ParticipantProcess
 from headgate.operations.demo.producer import TripStream, create_topic
 from headgate.operations.demo.s3_server import BUCKET, EmbeddedS3
 from headgate.operations.demo.screen import Screen
-from headgate.operations.demo.workspace import PARTITIONS, TOPIC, demo_folder, sink_file_text
+from headgate.operations.demo.workspace import PARTITIONS, TOPIC, lock_demo_folder, sink_file_text
 from headgate.operations.local_kafka.broker import (
     KAFKA_VERSION,
     EmbeddedKafka,
@@ -45,7 +45,7 @@ from headgate.operations.local_kafka.broker import (
     require_java,
 )
 from headgate.runtime import early_signals
-from headgate.runtime.lifecycle_notices import open_control_log
+from headgate.runtime.control_topic_notices import open_control_log
 
 PARTICIPANTS = 2
 RECORDS_MIN = 10_000
@@ -81,7 +81,9 @@ class Show:
 
 def main(arguments: list[str]) -> int:
     """Return the exit code: 0 only if the coordinator died mid-transaction and nothing was lost."""
-    result = _command.main(arguments, prog_name="headgate demo", standalone_mode=False)
+    result = _run_from_command_line.main(
+        arguments, prog_name="headgate demo", standalone_mode=False
+    )
     return int(result or 0)
 
 
@@ -107,7 +109,7 @@ def main(arguments: list[str]) -> int:
     help="Where the table is: in the folder, or on an object store in memory (moto's).",
 )
 @click.option("--keep", is_flag=True, help="Keep Kafka running afterwards, until Ctrl-C.")
-def _command(**chosen: Any) -> int:
+def _run_from_command_line(**chosen: Any) -> int:
     """Run the whole system on this machine and watch it survive a kill.
 
     Kafka, two participants, and taxi trips that flow into an Iceberg table. Then the coordinator is
@@ -133,7 +135,7 @@ def _demonstrate(options: Options, screen: Screen, signals: Sequence[int]) -> in
     )
     screen.show_text(f"Everything is kept in {options.folder}.\n", "dim")
     with ExitStack() as stage:
-        folder = stage.enter_context(demo_folder(options.folder))
+        folder = stage.enter_context(lock_demo_folder(options.folder))
         kafka = EmbeddedKafka(folder / "kafka", _fetch_jars(screen))
         with screen.showing_spinner("starting Kafka"):
             stage.enter_context(kafka)

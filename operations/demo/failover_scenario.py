@@ -15,7 +15,7 @@ from headgate.control_protocol.events import Envelope
 from headgate.control_protocol.identifiers import TransactionId
 from headgate.control_protocol.multipart_status import Assembler
 from headgate.control_protocol.ports import ControlLog
-from headgate.operations.demo.control_topic_fold import (
+from headgate.operations.demo.control_topic_observer import (
     CoordinatorLeads,
     FilesReported,
     Happening,
@@ -84,7 +84,7 @@ class FailoverScenario:
                 for participant in self.survivors:
                     participant.require_running()
                 self._require_progress()
-                self._screen.show_scene(self._scene())
+                self._screen.show_scene(self._current_scene())
 
     def _is_drained(self) -> bool:
         return (
@@ -93,7 +93,7 @@ class FailoverScenario:
             == self._observation.table_record_count
         )
 
-    def _scene(self) -> Scene:
+    def _current_scene(self) -> Scene:
         lives = {pid: participant.running for pid, participant in self._participants.items()}
         return Scene(self._stream.records, self._stream.confirmed_count, self._observation, lives)
 

@@ -21,7 +21,7 @@ from headgate.control_protocol.identifiers import TransactionId
 from headgate.control_protocol.table_history import History, SinkCommit
 from headgate.operations.audit.audit import audit
 from headgate.operations.audit.report import AuditReport
-from headgate.operations.demo.control_topic_fold import pid_of
+from headgate.operations.demo.control_topic_observer import pid_of
 from headgate.operations.demo.screen import Screen
 from headgate.operations.demo.workspace import CATALOG_FILE, TABLE
 from headgate.operations.render_command_results import show_audit, show_progress
@@ -89,11 +89,11 @@ def _rows(rows: Sequence[dict[str, Any]]) -> Table:
     for column in COLUMNS_SHOWN:
         table.add_column(column, justify="right", no_wrap=True)
     for row in rows:
-        table.add_row(*(_cell(row[column]) for column in COLUMNS_SHOWN))
+        table.add_row(*(_cell_text(row[column]) for column in COLUMNS_SHOWN))
     return table
 
 
-def _cell(value: object) -> str:
+def _cell_text(value: object) -> str:
     return f"{value:%Y-%m-%d %H:%M:%S}" if isinstance(value, datetime) else str(value)
 
 

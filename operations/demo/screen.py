@@ -18,8 +18,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from headgate.operations.demo.control_topic_fold import Observation, pid_of
-from headgate.operations.java import Progress as OnProgress
+from headgate.operations.demo.control_topic_observer import Observation, pid_of
+from headgate.operations.java_installation import Progress as OnProgress
 
 FRAME_S = 0.25
 WIDTH_MAX = 78
@@ -107,7 +107,7 @@ class Screen:
 
 def render_scene(scene: Scene) -> RenderableType:
     return Panel(
-        Group(_counts_table(scene), Text(), _partitions(scene), Text(), _processes(scene)),
+        Group(_counts_table(scene), Text(), _partition_table(scene), Text(), _process_table(scene)),
         title="Kafka topic trips -> Iceberg table demo.trips",
         border_style="dim",
         padding=(1, 2),
@@ -135,7 +135,7 @@ def _counts_table(scene: Scene) -> Table:
     return grid
 
 
-def _partitions(scene: Scene) -> Table:
+def _partition_table(scene: Scene) -> Table:
     table = _plain_table("partition", "in table>", "lag>", "read by")
     seen = scene.observation
     readers = {
@@ -154,7 +154,7 @@ def _partitions(scene: Scene) -> Table:
     return table
 
 
-def _processes(scene: Scene) -> Table:
+def _process_table(scene: Scene) -> Table:
     table = _plain_table("process", "part", "state")
     seen = scene.observation
     states = {pid_of(member): words.state for member, words in seen.participants.items()}

@@ -18,11 +18,11 @@ from headgate.control_protocol.redacting_loggers import redacted_logger, redacti
 from headgate.operations.http.fleet_knowledge import FollowedFleet, following_fleet
 from headgate.operations.http.fleet_metrics import fleet_gauges, gauge_of_unread_fleet
 from headgate.operations.http.fleet_routes import ServedFleet
-from headgate.operations.http.routes import Face
-from headgate.operations.http.sink_views import ServedSink, gauges, watching_sink
+from headgate.operations.http.routes import Site
+from headgate.operations.http.sink_status_cache import ServedSink, gauges, watching_sink
 from headgate.runtime.early_signals import take_over_signals
 from headgate.runtime.telemetry import metric_catalog as names
-from headgate.runtime.telemetry.metering import open_meters
+from headgate.runtime.telemetry.instrumentation import open_meters
 from headgate.runtime.telemetry.meters import Gauge
 from headgate.runtime.telemetry.opentelemetry import CONTENT_TYPE, OpenTelemetry
 from headgate.runtime.telemetry.sink_metrics import SinkMeters
@@ -55,11 +55,11 @@ def serve(
     served = {str(sink.settings.name): sink for sink, _ in followed}
     telemetry = OpenTelemetry(first.telemetry)
     telemetry.register_gauges(lambda: gauges(served.values()))
-    face = Face(served, first.http, metrics=lambda: (telemetry.prometheus_text(), CONTENT_TYPE))
+    site = Site(served, first.http, metrics=lambda: (telemetry.prometheus_text(), CONTENT_TYPE))
     try:
         with (
             _redacting_all(sinks),
-            _serving_http(listen or first.http.listen or DEFAULT, first.http, face) as url,
+            _serving_http(listen or first.http.listen or DEFAULT, first.http, site) as url,
         ):
             _log.info("serves %s at %s", ", ".join(names), url)
             if threading.current_thread() is threading.main_thread():
@@ -81,13 +81,13 @@ def serve_fleet(settings: WorkerSettings, listen: str, stop: threading.Event | N
     followed = FollowedFleet(settings, count_restart)
 
     def gauges_of_fleet() -> list[Gauge]:
-        known = followed.known()
+        known = followed.latest()
         if known is None:
             return [gauge_of_unread_fleet(settings.fleet.name, followed.begun_ms)]
         return fleet_gauges(known)
 
     telemetry.register_gauges(gauges_of_fleet)
-    face = Face(
+    site = Site(
         {},
         settings.http,
         ServedFleet(followed),
@@ -99,7 +99,7 @@ def serve_fleet(settings: WorkerSettings, listen: str, stop: threading.Event | N
         with (
             redacting(settings.redaction),
             following_fleet(followed),
-            _serving_http(listen or settings.http.listen or DEFAULT, settings.http, face) as url,
+            _serving_http(listen or settings.http.listen or DEFAULT, settings.http, site) as url,
         ):
             _log.info("serves fleet %s at %s", settings.fleet.name, url)
             if threading.current_thread() is threading.main_thread():
@@ -149,12 +149,12 @@ def require_server() -> None:
 
 
 @contextmanager
-def _serving_http(listen: str, http: HttpSettings, face: Face) -> Iterator[str]:
+def _serving_http(listen: str, http: HttpSettings, site: Site) -> Iterator[str]:
     """Serve until the end of the body; only who serves needs the library. Yield the URL."""
     require_server()
     from headgate.operations.http.server import serving
 
-    with serving(listen, http, face) as url:
+    with serving(listen, http, site) as url:
         yield url
 
 
@@ -168,14 +168,14 @@ def _redacting_all(sinks: Sequence[SinkSettings]) -> Iterator[None]:
 
 
 @contextmanager
-def opened_server_meters(settings: SinkSettings) -> Iterator[SinkMeters | None]:
+def open_server_meters(settings: SinkSettings) -> Iterator[SinkMeters | None]:
     """Yield the meters of a participant with its own server, if its sink file asks for one."""
     if not settings.http.listen:
         yield None
         return
     with open_meters(settings) as (telemetry, meters):
         sink = ServedSink(settings)
-        face = Face(
+        site = Site(
             {settings.name: sink},
             settings.http,
             metrics=lambda: (telemetry.prometheus_text(), CONTENT_TYPE),
@@ -184,7 +184,7 @@ def opened_server_meters(settings: SinkSettings) -> Iterator[SinkMeters | None]:
         )
         with (
             watching_sink(sink, settings.telemetry.interval_ms / 1000) as watch,
-            _serving_http(settings.http.listen, settings.http, face) as url,
+            _serving_http(settings.http.listen, settings.http, site) as url,
         ):
             meters.set_problem_source(watch.find_problem)
             _log.info("sink %s: serves its state at %s", settings.name, url)

@@ -55,7 +55,7 @@ class Known:
 
 
 class FollowedFleet:
-    """A fleet that one thread reads (``run``), and any number look at (``known``)."""
+    """A fleet that one thread reads (``run``), and any number look at (``latest``)."""
 
     def __init__(self, settings: WorkerSettings, count_restart: CountRestart | None = None) -> None:
         self.settings = settings
@@ -74,7 +74,7 @@ class FollowedFleet:
 
     # ------------------------------------------------------------------------------ for who looks
 
-    def known(self) -> Known | None:
+    def latest(self) -> Known | None:
         """Return what is known, not older than ``KEPT_S`` if it can be; ``None``: nothing yet."""
         with self._lock:
             if self._reader is None:
@@ -139,7 +139,7 @@ class FollowedFleet:
             try:
                 self._follow()
             except HeadgateError as error:
-                self._complain(self.settings.redacted(str(error)))
+                self._complain(self.settings.redact(str(error)))
             except Exception:  # noqa: BLE001 - who looks must hear that nothing newer comes
                 self._complain("a bug in headgate; the log of this process says more")
                 _log.exception("fleet %s cannot be followed", self.settings.fleet.name)
@@ -188,7 +188,7 @@ class FollowedFleet:
         try:
             found = {name: admin.describe(name) for name in (fleet.name, fleet.state_topic)}
         except Unreachable as error:
-            self._complain(self.settings.redacted(str(error)))
+            self._complain(self.settings.redact(str(error)))
             return
         for topic, facts in found.items():
             if facts is None:

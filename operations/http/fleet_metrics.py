@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from headgate.operations.http.fleet_knowledge import Known
 from headgate.runtime.fleet.fleet_view import FleetView, SinkView
 from headgate.runtime.fleet.placement import worker_loads
-from headgate.runtime.fleet.sink_life import LifeState, WantedState
+from headgate.runtime.fleet.sink_life import DesiredState, LifeState
 from headgate.runtime.telemetry import metric_catalog as names
 from headgate.runtime.telemetry.meters import Gauge
 
@@ -20,27 +20,27 @@ def gauge_of_unread_fleet(name: str, begun_ms: int) -> Gauge:
 
 def fleet_gauges(known: Known) -> list[Gauge]:
     """Return all series of a fleet; each has the label ``fleet``."""
-    series = [*_of_fleet(known)]
+    series = [*_gauges_of_fleet(known)]
     for sink in known.fleet.sinks.values():
-        series += _of_sink(sink)
+        series += _gauges_of_sink(sink)
     return [Gauge(g.name, g.value, {"fleet": known.name, **g.labels}) for g in series]
 
 
-def _of_fleet(known: Known) -> Iterable[Gauge]:
+def _gauges_of_fleet(known: Known) -> Iterable[Gauge]:
     fleet = known.fleet
     yield Gauge(names.FLEET_READ, known.now_ms / 1_000)
     states = Counter(sink.state for sink in fleet.sinks.values())
-    wanted = Counter(sink.wish.state for sink in fleet.sinks.values() if sink.wish)
+    wanted = Counter(sink.spec.state for sink in fleet.sinks.values() if sink.spec)
     for state in LifeState:
         yield Gauge(names.FLEET_SINKS, states[state], {"state": state.value})
-    for wish in WantedState:
-        yield Gauge(names.FLEET_WANTED, wanted[wish], {"state": wish.value})
+    for spec in DesiredState:
+        yield Gauge(names.FLEET_WANTED, wanted[spec], {"state": spec.value})
     yield Gauge(names.FLEET_UNOWNED_SLOTS, len(known.unowned_slots))
     yield Gauge(names.FLEET_REFUSED, sum(bool(sink.refused) for sink in fleet.sinks.values()))
-    yield from _of_workers(fleet)
+    yield from _gauges_of_workers(fleet)
 
 
-def _of_workers(fleet: FleetView) -> Iterable[Gauge]:
+def _gauges_of_workers(fleet: FleetView) -> Iterable[Gauge]:
     kinds = Counter(
         ("lost" if w.lost else "leaves" if w.observed.leaving else "works", w.observed.release)
         for w in fleet.workers.values()
@@ -54,7 +54,7 @@ def _of_workers(fleet: FleetView) -> Iterable[Gauge]:
         yield Gauge(names.FLEET_LOAD, load, {"worker": name})
 
 
-def _of_sink(sink: SinkView) -> Iterable[Gauge]:
+def _gauges_of_sink(sink: SinkView) -> Iterable[Gauge]:
     of_sink = {"sink": sink.key}
     yield Gauge(names.FLEET_STATE, 1, {**of_sink, "state": sink.state.value})
     if sink.drift:

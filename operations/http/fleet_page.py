@@ -24,7 +24,7 @@ from headgate.operations.http.page_parts import (
 )
 from headgate.runtime.fleet.fleet_view import Drift, FleetView, SinkView, WorkerView
 from headgate.runtime.fleet.placement import worker_loads
-from headgate.runtime.fleet.sink_life import LifeState, WantedState
+from headgate.runtime.fleet.sink_life import DesiredState, LifeState
 
 ROWS_PER_PAGE = 200
 _CHARTED = 12
@@ -60,23 +60,24 @@ class Choice:
 def fleet_page(known: Known, choice: Choice) -> str:
     """Return the list of sinks, those that need somebody first, then the worst lag first."""
     fleet = known.fleet
-    chosen = [sink for sink in ordered(fleet.sinks.values()) if _is_chosen(sink, choice)]
+    chosen = [sink for sink in sort_by_urgency(fleet.sinks.values()) if _is_chosen(sink, choice)]
     pages = max(1, -(-len(chosen) // ROWS_PER_PAGE))
     number = min(max(1, choice.number), pages)
     shown = chosen[(number - 1) * ROWS_PER_PAGE : number * ROWS_PER_PAGE]
     alive = sum(not worker.lost for worker in fleet.workers.values())
+    sinks = _count_text(len(fleet.sinks), "sink")
     body = [
         f"<h1>Fleet {escape_text(known.name)}</h1>",
-        f'<p class="pale">{_count(len(fleet.sinks), "sink")} on {_count(alive, "worker")}</p>',
-        _staleness(known),
-        _unowned(known),
-        _choices(fleet, choice),
-        _search(choice),
-        _sinks(shown, known.now_ms),
-        _pages(len(chosen), len(fleet.sinks), pages, replace(choice, number=number)),
+        f'<p class="pale">{sinks} on {_count_text(alive, "worker")}</p>',
+        _staleness_text(known),
+        _unowned_slots_text(known),
+        _choice_links(fleet, choice),
+        _search_form(choice),
+        _sink_table(shown, known.now_ms),
+        _page_links(len(chosen), len(fleet.sinks), pages, replace(choice, number=number)),
         "<h2>Workers</h2>",
-        _workers(fleet, known.now_ms),
-        f'<h2>Load</h2><div class="pictures">{_charts(fleet)}</div>',
+        _worker_table(fleet, known.now_ms),
+        f'<h2>Load</h2><div class="pictures">{_charts_html(fleet)}</div>',
     ]
     return render_page(f"Fleet {known.name}", body, known.now_ms)
 
@@ -87,12 +88,12 @@ def fleet_sink_page(known: Known, sink: SinkView) -> str:
     body = [
         '<p class="pale"><a href="/">all sinks</a></p>',
         f"<h1>{escape_text(sink.key)}</h1>",
-        f'<p>{_badge(sink)} <span class="pale">{_place(sink)}</span></p>',
-        _staleness(known),
-        *(f'<p class="error">{text}</p>' for text in _complaints(sink, now_ms)),
-        render_facts({name: _shortened(value) for name, value in _facts(sink, now_ms)}),
+        f'<p>{_state_badge(sink)} <span class="pale">{_place_text(sink)}</span></p>',
+        _staleness_text(known),
+        *(f'<p class="error">{text}</p>' for text in _problem_lines(sink, now_ms)),
+        render_facts({name: _shorten(value) for name, value in _fact_rows(sink, now_ms)}),
     ]
-    if sink.wish is not None:
+    if sink.spec is not None:
         status = f"/sinks/{_in_path(sink.key)}/status"
         body.append(f'<p><a href="{status}">offsets, commits, participants</a>: asks the sink</p>')
     if sink.elsewhere:
@@ -119,7 +120,7 @@ def unknown_fleet_page(name: str, problem: str, now_ms: int) -> str:
 # -------------------------------------------------------------------------------------- the list
 
 
-def ordered(sinks: Iterable[SinkView]) -> list[SinkView]:
+def sort_by_urgency(sinks: Iterable[SinkView]) -> list[SinkView]:
     """Return those that need somebody first; then the largest lag first, what is unknown last."""
 
     def rank(sink: SinkView) -> tuple[bool, int, str]:
@@ -130,7 +131,7 @@ def ordered(sinks: Iterable[SinkView]) -> list[SinkView]:
 
 
 def _is_chosen(sink: SinkView, choice: Choice) -> bool:
-    if choice.kind and choice.kind not in _kinds(sink):
+    if choice.kind and choice.kind not in _kinds_of(sink):
         return False
     words = choice.text.casefold().split()
     if not words:
@@ -141,7 +142,7 @@ def _is_chosen(sink: SinkView, choice: Choice) -> bool:
     return all(word in text for word in words)
 
 
-def _kinds(sink: SinkView) -> set[str]:
+def _kinds_of(sink: SinkView) -> set[str]:
     kinds = {sink.state.value}
     if sink.drift:
         kinds.add("drift")
@@ -150,10 +151,10 @@ def _kinds(sink: SinkView) -> set[str]:
     return kinds
 
 
-def _choices(fleet: FleetView, choice: Choice) -> str:
+def _choice_links(fleet: FleetView, choice: Choice) -> str:
     counts: Counter[str] = Counter()
     for sink in fleet.sinks.values():
-        counts.update(_kinds(sink))
+        counts.update(_kinds_of(sink))
     kinds = [*(state.value for state in LifeState), "drift", "refused"]
     links = [_choice_link("all", len(fleet.sinks), "", choice)]
     links += [
@@ -170,7 +171,7 @@ def _choice_link(label: str, count: int, kind: str, choice: Choice) -> str:
     return f'<a href="{link}"{current}>{escape_text(label)} {count:,}</a>'
 
 
-def _search(choice: Choice) -> str:
+def _search_form(choice: Choice) -> str:
     kept = f'<input type="hidden" name="show" value="{escape_text(choice.kind)}">'
     return (
         '<form action="/" method="get">'
@@ -180,7 +181,7 @@ def _search(choice: Choice) -> str:
     )
 
 
-def _sinks(sinks: Sequence[SinkView], now_ms: int) -> str:
+def _sink_table(sinks: Sequence[SinkView], now_ms: int) -> str:
     heads = ("sink", "state", "lag", "worker", "since", "next try", "error")
     rows = ([*_sink_row(sink, now_ms)] for sink in sinks)
     return render_table(heads, rows, {2}, {6}, cards=True)
@@ -188,25 +189,25 @@ def _sinks(sinks: Sequence[SinkView], now_ms: int) -> str:
 
 def _sink_row(sink: SinkView, now_ms: int) -> Iterable[str]:
     yield f'<a href="/sinks/{_in_path(sink.key)}">{escape_text(sink.key)}</a>'
-    yield _badge(sink)
+    yield _state_badge(sink)
     lag = sink.observed.lag_records if sink.observed else None
     yield "" if lag is None else format_number(lag)
     yield escape_text(_worker_of(sink))
     yield describe_age(sink.since_ms, now_ms) if sink.since_ms else ""
     yield _next_try(sink, now_ms)
     said = f"{sink.code} {sink.text}".strip()
-    yield escape_text(_shortened("; ".join(filter(None, (said, sink.refused)))))
+    yield escape_text(_shorten("; ".join(filter(None, (said, sink.refused)))))
 
 
-def _badge(sink: SinkView) -> str:
+def _state_badge(sink: SinkView) -> str:
     state = f'<span class="state{_COLOURS.get(sink.state, "")}">{sink.state.value}</span>'
-    wish = sink.wish
-    if wish is None:
+    spec = sink.spec
+    if spec is None:
         return f'{state} <span class="pale">not wanted</span>'
     if sink.drift is Drift.FILE:
         return f'{state} <span class="pale">another file</span>'
-    if sink.drift or WantedState.RUNNING != wish.state.value != sink.state.value:
-        return f'{state} <span class="pale">wanted {escape_text(wish.state.value)}</span>'
+    if sink.drift or DesiredState.RUNNING != spec.state.value != sink.state.value:
+        return f'{state} <span class="pale">wanted {escape_text(spec.state.value)}</span>'
     return state
 
 
@@ -221,8 +222,8 @@ def _worker_of(sink: SinkView) -> str:
     return sink.observed.worker if sink.observed else sink.worker
 
 
-def _pages(matching: int, total: int, pages: int, choice: Choice) -> str:
-    said = f"{matching:,} of {total:,} sinks" if matching != total else _count(total, "sink")
+def _page_links(matching: int, total: int, pages: int, choice: Choice) -> str:
+    said = f"{matching:,} of {total:,} sinks" if matching != total else _count_text(total, "sink")
     if pages == 1:
         return f'<p class="pale">{said}</p>'
     links = []
@@ -236,7 +237,7 @@ def _pages(matching: int, total: int, pages: int, choice: Choice) -> str:
 # ------------------------------------------------------------------------------ workers and load
 
 
-def _workers(fleet: FleetView, now_ms: int) -> str:
+def _worker_table(fleet: FleetView, now_ms: int) -> str:
     heads = ("worker", "state", "sinks", "slots", "memory", "release", "told")
     rows = ([*_worker_row(worker, now_ms)] for worker in fleet.workers.values())
     return render_table(heads, rows, {2, 3, 4}, cards=True)
@@ -251,12 +252,12 @@ def _worker_row(worker: WorkerView, now_ms: int) -> Iterable[str]:
     yield f'<span class="state{colour}">{state}</span>'
     yield str(told.processes)
     yield str(len(told.slots))
-    yield _bytes(told.memory_bytes)
+    yield _bytes_text(told.memory_bytes)
     yield escape_text(told.release)
     yield describe_age(worker.told_ms, now_ms)
 
 
-def _charts(fleet: FleetView) -> str:
+def _charts_html(fleet: FleetView) -> str:
     lags = {
         sink.key: float(sink.observed.lag_records)
         for sink in fleet.sinks.values()
@@ -273,18 +274,18 @@ def _charts(fleet: FleetView) -> str:
 # -------------------------------------------------------------------------------------- one sink
 
 
-def _complaints(sink: SinkView, now_ms: int) -> Iterable[str]:
+def _problem_lines(sink: SinkView, now_ms: int) -> Iterable[str]:
     if sink.code or sink.text:
         again = f"; next try {_next_try(sink, now_ms)}" if sink.next_try_ms is not None else ""
-        yield f"<b>{escape_text(sink.code)}</b> {escape_text(_shortened(sink.text, 4_000) + again)}"
+        yield f"<b>{escape_text(sink.code)}</b> {escape_text(_shorten(sink.text, 4_000) + again)}"
     if sink.drift:
         yield f"<b>Drift</b>: it {_DRIFTS[sink.drift]}"
     if sink.refused:
         yield f"<b>Refused</b>: {escape_text(sink.refused)}"
 
 
-def _facts(sink: SinkView, now_ms: int) -> Iterable[tuple[str, str]]:
-    wish, told = sink.wish, sink.observed
+def _fact_rows(sink: SinkView, now_ms: int) -> Iterable[tuple[str, str]]:
+    spec, told = sink.spec, sink.observed
     yield "in this state since", describe_age(sink.since_ms, now_ms) if sink.since_ms else "-"
     yield "told", describe_age(sink.told_ms, now_ms) if sink.told_ms else "never"
     yield "next try", _next_try(sink, now_ms) or "-"
@@ -295,21 +296,21 @@ def _facts(sink: SinkView, now_ms: int) -> Iterable[tuple[str, str]]:
         yield "lag", "-" if told.lag_records is None else f"{told.lag_records:,} records"
         yield "partitions", "-" if told.partitions is None else f"{told.partitions:,}"
         yield "coordinates", {True: "yes", False: "no", None: "-"}[told.leads]
-        yield "memory", _bytes(told.memory_bytes) or "-"
+        yield "memory", _bytes_text(told.memory_bytes) or "-"
         used = told.cpu_permille
         yield "processor, lately", "-" if used is None else f"{used / 10:.1f} % of a core"
         yield "file that it works with", told.revision or "-"
-    if wish:
-        yield "wanted", wish.state.value
-        yield "wanted file", wish.revision
-        yield "wished by", wish.actor or "-"
-        yield "wished", describe_age(sink.wished_ms, now_ms)
-        yield "wish", f"number {wish.number}, slot {wish.slot}{', pinned' if wish.pinned else ''}"
-        if wish.memory_mib:
-            yield "memory that it may take", f"{wish.memory_mib:,} MiB"
+    if spec:
+        yield "wanted", spec.state.value
+        yield "wanted file", spec.revision
+        yield "applied by", spec.actor or "-"
+        yield "applied", describe_age(sink.applied_ms, now_ms)
+        yield "spec", f"number {spec.number}, slot {spec.slot}{', pinned' if spec.pinned else ''}"
+        if spec.memory_mib:
+            yield "memory that it may take", f"{spec.memory_mib:,} MiB"
 
 
-def _place(sink: SinkView) -> str:
+def _place_text(sink: SinkView) -> str:
     worker, owner = _worker_of(sink), sink.worker
     said = f"on {worker}" if worker else "on no worker"
     if owner != worker:
@@ -320,7 +321,7 @@ def _place(sink: SinkView) -> str:
 # ------------------------------------------------------------------------------------ said often
 
 
-def _staleness(known: Known) -> str:
+def _staleness_text(known: Known) -> str:
     """Say how old the knowledge is, where nothing newer can be had."""
     if not known.problem:
         return ""
@@ -331,24 +332,24 @@ def _staleness(known: Known) -> str:
     )
 
 
-def _unowned(known: Known) -> str:
+def _unowned_slots_text(known: Known) -> str:
     unowned = known.unowned_slots
     if not unowned or not known.fleet.sinks:
         return ""
     waiting = sum(sink.slot in unowned for sink in known.fleet.sinks.values())
-    said = f"{_count(len(unowned), 'slot')} of {known.slots} without an owner"
-    return f'<p class="error"><b>{said}</b>: {_count(waiting, "sink")} in them</p>'
+    said = f"{_count_text(len(unowned), 'slot')} of {known.slots} without an owner"
+    return f'<p class="error"><b>{said}</b>: {_count_text(waiting, "sink")} in them</p>'
 
 
-def _count(number: int, what: str) -> str:
+def _count_text(number: int, what: str) -> str:
     return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
-def _bytes(amount: int | None) -> str:
+def _bytes_text(amount: int | None) -> str:
     return "" if amount is None else f"{amount / (1 << 20):,.0f} MiB"
 
 
-def _shortened(text: str, characters: int = _TEXT_SHOWN) -> str:
+def _shorten(text: str, characters: int = _TEXT_SHOWN) -> str:
     return text if len(text) <= characters else f"{text[:characters]}…"
 
 

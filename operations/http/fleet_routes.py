@@ -1,4 +1,4 @@
-"""Answers requests about a fleet: its pages, what is known of it as JSON, and wishes."""
+"""Answers requests about a fleet: its pages, what is known of it as JSON, and specs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from headgate.operations.http.responses import (
     not_allowed,
     refusal,
 )
-from headgate.operations.http.sink_views import ServedSink
+from headgate.operations.http.sink_status_cache import ServedSink
 from headgate.operations.status.fleet_documents import sink_document, worker_document
 from headgate.runtime.fleet.fleet_changes import (
     Plan,
@@ -49,7 +49,7 @@ from headgate.runtime.fleet.sink_files import (
     check_sink_file,
     require_room_for_jvms,
 )
-from headgate.runtime.fleet.sink_life import WantedState
+from headgate.runtime.fleet.sink_life import DesiredState
 from headgate.runtime.wall_clock import wall_ms
 
 API = "/api/v1/fleet"
@@ -80,14 +80,14 @@ class Asked:
 
     @property
     def choice(self) -> fleet_page.Choice:
-        number = self._last("page", "1")
+        number = self._last_query_value("page", "1")
         return fleet_page.Choice(
-            self._last("q", "").strip()[:200],
-            self._last("show", ""),
+            self._last_query_value("q", "").strip()[:200],
+            self._last_query_value("show", ""),
             int(number) if number.isdecimal() and len(number) < 9 else 1,
         )
 
-    def _last(self, name: str, otherwise: str) -> str:
+    def _last_query_value(self, name: str, otherwise: str) -> str:
         return self.query.get(name, [otherwise])[-1]
 
 
@@ -106,18 +106,18 @@ class ServedFleet:
 
     def sink(self, seen: SinkView) -> ServedSink:
         """Return the sink itself, to be asked. Raises ``ConfigurationError`` for its file."""
-        if seen.wish is None:
+        if seen.spec is None:
             raise ConfigurationError(f"nobody wants sink {seen.key}", "its file is not known")
-        at = (seen.key, seen.wish.revision)
+        at = (seen.key, seen.spec.revision)
         with self._lock:
             if at not in self._sinks:
                 while len(self._sinks) >= _ASKED_MAX:
                     del self._sinks[next(iter(self._sinks))]
-                self._sinks[at] = ServedSink(_parse_wished(seen, self.followed.settings))
+                self._sinks[at] = ServedSink(_parse_desired(seen, self.followed.settings))
             return self._sinks[at]
 
     def change(self, plan_change: PlanChange, asked: Asked, *, creates: bool = False) -> Plan:
-        """Change the wishes, or show how; return once it is seen here, too.
+        """Change the specs, or show how; return once it is seen here, too.
 
         One after the other: two of one server would end each other. Raises as ``change_fleet``.
         """
@@ -137,18 +137,18 @@ class ServedFleet:
         return plan
 
 
-def _parse_wished(seen: SinkView, settings: WorkerSettings) -> SinkSettings:
-    assert seen.wish is not None
+def _parse_desired(seen: SinkView, settings: WorkerSettings) -> SinkSettings:
+    assert seen.spec is not None
     session_ms = settings.worker.session_timeout_ms
-    return parse(as_in_fleet(seen.wish.file, sink_of_key(seen.key), session_ms))
+    return parse(as_in_fleet(seen.spec.file, sink_of_key(seen.key), session_ms))
 
 
 def answer_about_fleet(fleet: ServedFleet, asked: Asked) -> Answer:
     """Return the answer. Raises ``HeadgateError``."""
-    known = fleet.followed.known()
+    known = fleet.followed.latest()
     match asked.parts:
         case ():
-            return _only_get(asked) or _front(fleet, known, asked)
+            return _only_get(asked) or _answer_front_page(fleet, known, asked)
         case ("sinks", key):
             return _only_get(asked) or _of_sink(fleet, known, key, _show_sink)
         case ("sinks", key, "status"):
@@ -160,15 +160,15 @@ def answer_about_fleet(fleet: ServedFleet, asked: Asked) -> Answer:
         case ("api", "v1", "sinks", key, "offsets"):
             return _only_get(asked) or _of_sink(fleet, known, key, _ask_offsets)
         case ("api", "v1", "sinks", _, _):
-            return refusal(404, "a fleet's sinks are changed by wishes", f"see {API}")
+            return refusal(404, "a fleet's sinks are changed by specs", f"see {API}")
         case ("api", "v1", "fleet"):
             return _only_get(asked) or _list(fleet, known)
         case ("api", "v1", "fleet", "sinks", key):
             return _sink_api(fleet, known, asked, key)
         case ("api", "v1", "fleet", "sinks", key, move):
-            return _wish(fleet, asked, _MOVES.get(move), key)
+            return _change_specs(fleet, asked, _MOVES.get(move), key)
         case ("api", "v1", "fleet", "workers", worker, "drain"):
-            return _wish(fleet, asked, _plan_drain, worker)
+            return _change_specs(fleet, asked, _plan_drain, worker)
     return refusal(404, "there is nothing at this path")
 
 
@@ -179,7 +179,7 @@ def _only_get(asked: Asked) -> Answer | None:
 # ----------------------------------------------------------------------------------- who looks
 
 
-def _front(fleet: ServedFleet, known: Known | None, asked: Asked) -> Answer:
+def _answer_front_page(fleet: ServedFleet, known: Known | None, asked: Asked) -> Answer:
     if known is None:
         problem = fleet.followed.find_problem() or "ask again"
         return html_answer(
@@ -245,7 +245,7 @@ def _list(fleet: ServedFleet, known: Known | None) -> Answer:
     return json_answer(
         200,
         {
-            **_freshness(known),
+            **_freshness_json(known),
             "slots": known.slots,
             "unowned_slots": sorted(known.unowned_slots),
             "sinks": [sink_document(each) for each in known.fleet.sinks.values()],
@@ -254,7 +254,7 @@ def _list(fleet: ServedFleet, known: Known | None) -> Answer:
     )
 
 
-def _freshness(known: Known) -> Mapping[str, Any]:
+def _freshness_json(known: Known) -> Mapping[str, Any]:
     return {
         "fleet": known.name,
         "as_of_ms": known.now_ms,
@@ -270,16 +270,16 @@ def _sink_api(fleet: ServedFleet, known: Known | None, asked: Asked, key: str) -
                 fleet, known, key, lambda _, known, seen: _sink_answer(known, seen, asked)
             )
         case "PUT":
-            return _wish(fleet, asked, _plan_file, key)
+            return _change_specs(fleet, asked, _plan_file, key)
         case "DELETE":
-            return _wish(fleet, asked, _plan_remove, key)
+            return _change_specs(fleet, asked, _plan_remove, key)
     return not_allowed("DELETE", "GET", "PUT")
 
 
 def _sink_answer(known: Known, seen: SinkView, asked: Asked) -> Answer:
     """Show the file to operators only: who wrote it by hand may have put a secret into it."""
-    file = {"file": seen.wish.file} if seen.wish and asked.refuse_act is None else {}
-    return json_answer(200, {**_freshness(known), **sink_document(seen), **file})
+    file = {"file": seen.spec.file} if seen.spec and asked.refuse_act is None else {}
+    return json_answer(200, {**_freshness_json(known), **sink_document(seen), **file})
 
 
 # ----------------------------------------------------------------------------------- who acts
@@ -287,7 +287,7 @@ def _sink_answer(known: Known, seen: SinkView, asked: Asked) -> Answer:
 MakePlan = Callable[[str, Given], PlanChange]
 
 
-def _wish(fleet: ServedFleet, asked: Asked, make: MakePlan | None, name: str) -> Answer:
+def _change_specs(fleet: ServedFleet, asked: Asked, make: MakePlan | None, name: str) -> Answer:
     if make is None:
         return refusal(404, "a sink has nothing of that name", f"known are: {', '.join(_MOVES)}")
     method = "DELETE" if make is _plan_remove else "PUT"
@@ -393,7 +393,7 @@ def _plan_drain(worker: str, given: Given) -> PlanChange:
     return plan_drain(worker)
 
 
-def _planning_state(state: WantedState) -> MakePlan:
+def _planning_state(state: DesiredState) -> MakePlan:
     def make(name: str, given: Given) -> PlanChange:
         _require_known_keys(given)
         return plan_state([name], state)
@@ -402,10 +402,10 @@ def _planning_state(state: WantedState) -> MakePlan:
 
 
 _MOVES: Mapping[str, MakePlan] = {
-    "pause": _planning_state(WantedState.PAUSED),
-    "resume": _planning_state(WantedState.RUNNING),
-    "stop": _planning_state(WantedState.STOPPED),
-    "start": _planning_state(WantedState.RUNNING),
+    "pause": _planning_state(DesiredState.PAUSED),
+    "resume": _planning_state(DesiredState.RUNNING),
+    "stop": _planning_state(DesiredState.STOPPED),
+    "start": _planning_state(DesiredState.RUNNING),
     "restart": _plan_restart,
     "move": _plan_move,
     "scale": _plan_scale,

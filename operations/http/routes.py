@@ -32,7 +32,7 @@ from headgate.operations.http.responses import (
     refusal,
     text_answer,
 )
-from headgate.operations.http.sink_views import ServedSink
+from headgate.operations.http.sink_status_cache import ServedSink
 from headgate.operations.status.report import StatusReport
 from headgate.runtime.wall_clock import wall_ms
 
@@ -53,7 +53,7 @@ def role_of(authorization: str, http: HttpSettings) -> Role:
     """Return the role that the header grants; without a viewer token all (on loopback) may look."""
     scheme, _, given = authorization.strip().partition(" ")
     bearer = scheme.lower() == "bearer"
-    token = given.strip() if bearer else _password(scheme, given)
+    token = given.strip() if bearer else _password_of(scheme, given)
     operator = _is_same_secret(token, http.operator_token.text)
     viewer = _is_same_secret(token, http.viewer_token.text)
     if operator and bearer:
@@ -63,7 +63,7 @@ def role_of(authorization: str, http: HttpSettings) -> Role:
     return Role.NOBODY
 
 
-def _password(scheme: str, given: str) -> str:
+def _password_of(scheme: str, given: str) -> str:
     if scheme.lower() != "basic":
         return ""
     try:
@@ -114,8 +114,11 @@ def _report_no_problem() -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Face:
-    """What a server shows. ``not_live`` and ``not_ready``: why a probe should fail, or ``None``."""
+class Site:
+    """Holds what a server shows.
+
+    ``not_live`` and ``not_ready`` return why a probe should fail, or ``None``.
+    """
 
     sinks: Mapping[str, ServedSink]
     http: HttpSettings
@@ -125,22 +128,22 @@ class Face:
     not_ready: Why = _report_no_problem
 
 
-def answer(face: Face, request: Request) -> Answer:
+def answer(site: Site, request: Request) -> Answer:
     """Return the answer; what a sink cannot tell is an answer too."""
-    path = _path(request)
+    path = _path_of(request)
     if is_probe(request):
-        why = face.not_live() if path == "/livez" else face.not_ready()
+        why = site.not_live() if path == "/livez" else site.not_ready()
         return text_answer(503, why) if why else text_answer(200, "ok")
-    if not is_own_host(request.headers, face.http):
+    if not is_own_host(request.headers, site.http):
         return refusal(421, "this server does not know that name", "ask it as 127.0.0.1")
-    role = role_of(request.headers.get("Authorization", ""), face.http)
+    role = role_of(request.headers.get("Authorization", ""), site.http)
     if role is Role.NOBODY:
         login = {"WWW-Authenticate": 'Basic realm="headgate", charset="UTF-8"'}
         answer = refusal(401, "a token is needed", "send Authorization: Bearer TOKEN")
         return Answer(answer.status, answer.body, answer.content_type, login)
     try:
         return _answer_by_path(
-            face, request, path, (role, parse_qs(request.target.partition("?")[2]))
+            site, request, path, (role, parse_qs(request.target.partition("?")[2]))
         )
     except HeadgateError as error:
         return error_answer(error)
@@ -148,10 +151,10 @@ def answer(face: Face, request: Request) -> Answer:
 
 def is_probe(request: Request) -> bool:
     """Return whether a kubelet asks: anybody may, and nothing is asked in turn."""
-    return request.method in ("GET", "HEAD") and _path(request) in _PROBES
+    return request.method in ("GET", "HEAD") and _path_of(request) in _PROBES
 
 
-def _path(request: Request) -> str:
+def _path_of(request: Request) -> str:
     try:
         return urlsplit(request.target).path.rstrip("/") or "/"
     except ValueError:  # a stranger's host in brackets
@@ -159,28 +162,28 @@ def _path(request: Request) -> str:
 
 
 def _answer_by_path(
-    face: Face, request: Request, path: str, who_and_what: tuple[Role, Mapping[str, list[str]]]
+    site: Site, request: Request, path: str, who_and_what: tuple[Role, Mapping[str, list[str]]]
 ) -> Answer:
     role, query = who_and_what
     if path == "/metrics":
-        return _metrics(face) if request.method == "GET" else not_allowed("GET")
-    if face.fleet is not None:
-        refused = _refuse_act(role, face.http, "the worker's file")
-        parts, actor = path_parts(path), _actor(request)
+        return _answer_metrics(site) if request.method == "GET" else not_allowed("GET")
+    if site.fleet is not None:
+        refused = _refuse_act(role, site.http, "the worker's file")
+        parts, actor = path_parts(path), _actor_of(request)
         asked = Asked(request.method, parts, query, request.body, actor, refused)
-        return answer_about_fleet(face.fleet, asked)
+        return answer_about_fleet(site.fleet, asked)
     if path == "/" or path.startswith("/sinks/"):
-        return _pages(face, path) if request.method == "GET" else not_allowed("GET")
+        return _answer_page(site, path) if request.method == "GET" else not_allowed("GET")
     if path == _API:
         return (
-            json_answer(200, sorted(face.sinks)) if request.method == "GET" else not_allowed("GET")
+            json_answer(200, sorted(site.sinks)) if request.method == "GET" else not_allowed("GET")
         )
     if path.startswith(f"{_API}/"):
         name, _, what = path.removeprefix(f"{_API}/").partition("/")
-        sink = face.sinks.get(unquote(name))
+        sink = site.sinks.get(unquote(name))
         if sink is None:
             return refusal(404, "there is no such sink here", f"GET {_API} lists them")
-        return _api(sink, request, what, role, dry_run=is_flag_set(query, "dry_run"))
+        return _answer_api(sink, request, what, role, dry_run=is_flag_set(query, "dry_run"))
     return refusal(404, "there is nothing at this path")
 
 
@@ -193,26 +196,26 @@ def _refuse_act(role: Role, http: HttpSettings, file: str) -> Answer | None:
     return refusal(403, "only an operator may do that", hint)
 
 
-def _actor(request: Request) -> str:
+def _actor_of(request: Request) -> str:
     return f"http {request.peer}".rstrip()
 
 
-def _metrics(face: Face) -> Answer:
-    if face.metrics is None:
+def _answer_metrics(site: Site) -> Answer:
+    if site.metrics is None:
         return refusal(404, "no metrics are kept", 'pip install "headgate[metrics]"')
-    body, content_type = face.metrics()
+    body, content_type = site.metrics()
     return Answer(200, body, content_type)
 
 
-def _pages(face: Face, path: str) -> Answer:
+def _answer_page(site: Site, path: str) -> Answer:
     now_ms = wall_ms()
-    if path == "/" and len(face.sinks) > 1:
+    if path == "/" and len(site.sinks) > 1:
         shown = status_page.index_page(
-            {name: _report_or_error(s) for name, s in face.sinks.items()}, now_ms
+            {name: _report_or_error(s) for name, s in site.sinks.items()}, now_ms
         )
         return html_answer(200, shown, POLICY)
-    name = next(iter(face.sinks)) if path == "/" else unquote(path.removeprefix("/sinks/"))
-    sink = face.sinks.get(name)
+    name = next(iter(site.sinks)) if path == "/" else unquote(path.removeprefix("/sinks/"))
+    sink = site.sinks.get(name)
     if sink is None:
         return text_answer(404, "there is no such sink here")
     try:
@@ -230,7 +233,9 @@ def _report_or_error(sink: ServedSink) -> StatusReport | str:
         return str(error)
 
 
-def _api(sink: ServedSink, request: Request, what: str, role: Role, *, dry_run: bool) -> Answer:
+def _answer_api(
+    sink: ServedSink, request: Request, what: str, role: Role, *, dry_run: bool
+) -> Answer:
     if request.method == "GET" and what == "":
         return json_answer(200, sink.report().as_json())
     if request.method == "GET" and what == "offsets":
@@ -250,7 +255,7 @@ def _api(sink: ServedSink, request: Request, what: str, role: Role, *, dry_run: 
     if not isinstance(given, dict):
         return refusal(400, "the body is not a JSON object")
     try:
-        with acting_as_operator(_actor(request)):
+        with acting_as_operator(_actor_of(request)):
             return json_answer(200, move(sink.settings, given, dry_run))
     finally:
         sink.forget()

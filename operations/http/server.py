@@ -28,13 +28,13 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
 from headgate.config.http_settings import HttpSettings, parse_address, require_safe_listening
+from headgate.control_protocol.current_sink import in_same_sink_context
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.control_protocol.redacting_loggers import redacted_logger
-from headgate.control_protocol.sink_of_thread import in_same_sink_context
 from headgate.operations.http.certificates import tls_context_of
 from headgate.operations.http.gil_holding_sockets import KeptSelector, KeptSocket, accept_connection
 from headgate.operations.http.responses import CAREFUL, Answer, refusal
-from headgate.operations.http.routes import Face, Request, Role, answer, is_probe, role_of
+from headgate.operations.http.routes import Request, Role, Site, answer, is_probe, role_of
 
 _log = redacted_logger("headgate.http")
 
@@ -232,8 +232,8 @@ class _Connection(H11Protocol):
 class _Application:
     """Reads a request within bounds and answers it: an ASGI application."""
 
-    def __init__(self, face: Face) -> None:
-        self._face = face
+    def __init__(self, site: Site) -> None:
+        self._site = site
         self._answer = in_same_sink_context(self._answer_or_fail)
         self._open = 0
 
@@ -256,7 +256,7 @@ class _Application:
             return refusal(411, "the length of the body must be given")
         if int(headers.get("Content-Length", "0")) > BODY_BYTES_MAX:
             return refusal(413, f"a body may have {BODY_BYTES_MAX} bytes")
-        role = role_of(headers.get("Authorization", ""), self._face.http)
+        role = role_of(headers.get("Authorization", ""), self._site.http)
         # Only an operator's body is ever looked at: nobody else's takes memory.
         body = await _body(receive) if role is Role.OPERATOR else b""
         if body is None:
@@ -294,7 +294,7 @@ class _Application:
     def _answer_or_fail(self, request: Request) -> Answer:
         looked = Request("GET", request.target, request.headers)
         try:
-            return answer(self._face, looked if request.method == "HEAD" else request)
+            return answer(self._site, looked if request.method == "HEAD" else request)
         except Exception:  # noqa: BLE001 - a page that fails is no reason to end the server
             _log.exception("a request to %s failed", request.target)
             return refusal(500, "that went wrong here; the log of this process says how")
@@ -326,12 +326,12 @@ def _headers(answer: Answer) -> list[tuple[bytes, bytes]]:
 class _Server:
     """Accepts connections until it is told to stop, and leaves none open."""
 
-    def __init__(self, face: Face, listening: socket.socket, tls: ssl.SSLContext | None) -> None:
+    def __init__(self, site: Site, listening: socket.socket, tls: ssl.SSLContext | None) -> None:
         self._listening = listening
         self._tls = tls
         self._is_whole = is_whole_hello if tls else is_whole_head
         self._config = uvicorn.Config(
-            _Application(face),
+            _Application(site),
             interface="asgi3",
             ws="none",
             lifespan="off",
@@ -425,13 +425,13 @@ class _Server:
         caller.drop = arriving.cancel
         self._arriving.add(arriving)
 
-        def arrived(task: asyncio.Task[Any]) -> None:
+        def on_arrived(task: asyncio.Task[Any]) -> None:
             self._arriving.discard(task)
             if task.cancelled() or task.exception():
                 self._waiting.remove(caller)
                 caller.socket.close()
 
-        arriving.add_done_callback(arrived)
+        arriving.add_done_callback(on_arrived)
 
 
 def _raise_descriptor_limit() -> int:
@@ -475,7 +475,7 @@ _switch_interval = _SwitchInterval()
 
 
 @contextmanager
-def serving(listen: str, http: HttpSettings, face: Face) -> Iterator[str]:
+def serving(listen: str, http: HttpSettings, site: Site) -> Iterator[str]:
     """Serve until the end of the body; yield the URL. Raises ``ConfigurationError``."""
     require_safe_listening(listen, http)
     host, port = parse_address(listen)
@@ -491,7 +491,7 @@ def serving(listen: str, http: HttpSettings, face: Face) -> Iterator[str]:
     listening.settimeout(0)
     shown = f"[{host}]" if ":" in host else host
     url = f"{'https' if tls else 'http'}://{shown}:{listening.getsockname()[1]}"
-    server = _Server(face, listening, tls)
+    server = _Server(site, listening, tls)
     thread = threading.Thread(target=server.run, name="headgate-http", daemon=True)
     thread.start()
     with _switch_interval:

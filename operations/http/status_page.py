@@ -31,18 +31,18 @@ def sink_page(report: StatusReport, now_ms: int) -> str:
     body = [
         '<p class="pale"><a href="/">all sinks</a></p>',
         f"<h1>{escape_text(report.sink)}</h1>",
-        f'<p><span class="state{_colour(report.condition)}">{escape_text(condition)}</span>',
+        f'<p><span class="state{_colour_of(report.condition)}">{escape_text(condition)}</span>',
         f' <span class="pale">into {escape_text(f"{report.table} ({report.branch})")}</span></p>',
-        _error(report),
+        _error_html(report),
         *(f'<p class="error">{escape_text(note)}</p>' for note in report.notes),
         _render_facts(report, now_ms),
         f'<h2>Course</h2><div class="pictures">{_render_charts(report)}</div>',
         "<h2>Partitions</h2>",
-        _partitions(report),
+        _partition_table(report),
         "<h2>Participants</h2>",
-        _participants(report),
+        _participant_table(report),
         "<h2>Last commits</h2>",
-        _commits(report.transactions[:20]),
+        _commit_table(report.transactions[:20]),
         *_rejected_records(report),
     ]
     return render_page(f"{report.sink}: {report.condition}", body, now_ms)
@@ -58,9 +58,8 @@ def index_page(sinks: Mapping[str, StatusReport | str], now_ms: int) -> str:
                 (link, '<span class="state unknown">not known</span>', "", "", escape_text(report))
             )
             continue
-        state = (
-            f'<span class="state{_colour(report.condition)}">{escape_text(report.condition)}</span>'
-        )
+        colour = _colour_of(report.condition)
+        state = f'<span class="state{colour}">{escape_text(report.condition)}</span>'
         last_error = report.last_error
         error = f"{last_error.code} {last_error.text}" if last_error and not last_error.past else ""
         lag = "-" if report.lag is None else format_number(report.lag)
@@ -75,12 +74,12 @@ def _also_paused(report: StatusReport) -> bool:
     return report.paused and report.condition != Condition.PAUSED
 
 
-def _colour(condition: str) -> str:
+def _colour_of(condition: str) -> str:
     code = EXIT_CODES[Condition(condition)]
     return {0: "", 1: " bad"}.get(code, " unknown")
 
 
-def _error(report: StatusReport) -> str:
+def _error_html(report: StatusReport) -> str:
     last_error = report.last_error
     if last_error is None:
         return ""
@@ -121,7 +120,7 @@ def _render_facts(report: StatusReport, now_ms: int) -> str:
 def _render_charts(report: StatusReport) -> str:
     course = [c for c in reversed(report.transactions) if not c.claim]
     times = [c.committed_ms for c in course]
-    begin, end = (_time(times[0]), _time(times[-1])) if times else ("", "")
+    begin, end = (_time_text(times[0]), _time_text(times[-1])) if times else ("", "")
     fresh = [
         (c.committed_ms, max(0, c.committed_ms - c.valid_through_ms) / 1000)
         for c in course
@@ -149,7 +148,7 @@ def _render_charts(report: StatusReport) -> str:
     return "".join(f'<div class="picture">{picture}</div>' for picture in drawn)
 
 
-def _partitions(report: StatusReport) -> str:
+def _partition_table(report: StatusReport) -> str:
     owners = {at: p.member for p in report.participants for at in p.partitions}
     rows = []
     for p in report.partitions:
@@ -162,7 +161,7 @@ def _partitions(report: StatusReport) -> str:
     return render_table(heads, rows, {1, 2, 3, 4})
 
 
-def _participants(report: StatusReport) -> str:
+def _participant_table(report: StatusReport) -> str:
     rows = [
         (
             escape_text(p.member),
@@ -176,7 +175,7 @@ def _participants(report: StatusReport) -> str:
     return render_table(("participant", "state", "partitions", "buffered", "seen"), rows, {2, 3})
 
 
-def _commits(commits: Sequence[CommitSummary]) -> str:
+def _commit_table(commits: Sequence[CommitSummary]) -> str:
     rows = []
     changes = KEY_COUNTS if any(c.keys for c in commits) else ()
     for c in commits:
@@ -184,7 +183,7 @@ def _commits(commits: Sequence[CommitSummary]) -> str:
         counts.update({what: getattr(c.keys, what, 0) for what in changes})
         numbers = ("-" if c.claim else f"{counts[name]:,}" for name in counts)
         what = f"{c.transaction} (claim)" if c.claim else c.transaction
-        rows.append((escape_text(what), str(c.snapshot_id), _time(c.committed_ms), *numbers))
+        rows.append((escape_text(what), str(c.snapshot_id), _time_text(c.committed_ms), *numbers))
     heads = ("transaction", "snapshot", "committed", "rows", "quarantined", "skipped", *changes)
     return render_table(heads, rows, set(range(3, len(heads))))
 
@@ -205,5 +204,5 @@ def _rejected_records(report: StatusReport) -> list[str]:
     return ["<h2>Last bad records</h2>", render_table(heads, rows, {1}, {3})]
 
 
-def _time(moment_ms: int) -> str:
+def _time_text(moment_ms: int) -> str:
     return datetime.fromtimestamp(moment_ms / 1000, UTC).strftime("%m-%d %H:%M:%S")

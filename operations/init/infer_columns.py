@@ -96,7 +96,7 @@ class _ColumnGuess:
         for name, kind, contents in self._guess_fields(objects, ""):
             column = kind.column(name) if isinstance(kind, _NeedsRule) else None
             columns.append(
-                column or ProposedColumn(name, str(kind), note=_note(str(kind), contents))
+                column or ProposedColumn(name, str(kind), note=_note_on_times(str(kind), contents))
             )
         taken = {column.name.lower() for column in columns}
         for column in self._apart:
@@ -219,7 +219,7 @@ def _type_of_several_kinds(values: list[Any]) -> str:
     raise _NeedsRule
 
 
-def _note(kind: str, contents: list[Any]) -> str:
+def _note_on_times(kind: str, contents: list[Any]) -> str:
     """Name the values that keep a column of text from being one of times."""
     texts = [content for content in contents if isinstance(content, str)]
     others = [text for text in texts if not _is_time(text)] if kind == "string" else []
@@ -241,7 +241,7 @@ def _json_type_name(python_type: type) -> str:
     return names.get(python_type, "array")
 
 
-def _parses(parse: Callable[[str], object]) -> Callable[[str], bool]:
+def _is_parsed_by(parse: Callable[[str], object]) -> Callable[[str], bool]:
     def fits(text: str) -> bool:
         try:
             parse(text)
@@ -266,12 +266,12 @@ def _parse_time(text: str) -> None:
     parse_timestamp(text, "us", zoned=True)
 
 
-_is_time = _parses(_parse_time)
+_is_time = _is_parsed_by(_parse_time)
 """Return whether a ``timestamptz`` takes the text; without a zone it is UTC."""
 
 _TIMES: tuple[tuple[str, Callable[[str], bool]], ...] = (
-    ("date", _parses(parse_days)),
-    ("timestamptz", _parses(_parse_zoned)),
-    ("timestamp", _parses(_parse_unzoned)),
+    ("date", _is_parsed_by(parse_days)),
+    ("timestamptz", _is_parsed_by(_parse_zoned)),
+    ("timestamp", _is_parsed_by(_parse_unzoned)),
     ("timestamptz", _is_time),
 )

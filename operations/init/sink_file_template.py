@@ -15,7 +15,7 @@ from headgate.data_plane.formats.registry.frames import reading_of
 from headgate.kafka.cluster import Cluster
 from headgate.kafka.record_samples import newest_records
 from headgate.operations.init.infer_columns import ProposedColumn
-from headgate.operations.init.infer_records import ProposedRecords, propose_records
+from headgate.operations.init.infer_record_format import ProposedRecords, propose_records
 
 SAMPLE_RECORDS = 1_000
 

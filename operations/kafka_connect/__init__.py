@@ -127,7 +127,7 @@ def takeover_command(
 def _is_confirmed(settings: SinkSettings, lines: Iterable[str], *, yes: bool) -> bool:
     """Show a plan; return whether it is to be carried out."""
     for text in lines:
-        click.echo(printable(settings.redacted(text)))
+        click.echo(printable(settings.redact(text)))
     if not yes:
         click.echo("nothing was changed; --yes does it")
     return yes

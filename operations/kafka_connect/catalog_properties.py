@@ -78,7 +78,7 @@ def translate_catalog(report: Report) -> None:
     catalog = report.section("catalog")
     catalog["name"] = report.get("iceberg.catalog") or "iceberg"
     report.keep("iceberg.catalog", "catalog.name")
-    kind = _kind(report, keys)
+    kind = _catalog_type(report, keys)
     properties = report.section("catalog", "properties")
     if kind == "hive":
         catalog["backend"] = "java"
@@ -93,7 +93,7 @@ def translate_catalog(report: Report) -> None:
     _complete_region(properties)
 
 
-def _kind(report: Report, keys: dict[str, str]) -> str:
+def _catalog_type(report: Report, keys: dict[str, str]) -> str:
     if made := keys.get("catalog-impl"):
         key, kind = "iceberg.catalog.catalog-impl", _CLASSES.get(made, "")
     elif named := keys.get("type"):

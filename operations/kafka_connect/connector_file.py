@@ -49,7 +49,7 @@ def _read(path: Path) -> str:
 def _from_json(path: Path, text: str) -> dict[str, str]:
     repeated: list[str] = []
 
-    def pairs(found: list[tuple[str, Any]]) -> dict[str, Any]:
+    def reject_repeated_keys(found: list[tuple[str, Any]]) -> dict[str, Any]:
         seen: dict[str, Any] = {}
         for key, value in found:
             if key in seen:
@@ -58,7 +58,7 @@ def _from_json(path: Path, text: str) -> dict[str, str]:
         return seen
 
     try:
-        document = json.loads(text, object_pairs_hook=pairs)
+        document = json.loads(text, object_pairs_hook=reject_repeated_keys)
     except json.JSONDecodeError as error:
         raise ConnectorFileUnfit(
             f"{path}:{error.lineno}:{error.colno}: is not valid JSON: {error.msg}", _SHAPES
@@ -67,24 +67,28 @@ def _from_json(path: Path, text: str) -> dict[str, str]:
         raise ConnectorFileUnfit(f"{path}: is nested too deeply", _SHAPES) from None
     if repeated:
         raise ConnectorFileUnfit(
-            f"{_place(path, text, repeated[0])}: {repeated[0]} is there twice", "remove one of them"
+            f"{_line_of_key(path, text, repeated[0])}: {repeated[0]} is there twice",
+            "remove one of them",
         )
     if isinstance(document, list):
         raise ConnectorFileUnfit(f"{path}: is a list", "import one connector at a time")
-    return _flat(path, text, document)
+    return _flatten(path, text, document)
 
 
-def _flat(path: Path, text: str, document: Mapping[str, Any]) -> dict[str, str]:
+def _flatten(path: Path, text: str, document: Mapping[str, Any]) -> dict[str, str]:
     inner = document.get("config", document.get("connectorConfiguration"))
     if inner is not None and not isinstance(inner, dict):
-        raise ConnectorFileUnfit(f"{_place(path, text, 'config')}: config is no object", _SHAPES)
+        raise ConnectorFileUnfit(
+            f"{_line_of_key(path, text, 'config')}: config is no object", _SHAPES
+        )
     found: dict[str, str] = {}
     for key, value in (document if inner is None else inner).items():
         if value is None:
             continue  # Connect takes a null for a key that is not there
         if isinstance(value, dict | list):
             raise ConnectorFileUnfit(
-                f"{_place(path, text, key)}: {key} is {_kind(value)}, not a text", _SHAPES
+                f"{_line_of_key(path, text, key)}: {key} is {_describe_kind(value)}, not a text",
+                _SHAPES,
             )
         found[key] = str(value).lower() if isinstance(value, bool) else str(value)
     name = document.get("name")
@@ -93,11 +97,11 @@ def _flat(path: Path, text: str, document: Mapping[str, Any]) -> dict[str, str]:
     return found
 
 
-def _kind(value: object) -> str:
+def _describe_kind(value: object) -> str:
     return "a list" if isinstance(value, list) else "an object"
 
 
-def _place(path: Path, text: str, key: str) -> str:
+def _line_of_key(path: Path, text: str, key: str) -> str:
     """Return the file with the line in which the key stands last."""
     at = text.rfind(json.dumps(key))
     return f"{path}:{text.count(chr(10), 0, at) + 1}" if at >= 0 else str(path)

@@ -14,7 +14,7 @@ from headgate.kafka.client_settings import without_consumer_settings
 from headgate.kafka.clients import new_consumer
 from headgate.kafka.cluster import ANSWER_S_MAX, Cluster, silent
 from headgate.kafka.group_offsets import store_offset
-from headgate.operations.kafka_connect.announcements import ControlRecord
+from headgate.operations.kafka_connect.transaction_events import ControlRecord
 
 TRANSACTION_S_MAX = 60.0
 """How long a worker's transaction may stay open: Kafka's default, and the connector's."""
@@ -37,7 +37,7 @@ class ControlTopic:
         return {record.partition: record.time_ms for record in reversed(self.records)}
 
 
-def require_nobody(settings: Mapping[str, str], group: str) -> None:
+def require_no_members(settings: Mapping[str, str], group: str) -> None:
     """Raise ``ConnectorAwake`` while a task of the connector is in its group (TAKEOVER-2)."""
     if members := Cluster(settings).group(group).members:
         raise ConnectorAwake(

@@ -117,22 +117,22 @@ def _heading(connector: Path, sink: Translated) -> str:
 
 def to_toml(document: Mapping[str, object]) -> str:
     """Return sections of texts, numbers, booleans, lists and sections as TOML."""
-    return "\n".join(_lines(document, ())).strip() + "\n"
+    return "\n".join(_section_lines(document, ())).strip() + "\n"
 
 
-def _lines(section: Mapping[str, object], at: tuple[str, ...]) -> Iterator[str]:
+def _section_lines(section: Mapping[str, object], at: tuple[str, ...]) -> Iterator[str]:
     plain = {k: v for k, v in section.items() if not _is_section(v)}
     for key, value in plain.items():
-        yield f"{_key(key)} = {_value(value)}"
+        yield f"{_toml_key(key)} = {_toml_value(value)}"
     for key, value in section.items():
         if key in plain:
             continue
-        where = ".".join(_key(part) for part in (*at, key))
+        where = ".".join(_toml_key(part) for part in (*at, key))
         if isinstance(value, Mapping):
-            yield from ("", f"[{where}]", *_lines(value, (*at, key)))
+            yield from ("", f"[{where}]", *_section_lines(value, (*at, key)))
         elif isinstance(value, list):
             for each in value:
-                yield from ("", f"[[{where}]]", *_lines(each, (*at, key)))
+                yield from ("", f"[[{where}]]", *_section_lines(each, (*at, key)))
 
 
 def _is_section(value: object) -> bool:
@@ -141,11 +141,11 @@ def _is_section(value: object) -> bool:
     )
 
 
-def _key(key: str) -> str:
+def _toml_key(key: str) -> str:
     return key if _BARE.fullmatch(key) else json.dumps(key, ensure_ascii=False)
 
 
-def _value(value: object) -> str:
+def _toml_value(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, int):

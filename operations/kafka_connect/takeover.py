@@ -1,9 +1,9 @@
 """Implements ``headgate takeover``: goes on exactly where Iceberg's Kafka Connect sink stopped.
 
 What is read is in ``control_topic.py`` and ``tables/iceberg/connector_files.py``, what follows from
-it in ``plan.py``. A person's claim of the sink's table (rule TAKEOVER-10) brings the offsets, the
-adopted files, and the connector's own mark, which fences it (TAKEOVER-11). The tables of a sink
-with routes get their files and the mark before, each by a commit of its own (TAKEOVER-9).
+it in ``takeover_plan.py``. A person's claim of the sink's table (rule TAKEOVER-10) brings the
+offsets, the adopted files, and the connector's own mark, which fences it (TAKEOVER-11). The tables
+of a sink with routes get their files and the mark before, each by a commit of its own (TAKEOVER-9).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from headgate.control_protocol.ports import (
 from headgate.kafka.cluster import ANSWER_S_MAX, silent
 from headgate.kafka.group_offsets import read_group_offsets
 from headgate.operations.access.kafka_connection import open_source_topics
-from headgate.operations.control.offsets_of_group import read_or_create_primary
+from headgate.operations.control.adopt_group_offsets import read_or_create_primary
 from headgate.operations.control.operator_claim import (
     actor,
     commit_claim,
@@ -51,26 +51,26 @@ from headgate.operations.control.operator_claim import (
     why_not_landed,
 )
 from headgate.operations.control.set_offsets import record_for_claim, require_stopped
-from headgate.operations.kafka_connect.announcements import WorkerAnnouncement, assemble
 from headgate.operations.kafka_connect.control_topic import (
     TRANSACTION_S_MAX,
     ControlTopic,
     read_control_topic,
     read_ends,
-    require_nobody,
+    require_no_members,
     write_group_offsets,
 )
 from headgate.operations.kafka_connect.events import AnnouncedFile
-from headgate.operations.kafka_connect.plan import (
+from headgate.operations.kafka_connect.takeover_plan import (
     ControlLog,
     TableHistory,
     TakeoverPlan,
     combine,
     plan_takeover,
 )
+from headgate.operations.kafka_connect.transaction_events import WorkerAnnouncement, assemble
 from headgate.operations.kafka_connect.translation import ANCESTOR, APACHE
 from headgate.runtime.sink_tables import SinkTables, open_tables_read_only
-from headgate.tables.iceberg.connector_fence import fence_properties, mark_at, mark_property
+from headgate.tables.iceberg.connector_fence import fence_properties, mark_behind, mark_property
 from headgate.tables.iceberg.connector_files import (
     BranchFiles,
     find_missing,
@@ -220,7 +220,7 @@ def plan(settings: SinkSettings, keys: Mapping[str, str], request: TakeoverReque
         )
     require_stopped(settings)
     kafka = settings.kafka
-    require_nobody(kafka, connector.group)
+    require_no_members(kafka, connector.group)
     control = read_control_topic(kafka, connector.control_topic, connector.group, request.wait_s)
     told = assemble(control.records, connector.control_topic, connector.group)
     with open_source_topics(settings) as source:
@@ -228,7 +228,7 @@ def plan(settings: SinkSettings, keys: Mapping[str, str], request: TakeoverReque
     _require_same_topics(told, topics)
     at = (TopicPartition(t, n) for t, state in topics.items() for n in state.partitions)
     group = read_group_offsets(silent(kafka), connector.group, at, ANSWER_S_MAX)
-    require_nobody(kafka, connector.group)
+    require_no_members(kafka, connector.group)
     read = _Read(connector, request, control, told, group)
     with open_tables_read_only(settings) as tables:
         _require_unclaimed(settings, tables)
@@ -238,7 +238,7 @@ def plan(settings: SinkSettings, keys: Mapping[str, str], request: TakeoverReque
         _require_exact(found, request)
         if request.adopts:
             filled = [_with_adopted_files(tables, each, told) for each in filled]
-    offsets = _offsets(connector, request, found, topics)
+    offsets = _first_offsets(connector, request, found, topics)
     return Takeover(connector, request, tuple(filled), found, offsets, topics, control.ends, gone)
 
 
@@ -434,7 +434,7 @@ def _with_adopted_files(
     return replace(found, files=files)
 
 
-def _offsets(
+def _first_offsets(
     connector: Connector,
     request: TakeoverRequest,
     found: TakeoverPlan,
@@ -485,7 +485,7 @@ def carry_out(settings: SinkSettings, takeover: Takeover) -> None:
     _require_still_at_rest(settings, takeover)
     facts: dict[str, Any] = {"command": TAKEOVER, "actor": actor()}
     connector = takeover.connector
-    fence = _fence(settings, connector, takeover.ends)
+    fence = _fence_properties(settings, connector, takeover.ends)
     if not settings.tables:
         (table,) = takeover.tables
         claim = make_first_record(
@@ -504,7 +504,7 @@ def carry_out(settings: SinkSettings, takeover: Takeover) -> None:
                 settings, takeover.offsets, takeover.topics, records=rows, **facts
             )
             if before := table.view.record:  # of the same command, interrupted
-                record = record.behind(before)
+                record = record.numbered_after(before)
             _commit_to(tables, CommitAttempt(table.view, record, table.files, fence=fence))
     _require_still_at_rest(settings, takeover)  # what was announced meanwhile is in no table
     ledger = read_or_create_primary(settings)
@@ -514,7 +514,7 @@ def carry_out(settings: SinkSettings, takeover: Takeover) -> None:
 
 def _require_still_at_rest(settings: SinkSettings, takeover: Takeover) -> None:
     connector = takeover.connector
-    require_nobody(settings.kafka, connector.group)
+    require_no_members(settings.kafka, connector.group)
     ends = read_ends(settings.kafka, connector.control_topic, connector.group)
     if ends != dict(takeover.ends):
         raise ConnectorAwake(
@@ -523,7 +523,9 @@ def _require_still_at_rest(settings: SinkSettings, takeover: Takeover) -> None:
         )
 
 
-def _fence(settings: SinkSettings, connector: Connector, ends: Mapping[int, int]) -> dict[str, str]:
+def _fence_properties(
+    settings: SinkSettings, connector: Connector, ends: Mapping[int, int]
+) -> dict[str, str]:
     return fence_properties(settings.name, connector.control_topic, connector.group, ends)
 
 
@@ -577,7 +579,7 @@ def plan_way_back(settings: SinkSettings, keys: Mapping[str, str]) -> WayBack:
     _require_fit_settings(settings)
     connector = Connector.from_keys(keys, settings.table.identifier)
     require_stopped(settings)
-    require_nobody(settings.kafka, connector.group)
+    require_no_members(settings.kafka, connector.group)
     topic = connector.control_topic
     control = read_control_topic(settings.kafka, topic, connector.group)
     told = assemble(control.records, topic, connector.group)
@@ -604,8 +606,8 @@ def go_back(settings: SinkSettings, way: WayBack) -> None:
     """Stop the sink by a claim, let the connector commit what it announces from here on, and then
     set its group."""
     connector = way.connector
-    require_nobody(settings.kafka, connector.group)
-    mark = mark_at(connector.control_topic, connector.group, way.ends)
+    require_no_members(settings.kafka, connector.group)
+    mark = mark_behind(connector.control_topic, connector.group, way.ends)
     claim = make_claim(way.record, f"{TAKEOVER} --back", stopped=True)
     commit_claim(settings, way.view, claim, _not_done(settings), fence=mark)
     with open_tables_read_only(settings) as tables:

@@ -19,7 +19,7 @@ from typing import Self
 
 from headgate.control_protocol.errors import ConfigurationError, Unreachable
 from headgate.operations.child_process import kill_child, start_child
-from headgate.operations.java import (
+from headgate.operations.java_installation import (
     Progress,
     fetch_jars,
     java_version,

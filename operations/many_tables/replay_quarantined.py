@@ -46,7 +46,7 @@ from headgate.data_plane.quarantine.diverted_records import (
 )
 from headgate.data_plane.write.in_process_writer import chunk_of
 from headgate.data_plane.write.write_batch import write_put_records
-from headgate.kafka.embedded_source import Record
+from headgate.kafka.push_source import Record
 from headgate.operations.access.open_secondary_tables import (
     FilledTables,
     build_table_start,

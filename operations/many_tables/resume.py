@@ -55,14 +55,14 @@ def resume_tables(
     if kept == asked.keys():
         raise TableStillSuspended("; ".join(refused), _GONE_HINT)
 
-    def answered(record: CommitRecord) -> bool:
+    def is_answered(record: CommitRecord) -> bool:
         now = {each.table: each for each in record.suspended}
         return all(
             name not in now or now[name].resuming or now[name].since_ms > before.since_ms
             for name, before in resumed.items()
         )
 
-    record = send_until_applied(settings, Resume(tuple(sorted(resumed))), answered, patience_s)
+    record = send_until_applied(settings, Resume(tuple(sorted(resumed))), is_answered, patience_s)
     left = [p for p in record.suspended if p.table in resumed and not p.resuming]
     still = [f"{suspended.table} stays suspended: {suspended.why}" for suspended in left]
     if still or refused:

@@ -222,14 +222,14 @@ class _RewriteSession:
         expired, came = TableRecords(), TableRecords()
         try:
             paths = {
-                pending_commit: {file.path for file in self._files(reader, pending_commit)}
+                pending_commit: {file.path for file in self._files_of(reader, pending_commit)}
                 for pending_commit in pending_commits
             }
             known = find_delivered(reader, paths, self._tables.ledger.uuid)
             for pending_commit in pending_commits:
-                scan_staged_files(self._files(reader, pending_commit), self._columns, expired)
+                scan_staged_files(self._files_of(reader, pending_commit), self._columns, expired)
                 if known[pending_commit]:
-                    scan_staged_files(self._files(reader, pending_commit), self._columns, came)
+                    scan_staged_files(self._files_of(reader, pending_commit), self._columns, came)
             present = scan_records(
                 reader, self._columns, frozenset(), rewound={}, on_progress=lambda *_: None
             )
@@ -252,7 +252,7 @@ class _RewriteSession:
                 "older snapshots of the table",
                 _ELSEWISE,
             )
-        there = _intersect(expired, present)
+        there = _records_in_both(expired, present)
         if again := sorted(self._renewed & {at.topic for at in there}):
             raise RereadRefused(
                 f"{', '.join(again)} was re-created since the sink began: offsets name two "
@@ -281,7 +281,7 @@ class _RewriteSession:
             )
         return written, (sum(map(len, there.values())), sum(map(len, gone.values())))
 
-    def _files(self, reader: LoadedReader, pending_commit: PendingCommit) -> Iterator[FileRows]:
+    def _files_of(self, reader: LoadedReader, pending_commit: PendingCommit) -> Iterator[FileRows]:
         return reader.staged_rows(pending_commit.manifest, self._columns)
 
     def _find_deleted(
@@ -312,7 +312,7 @@ class _RewriteSession:
         """Return, by file, the positions of the rows that are in the table already."""
         positions: dict[str, BitMap64] = {}
         for pending_commit in pending_commits:
-            for file in self._files(reader, pending_commit):
+            for file in self._files_of(reader, pending_commit):
                 begin = 0
                 for batch in file.batches():
                     places = (begin + place for place in positions_of(batch, self._columns, there))
@@ -321,7 +321,7 @@ class _RewriteSession:
         return positions
 
 
-def _intersect(one: TableRecords, other: TableRecords) -> dict[TopicPartition, BitMap64]:
+def _records_in_both(one: TableRecords, other: TableRecords) -> dict[TopicPartition, BitMap64]:
     """Return, by partition, the records that both have."""
     return {
         at: both

@@ -9,11 +9,11 @@ from headgate.runtime.fleet.fleet_view import SinkView, WorkerView
 
 def sink_document(sink: SinkView) -> dict[str, Any]:
     """Return what is wanted of a sink beside what is seen of it."""
-    wish, observed = sink.wish, sink.observed
+    spec, observed = sink.spec, sink.observed
     return {
         "sink": sink.key,
         "state": sink.state.value,
-        "wanted": wish.state.value if wish else None,
+        "wanted": spec.state.value if spec else None,
         "worker": observed.worker if observed else sink.worker or None,
         "slot": sink.slot,
         "drift": sink.drift.value,
@@ -32,14 +32,14 @@ def sink_document(sink: SinkView) -> dict[str, Any]:
         "lag_records": observed.lag_records if observed else None,
         "memory_bytes": observed.memory_bytes if observed else None,
         "cpu_permille": observed.cpu_permille if observed else None,
-        "wanted_revision": wish.revision if wish else None,
+        "wanted_revision": spec.revision if spec else None,
         "revision": observed.revision if observed else "",
-        "memory_mib": wish.memory_mib if wish else None,
-        "number": wish.number if wish else None,
+        "memory_mib": spec.memory_mib if spec else None,
+        "number": spec.number if spec else None,
         "followed_number": observed.number if observed else None,
-        "pinned": wish.pinned if wish else False,
-        "actor": wish.actor if wish else "",
-        "wished_ms": sink.wished_ms,
+        "pinned": spec.pinned if spec else False,
+        "actor": spec.actor if spec else "",
+        "applied_ms": sink.applied_ms,
         "elsewhere": [
             {"worker": each.worker, "slot": each.slot, "state": each.state.value}
             for each in sink.elsewhere

@@ -40,7 +40,7 @@ def read_rejected_records(tables: SinkTables) -> tuple[RejectedRecord, ...]:
             str(row["topic"]),
             int(row["partition"]),
             int(row["offset"]),
-            settings.redacted(_reason(row, excerpts=excerpts))[:_REASON_CHARACTERS_MAX],
+            settings.redact(_reason(row, excerpts=excerpts))[:_REASON_CHARACTERS_MAX],
             f"{row['epoch']}.{row['transaction']}",
         )
         for row in reversed(rows)

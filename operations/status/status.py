@@ -31,7 +31,7 @@ from headgate.control_protocol.table_history import (
 )
 from headgate.coordinator.settings import CoordinatorSettings
 from headgate.kafka.cluster import Cluster
-from headgate.kafka.first_records import first_timestamps
+from headgate.kafka.first_record_timestamps import first_timestamps
 from headgate.operations.access.kafka_connection import open_source_topics, read_control_tail
 from headgate.operations.access.tables import (
     describe_unusable_tables,
@@ -104,7 +104,7 @@ def status(
     ``with_age``: also the age of the first record that is not in the table, by topic. Raises what
     opening the table raises.
     """
-    notes = _Notes(settings.redacted)
+    notes = _Notes(settings.redact)
     now_ms = wall_ms()
     since_ms = now_ms - overdue_threshold_ms(settings.coordinator)
     table_status = _read_table_status(settings, Newest(transactions, since_ms), notes)
@@ -133,7 +133,7 @@ def status(
         _note_returned_connector(cluster, table_status.connector, notes)
     if not (wrong or record) and notes.reachable:
         refused = find_start_error(settings)
-        wrong = LastError.of(refused, settings.redacted) if refused else None
+        wrong = LastError.of(refused, settings.redact) if refused else None
     error = wrong or notes.wrong or heard_events.error
     stalled = _find_stalled(history, logs, since_ms)
     condition = condition_from(
@@ -229,7 +229,7 @@ def overdue_threshold_ms(coordinator: CoordinatorSettings) -> int:
 
 def read_offsets(settings: SinkSettings) -> OffsetsReport:
     """Return the stored next offsets next to the source's logs. Raises as ``status``."""
-    notes = _Notes(settings.redacted)
+    notes = _Notes(settings.redact)
     with open_reader(settings) as tables:
         history = tables.reader.history()
     logs = _read_source_logs(settings, notes)
@@ -260,14 +260,14 @@ def _read_table_status(settings: SinkSettings, newest: Newest, notes: _Notes) ->
             refused = error_at_start(tables)
             pending = tables.undelivered_commits(history.record)
             gone = describe_unusable_tables(tables, history)
-            notes.texts += map(settings.redacted, [*gone, MEND_TABLES] if gone else [])
+            notes.texts += map(settings.redact, [*gone, MEND_TABLES] if gone else [])
             bad = _rejected_records(tables, history, notes)
             connector = fenced_connector_of(tables.reader)
     except TableMissing:
         if not settings.table.create:
             raise
         return _TableStatus(empty_history(settings.table.identifier, settings.table.branch))
-    wrong = LastError.of(refused, settings.redacted) if refused else None
+    wrong = LastError.of(refused, settings.redact) if refused else None
     return _TableStatus(history, wrong, pending, bad, connector)
 
 
@@ -284,7 +284,7 @@ def _rejected_records(
         return read_rejected_records(tables)
     except HeadgateError as error:
         text = f"the last bad records are not known: {error}"
-        notes.texts.append(tables.settings.redacted(text))
+        notes.texts.append(tables.settings.redact(text))
         return ()
 
 
@@ -292,7 +292,7 @@ class _Notes:
     """What could not be asked, what an answer showed as wrong, and the exit code for both."""
 
     def __init__(self, redacted: Callable[[str], str]) -> None:
-        self.redacted = redacted
+        self.redact = redacted
         self.texts: list[str] = []
         self.exit_code = 0
         self.reachable = True
@@ -300,10 +300,10 @@ class _Notes:
 
     def note_failure(self, what: str, error: HeadgateError) -> None:
         if isinstance(error, RetryLater | MissingRights):
-            self.texts.append(f"{what} not known: {self.redacted(str(error))}")
+            self.texts.append(f"{what} not known: {self.redact(str(error))}")
             self.exit_code, self.reachable = error.exit_code, False
         else:
-            self.wrong = LastError.of(error, self.redacted)
+            self.wrong = LastError.of(error, self.redact)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,8 +22,8 @@ from headgate.runtime.fleet.fleet_view import (
     find_stale_keys,
     outdated_places,
 )
+from headgate.runtime.fleet.outage_log import OutageLog
 from headgate.runtime.fleet.placement import find_moves
-from headgate.runtime.fleet.trouble import Trouble
 from headgate.runtime.wall_clock import wall_ms
 
 _log = redacted_logger("headgate.worker")
@@ -43,9 +43,9 @@ class Balancer:
         self._settings = settings
         self._ends = threading.Event()
         self._thread: threading.Thread | None = None
-        self._read_trouble = Trouble("the fleet cannot be read, sinks are not balanced")
-        self._move_trouble = Trouble("sinks cannot be moved")
-        self._state_trouble = Trouble("states of workers that are gone are not taken back")
+        self._read_trouble = OutageLog("the fleet cannot be read, sinks are not balanced")
+        self._move_trouble = OutageLog("sinks cannot be moved")
+        self._state_trouble = OutageLog("states of workers that are gone are not taken back")
 
     def turn(self, *, leads: bool) -> None:
         if not leads:
@@ -68,7 +68,7 @@ class Balancer:
                 with closing(FleetReader(self._settings, wait_ms=WAIT_MS)) as reader:
                     self._balance_until(ends, reader)
             except HeadgateError as error:
-                self._read_trouble.say(self._settings.redacted(str(error)))
+                self._read_trouble.say(self._settings.redact(str(error)))
             except Exception:  # noqa: BLE001 - placement may be late; it must stop no sink
                 _log.exception("sinks are not balanced: a bug in headgate")
             ends.wait(EVERY_S)
@@ -91,11 +91,11 @@ class Balancer:
                 workers, rests_until_s = present, now_s + RESTS_S
             for key in find_stale_keys(reader.records, fleet, wall_ms()):
                 producer.write(KeyedValue(self._settings.fleet.state_topic, 0, key, None))
-            self._state_trouble.hear(producer)
+            self._state_trouble.on_producer(producer)
             if now_s >= rests_until_s:
                 self._balance(reader.records, fleet)
         producer.flush(1.0)
-        self._state_trouble.hear(producer)
+        self._state_trouble.on_producer(producer)
 
     def _balance(self, records: FleetRecords, fleet: FleetView) -> None:
         moves = find_moves(fleet, wall_ms())
@@ -107,7 +107,7 @@ class Balancer:
         except FleetChangedMeanwhile:
             return  # a person's change goes first
         except HeadgateError as error:
-            self._move_trouble.say(self._settings.redacted(str(error)))
+            self._move_trouble.say(self._settings.redact(str(error)))
             return
         self._move_trouble.end()
         for line in plan.lines:

@@ -1,4 +1,4 @@
-"""What a command changes of a fleet: from records to wishes, and to lines that show it. Pure.
+"""Plans what a command changes of a fleet: from records to specs, and to lines that show it. Pure.
 
 Each plan is written at once, or not at all (FLEET-5); a dry run shows it and writes nothing.
 """
@@ -13,9 +13,9 @@ from headgate.control_protocol.errors import ConfigurationError
 from headgate.control_protocol.identifiers import SinkName
 from headgate.runtime.fleet.fleet_records import (
     Drain,
+    FleetCommand,
     Removal,
-    Wish,
-    Wished,
+    SinkSpec,
     key_of_participant,
     sink_of_key,
 )
@@ -27,30 +27,30 @@ from headgate.runtime.fleet.fleet_view import (
     view,
 )
 from headgate.runtime.fleet.placement import Move, Placing, load_of
-from headgate.runtime.fleet.sink_life import WantedState
+from headgate.runtime.fleet.sink_life import DesiredState
 
 
 class SinkUnknown(ConfigurationError):
-    """The fleet has no sink of a name that a change names."""
+    """Says that the fleet has no sink of a name that a change names."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is to be written, and how it differs from what is there, for people."""
+    """Says what is to be written, and how it differs from what is there, for people."""
 
-    changes: tuple[Wished, ...] = ()
+    changes: tuple[FleetCommand, ...] = ()
     lines: tuple[str, ...] = ()
 
 
 def new_files(plan: Plan) -> Mapping[SinkName, str]:
     """Return the file of each sink that a plan changes."""
-    wishes = [each for each in plan.changes if isinstance(each, Wish)]
-    return {sink_of_key(wish.key): wish.file for wish in wishes}
+    specs = [each for each in plan.changes if isinstance(each, SinkSpec)]
+    return {sink_of_key(spec.key): spec.file for spec in specs}
 
 
 @dataclass(frozen=True, slots=True)
 class Occasion:
-    """Who changes a fleet of so many slots, and when, by the wall clock."""
+    """Says who changes a fleet of so many slots, and when, by the wall clock."""
 
     actor: str
     now_ms: int
@@ -62,8 +62,9 @@ PlanChange = Callable[[FleetRecords, Occasion], Plan]
 
 @dataclass(frozen=True, slots=True)
 class Wanting:
-    """What ``apply`` wants of a sink: its file, and the memory that it may take, 0 for the
-    worker's own limit."""
+    """Says what ``apply`` wants of a sink: its file, and the memory that it may take, 0 for the
+    worker's own limit.
+    """
 
     file: str
     memory_mib: int = 0
@@ -77,18 +78,18 @@ def plan_apply(wanted: Mapping[SinkName, Wanting], *, prune: bool) -> PlanChange
 
     def plan(records: FleetRecords, occasion: Occasion) -> Plan:
         making = _Making(records, occasion)
-        for key, wish in making.wishes.items():
+        for key, spec in making.specs.items():
             want = wanted.get(sink_of_key(key))
-            if want is not None and (wish.file, wish.memory_mib) != (want.file, want.memory_mib):
-                changed = replace(wish, file=want.file, memory_mib=want.memory_mib)
-                making.change(changed, f"~ {key}", *_difference(wish, changed))
+            if want is not None and (spec.file, spec.memory_mib) != (want.file, want.memory_mib):
+                changed = replace(spec, file=want.file, memory_mib=want.memory_mib)
+                making.change(changed, f"~ {key}", *_difference(spec, changed))
             elif want is None and prune:
-                making.remove(wish)
-        there = {sink_of_key(key) for key in making.wishes}
+                making.remove(spec)
+        there = {sink_of_key(key) for key in making.specs}
         for name, want in sorted(wanted.items()):
             if name not in there:
                 making.add(
-                    Wish(
+                    SinkSpec(
                         key=name,
                         slot=0,
                         number=0,
@@ -101,15 +102,15 @@ def plan_apply(wanted: Mapping[SinkName, Wanting], *, prune: bool) -> PlanChange
     return plan
 
 
-def plan_state(keys: Sequence[str], state: WantedState) -> PlanChange:
+def plan_state(keys: Sequence[str], state: DesiredState) -> PlanChange:
     """Plan that these sinks run, are paused, or are stopped."""
 
     def plan(records: FleetRecords, occasion: Occasion) -> Plan:
         making = _Making(records, occasion)
-        for wish in making.find(keys):
-            if wish.state is not state:
-                text = f"~ {wish.key}: {wish.state.value} becomes {state.value}"
-                making.change(replace(wish, state=state), text)
+        for spec in making.find(keys):
+            if spec.state is not state:
+                text = f"~ {spec.key}: {spec.state.value} becomes {state.value}"
+                making.change(replace(spec, state=state), text)
         return making.plan()
 
     return plan
@@ -120,9 +121,9 @@ def plan_restart(keys: Sequence[str]) -> PlanChange:
 
     def plan(records: FleetRecords, occasion: Occasion) -> Plan:
         making = _Making(records, occasion)
-        for wish in making.find(keys):
-            again = replace(wish, restarts=wish.restarts + 1)
-            making.change(again, f"~ {wish.key}: starts anew")
+        for spec in making.find(keys):
+            again = replace(spec, restarts=spec.restarts + 1)
+            making.change(again, f"~ {spec.key}: starts anew")
         return making.plan()
 
     return plan
@@ -133,8 +134,8 @@ def plan_remove(keys: Sequence[str]) -> PlanChange:
 
     def plan(records: FleetRecords, occasion: Occasion) -> Plan:
         making = _Making(records, occasion)
-        for wish in making.find(keys):
-            making.remove(wish)
+        for spec in making.find(keys):
+            making.remove(spec)
         return making.plan()
 
     return plan
@@ -145,14 +146,14 @@ def plan_scale(sink: str, participants: int) -> PlanChange:
 
     def plan(records: FleetRecords, occasion: Occasion) -> Plan:
         making = _Making(records, occasion)
-        first, *others = sorted(making.find([sink]), key=lambda wish: wish.key)
+        first, *others = sorted(making.find([sink]), key=lambda spec: spec.key)
         name = sink_of_key(first.key)
         keys = [key_of_participant(name, number) for number in range(1, participants + 1)]
-        for wish in (first, *others):
-            if wish.key not in keys:
-                making.remove(wish)
+        for spec in (first, *others):
+            if spec.key not in keys:
+                making.remove(spec)
         for key in keys:
-            if key not in making.wishes:
+            if key not in making.specs:
                 making.add(replace(first, key=key, pinned=False, moved_ms=0, restarts=0))
         return making.plan()
 
@@ -171,11 +172,11 @@ def plan_move(keys: Sequence[str], worker: str) -> PlanChange:
                 f"worker {worker} takes no sinks: it has no slot, or it leaves",
                 "headgate fleet list --workers shows who has slots",
             )
-        for wish in moving:
-            if making.fleet.sinks[wish.key].worker != worker:
-                load = load_of(making.fleet.sinks[wish.key])
-                slot = making.placing.place(wish.key, load, worker)
-                making.move(replace(wish, pinned=True), slot)
+        for spec in moving:
+            if making.fleet.sinks[spec.key].worker != worker:
+                load = load_of(making.fleet.sinks[spec.key])
+                slot = making.placing.place(spec.key, load, worker)
+                making.move(replace(spec, pinned=True), slot)
         return making.plan()
 
     return plan
@@ -187,8 +188,8 @@ def plan_moves(moves: Iterable[Move]) -> PlanChange:
     def plan(records: FleetRecords, occasion: Occasion) -> Plan:
         making = _Making(records, occasion)
         for move in moves:
-            if (wish := making.wishes.get(move.key)) and wish.slot != move.slot:
-                making.move(wish, move.slot)
+            if (spec := making.specs.get(move.key)) and spec.slot != move.slot:
+                making.move(spec, move.slot)
         return making.plan(tidies=True)
 
     return plan
@@ -218,24 +219,24 @@ def plan_drain(worker: str) -> PlanChange:
 
 
 class _Making:
-    """A plan in the making. Each change gets the number behind the fleet's highest (FLEET-2)."""
+    """Makes a plan. Each change gets the number behind the fleet's highest (FLEET-2)."""
 
     def __init__(self, records: FleetRecords, occasion: Occasion) -> None:
         self._occasion = occasion
         self._number = records.highest_number + 1
-        self._changes: list[Wished] = []
+        self._changes: list[FleetCommand] = []
         self._lines: list[str] = []
         self.fleet: FleetView = view(records, occasion.now_ms)
-        self.wishes = {key: s.wish for key, s in self.fleet.sinks.items() if s.wish is not None}
+        self.specs = {key: s.spec for key, s in self.fleet.sinks.items() if s.spec is not None}
         self.placing = Placing.of_fleet(self.fleet, occasion.slots)
-        self._tidy = [*_outdated(records, self.fleet)]
+        self._tidy = [*_outdated_records(records, self.fleet)]
 
-    def find(self, keys: Sequence[str]) -> Iterator[Wish]:
-        """Yield the wishes that are named: a sink's name names all of its participants."""
+    def find(self, keys: Sequence[str]) -> Iterator[SinkSpec]:
+        """Yield the specs that are named: a sink's name names all of its participants."""
         for name in keys:
-            found = [w for key, w in self.wishes.items() if name in (key, sink_of_key(key))]
+            found = [w for key, w in self.specs.items() if name in (key, sink_of_key(key))]
             if not found:
-                close = difflib.get_close_matches(name, self.wishes, n=1)
+                close = difflib.get_close_matches(name, self.specs, n=1)
                 raise SinkUnknown(
                     f"the fleet has no sink {name}",
                     f"did you mean {close[0]}?" if close else "headgate fleet list shows them",
@@ -251,21 +252,21 @@ class _Making:
             )
         return found
 
-    def add(self, wish: Wish) -> None:
-        placed = replace(wish, slot=self.placing.place(wish.key))
+    def add(self, spec: SinkSpec) -> None:
+        placed = replace(spec, slot=self.placing.place(spec.key))
         worker = self.placing.owners.get(placed.slot, "")
-        self.change(placed, f"+ {wish.key}{f' on {worker}' if worker else ''}")
+        self.change(placed, f"+ {spec.key}{f' on {worker}' if worker else ''}")
 
-    def remove(self, wish: Wish) -> None:
-        self.change(Removal(key=wish.key, slot=wish.slot, number=0), f"- {wish.key}")
+    def remove(self, spec: SinkSpec) -> None:
+        self.change(Removal(key=spec.key, slot=spec.slot, number=0), f"- {spec.key}")
 
-    def move(self, wish: Wish, slot: int) -> None:
-        before, after = (self.fleet.owners.get(each, "nobody") for each in (wish.slot, slot))
-        self.change(Removal(key=wish.key, slot=wish.slot, number=0))
-        moved = replace(wish, slot=slot, moved_ms=self._occasion.now_ms)
-        self.change(moved, f"~ {wish.key}: {before} to {after}")
+    def move(self, spec: SinkSpec, slot: int) -> None:
+        before, after = (self.fleet.owners.get(each, "nobody") for each in (spec.slot, slot))
+        self.change(Removal(key=spec.key, slot=spec.slot, number=0))
+        moved = replace(spec, slot=slot, moved_ms=self._occasion.now_ms)
+        self.change(moved, f"~ {spec.key}: {before} to {after}")
 
-    def change(self, value: Wished, *lines: str) -> None:
+    def change(self, value: FleetCommand, *lines: str) -> None:
         occasion = self._occasion
         said = {"number": self._number, "actor": occasion.actor, "time_ms": occasion.now_ms}
         self._changes.append(replace(value, **said))  # type: ignore[arg-type]
@@ -284,8 +285,8 @@ class _Making:
         return Plan(tuple(self._changes), tuple(self._lines))
 
 
-def _outdated(records: FleetRecords, fleet: FleetView) -> Iterator[Removal]:
-    """Yield the removal of wishes that do not count, and of drains of workers' earlier starts."""
+def _outdated_records(records: FleetRecords, fleet: FleetView) -> Iterator[Removal]:
+    """Yield the removal of specs that do not count, and of drains of workers' earlier starts."""
     for slot, key in outdated_places(records):
         yield Removal(key=key, slot=slot, number=0)
     for drain in records.drains.values():
@@ -294,8 +295,8 @@ def _outdated(records: FleetRecords, fleet: FleetView) -> Iterator[Removal]:
             yield Removal(key=drain.key, slot=drain.slot, number=0)
 
 
-def _difference(before: Wish, after: Wish) -> Iterator[str]:
-    """Yield how two wishes differ, as ``diff -u`` shows files. Secrets are references (FLEET-6)."""
+def _difference(before: SinkSpec, after: SinkSpec) -> Iterator[str]:
+    """Yield how two specs differ, as ``diff -u`` shows files. Secrets are references (FLEET-6)."""
     if before.memory_mib != after.memory_mib:
         yield f"  memory_mib: {before.memory_mib} becomes {after.memory_mib}"
     lines = difflib.unified_diff(

@@ -1,4 +1,4 @@
-"""Wishes from a fleet's topic, states to its state topic: a worker among others.
+"""Takes specs from a fleet's topic, and tells its state topic: a worker among others.
 
 A thread of its own has the group's seat, so that brokers which do not answer hold up no look at the
 sinks. What it follows is a level: the worker compares it with its processes on each turn.
@@ -22,8 +22,8 @@ from headgate.control_protocol.errors import (
     ConfigurationError,
     FleetTopicUnfit,
     HeadgateError,
+    SpecNotBelieved,
     Unreachable,
-    WishNotBelieved,
 )
 from headgate.control_protocol.identifiers import TopicId
 from headgate.control_protocol.log_event_names import LogEvent, log_extra
@@ -34,7 +34,7 @@ from headgate.kafka.compacted_topics import (
     KeyedValue,
     TopicAdmin,
 )
-from headgate.kafka.slot_member import (
+from headgate.kafka.fleet_group_member import (
     SlotMember,
     SlotRead,
     SlotsGained,
@@ -43,10 +43,10 @@ from headgate.kafka.slot_member import (
 )
 from headgate.runtime.fleet.balancer import Balancer
 from headgate.runtime.fleet.fleet_records import (
+    CommandWire,
     ObservedSink,
     ObservedWorker,
-    Wish,
-    WishWire,
+    SinkSpec,
     encode_observed,
     revision_of,
     sink_of_key,
@@ -56,10 +56,11 @@ from headgate.runtime.fleet.fleet_topics import (
     FleetReader,
     missing_topic,
     read_lags,
-    wish_record,
+    spec_record,
 )
 from headgate.runtime.fleet.fleet_view import describe_refusal
 from headgate.runtime.fleet.held_slots import HeldSlots
+from headgate.runtime.fleet.outage_log import OutageLog
 from headgate.runtime.fleet.processes import private_bytes
 from headgate.runtime.fleet.sink_files import (
     JVM_MIB_MIN,
@@ -68,8 +69,7 @@ from headgate.runtime.fleet.sink_files import (
     read_document,
 )
 from headgate.runtime.fleet.sink_life import LifeState, Wanted
-from headgate.runtime.fleet.trouble import Trouble
-from headgate.runtime.fleet.wish_source import ToldSink, WantedSink
+from headgate.runtime.fleet.spec_source import DesiredSink, ToldSink
 
 _log = redacted_logger("headgate.worker")
 
@@ -88,7 +88,7 @@ LAGS_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class _WrittenFile:
-    """The wished text of a sink file that its process reads, and why it is refused."""
+    """Holds the desired text of a sink file that its process reads, and why it is refused."""
 
     text: str
     revision: str
@@ -102,7 +102,7 @@ class _WrittenFile:
 
 
 class FleetMember:
-    """Implements ``WishSource`` (FLEET-7, FLEET-10). ``close`` ends its thread."""
+    """Implements ``SpecSource`` (FLEET-7, FLEET-10). ``close`` ends its thread."""
 
     def __init__(self, settings: WorkerSettings, release: str) -> None:
         self._settings = settings
@@ -113,10 +113,10 @@ class FleetMember:
         self._own_folder = not settings.worker.folder
         # First what may be refused: a folder of its own would stay behind.
         self._producer = CompactedProducer(settings.kafka)
-        self._folder = _folder(settings.worker.folder)
+        self._folder = _working_folder(settings.worker.folder)
         self._lock = threading.Lock()
         self._held = HeldSlots()
-        self._wishes: Mapping[str, Wish] = {}
+        self._specs: Mapping[str, SinkSpec] = {}
         self._lags: Mapping[str, int] = {}
         """What was told of sinks when slots were gained: those that a dead worker leaves."""
         self._owned: frozenset[int] = frozenset()
@@ -125,13 +125,13 @@ class FleetMember:
         self._refused: frozenset[str] = frozenset()
         self._written: dict[str, _WrittenFile] = {}
         self._revisions: dict[str, str] = {}
-        """Wished revisions by those of the files that were written for them."""
+        """FleetCommand revisions by those of the files that were written for them."""
         self._told: dict[str, tuple[ObservedSink, float]] = {}
         self._placed: dict[str, ObservedSink] = {}
         self._alive_s = 0.0
         self._alive = ObservedWorker(worker=self._name, incarnation=self._incarnation)
-        self._seat_trouble = Trouble(f"fleet {settings.fleet.name} is not heard, sinks go on")
-        self._state_trouble = Trouble("states are not told")
+        self._seat_trouble = OutageLog(f"fleet {settings.fleet.name} is not heard, sinks go on")
+        self._state_trouble = OutageLog("states are not told")
         self._ends = threading.Event()
         self._left = threading.Event()
         self._balancer = Balancer(settings)
@@ -140,42 +140,42 @@ class FleetMember:
 
     # --------------------------------------------------------------------- of the worker's thread
 
-    def look(self) -> Mapping[str, WantedSink]:
+    def look(self) -> Mapping[str, DesiredSink]:
         with self._lock:
-            wishes, lags = self._wishes, self._lags
-        for key in self._written.keys() - wishes.keys():
+            specs, lags = self._specs, self._lags
+        for key in self._written.keys() - specs.keys():
             del self._written[key]  # its process may still read it: the file stays
-        return {key: self._wanted(key, wish, lags.get(key, 0)) for key, wish in wishes.items()}
+        return {key: self._desired_sink(key, spec, lags.get(key, 0)) for key, spec in specs.items()}
 
-    def _wanted(self, key: str, wish: Wish, lag_records: int) -> WantedSink:
+    def _desired_sink(self, key: str, spec: SinkSpec, lag_records: int) -> DesiredSink:
         path = self._folder / f"{key}.toml"
         written = self._written.get(key)
-        if written is None or written.text != wish.file or written.may_be_cured:
+        if written is None or written.text != spec.file or written.may_be_cured:
             refused: HeadgateError | None = None
-            has_jvm = has_own_jvm(wish.file)
+            has_jvm = has_own_jvm(spec.file)
             try:
-                self._write_file(key, wish, path)
+                self._write_file(key, spec, path)
             except HeadgateError as error:
                 refused = error
             except OSError as error:
                 text = f"{path} cannot be written: {error.strerror}"
                 refused = ConfigurationError(text, "correct worker.folder")
-            written = _WrittenFile(wish.file, wish.revision, refused, has_jvm)
+            written = _WrittenFile(spec.file, spec.revision, refused, has_jvm)
             self._written[key] = written
-        wanted = Wanted(written.revision, wish.state, wish.restarts, wish.number)
-        may_mib = wish.memory_mib
+        wanted = Wanted(written.revision, spec.state, spec.restarts, spec.number)
+        may_mib = spec.memory_mib
         if written.has_jvm and not may_mib and self._settings.worker.memory_mib:
             may_mib = max(self._settings.worker.memory_mib, JVM_MIB_MIN)
         jvm_mib = (may_mib or JVM_MIB_MIN) if written.has_jvm else 0
-        return WantedSink(path, wanted, may_mib or None, written.refused, lag_records, jvm_mib)
+        return DesiredSink(path, wanted, may_mib or None, written.refused, lag_records, jvm_mib)
 
-    def _write_file(self, key: str, wish: Wish, path: Path) -> None:
-        _require_file_of(key, wish)
-        text = as_in_fleet(wish.file, sink_of_key(key), self._settings.worker.session_timeout_ms)
+    def _write_file(self, key: str, spec: SinkSpec, path: Path) -> None:
+        _require_file_of(key, spec)
+        text = as_in_fleet(spec.file, sink_of_key(key), self._settings.worker.session_timeout_ms)
         draft = path.with_suffix(".new")
         draft.write_text(text)
         draft.replace(path)
-        self._revisions[revision_of(text.encode())] = wish.revision
+        self._revisions[revision_of(text.encode())] = spec.revision
 
     def tell(self, told: Sequence[ToldSink], now_ms: int) -> None:
         """Tell what has changed at once, figures now and then, and that somebody is here.
@@ -185,15 +185,15 @@ class FleetMember:
         """
         now_s = time.monotonic()
         with self._lock:
-            wishes, here = self._wishes, self._here
+            specs, here = self._specs, self._here
         self._placed = {observed.key: observed for observed, _ in self._told.values()}
         seen: dict[str, tuple[ObservedSink, float]] = {}
         for each in told:
-            observed = self._observed(each, wishes, now_ms)
+            observed = self._observe(each, specs, now_ms)
             key = state_key(observed)
             before, told_s = self._told.get(key, (None, 0.0))
             is_due = before is None or _is_news(before, observed) or now_s - told_s >= TELL_S
-            is_due = is_due and (each.name in wishes or observed.slot in here)
+            is_due = is_due and (each.name in specs or observed.slot in here)
             if is_due and self._write(key, encode_observed(observed)):
                 before, told_s = observed, now_s
             if before is not None:
@@ -204,11 +204,11 @@ class FleetMember:
         self._told = seen
         self._tell_of_itself(now_s, sum(bool(t.life and t.life.has_process) for t in told))
 
-    def _observed(self, told: ToldSink, wishes: Mapping[str, Wish], now_ms: int) -> ObservedSink:
-        wish, life = wishes.get(told.name), told.life
+    def _observe(self, told: ToldSink, specs: Mapping[str, SinkSpec], now_ms: int) -> ObservedSink:
+        spec, life = specs.get(told.name), told.life
         before = self._placed.get(told.name)
-        slot = wish.slot if wish else before.slot if before else 0
-        number = wish.number if wish else before.number if before else 0
+        slot = spec.slot if spec else before.slot if before else 0
+        number = spec.number if spec else before.number if before else 0
         base = ObservedSink(
             key=told.name,
             slot=slot,
@@ -265,7 +265,7 @@ class FleetMember:
         self._alive = replace(alive, memory_bytes=private_bytes(os.getpid()))
         self._alive_s = now_s
         self._write(state_key(self._alive), encode_observed(self._alive))
-        self._state_trouble.hear(self._producer)
+        self._state_trouble.on_producer(self._producer)
 
     def _write(self, key: str, value: bytes | None) -> bool:
         topic = self._settings.fleet.state_topic
@@ -299,7 +299,7 @@ class FleetMember:
                 self._take_part(admin)
                 continue
             except HeadgateError as error:
-                self._seat_trouble.say(self._settings.redacted(str(error)))
+                self._seat_trouble.say(self._settings.redact(str(error)))
             except Exception:  # noqa: BLE001 - a bug here must stop no sink
                 _log.exception(
                     "fleet %s: a bug in headgate; sinks go on", self._settings.fleet.name
@@ -313,7 +313,7 @@ class FleetMember:
         facts = admin.describe(fleet.name)
         if facts is None:
             raise missing_topic(fleet.name)
-        wire = WishWire(fleet.keys, facts.topic_id)
+        wire = CommandWire(fleet.keys, facts.topic_id)
         member = SlotMember(
             self._settings.kafka,
             fleet.name,
@@ -330,7 +330,7 @@ class FleetMember:
         self._on_left()
 
     def _follow(
-        self, member: SlotMember, wire: WishWire, admin: TopicAdmin, topic_id: TopicId
+        self, member: SlotMember, wire: CommandWire, admin: TopicAdmin, topic_id: TopicId
     ) -> None:
         looked_s = time.monotonic()
         orphans_s = 0.0
@@ -346,7 +346,7 @@ class FleetMember:
             self._balancer.turn(leads=0 in self._held.owned and not self._held.orphans)
 
     def _poll(
-        self, member: SlotMember, wire: WishWire, admin: TopicAdmin, topic_id: TopicId
+        self, member: SlotMember, wire: CommandWire, admin: TopicAdmin, topic_id: TopicId
     ) -> None:
         now_ms = time.monotonic_ns() // 1_000_000
         events = member.poll(POLL_S)
@@ -369,12 +369,12 @@ class FleetMember:
                 case SlotRead(slot):
                     self._held.on_read(slot)
                 case CompactedRecord():
-                    self._held.on_record(wish_record(event, wire))
+                    self._held.on_record(spec_record(event, wire))
         self._held.on_passed(now_ms)
         self._publish()
         if self._held.is_drained(self._name, self._incarnation):
             _log.info(
-                "worker %s: gives its slots to others, as is wished",
+                "worker %s: gives its slots to others, as it is asked to",
                 self._name,
                 extra=log_extra(LogEvent.SINK_STATE),
             )
@@ -394,7 +394,7 @@ class FleetMember:
         if found is None:
             raise missing_topic(self._settings.fleet.name)
         raise FleetTopicUnfit(
-            f"topic {self._settings.fleet.name} was created anew, without the former wishes",
+            f"topic {self._settings.fleet.name} was created anew, without the former specs",
             "apply the folder again: until then each worker goes on with the sinks that it has",
         )
 
@@ -409,33 +409,33 @@ class FleetMember:
             self._lags = lags
 
     def _let_orphans_go(self) -> None:
-        """Look whether the fleet has wishes again of sinks whose topic was lost."""
+        """Look whether the fleet has specs again of sinks whose topic was lost."""
         try:
             with closing(FleetReader(self._settings)) as reader:
                 records = reader.read_to_end()
         except Unreachable:  # asked again: the seat is none the worse
             return
-        said = frozenset(key for _, key in records.wishes)
+        said = frozenset(key for _, key in records.specs)
         self._held.on_said_elsewhere(said & self._held.orphans.keys())
         self._publish()
 
     def _publish(self) -> None:
         """Let the worker's thread see what is followed."""
         refused = {
-            f"{record.key} ({WishNotBelieved.code}): {describe_refusal(record)}"
+            f"{record.key} ({SpecNotBelieved.code}): {describe_refusal(record)}"
             for record in self._held.refused()
         }
         for text in sorted(refused - self._refused):
             _log.warning("sink %s", text, extra=log_extra(LogEvent.SINK_STATE))
-        wishes = self._held.wishes()
+        specs = self._held.specs()
         with self._lock:
-            self._wishes, self._owned = wishes, self._held.owned
+            self._specs, self._owned = specs, self._held.owned
             self._here = frozenset(self._held.slots)
             self._refused = frozenset(refused)
 
     def _on_left(self) -> None:
         with self._lock:
-            self._wishes, self._owned, self._here = {}, frozenset(), frozenset()
+            self._specs, self._owned, self._here = {}, frozenset(), frozenset()
         self._held = HeldSlots()
         self._left.set()
 
@@ -452,7 +452,7 @@ def _is_news(told: ObservedSink, now: ObservedSink) -> bool:
     return replace(told, **quiet) != replace(now, **quiet)  # type: ignore[arg-type]
 
 
-def _folder(name: str) -> Path:
+def _working_folder(name: str) -> Path:
     if not name:
         return Path(tempfile.mkdtemp(prefix="headgate-worker-"))
     path = Path(name)
@@ -463,11 +463,11 @@ def _folder(name: str) -> Path:
     return path
 
 
-def _require_file_of(key: str, wish: Wish) -> None:
-    """Raise ``WishNotBelieved`` if the file is another sink's. What cannot be read, its process
+def _require_file_of(key: str, spec: SinkSpec) -> None:
+    """Raise ``SpecNotBelieved`` if the file is another sink's. What cannot be read, its process
     tells."""
-    name = (read_document(wish.file) or {}).get("name")
+    name = (read_document(spec.file) or {}).get("name")
     if isinstance(name, str) and "${" not in name and name != sink_of_key(key):
-        raise WishNotBelieved(
-            f"the wish for {key} holds the file of sink {name}", "apply the folder again"
+        raise SpecNotBelieved(
+            f"the spec for {key} holds the file of sink {name}", "apply the folder again"
         )

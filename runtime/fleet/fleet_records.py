@@ -1,8 +1,8 @@
-"""What stands on a fleet's two topics: wishes in slots, and what workers see (FLEET-1).
+"""Defines what stands on a fleet's two topics: specs in slots, and what workers see (FLEET-1).
 
 The fleet's topic has a partition per slot; key: a sink, or ``SINK#2`` for its second participant;
-value: a ``Wish`` or a ``Removal``. Its state topic has one partition; keys ``sink/SLOT/KEY`` and
-``worker/NAME``; values ``ObservedSink`` and ``ObservedWorker``. The slot is in the key, for a
+value: a ``SinkSpec`` or a ``Removal``. Its state topic has one partition; keys ``sink/SLOT/KEY``
+and ``worker/NAME``; values ``ObservedSink`` and ``ObservedWorker``. The slot is in the key, for a
 worker that a sink leaves would otherwise remove what the one that it goes to has just told.
 """
 
@@ -23,7 +23,7 @@ from headgate.control_protocol.message_encoding import (
     undecodable,
 )
 from headgate.control_protocol.signatures import Keys, split_signed
-from headgate.runtime.fleet.sink_life import LifeState, WantedState
+from headgate.runtime.fleet.sink_life import DesiredState, LifeState
 from headgate.schemas import fleet_schemas
 
 RECORDS_VERSION = 1
@@ -31,10 +31,10 @@ REVISION_CHARACTERS = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
-    """What a person wants of the sink ``key``, said in the slot that it is placed in.
+class SinkSpec:
+    """Says what a person wants of the sink ``key``, in the slot that it is placed in.
 
-    ``number`` counts up over all wishes of the fleet: of a sink's wishes in two slots the higher
+    ``number`` counts up over all specs of the fleet: of a sink's specs in two slots the higher
     one counts (FLEET-2). ``restarts`` counts up with each start that a person wants. ``pinned``: a
     person moved it here, so the balancer leaves it.
     """
@@ -43,7 +43,7 @@ class Wish:
     key: str
     slot: int
     number: int
-    state: WantedState = WantedState.RUNNING
+    state: DesiredState = DesiredState.RUNNING
     file: str
     memory_mib: int = 0
     restarts: int = 0
@@ -60,7 +60,9 @@ class Wish:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Removal:
-    """Nobody wants ``key`` in this slot any longer: a tombstone that can be signed (FLEET-3)."""
+    """Says that nobody wants ``key`` in this slot any longer: a tombstone that can be signed
+    (FLEET-3).
+    """
 
     version: int = RECORDS_VERSION
     key: str
@@ -72,7 +74,7 @@ class Removal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drain:
-    """A worker shall give its slots to the others, in this start of it; said in each slot it has.
+    """Asks a worker to give its slots to the others, in this start of it; said in each slot it has.
 
     The next start takes slots again, so nothing has to be undone after the maintenance.
     """
@@ -90,15 +92,15 @@ class Drain:
         return f"{_WORKER}{self.worker}"
 
 
-Wished = Wish | Removal | Drain
+FleetCommand = SinkSpec | Removal | Drain
 """What a person says on the fleet's topic."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedSink:
-    """What a worker sees of a sink. Times are spans up to the record: no clock is compared.
+    """Says what a worker sees of a sink. Times are spans up to the record: no clock is compared.
 
-    ``number``: of the wish that it follows; ``revision``: of the file that its process works with,
+    ``number``: of the spec that it follows; ``revision``: of the file that its process works with,
     empty without one. ``code`` and ``text``: the error that ended it, or why it is not started.
     ``restarts``: processes that ended unasked since the worker started. What nobody knows is
     ``None``.
@@ -130,7 +132,7 @@ class ObservedSink:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedWorker:
-    """A worker's sign of life. ``incarnation`` is new for every start of it."""
+    """Shows that a worker lives. ``incarnation`` is new for every start of it."""
 
     version: int = RECORDS_VERSION
     worker: str
@@ -157,7 +159,7 @@ _SINK, _WORKER = "sink/", "worker/"
 
 
 def sink_of_key(key: str) -> SinkName:
-    """Return the sink that a wish's key names: that of ``SINK#2`` is ``SINK``."""
+    """Return the sink that a spec's key names: that of ``SINK#2`` is ``SINK``."""
     return SinkName(key.partition(_PARTICIPANT)[0])
 
 
@@ -177,7 +179,7 @@ def state_key(value: ObservedSink | ObservedWorker) -> str:
 
 _MESSAGES = AvroMessages(fleet_schemas(), RECORDS_VERSION)
 _NAMES: dict[type, str] = {
-    Wish: "wish",
+    SinkSpec: "wish",
     Removal: "removal",
     Drain: "drain",
     ObservedSink: "sink",
@@ -211,19 +213,19 @@ UNSIGNED_TOMBSTONE = Skipped(SkipReason.UNSIGNED, "a tombstone")
 
 
 @dataclass(frozen=True, slots=True)
-class WishWire:
+class CommandWire:
     """Writes and reads what stands on the fleet's topic, signed where there are keys (FLEET-3)."""
 
     keys: Keys = field(default_factory=Keys)
     topic_id: TopicId = _NO_ID
 
-    def encode(self, value: Wished) -> bytes | None:
+    def encode(self, value: FleetCommand) -> bytes | None:
         """Return the record's value. A removal that nobody can sign is Kafka's tombstone."""
         if isinstance(value, Removal) and not self.keys:
             return None
         return self.keys.sign_message(_encode(value), SinkName(value.key), self.topic_id)
 
-    def decode(self, key: str, slot: int, message: bytes | None) -> Wished | Skipped:
+    def decode(self, key: str, slot: int, message: bytes | None) -> FleetCommand | Skipped:
         """Return what a record says, or why it is not believed; raises nothing."""
         if message is None:
             if self.keys:
@@ -236,13 +238,13 @@ class WishWire:
             return Skipped(SkipReason.SIGNED, "fleet.key is not set here")
         if sealed and not self.keys.is_genuine(sealed, SinkName(key), self.topic_id):
             return Skipped(SkipReason.WRONGLY_SIGNED)
-        found: Wished | ObservedSink | ObservedWorker | Skipped = _decode(
+        found: FleetCommand | ObservedSink | ObservedWorker | Skipped = _decode(
             sealed.message if sealed else message
         )
         if isinstance(found, Skipped):
             return found
-        if not isinstance(found, Wished):
-            return Skipped(SkipReason.NOT_OURS, "a state among wishes")
+        if not isinstance(found, FleetCommand):
+            return Skipped(SkipReason.NOT_OURS, "a state among specs")
         if (found.key, found.slot) != (key, slot):
             return Skipped(SkipReason.OTHER_SINK, f"it is of {found.key} in slot {found.slot}")
         return found
@@ -255,9 +257,9 @@ def encode_observed(value: ObservedSink | ObservedWorker) -> bytes:
 
 def decode_observed(key: str, message: bytes) -> ObservedSink | ObservedWorker | Skipped:
     """Return what a worker says under this key of the state topic; raises nothing."""
-    found: Wished | ObservedSink | ObservedWorker | Skipped = _decode(message)
-    if isinstance(found, Wished):
-        return Skipped(SkipReason.NOT_OURS, "a wish among states")
+    found: FleetCommand | ObservedSink | ObservedWorker | Skipped = _decode(message)
+    if isinstance(found, FleetCommand):
+        return Skipped(SkipReason.NOT_OURS, "a spec among states")
     if not isinstance(found, Skipped) and state_key(found) != key:
         return Skipped(SkipReason.OTHER_SINK, f"it is of {state_key(found)}")
     return found

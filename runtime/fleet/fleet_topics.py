@@ -1,4 +1,4 @@
-"""Reads a fleet's two topics, and changes the wishes on it: all that is asked for, or nothing."""
+"""Reads a fleet's two topics, and changes the specs on it: all that is asked for, or nothing."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from headgate.kafka.compacted_topics import (
 )
 from headgate.kafka.control_topic import described_settings
 from headgate.runtime.fleet.fleet_changes import Occasion, Plan, PlanChange
-from headgate.runtime.fleet.fleet_records import ObservedSink, WishWire, decode_observed
+from headgate.runtime.fleet.fleet_records import CommandWire, ObservedSink, decode_observed
 from headgate.runtime.fleet.fleet_view import (
+    CommandRecord,
     FleetRecords,
     FleetView,
     ObservedRecord,
-    WishRecord,
     view,
 )
 from headgate.runtime.wall_clock import wall_ms
@@ -43,14 +43,14 @@ class FleetReader:
     def __init__(self, settings: WorkerSettings, *, wait_ms: int = WAIT_MS) -> None:
         self._settings = settings
         admin = TopicAdmin(settings.kafka)
-        wished = admin.describe(settings.fleet.name)
-        if wished is None:
+        desired = admin.describe(settings.fleet.name)
+        if desired is None:
             raise missing_topic(settings.fleet.name)
         states = admin.describe(settings.fleet.state_topic)
-        self.slots = wished.partitions
+        self.slots = desired.partitions
         self.records = FleetRecords()
-        self.wire = WishWire(settings.fleet.keys, wished.topic_id)
-        partitions = {settings.fleet.name: wished.partitions}
+        self.wire = CommandWire(settings.fleet.keys, desired.topic_id)
+        partitions = {settings.fleet.name: desired.partitions}
         partitions |= {settings.fleet.state_topic: states.partitions} if states else {}
         self._reader = CompactedReader(
             settings.kafka, settings.fleet.name, partitions, wait_ms=wait_ms
@@ -85,7 +85,7 @@ class FleetReader:
     def _take(self, some: Iterable[CompactedRecord]) -> None:
         for record in some:
             if record.topic == self._settings.fleet.name:
-                self.records.take(wish_record(record, self.wire))
+                self.records.take(spec_record(record, self.wire))
             else:
                 self.records.take(observed_record(record))
 
@@ -105,10 +105,10 @@ def read_lags(settings: WorkerSettings, patience_s: float) -> Mapping[str, int]:
     return {sink.key: sink.lag_records for sink in sinks if sink.lag_records is not None}
 
 
-def wish_record(record: CompactedRecord, wire: WishWire) -> WishRecord:
+def spec_record(record: CompactedRecord, wire: CommandWire) -> CommandRecord:
     """Return what a record of the fleet's topic says."""
     value = wire.decode(record.key, record.partition, record.value)
-    return WishRecord(record.key, record.partition, record.offset, record.time_ms, value)
+    return CommandRecord(record.key, record.partition, record.offset, record.time_ms, value)
 
 
 def observed_record(record: CompactedRecord) -> ObservedRecord:
@@ -126,7 +126,7 @@ def change_fleet(
     creates: bool = False,
     tries: int = TRIES,
 ) -> Plan:
-    """Change the wishes as planned, all of them or none, and return the plan (FLEET-5).
+    """Change the specs as planned, all of them or none, and return the plan (FLEET-5).
 
     With ``creates`` the fleet's topics are created if they are missing; a dry run does not.
 
@@ -179,7 +179,7 @@ def ensure_fleet_topics(settings: WorkerSettings) -> None:
         policy = found.get("cleanup.policy", "compact")
         if policy != "compact":
             raise FleetTopicUnfit(
-                f"topic {topic} has cleanup.policy={policy}: wishes would be gone after a while",
+                f"topic {topic} has cleanup.policy={policy}: specs would be gone after a while",
                 "set cleanup.policy=compact on it, or name another fleet",
             )
 

@@ -1,4 +1,4 @@
-"""What a fleet's two topics say together: wanted beside observed, drift, next tries. Pure.
+"""Shows what a fleet's two topics say together: wanted beside observed, drift, next tries. Pure.
 
 ``FleetRecords`` holds the newest record of each key; ``view`` folds them. A reader that stays keeps
 one, and takes records as they come; a command reads both topics to their ends first. Whoever folds
@@ -15,20 +15,20 @@ from headgate.control_protocol.message_encoding import Skipped, SkipReason
 from headgate.runtime.fleet.fleet_records import (
     UNSIGNED_TOMBSTONE,
     Drain,
+    FleetCommand,
     ObservedSink,
     ObservedWorker,
     Removal,
-    Wish,
-    Wished,
+    SinkSpec,
 )
-from headgate.runtime.fleet.sink_life import LOST_AFTER_MS, LifeState, WantedState, shown_state
+from headgate.runtime.fleet.sink_life import LOST_AFTER_MS, DesiredState, LifeState, shown_state
 
 # --------------------------------------------------------------------------------------- records
 
 
 @dataclass(frozen=True, slots=True)
-class WishRecord:
-    """A record of the fleet's topic. ``time_ms`` is the broker's.
+class CommandRecord:
+    """Holds a record of the fleet's topic. ``time_ms`` is the broker's.
 
     ``value``: what it says, or why that is not believed here.
     """
@@ -37,12 +37,12 @@ class WishRecord:
     slot: int
     offset: int
     time_ms: int
-    value: Wished | Skipped
+    value: FleetCommand | Skipped
 
 
 @dataclass(frozen=True, slots=True)
 class ObservedRecord:
-    """A record of the state topic; ``None``: a worker has taken back what it said."""
+    """Holds a record of the state topic; ``None``: a worker has taken back what it said."""
 
     key: str
     offset: int
@@ -51,23 +51,23 @@ class ObservedRecord:
 
 
 Place = tuple[int, str]
-"""A slot and a key: where a wish stands."""
+"""A slot and a key: where a spec stands."""
 
 
 @dataclass(slots=True)
 class FleetRecords:
-    """The newest record of each key of both topics; ``take`` those of a partition in order."""
+    """Keeps each key's newest record of both topics; ``take`` those of a partition in order."""
 
-    wishes: dict[Place, WishRecord] = field(default_factory=dict)
-    """Those that are believed; a removal takes a wish away."""
-    refused: dict[Place, WishRecord] = field(default_factory=dict)
+    specs: dict[Place, CommandRecord] = field(default_factory=dict)
+    """Those that are believed; a removal takes a spec away."""
+    refused: dict[Place, CommandRecord] = field(default_factory=dict)
     """Those behind the last one that is believed, which are not: a person should hear of them."""
     drains: dict[Place, Drain] = field(default_factory=dict)
     observed: dict[str, ObservedRecord] = field(default_factory=dict)
     highest_number: int = 0
-    """Of all wishes and removals: the next change counts on from it."""
+    """Of all specs and removals: the next change counts on from it."""
 
-    def take(self, record: WishRecord | ObservedRecord) -> None:
+    def take(self, record: CommandRecord | ObservedRecord) -> None:
         """Take the next record of its partition: the later offset counts, no clock (FLEET-2)."""
         if isinstance(record, ObservedRecord):
             self._take_observed(record)
@@ -78,20 +78,20 @@ class FleetRecords:
                 takes_nothing = skipped == UNSIGNED_TOMBSTONE or (
                     skipped.reason is SkipReason.NOT_OURS
                 )
-                if place in self.wishes or not takes_nothing:
+                if place in self.specs or not takes_nothing:
                     self.refused[place] = record
             case Removal(number=number):
                 self.highest_number = max(self.highest_number, number)
-                self.wishes.pop(place, None)
+                self.specs.pop(place, None)
                 self.drains.pop(place, None)
                 self.refused.pop(place, None)
             case Drain(number=number) as drain:
                 self.highest_number = max(self.highest_number, number)
                 self.drains[place] = drain
                 self.refused.pop(place, None)
-            case Wish(number=number):
+            case SinkSpec(number=number):
                 self.highest_number = max(self.highest_number, number)
-                self.wishes[place] = record
+                self.specs[place] = record
                 self.refused.pop(place, None)
 
     def _take_observed(self, record: ObservedRecord) -> None:
@@ -105,7 +105,7 @@ class FleetRecords:
 
 
 class Drift(StrEnum):
-    """How what a worker sees differs from what is wanted."""
+    """Says how what a worker sees differs from what is wanted."""
 
     NONE = ""
     FILE = "file"
@@ -118,7 +118,7 @@ class Drift(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkView:
-    """A key of the fleet: what is wanted of it beside what is seen. Times are the broker's.
+    """Shows a key of the fleet: what is wanted of it beside what is seen. Times are the broker's.
 
     ``worker``: who owns its slot now; empty: nobody. ``next_try_ms`` is a time: once it has passed,
     say "now". ``elsewhere``: what workers tell of it in slots where it is not placed (any longer).
@@ -127,11 +127,11 @@ class SinkView:
     key: str
     slot: int
     state: LifeState
-    wish: Wish | None = None
+    spec: SinkSpec | None = None
     observed: ObservedSink | None = None
     worker: str = ""
     drift: Drift = Drift.NONE
-    wished_ms: int = 0
+    applied_ms: int = 0
     told_ms: int = 0
     since_ms: int = 0
     next_try_ms: int | None = None
@@ -154,7 +154,7 @@ class SinkView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerView:
-    """A worker as it told last. ``lost``: it has told nothing for 30 s, and did not leave."""
+    """Shows a worker as it told last. ``lost``: it has told nothing for 30 s, and did not leave."""
 
     observed: ObservedWorker
     told_ms: int
@@ -172,7 +172,7 @@ class WorkerView:
 
 @dataclass(frozen=True, slots=True)
 class FleetView:
-    """All sinks by key, and all workers by name, each in the order of their names."""
+    """Shows all sinks by key, and all workers by name, each in the order of their names."""
 
     sinks: Mapping[str, SinkView]
     workers: Mapping[str, WorkerView]
@@ -203,7 +203,7 @@ def view(records: FleetRecords, now_ms: int) -> FleetView:
         if isinstance(record.value, ObservedSink):
             heard_ms = _told_ms(record, record.value, workers)
             told.setdefault(record.value.key, []).append(_Told(record.value, record, heard_ms))
-    placed = placed_wishes(records.wishes.values())
+    placed = placed_specs(records.specs.values())
     refused = {
         each.key: each
         for each in records.refused.values()
@@ -244,58 +244,58 @@ def _told_ms(record: ObservedRecord, value: ObservedSink, workers: Mapping[str, 
     return max(record.time_ms, worker.told_ms)
 
 
-def placed_wishes(wishes: Iterable[WishRecord]) -> Mapping[str, WishRecord]:
-    """Return the wish of each key that counts: in two slots, the higher number, else lower slot."""
-    found: dict[str, WishRecord] = {}
-    for record in wishes:
+def placed_specs(specs: Iterable[CommandRecord]) -> Mapping[str, CommandRecord]:
+    """Return the spec of each key that counts: in two slots, the higher number, else lower slot."""
+    found: dict[str, CommandRecord] = {}
+    for record in specs:
         other = found.get(record.key)
         if other is None or _rank(record) > _rank(other):
             found[record.key] = record
     return found
 
 
-def _rank(record: WishRecord) -> tuple[int, int]:
-    assert isinstance(record.value, Wish)
+def _rank(record: CommandRecord) -> tuple[int, int]:
+    assert isinstance(record.value, SinkSpec)
     return record.value.number, -record.slot
 
 
-def outdated_places(records: FleetRecords) -> Mapping[Place, Wish]:
-    """Return wishes that do not count, for their key has a newer one in another slot (FLEET-2)."""
-    placed = placed_wishes(records.wishes.values())
+def outdated_places(records: FleetRecords) -> Mapping[Place, SinkSpec]:
+    """Return specs that do not count, for their key has a newer one in another slot (FLEET-2)."""
+    placed = placed_specs(records.specs.values())
     return {
         place: record.value
-        for place, record in records.wishes.items()
-        if isinstance(record.value, Wish) and placed[record.key] is not record
+        for place, record in records.specs.items()
+        if isinstance(record.value, SinkSpec) and placed[record.key] is not record
     }
 
 
 def _sink_view(
-    placed: WishRecord | None,
-    refused: WishRecord | None,
+    placed: CommandRecord | None,
+    refused: CommandRecord | None,
     told: list[_Told],
     owners: Mapping[int, str],
     *,
     now_ms: int,
 ) -> SinkView:
-    """Put together what is known of one key. ``placed``: its wish, or one that is not believed."""
+    """Put together what is known of one key. ``placed``: its spec, or one that is not believed."""
     told = sorted(told, key=lambda each: each.record.offset)
     if placed is None:
         here = told[-1] if told else None
     else:
         here = next((each for each in told if each.value.slot == placed.slot), None)
-    wish = placed.value if placed and isinstance(placed.value, Wish) else None
+    spec = placed.value if placed and isinstance(placed.value, SinkSpec) else None
     slot = placed.slot if placed else told[-1].value.slot
     key = placed.key if placed else told[-1].value.key
     since_ms = here.record.time_ms - here.value.for_ms if here else placed.time_ms if placed else 0
     return SinkView(
         key=key,
         slot=slot,
-        state=_shown_state(wish, placed, here, now_ms),
-        wish=wish,
+        state=_shown_state(spec, placed, here, now_ms),
+        spec=spec,
         observed=here.value if here else None,
         worker=owners.get(slot, ""),
-        drift=_drift(wish, here.value if here else None),
-        wished_ms=placed.time_ms if placed and wish else 0,
+        drift=_drift(spec, here.value if here else None),
+        applied_ms=placed.time_ms if placed and spec else 0,
         told_ms=here.told_ms if here else 0,
         since_ms=since_ms,
         next_try_ms=_next_try_ms(here),
@@ -305,12 +305,12 @@ def _sink_view(
 
 
 def _shown_state(
-    wish: Wish | None, placed: WishRecord | None, here: _Told | None, now_ms: int
+    spec: SinkSpec | None, placed: CommandRecord | None, here: _Told | None, now_ms: int
 ) -> LifeState:
     """Return the state that a reader shows: ``LOST`` where nobody tells (any longer)."""
     if here is not None:
         return shown_state(here.value.state, here.told_ms, now_ms)
-    if wish is not None and wish.state is WantedState.STOPPED:
+    if spec is not None and spec.state is DesiredState.STOPPED:
         return LifeState.STOPPED
     waited_ms = now_ms - placed.time_ms if placed else 0
     return LifeState.LOST if waited_ms >= LOST_AFTER_MS else LifeState.IDLE
@@ -318,21 +318,21 @@ def _shown_state(
 
 _AT_WORK = (LifeState.RUNNING, LifeState.PAUSED, LifeState.STOPPED)
 _SHOULD_BE = {
-    WantedState.RUNNING: (LifeState.RUNNING,),
-    WantedState.PAUSED: (LifeState.PAUSED,),
-    WantedState.STOPPED: (LifeState.STOPPED,),
+    DesiredState.RUNNING: (LifeState.RUNNING,),
+    DesiredState.PAUSED: (LifeState.PAUSED,),
+    DesiredState.STOPPED: (LifeState.STOPPED,),
 }
 
 
-def _drift(wish: Wish | None, observed: ObservedSink | None) -> Drift:
+def _drift(spec: SinkSpec | None, observed: ObservedSink | None) -> Drift:
     """Return how they differ; what starts, leaves or is in error is on its way, and no drift."""
     if observed is None:
         return Drift.NONE
-    if wish is None:
+    if spec is None:
         return Drift.UNWANTED
-    if observed.revision and observed.revision != wish.revision:
+    if observed.revision and observed.revision != spec.revision:
         return Drift.FILE
-    if observed.state in _AT_WORK and observed.state not in _SHOULD_BE[wish.state]:
+    if observed.state in _AT_WORK and observed.state not in _SHOULD_BE[spec.state]:
         return Drift.STATE
     return Drift.NONE
 
@@ -353,13 +353,13 @@ _REFUSALS = {
 }
 
 
-def describe_refusal(record: WishRecord | None) -> str:
+def describe_refusal(record: CommandRecord | None) -> str:
     """Return why the newest record of a key is not followed; empty: it is."""
     if record is None or not isinstance(record.value, Skipped):
         return ""
     why = _REFUSALS.get(record.value.reason, "it cannot be read")
     detail = f" ({record.value.detail})" if record.value.detail else ""
-    return f"the wish at {record.slot}@{record.offset} is not followed: {why}{detail}"
+    return f"the spec at {record.slot}@{record.offset} is not followed: {why}{detail}"
 
 
 STALE_MS = 60_000
@@ -377,7 +377,7 @@ def find_stale_keys(records: FleetRecords, fleet: FleetView, now_ms: int) -> lis
             stale.append(key)
         if isinstance(value, ObservedSink):
             sink = fleet.sinks[value.key]
-            misplaced = sink.wish is None or sink.slot != value.slot
+            misplaced = sink.spec is None or sink.slot != value.slot
             told_ms = _told_ms(record, value, fleet.workers)
             if misplaced and now_ms - told_ms >= STALE_MS:
                 stale.append(key)

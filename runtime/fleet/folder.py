@@ -1,4 +1,4 @@
-"""Wishes from a folder: each of its sink files is one; states are told in a file."""
+"""Takes specs from a folder: each of its sink files is one; states are told in a file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from headgate.control_protocol.errors import ConfigurationError, SinksClash
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.runtime.fleet.fleet_records import revision_of
 from headgate.runtime.fleet.sink_life import Life, LifeState, Wanted
-from headgate.runtime.fleet.wish_source import ToldSink, WantedSink
+from headgate.runtime.fleet.spec_source import DesiredSink, ToldSink
 from headgate.runtime.wall_clock import wall_ms
 
 _log = redacted_logger("headgate.worker")
@@ -31,7 +31,9 @@ STATE_FILE = ".headgate-worker.json"
 
 
 class _Stamp(NamedTuple):
-    """What the file system says of a file without reading it: another content has another one."""
+    """Identifies a file's content without reading it, as the file system does: another content has
+    another one.
+    """
 
     changed_ns: tuple[int, int]
     """Of its content as anybody may set it, and of the entry as the system does."""
@@ -41,7 +43,7 @@ class _Stamp(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    """What was read of a file; without a stamp it is read again."""
+    """Keeps what was read of a file; without a stamp it is read again."""
 
     stamp: _Stamp | None
     revision: str
@@ -49,7 +51,7 @@ class _File:
 
 
 class Folder:
-    """Implements ``WishSource``: looks at a folder's sink files, ``*.toml``, again and again."""
+    """Implements ``SpecSource``: looks at a folder's sink files, ``*.toml``, again and again."""
 
     def __init__(self, folder: Path, state_file: Path | None = None) -> None:
         self._folder = folder
@@ -63,7 +65,7 @@ class Folder:
                 f"{folder} is no folder", "name the folder that holds the sink files"
             )
 
-    def look(self) -> Mapping[str, WantedSink]:
+    def look(self) -> Mapping[str, DesiredSink]:
         """Return what is wanted now, by the file's name. What cannot be read now is as before.
 
         Of two files that name one sink the first one by name runs, the other is refused.
@@ -89,17 +91,17 @@ class Folder:
             if self._missed[path] >= GONE_AFTER_LOOKS:
                 del self._known[path], self._missed[path]
         first: dict[str, Path] = {}
-        wishes = {}
+        specs = {}
         for path, file in sorted(self._known.items()):
             owner = first.setdefault(file.sink, path) if file.sink else path
             refused = None if owner == path else _clash(path, owner)
-            wishes[path.stem] = WantedSink(path, Wanted(file.revision), refused=refused)
-        return wishes
+            specs[path.stem] = DesiredSink(path, Wanted(file.revision), refused=refused)
+        return specs
 
     def tell(self, told: Sequence[ToldSink], now_ms: int) -> None:
         """Write the state file when something changed, and now and then: its age counts."""
         at_ms, now_s = wall_ms(), time.monotonic()
-        shown = [*_shown(told, at_ms - now_ms)]
+        shown = [*_describe_states(told, at_ms - now_ms)]
         digest = json.dumps([{**one, "doing": ""} for one in shown])
         if digest == self._told and now_s - self._told_s < TELL_S:
             return
@@ -142,7 +144,7 @@ def _clash(file: Path, other: Path) -> SinksClash:
     return SinksClash(f"{file.name} and {other.name} name the same sink", "give each sink one file")
 
 
-def _shown(told: Iterable[ToldSink], to_wall_ms: int) -> Iterable[Mapping[str, Any]]:
+def _describe_states(told: Iterable[ToldSink], to_wall_ms: int) -> Iterable[Mapping[str, Any]]:
     for each in told:
         refused = each.wanted.refused if each.wanted else None
         if each.life is not None:

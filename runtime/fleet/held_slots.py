@@ -1,4 +1,5 @@
-"""Which wishes a worker follows: of the slots that it has, and of those that nobody took. Pure.
+"""Decides which specs a worker follows: of the slots that it has, and of those that nobody took.
+Pure.
 
 The group says which slots a worker has. What it does not say is acted on late: a session that has
 expired, or topics that are gone, stop no sink that could work (FLEET-9).
@@ -10,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from headgate.control_protocol.message_encoding import Skipped
-from headgate.runtime.fleet.fleet_records import Wish
-from headgate.runtime.fleet.fleet_view import FleetRecords, WishRecord, placed_wishes
+from headgate.runtime.fleet.fleet_records import SinkSpec
+from headgate.runtime.fleet.fleet_view import CommandRecord, FleetRecords, placed_specs
 
 RETAINED_MS = 15_000
 """So long after the group has answered again are slots kept that were lost and did not come back:
@@ -29,11 +30,11 @@ class _Slot:
 
 @dataclass(slots=True)
 class HeldSlots:
-    """The slots of a worker. Times are monotonic milliseconds."""
+    """Keeps the slots of a worker. Times are monotonic milliseconds."""
 
     slots: dict[int, _Slot] = field(default_factory=dict)
-    orphans: dict[str, Wish] = field(default_factory=dict)
-    """Wishes of a topic that is gone: followed until the fleet says something of their keys."""
+    orphans: dict[str, SinkSpec] = field(default_factory=dict)
+    """Specs of a topic that is gone: followed until the fleet says something of their keys."""
     _lost: bool = False
 
     @property
@@ -60,13 +61,13 @@ class HeldSlots:
             self.slots.pop(number, None)
 
     def on_lost(self, numbers: frozenset[int] | None = None) -> None:
-        """Keep what was wished there, or everywhere, until the group answers again."""
+        """Keep what was desired there, or everywhere, until the group answers again."""
         for number in [*self.slots] if numbers is None else numbers & self.slots.keys():
             slot = self.slots[number]
             slot.owned, slot.reading = False, None
         self._lost = True
 
-    def on_record(self, record: WishRecord) -> None:
+    def on_record(self, record: CommandRecord) -> None:
         """Take a record of a slot that this worker has; a late one of another slot says nothing."""
         slot = self.slots.get(record.slot)
         if slot is None:
@@ -83,12 +84,12 @@ class HeldSlots:
 
     def on_topic_gone(self) -> None:
         """Keep what is followed, without a slot: nobody has taken anything back."""
-        self.orphans = dict(self.wishes())
+        self.orphans = dict(self.specs())
         self.slots.clear()
         self._lost = False
 
     def on_said_elsewhere(self, keys: frozenset[str]) -> None:
-        """Let these go: the fleet has wishes of them again, and somebody follows those."""
+        """Let these go: the fleet has specs of them again, and somebody follows those."""
         for key in keys:
             self.orphans.pop(key, None)
 
@@ -98,13 +99,16 @@ class HeldSlots:
             if slot.drop_ms is not None and now_ms >= slot.drop_ms:
                 del self.slots[number]
 
-    def wishes(self) -> Mapping[str, Wish]:
-        """Return what is followed: of a key in two slots, the wish with the higher number."""
-        said = [r for slot in self.slots.values() for r in slot.records.wishes.values()]
-        found = {key: record.value for key, record in placed_wishes(said).items()}
-        return {**self.orphans, **{k: each for k, each in found.items() if isinstance(each, Wish)}}
+    def specs(self) -> Mapping[str, SinkSpec]:
+        """Return what is followed: of a key in two slots, the spec with the higher number."""
+        said = [r for slot in self.slots.values() for r in slot.records.specs.values()]
+        found = {key: record.value for key, record in placed_specs(said).items()}
+        return {
+            **self.orphans,
+            **{k: each for k, each in found.items() if isinstance(each, SinkSpec)},
+        }
 
-    def refused(self) -> list[WishRecord]:
+    def refused(self) -> list[CommandRecord]:
         """Return the records that are not believed, and are not followed."""
         return [r for slot in self.slots.values() for r in slot.records.refused.values()]
 

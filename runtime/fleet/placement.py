@@ -1,4 +1,4 @@
-"""Which slot a sink goes to, and which sinks move for the sake of balance (FLEET-8). Pure.
+"""Decides which slot a sink goes to, and which sinks move for balance (FLEET-8). Pure.
 
 The group shares out slots by number; these functions share out sinks by load. Placement gives
 no guarantee to anybody: a sink that is placed badly works all the same.
@@ -14,7 +14,7 @@ from math import gcd
 
 from headgate.runtime.fleet.fleet_records import sink_of_key
 from headgate.runtime.fleet.fleet_view import FleetView, SinkView
-from headgate.runtime.fleet.sink_life import LifeState, WantedState
+from headgate.runtime.fleet.sink_life import DesiredState, LifeState
 
 CORE_WEIGHT = 50
 """A core that is used counts as so many idle sinks."""
@@ -28,7 +28,7 @@ STAYS_MS = 600_000
 
 def load_of(sink: SinkView) -> float:
     """Return what a sink costs its worker: one, and what it takes of cores lately."""
-    if sink.wish is None or sink.wish.state is WantedState.STOPPED:
+    if sink.spec is None or sink.spec.state is DesiredState.STOPPED:
         return 0.0
     permille = sink.observed.cpu_permille if sink.observed else None
     return 1 + CORE_WEIGHT * (permille or 0) / 1_000
@@ -64,7 +64,7 @@ class Placing:
         }
         placing = cls(slots, owners)
         for sink in fleet.sinks.values():
-            if sink.wish is not None:
+            if sink.spec is not None:
                 placing._count(sink.key, sink.slot, load_of(sink))
         return placing
 
@@ -117,7 +117,7 @@ _FEW = 2 * 3 * 5
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A sink goes to another slot."""
+    """Says that a sink goes to another slot."""
 
     key: str
     slot: int
@@ -141,7 +141,7 @@ def find_moves(fleet: FleetView, now_ms: int) -> list[Move]:
     movable: dict[str, list[tuple[float, str]]] = defaultdict(list)
     hosts: Counter[tuple[str, str]] = Counter()
     for sink in fleet.sinks.values():
-        if sink.slot not in owner or sink.wish is None:
+        if sink.slot not in owner or sink.spec is None:
             continue
         worker, load = owner[sink.slot], load_of(sink)
         of_worker[worker] += load
@@ -179,7 +179,7 @@ def find_moves(fleet: FleetView, now_ms: int) -> list[Move]:
 
 def _may_move(sink: SinkView, now_ms: int) -> bool:
     """Return whether it may be moved: an error would go with it, and blame another worker."""
-    assert sink.wish is not None
-    rests = sink.wish.moved_ms and now_ms - sink.wish.moved_ms < STAYS_MS
+    assert sink.spec is not None
+    rests = sink.spec.moved_ms and now_ms - sink.spec.moved_ms < STAYS_MS
     works = sink.state in (LifeState.RUNNING, LifeState.PAUSED)
-    return works and not sink.wish.pinned and not rests
+    return works and not sink.spec.pinned and not rests

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from headgate.runtime.fleet.wish_source import Usage
+from headgate.runtime.fleet.spec_source import Usage
 
 MEASURE_S = 30.0
 """How often private memory is measured. The kernel walks all pages of a process for it, 4 ms for an
@@ -116,7 +116,7 @@ def ask_to_end(pid: int) -> None:
 
 
 class ProcessWatch:
-    """What one process takes, or it and those below it, looked at every few seconds."""
+    """Watches what one process takes, or it and those below it, every few seconds."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid

@@ -25,7 +25,7 @@ from headgate.control_protocol.identifiers import SinkName
 from headgate.kafka.client_settings import SESSION_KEYS
 
 FILE_BYTES_MAX = 512 * 1024
-"""A wish has room for it, with its own fields and a signature."""
+"""A spec has room for it, with its own fields and a signature."""
 _NAMED_MAX = 20
 _SESSION_MS_MAX = 45_000
 """Kafka's default: no client takes a session that is longer than its poll interval."""
@@ -83,7 +83,7 @@ def check_sink_file(path: Path, text: str) -> SinkName:
     """Return the sink that a file of this text names. Raises ``ConfigurationError``."""
     if len(text.encode()) > FILE_BYTES_MAX:
         raise ConfigurationError(
-            f"{path}: is longer than {FILE_BYTES_MAX // 1024} KiB", "a wish has no more room"
+            f"{path}: is longer than {FILE_BYTES_MAX // 1024} KiB", "a spec has no more room"
         )
     with absent_references_allowed():
         settings, document = parse_at(path, text)

@@ -1,4 +1,4 @@
-"""A sink's life under a worker: ``step(life, given, now_ms) -> (life, actions)``, pure.
+"""Decides a sink's life under a worker: ``step(life, given, now_ms) -> (life, actions)``, pure.
 
 The worker executes the actions and feeds back what it sees; time is monotonic milliseconds. The
 table of transitions is data: ``TRANSITIONS``; docs/guides/workers.md has its picture. Nothing here
@@ -20,7 +20,7 @@ from headgate.control_protocol.machine_io import backoff_ms
 
 
 class LifeState(StrEnum):
-    """What a worker sees of a sink."""
+    """Says what a worker sees of a sink."""
 
     IDLE = "idle"
     """It is wanted, and has no process yet."""
@@ -33,7 +33,7 @@ class LifeState(StrEnum):
     STOPPING = "stopping"
     """It was asked to leave in order."""
     STOPPED = "stopped"
-    """A person stopped it: by a wish, then it has no process; or in its table, then that waits."""
+    """A person stopped it: by a spec, then it has no process; or in its table, then that waits."""
     ERROR = "error"
     """Its process ended unasked; ``due_ms`` is the next try."""
     LOST = "lost"
@@ -41,7 +41,7 @@ class LifeState(StrEnum):
 
 
 class LifeEvent(StrEnum):
-    """What changes the state."""
+    """Names what changes the state."""
 
     STARTED = "process started"
     TURNED = "turn"
@@ -49,9 +49,9 @@ class LifeEvent(StrEnum):
     TURNED_STOPPED = "turn, stopped"
     ASKED = "asked to leave"
     ENDED = "process ended"
-    WISHED = "wish changed"
-    STOP_WISHED = "stop wished"
-    START_WISHED = "start wished"
+    SPEC_CHANGED = "spec changed"
+    STOP_REQUESTED = "stop requested"
+    START_REQUESTED = "start requested"
 
 
 _S, _E = LifeState, LifeEvent
@@ -61,10 +61,10 @@ TRANSITIONS: Mapping[tuple[LifeState, LifeEvent], LifeState] = MappingProxyType(
     {
         (_S.IDLE, _E.STARTED): _S.STARTING,
         (_S.ERROR, _E.STARTED): _S.STARTING,
-        (_S.ERROR, _E.WISHED): _S.IDLE,
-        (_S.IDLE, _E.STOP_WISHED): _S.STOPPED,
-        (_S.ERROR, _E.STOP_WISHED): _S.STOPPED,
-        (_S.STOPPED, _E.START_WISHED): _S.IDLE,
+        (_S.ERROR, _E.SPEC_CHANGED): _S.IDLE,
+        (_S.IDLE, _E.STOP_REQUESTED): _S.STOPPED,
+        (_S.ERROR, _E.STOP_REQUESTED): _S.STOPPED,
+        (_S.STOPPED, _E.START_REQUESTED): _S.IDLE,
         (_S.STOPPING, _E.ENDED): _S.IDLE,
         **{(state, _E.TURNED): _S.RUNNING for state in _TURNING},
         **{(state, _E.TURNED_PAUSED): _S.PAUSED for state in _TURNING},
@@ -90,7 +90,7 @@ OPENING_MS_MAX = 300_000
 LEAVING_MS_MAX = 30_000
 """So long may a process take to leave in order; then it is killed, which harms nothing."""
 DISAGREES_MS = 5_000
-"""So long must a table disagree with the wish before it is asked: the first turns do not tell."""
+"""So long must a table disagree with the spec before it is asked: the first turns do not tell."""
 ASKED_AGAIN_MS = 30_000
 """So long after a request to its table, which may take a commit to land, the next one comes."""
 HOLDS_START_MS = 10_000
@@ -100,8 +100,8 @@ LOST_AFTER_MS = 30_000
 # --------------------------------------------------------------------------------------- inputs
 
 
-class WantedState(StrEnum):
-    """What a person wants of a sink."""
+class DesiredState(StrEnum):
+    """Says what a person wants of a sink."""
 
     RUNNING = "running"
     PAUSED = "paused"
@@ -110,33 +110,33 @@ class WantedState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Somebody wants it, as in this revision of its file.
+    """Says that somebody wants the sink, as in this revision of its file.
 
     Without a ``state`` its table alone says whether it is paused or stopped. ``restarts`` counts up
-    with each start anew that a person wants, ``number`` with each wish.
+    with each start anew that a person wants, ``number`` with each spec.
     """
 
     revision: str
-    state: WantedState | None = None
+    state: DesiredState | None = None
     restarts: int = 0
     number: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Unwanted:
-    """It shall leave in order, and be forgotten."""
+    """Says that the sink shall leave in order, and be forgotten."""
 
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """Its process exists."""
+    """Says that its process exists."""
 
     pid: int
 
 
 @dataclass(frozen=True, slots=True)
 class Turned:
-    """Its loop made a turn; ``doing`` says in words what it does."""
+    """Says that its loop made a turn; ``doing`` says in words what it does."""
 
     pid: int
     state: LifeState = LifeState.RUNNING
@@ -145,7 +145,7 @@ class Turned:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The last words of its process: the error that ends it."""
+    """Brings the last words of its process: the error that ends it."""
 
     pid: int
     code: str
@@ -155,7 +155,7 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class TakesTooMuch:
-    """Its process is to be killed for this reason, such as the memory that it takes."""
+    """Says that its process is to be killed for this reason, such as the memory that it takes."""
 
     pid: int
     code: str
@@ -164,8 +164,9 @@ class TakesTooMuch:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """Its process is gone. ``why`` explains an end without last words; ``draw``, from -1 to 1,
-    spreads the next tries of sinks that failed together."""
+    """Says that its process is gone. ``why`` explains an end without last words; ``draw``, from -1
+    to 1, spreads the next tries of sinks that failed together.
+    """
 
     pid: int
     code: str
@@ -175,7 +176,7 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Passed:
-    """Time has passed. ``may_start``: there is room for one more process that starts.
+    """Says that time has passed. ``may_start``: there is room for one more process that starts.
 
     ``away_ms``: so long did the worker itself stand still, and heard nobody.
     """
@@ -209,7 +210,7 @@ class Kill:
 
 
 class Request(StrEnum):
-    """What its table is asked for, so that it agrees with the wish (FLEET-7)."""
+    """Names what its table is asked for, so that it agrees with the spec (FLEET-7)."""
 
     PAUSE = "pause"
     RESUME = "resume"
@@ -230,13 +231,13 @@ LifeAction = Start | AskToLeave | Kill | Ask
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """One sink here. Times are monotonic milliseconds."""
+    """Holds what is known of one sink here. Times are monotonic milliseconds."""
 
-    wish: Wanted
+    spec: Wanted
     since_ms: int
     state: LifeState = LifeState.IDLE
     wanted: bool = True
-    """Whether the wish still stands; if not, it leaves."""
+    """Whether the spec still stands; if not, it leaves."""
     pid: int = 0
     asked_start: bool = False
     """A start was asked for and not answered yet."""
@@ -254,7 +255,7 @@ class Life:
     restarts: int = 0
     """Processes that ended unasked."""
     asked_ms: int | None = None
-    """When its table was last asked to agree with the wish."""
+    """When its table was last asked to agree with the spec."""
 
     @property
     def has_process(self) -> bool:
@@ -289,7 +290,7 @@ def step(life: Life, given: Given, now_ms: int) -> Step:
         case Failed(_, code, text, needs_person):
             return replace(life, code=code, text=text, needs_person=needs_person), ()
         case TakesTooMuch(_, code, text):
-            return _killed(life, code, text)
+            return _kill(life, code, text)
         case Ended():
             return _on_ended(life, given, now_ms)
         case Passed(may_start, away_ms):
@@ -297,51 +298,51 @@ def step(life: Life, given: Given, now_ms: int) -> Step:
             return _on_passed(heard, now_ms, may_start=may_start)
 
 
-def _moved(life: Life, event: LifeEvent, now_ms: int) -> Life:
+def _move(life: Life, event: LifeEvent, now_ms: int) -> Life:
     after = TRANSITIONS.get((life.state, event), life.state)
     return life if after is life.state else replace(life, state=after, since_ms=now_ms)
 
 
-def _on_wanted(life: Life, wish: Wanted, now_ms: int) -> Step:
-    """A changed wish is a new try; a process that works follows its file by itself."""
-    if life.wanted and life.wish == wish:
+def _on_wanted(life: Life, spec: Wanted, now_ms: int) -> Step:
+    """A changed spec is a new try; a process that works follows its file by itself."""
+    if life.wanted and life.spec == spec:
         return life, ()
-    anew = life.has_process and wish.restarts != life.wish.restarts
-    changed = replace(life, wanted=True, wish=wish, tries=0, asked_ms=None)
-    changed = _moved(changed, LifeEvent.WISHED, now_ms)
-    if wish.state is WantedState.STOPPED:
+    anew = life.has_process and spec.restarts != life.spec.restarts
+    changed = replace(life, wanted=True, spec=spec, tries=0, asked_ms=None)
+    changed = _move(changed, LifeEvent.SPEC_CHANGED, now_ms)
+    if spec.state is DesiredState.STOPPED:
         if not changed.has_process and not changed.asked_start:
-            return _moved(changed, LifeEvent.STOP_WISHED, now_ms), ()
-        return _asked_to_leave(changed, now_ms) if changed.has_process else (changed, ())
+            return _move(changed, LifeEvent.STOP_REQUESTED, now_ms), ()
+        return _ask_to_leave(changed, now_ms) if changed.has_process else (changed, ())
     if not changed.has_process:
-        return _moved(changed, LifeEvent.START_WISHED, now_ms), ()
-    return _asked_to_leave(changed, now_ms) if anew else (changed, ())
+        return _move(changed, LifeEvent.START_REQUESTED, now_ms), ()
+    return _ask_to_leave(changed, now_ms) if anew else (changed, ())
 
 
 def _on_unwanted(life: Life, now_ms: int) -> Step:
     if life.has_process:
-        return _asked_to_leave(replace(life, wanted=False), now_ms)
+        return _ask_to_leave(replace(life, wanted=False), now_ms)
     # A process may be on its way: it is asked to leave once it is there.
     return (replace(life, wanted=False), ()) if life.asked_start else (None, ())
 
 
-def _asked_to_leave(life: Life, now_ms: int) -> Step:
+def _ask_to_leave(life: Life, now_ms: int) -> Step:
     if life.state is LifeState.STOPPING:
         return life, ()
-    leaving = _moved(life, LifeEvent.ASKED, now_ms)
+    leaving = _move(life, LifeEvent.ASKED, now_ms)
     return replace(leaving, leave_by_ms=now_ms + LEAVING_MS_MAX), (AskToLeave(life.pid),)
 
 
 def _on_started(life: Life, given: Started, now_ms: int) -> Step:
-    started = _moved(life, LifeEvent.STARTED, now_ms)
+    started = _move(life, LifeEvent.STARTED, now_ms)
     started = replace(
         started, pid=given.pid, asked_start=False, turned_ms=now_ms, killed=False, doing=""
     )
-    return (started, ()) if _may_have_process(started) else _asked_to_leave(started, now_ms)
+    return (started, ()) if _may_have_process(started) else _ask_to_leave(started, now_ms)
 
 
 def _may_have_process(life: Life) -> bool:
-    return life.wanted and life.wish.state is not WantedState.STOPPED
+    return life.wanted and life.spec.state is not DesiredState.STOPPED
 
 
 def _on_turned(life: Life, given: Turned, now_ms: int) -> Life:
@@ -349,26 +350,26 @@ def _on_turned(life: Life, given: Turned, now_ms: int) -> Life:
         LifeState.PAUSED: LifeEvent.TURNED_PAUSED,
         LifeState.STOPPED: LifeEvent.TURNED_STOPPED,
     }.get(given.state, LifeEvent.TURNED)
-    turned = replace(_moved(life, event, now_ms), turned_ms=now_ms, doing=given.doing)
+    turned = replace(_move(life, event, now_ms), turned_ms=now_ms, doing=given.doing)
     if turned.tries and now_ms - turned.since_ms >= GOOD_MS:
         return replace(turned, tries=0)
     return turned
 
 
-def _killed(life: Life, code: str, text: str) -> Step:
+def _kill(life: Life, code: str, text: str) -> Step:
     if life.killed or not life.has_process:
         return life, ()
     return replace(life, killed=True, code=code, text=text), (Kill(life.pid),)
 
 
 def _on_ended(life: Life, given: Ended, now_ms: int) -> Step:
-    ended = replace(_moved(life, LifeEvent.ENDED, now_ms), pid=0, killed=False, doing="")
+    ended = replace(_move(life, LifeEvent.ENDED, now_ms), pid=0, killed=False, doing="")
     if not ended.wanted:
         return None, ()
     if ended.state is not LifeState.ERROR:
         ended = replace(ended, code="", text="", tries=0)
-        is_stopped = ended.wish.state is WantedState.STOPPED
-        return _moved(ended, LifeEvent.STOP_WISHED, now_ms) if is_stopped else ended, ()
+        is_stopped = ended.spec.state is DesiredState.STOPPED
+        return _move(ended, LifeEvent.STOP_REQUESTED, now_ms) if is_stopped else ended, ()
     first_ms = PERSONS_PAUSE_MS if ended.needs_person else FIRST_PAUSE_MS
     pause_ms = backoff_ms(ended.tries, first_ms, PAUSE_MS_MAX)
     return (
@@ -393,13 +394,13 @@ def _on_passed(life: Life, now_ms: int, *, may_start: bool) -> Step:
             fresh = replace(life, asked_start=True, code="", text="", needs_person=False)
             return replace(fresh, since_ms=now_ms), (Start(),)
         case LifeState.STOPPING if now_ms >= life.leave_by_ms:
-            return _killed(life, "", "")
+            return _kill(life, "", "")
         case LifeState.STARTING if now_ms - life.turned_ms >= OPENING_MS_MAX:
-            return _killed(life, SinkHangs.code, hangs_text(OPENING_MS_MAX))
+            return _kill(life, SinkHangs.code, hangs_text(OPENING_MS_MAX))
         case LifeState.RUNNING | LifeState.PAUSED | LifeState.STOPPED if (
             now_ms - life.turned_ms >= SILENT_MS_MAX
         ):
-            return _killed(life, SinkHangs.code, hangs_text(SILENT_MS_MAX))
+            return _kill(life, SinkHangs.code, hangs_text(SILENT_MS_MAX))
         case LifeState.RUNNING | LifeState.PAUSED | LifeState.STOPPED if life.has_process:
             return _on_disagreement(life, now_ms)
         case _:
@@ -407,8 +408,8 @@ def _on_passed(life: Life, now_ms: int, *, may_start: bool) -> Step:
 
 
 def _on_disagreement(life: Life, now_ms: int) -> Step:
-    """Ask the table to agree with the wish: a level, for nobody knows what was heard (FLEET-7)."""
-    request = life.wish.state and _REQUESTS.get((life.wish.state, life.state))
+    """Ask the table to agree with the spec: a level, for nobody knows what was heard (FLEET-7)."""
+    request = life.spec.state and _REQUESTS.get((life.spec.state, life.state))
     asked_lately = life.asked_ms is not None and now_ms - life.asked_ms < ASKED_AGAIN_MS
     if not request or asked_lately or now_ms - life.since_ms < DISAGREES_MS:
         return life, ()
@@ -416,10 +417,10 @@ def _on_disagreement(life: Life, now_ms: int) -> Step:
 
 
 _REQUESTS = {
-    (WantedState.RUNNING, LifeState.PAUSED): Request.RESUME,
-    (WantedState.RUNNING, LifeState.STOPPED): Request.START,
-    (WantedState.PAUSED, LifeState.RUNNING): Request.PAUSE,
-    (WantedState.PAUSED, LifeState.STOPPED): Request.START,
+    (DesiredState.RUNNING, LifeState.PAUSED): Request.RESUME,
+    (DesiredState.RUNNING, LifeState.STOPPED): Request.START,
+    (DesiredState.PAUSED, LifeState.RUNNING): Request.PAUSE,
+    (DesiredState.PAUSED, LifeState.STOPPED): Request.START,
 }
 
 

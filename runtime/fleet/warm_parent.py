@@ -1,4 +1,4 @@
-"""The warm parent: a process that has imported everything, and forks one process per sink.
+"""Runs the warm parent: a process that has imported everything, and forks one process per sink.
 
 Imports are paid once, and their pages are shared. It has no thread, no client and no JVM, so that
 forking is safe, and it runs nothing of a sink itself. One JSON line per request on its input

@@ -1,4 +1,4 @@
-"""A worker: runs a process for each sink that is wanted here, and watches them.
+"""Runs a process for each sink that is wanted on this worker, and watches them.
 
 It runs no sink itself, so no sink can end it. It holds nothing that a restart would miss: what is
 wanted stands in a folder or on a fleet's topic, what was done in the tables.
@@ -54,12 +54,12 @@ from headgate.runtime.fleet.sink_life import (
     Unwanted,
     step,
 )
-from headgate.runtime.fleet.wish_source import (
+from headgate.runtime.fleet.spec_source import (
+    DesiredSink,
     Report,
+    SpecSource,
     ToldSink,
     Usage,
-    WantedSink,
-    WishSource,
 )
 from headgate.runtime.systemd import ServiceManager
 
@@ -85,7 +85,7 @@ _PIDS = ("started", "asks", "turned", "failed", "ended")
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a sink's process may take: private memory, 0 for any; and starts at a time.
+    """Says what a sink's process may take: private memory, 0 for any; and starts at a time.
 
     ``jvms_mib``: what all processes that have a JVM may be promised together (FLEET-13).
     """
@@ -98,7 +98,7 @@ class Limits:
 class _Nothing:
     """Wants nothing: until the source is opened."""
 
-    def look(self) -> Mapping[str, WantedSink]:
+    def look(self) -> Mapping[str, DesiredSink]:
         return {}
 
     def tell(self, told: Sequence[ToldSink], now_ms: int) -> None:
@@ -122,7 +122,7 @@ class Worker:
 
     def __init__(
         self,
-        open_source: Callable[[], WishSource],
+        open_source: Callable[[], SpecSource],
         command: Sequence[str],
         limits: Limits,
         *,
@@ -132,7 +132,7 @@ class Worker:
         self._command = command
         self._limits = limits
         self._draw = draw
-        self._wishes: Mapping[str, WantedSink] = {}
+        self._specs: Mapping[str, DesiredSink] = {}
         self._lives: dict[str, Life] = {}
         self._names: dict[int, str] = {}
         self._watches: dict[str, ProcessWatch] = {}
@@ -143,7 +143,7 @@ class Worker:
         """Processes that make a request to a sink's table, by the sink's name."""
         self._looked_s = self._watched_s = self._told_s = 0.0
         self._leave_by_s: float | None = None
-        self._source: WishSource = _NOTHING
+        self._source: SpecSource = _NOTHING
         self._lines = b""
         self._turned_ms = _now_ms()
         self._ends = False
@@ -261,18 +261,18 @@ class Worker:
             # Others begin at once: for a moment a sink is in two places, which is harmless.
             self._leave_by_s = self._leave_by_s or now_s + LEAVE_S
             if self._source.leave() or now_s >= self._leave_by_s:
-                self._wishes = {}
+                self._specs = {}
         elif now_s - self._looked_s >= LOOK_S:
             self._looked_s = now_s
-            self._wishes = self._source.look()
-        for name, wish in self._wishes.items():
-            if wish.refused:
+            self._specs = self._source.look()
+        for name, spec in self._specs.items():
+            if spec.refused:
                 continue
             if name not in self._lives:
-                self._lives[name] = Life(wish.wanted, _now_ms())
-            self._feed(name, wish.wanted)
+                self._lives[name] = Life(spec.wanted, _now_ms())
+            self._feed(name, spec.wanted)
         for name in [*self._lives]:
-            found = self._wishes.get(name)
+            found = self._specs.get(name)
             if found is None or found.refused:
                 self._feed(name, Unwanted())
         if now_s - self._watched_s >= WATCH_S:
@@ -289,8 +289,8 @@ class Worker:
 
     def _start_order(self, name: str) -> tuple[int, int]:
         """Sort by who has most to read, then by who waits longest for a try (FLEET-12)."""
-        told, wish = self._reports.get(name, Report()).lag_records, self._wishes.get(name)
-        lag = told if told is not None else wish.lag_records if wish else 0
+        told, spec = self._reports.get(name, Report()).lag_records, self._specs.get(name)
+        lag = told if told is not None else spec.lag_records if spec else 0
         return -lag, self._lives[name].due_ms
 
     def _may_start(self, name: str) -> bool:
@@ -301,8 +301,8 @@ class Worker:
 
     def _find_lack_of_memory(self, name: str) -> str:
         """Return why its JVM has no room now (FLEET-13); empty: it has, or there is none."""
-        wish = self._wishes.get(name)
-        needed = wish.jvm_mib if wish else 0
+        spec = self._specs.get(name)
+        needed = spec.jvm_mib if spec else 0
         promised, most = sum(self._promised_mib.values()), self._limits.jvms_mib
         if not needed or name in self._promised_mib or promised + needed <= most:
             return ""
@@ -317,8 +317,8 @@ class Worker:
             if not life.has_process:
                 self._watches.pop(name, None)
                 continue
-            wish = self._wishes.get(name)
-            may_mib = self._limits.memory_mib if wish is None else wish.memory_mib
+            spec = self._specs.get(name)
+            may_mib = self._limits.memory_mib if spec is None else spec.memory_mib
             may_mib = self._limits.memory_mib if may_mib is None else may_mib
             watch = self._watches.get(name)
             if watch is None or watch.pid != life.pid:
@@ -357,14 +357,14 @@ class Worker:
     def _execute(self, name: str, action: LifeAction) -> None:
         match action:
             case Start():
-                wish = self._wishes[name]
-                if wish.jvm_mib:
-                    self._promised_mib[name] = wish.jvm_mib
-                self._request_process({"start": str(wish.file), "sink": name})
+                spec = self._specs[name]
+                if spec.jvm_mib:
+                    self._promised_mib[name] = spec.jvm_mib
+                self._request_process({"start": str(spec.file), "sink": name})
             case Ask(request) if name not in self._asking.values():
-                text = f"sink {name}: its table is asked to {request}, as is wished"
+                text = f"sink {name}: its table is asked to {request}, as its spec says"
                 _log.info("%s", text, extra=log_extra(LogEvent.SINK_STATE))
-                file = str(self._wishes[name].file)
+                file = str(self._specs[name].file)
                 self._request_process({"ask": request.value, "file": file, "sink": name})
             case AskToLeave(pid):
                 ask_to_end(pid)
@@ -394,11 +394,11 @@ class Worker:
         if now_s - self._told_s < TELL_S:
             return
         self._told_s = now_s
-        names = sorted(self._lives.keys() | self._wishes.keys())
+        names = sorted(self._lives.keys() | self._specs.keys())
         told = [
             ToldSink(
                 name,
-                self._wishes.get(name),
+                self._specs.get(name),
                 self._lives.get(name),
                 self._watches[name].usage if name in self._watches else Usage(),
                 self._reports.get(name, Report()),

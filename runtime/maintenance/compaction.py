@@ -164,7 +164,7 @@ class Rewriting:
 
         Return where sorted rows went: for each row read, its number among those written.
         """
-        key = self._key(portion[0].partition)
+        key = self._partition_key(portion[0].partition)
         sorter = self._shape.sorter
         at_once = BUFFER_BYTES if sorter else self._shape.encoding.bytes_max
         runs: list[Positions] = []
@@ -201,7 +201,7 @@ class Rewriting:
             for some in self._read_live_rows(file):
                 here = dead[(dead >= rows) & (dead < rows + some.num_rows)] - rows
                 rows += some.num_rows
-                yield _without(some, here) if len(here) else some
+                yield _without_rows(some, here) if len(here) else some
         except Unfit as error:
             error.path = file.path
             raise
@@ -251,7 +251,7 @@ class Rewriting:
             raise Unfit(f"column {field.name} has nulls, and is required")
         return fitted
 
-    def _key(self, partition: Any) -> PartitionKey:
+    def _partition_key(self, partition: Any) -> PartitionKey:
         spec, schema = self._table.spec(), self._table.schema()
         fields = spec.partition_type(schema).fields
         types = [cast("PrimitiveType", field.field_type) for field in fields]
@@ -271,7 +271,7 @@ def _row_numbers(runs: Sequence[Positions]) -> Positions:
     return np.argsort(np.concatenate([np.empty(0, np.int64), *read]))
 
 
-def _without(rows: pa.Table, places: Positions) -> pa.Table:
+def _without_rows(rows: pa.Table, places: Positions) -> pa.Table:
     kept = np.ones(rows.num_rows, np.bool_)
     kept[places] = False
     return rows.filter(pa.array(kept))

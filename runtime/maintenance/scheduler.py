@@ -15,10 +15,10 @@ from headgate.config.multi_table_settings import TablesSettings
 from headgate.config.route_checks import section_of
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.commit_record import UNNAMED
+from headgate.control_protocol.current_sink import in_same_sink_context
 from headgate.control_protocol.errors import HeadgateError, TableMissing
 from headgate.control_protocol.ports import TableView
 from headgate.control_protocol.redacting_loggers import redacted_logger
-from headgate.control_protocol.sink_of_thread import in_same_sink_context
 from headgate.runtime.maintenance.table_maintenance import Done, Round
 from headgate.runtime.sink_tables import SinkTables
 from headgate.tables.iceberg.commit_lock import CommitLocks

@@ -20,6 +20,7 @@ from headgate.control_protocol.ports import TableView
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.control_protocol.table_history import Newest, SinkCommit
 from headgate.kafka.record_sender import GroupNote
+from headgate.runtime.background_thread import Pauses, WokenThread
 from headgate.runtime.reports.openlineage import (
     Brought,
     Epoch,
@@ -35,7 +36,6 @@ from headgate.runtime.sink_tables import open_tables_read_only
 from headgate.runtime.telemetry import metric_catalog as names
 from headgate.runtime.telemetry.instrumented_ports import Count
 from headgate.runtime.wall_clock import wall_ms
-from headgate.runtime.woken_thread import Pauses, WokenThread
 
 _log = redacted_logger("headgate.coordinator")
 
@@ -68,11 +68,13 @@ def read_table(settings: SinkSettings, life: Sender, since_ms: int) -> TableRead
         view.uuid,
         own,
         older[-1] if older else None,
-        tuple(_outputs(settings, view, names_of_columns, own[-1].snapshot_id if own else None)),
+        tuple(
+            _output_tables(settings, view, names_of_columns, own[-1].snapshot_id if own else None)
+        ),
     )
 
 
-def _outputs(
+def _output_tables(
     settings: SinkSettings, view: TableView, columns: Sequence[str], snapshot_id: int | None
 ) -> list[OutputTable]:
     own = OutputTable(view.table, view.location, _columns_of(settings, columns), snapshot_id)
@@ -154,14 +156,14 @@ class Lineage:
         try:
             read = read_table(self._settings, self._life, self._since_ms)
         except Exception as error:  # noqa: BLE001 - nothing here may end a sink that commits well
-            self._complain(error)
+            self._log_failure(error)
             return False
         if not read.own:
             return True
         if not self._is_started:
             self._abort_predecessor(read)
             first = read.own[0]
-            told = self._about(read, first, Brought())
+            told = self._report_of(read, first, Brought())
             self._is_started = self._send(Kind.START, self._epoch(read, first), told)
             if not self._is_started:
                 return False
@@ -178,7 +180,7 @@ class Lineage:
             files=sum(each.added_files for each in new),
             commits=len(new),
         )
-        told = self._about(read, newest, brought, code)
+        told = self._report_of(read, newest, brought, code)
         if not self._send(kind, self._epoch(read, newest), told):
             return False
         self._told = int(newest.record.transaction.number)
@@ -194,12 +196,12 @@ class Lineage:
         try:
             ended = json.loads(self._note.read() or "[]")
         except (HeadgateError, ValueError) as error:
-            self._complain(error)
+            self._log_failure(error)
             self._count(names.LINEAGE_DROPPED, 1, {})
             return
         if ended == [read.uuid, epoch.number]:
             return
-        self._send(Kind.ABORT, epoch, self._about(read, before, Brought()))
+        self._send(Kind.ABORT, epoch, self._report_of(read, before, Brought()))
 
     def _tell_end(self) -> None:
         """Tell how the run ended, as far as a bounded wait allows."""
@@ -218,12 +220,14 @@ class Lineage:
                 epoch = self._epoch(read, read.own[-1])
                 self._note.store(json.dumps([read.uuid, epoch.number]))
         except Exception as trouble:  # noqa: BLE001 - as in _tell
-            self._complain(trouble)
+            self._log_failure(trouble)
 
     def _epoch(self, read: TableRead, commit: SinkCommit) -> Epoch:
         return Epoch(int(commit.record.transaction.epoch), read.uuid)
 
-    def _about(self, read: TableRead, commit: SinkCommit, brought: Brought, code: str = "") -> Told:
+    def _report_of(
+        self, read: TableRead, commit: SinkCommit, brought: Brought, code: str = ""
+    ) -> Told:
         offsets: dict[str, dict[int, int]] = {}
         for at, offset in commit.record.offsets.items():
             offsets.setdefault(at.topic, {})[at.partition] = offset
@@ -248,13 +252,13 @@ class Lineage:
                 receiver.close()
         except Exception as error:  # noqa: BLE001 - nothing here may end a sink that commits well
             self._count(names.LINEAGE_DROPPED, 1, {})
-            self._complain(error)
+            self._log_failure(error)
             return False
         self._failing = ""
         self._count(names.LINEAGE_EVENTS, 1, {"event": kind.value.lower()})
         return True
 
-    def _complain(self, error: Exception) -> None:
+    def _log_failure(self, error: Exception) -> None:
         text = describe_trouble(error)
         if text != self._failing:
             _log.warning("lineage is not told, and its commits with the next event: %s", text)

@@ -23,9 +23,9 @@ from headgate.runtime.health import (
     Condition,
     Facts,
     LastError,
-    batch_failure,
     condition_from,
     effective_error,
+    last_error_of_batch,
 )
 from headgate.runtime.telemetry import metric_catalog as names
 from headgate.runtime.telemetry.meters import Gauge
@@ -130,7 +130,7 @@ def on_status(
     others = {who: error for who, error in before.batches.items() if who != sender}
     if not status.failure:
         return replace(before, batches=others) if status.part == 0 else before
-    error = batch_failure(status.failure, LastError("", "", sender.member, now_ms))
+    error = last_error_of_batch(status.failure, LastError("", "", sender.member, now_ms))
     return replace(before, batches={**others, sender: (now_s, error)})
 
 

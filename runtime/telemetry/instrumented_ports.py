@@ -142,7 +142,7 @@ class MeteredPrimary:
     def commit(self, attempt: CommitAttempt) -> CommitOutcome:
         since_s = time.monotonic()
         outcome = self._table.commit(attempt)
-        word = _word(outcome)
+        word = _outcome_label(outcome)
         self._observe(names.COMMIT_DURATION, time.monotonic() - since_s, {"outcome": word})
         self._count(names.COMMITS, 1, {"table": self._name, "outcome": word})
         if isinstance(outcome, Landed) and (record := outcome.view.record):
@@ -191,7 +191,7 @@ class MeteredSecondaries:
     ) -> Mapping[str, CommitOutcome | HeadgateError]:
         outcomes = self._secondaries.deliver(deliveries, timeout_ms)
         for name, outcome in outcomes.items():
-            self._count(names.COMMITS, 1, {"table": name, "outcome": _word(outcome)})
+            self._count(names.COMMITS, 1, {"table": name, "outcome": _outcome_label(outcome)})
             if isinstance(outcome, Landed) and (record := outcome.view.record):
                 if record.records:
                     self._count(names.COMMITTED_ROWS, record.records, {"table": name})
@@ -216,7 +216,7 @@ def _count_changes(count: Count, table: str, record: CommitRecord) -> None:
             count(names.CHANGES, records, {"table": table, "what": what})
 
 
-def _word(outcome: CommitOutcome | HeadgateError) -> str:
+def _outcome_label(outcome: CommitOutcome | HeadgateError) -> str:
     if isinstance(outcome, Landed):
         return "landed"
     return "refused" if isinstance(outcome, Refused) else "unknown"

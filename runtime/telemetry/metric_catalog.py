@@ -84,7 +84,7 @@ FLEET_WORKERS = "headgate_fleet_workers"
 FLEET_SLOTS = "headgate_fleet_slots"
 FLEET_UNOWNED_SLOTS = "headgate_fleet_unowned_slots"
 FLEET_LOAD = "headgate_fleet_load"
-FLEET_REFUSED = "headgate_fleet_refused_wishes"
+FLEET_REFUSED = "headgate_fleet_refused_specs"
 FLEET_STATE = "headgate_fleet_state"
 FLEET_DRIFT = "headgate_fleet_drift"
 FLEET_RESTARTS = "headgate_fleet_restarts_total"
@@ -270,7 +270,7 @@ OF_FLEET: Mapping[str, Instrument] = {
         "What a worker carries: one for each sink, and fifty for each core used lately.",
     ),
     FLEET_REFUSED: Instrument(
-        Kind.GAUGE, (), "Sinks whose newest wish is not believed (HG-125), or cannot be read."
+        Kind.GAUGE, (), "Sinks whose newest spec is not believed (HG-125), or cannot be read."
     ),
     FLEET_STATE: Instrument(
         Kind.GAUGE, ("sink", "state"), "Always 1; the label is the sink's state now."

@@ -75,12 +75,12 @@ class OpenTelemetry:
         with self._lock:
             self._shown.append(gauges)
 
-        def hide() -> None:
+        def unregister() -> None:
             with self._lock:
                 if gauges in self._shown:
                     self._shown.remove(gauges)
 
-        return hide
+        return unregister
 
     def prometheus_text(self) -> bytes:
         """Return everything in Prometheus's format (``CONTENT_TYPE``)."""

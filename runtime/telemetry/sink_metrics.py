@@ -17,6 +17,7 @@ from headgate.config.registry_auth_settings import REGISTRY_AUTH
 from headgate.config.shared_configuration import configuration_digest
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.commit_record import CommitRecord
+from headgate.control_protocol.current_sink import current_sink
 from headgate.control_protocol.errors import CODE, RetryLater
 from headgate.control_protocol.events import (
     Envelope,
@@ -34,7 +35,6 @@ from headgate.control_protocol.ports import (
     ControlLog,
     PrimaryTable,
 )
-from headgate.control_protocol.sink_of_thread import sink_of_thread
 from headgate.coordinator.settings import CoordinatorSettings
 from headgate.kafka.authentication import token_keeper_for
 from headgate.kafka.token_keeper import TokenKeeper, keeper_of
@@ -313,7 +313,7 @@ class CoordinatorMeters:
         found = CODE.search(text)
         code = found[0] if found else RetryLater.code
         now_ms, member = wall_ms(), self._sender.member
-        redacted = self._settings.redacted(without_code(code, text))
+        redacted = self._settings.redact(without_code(code, text))
         error = LastError(code, redacted, member, now_ms)
         if next_try_ms is not None:
             error = replace(error, next_try_ms=now_ms + next_try_ms)
@@ -405,7 +405,7 @@ class _ErrorCounter(logging.Handler):
         self._count_code = count
 
     def emit(self, record: logging.LogRecord) -> None:
-        if sink_of_thread() not in (None, self._sink):
+        if current_sink() not in (None, self._sink):
             return
         found = CODE.search(record.getMessage())
         self._count_code(found[0] if found else "none")

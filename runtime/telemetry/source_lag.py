@@ -11,12 +11,12 @@ from collections.abc import Callable, Mapping
 from contextlib import closing
 
 from headgate.config.sink_settings import SinkSettings
+from headgate.control_protocol.current_sink import in_same_sink_context
 from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.redacting_loggers import redacted_logger
-from headgate.control_protocol.sink_of_thread import in_same_sink_context
-from headgate.kafka.first_records import first_timestamps
+from headgate.kafka.first_record_timestamps import first_timestamps
 from headgate.kafka.source_topics import KafkaSourceTopics
 from headgate.runtime.telemetry.sink_metrics import CoordinatorMeters
 

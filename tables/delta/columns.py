@@ -100,7 +100,7 @@ def partition_value(column_type: Type, value: Any) -> str | None:
         case "boolean":
             return "true" if value else "false"
         case "date":
-            return _day(value).isoformat()
+            return _date_of(value).isoformat()
         case "timestamptz":
             return f"{_format_timestamp(value, 'T')}Z"
         case "timestamp":
@@ -109,7 +109,7 @@ def partition_value(column_type: Type, value: Any) -> str | None:
             return f"{value:f}" if isinstance(value, Decimal) else str(value)
 
 
-def _day(days: int) -> date:
+def _date_of(days: int) -> date:
     return (_EPOCH + timedelta(days=days)).date()
 
 

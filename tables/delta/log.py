@@ -68,11 +68,11 @@ class LogEntry:
         return int(str(version)) if str(version).isdecimal() else None
 
     @cached_property
-    def added(self) -> list[Mapping[str, Any]]:
+    def add_actions(self) -> list[Mapping[str, Any]]:
         return self._actions("add")
 
     @cached_property
-    def removed(self) -> list[Mapping[str, Any]]:
+    def remove_actions(self) -> list[Mapping[str, Any]]:
         return self._actions("remove")
 
     @property
@@ -212,7 +212,7 @@ class Walk:
         return bool(self.digests) and not self.digests[-1].version
 
     def add_entry(self, entry: LogEntry) -> None:
-        added, removed = entry.added, entry.removed
+        added, removed = entry.add_actions, entry.remove_actions
         changes = any(action.get("dataChange", True) for action in (*added, *removed))
         digest = Digest(
             version=entry.version,

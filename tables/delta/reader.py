@@ -75,7 +75,9 @@ class DeltaReader:
         entry = self._log.entry(commit.snapshot_id)
         if entry is None:
             return None
-        return [(self._address(unquote(add["path"])), row_count_of(add)) for add in entry.added]
+        return [
+            (self._address(unquote(add["path"])), row_count_of(add)) for add in entry.add_actions
+        ]
 
     def size_and_rows(self, file: LiveFile) -> tuple[int, int]:
         size = len(self._files.new_input(file.path))

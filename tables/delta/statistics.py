@@ -37,7 +37,7 @@ def statistics_json(records: int, facts: FileFacts, types: Mapping[Path, Type]) 
                 _put_nested(nested[key], path, zero if _is_zero(bound) else bound)
     for path, nulls in facts.nulls.items():
         _put_nested(nested["nullCount"], path, nulls)
-    return _MARKED.sub(r"\1", json.dumps(nested, default=_with_ellipsis))
+    return _MARKED.sub(r"\1", json.dumps(nested, default=_mark_decimal))
 
 
 def bound_value(column_type: Type, value: Any) -> Any:
@@ -60,7 +60,7 @@ def _is_zero(bound: Any) -> bool:
     return isinstance(bound, float) and bound == 0
 
 
-def _with_ellipsis(value: Decimal) -> str:
+def _mark_decimal(value: Decimal) -> str:
     return f"{_MARK}{value:f}"
 
 

@@ -18,7 +18,7 @@ class SupportedYears:
 
     kinds: Mapping[str, str]
 
-    def unsupported(self, rows: pa.RecordBatch) -> Mapping[int, str]:
+    def find_unsupported(self, rows: pa.RecordBatch) -> Mapping[int, str]:
         reasons: dict[int, str] = {}
         for name, column_type in self.kinds.items():
             values = rows.column(name).cast(pa.int32() if column_type == "date" else pa.int64())

@@ -101,17 +101,17 @@ STAGED_MS_MAX = 24 * 3_600_000
 """A file not committed by this age is never committed: its records are written again."""
 
 
-def remove_old_drafts(folder: Folder) -> None:
+def remove_old_staged_files(folder: Folder) -> None:
     """Remove what is too old to be needed, unless a draft names it: then it is pending."""
     files = folder.files_below(STAGED)
     oldest_ms = time.time_ns() // 1_000_000 - STAGED_MS_MAX
     old = [name for name, at_ms in files if name.endswith(".parquet") and at_ms < oldest_ms]
     if old:
-        pending = _read_drafts(folder, [name for name, _ in files if name.endswith(".json")])
+        pending = _read_staged_lists(folder, [name for name, _ in files if name.endswith(".json")])
         folder.remove([name for name in old if name.rpartition("/")[2] not in pending])
 
 
-def _read_drafts(folder: Folder, drafts: list[str]) -> str:
+def _read_staged_lists(folder: Folder, drafts: list[str]) -> str:
     """Return the drafts' content; one that disappears meanwhile was delivered."""
     texts = []
     for name in drafts:

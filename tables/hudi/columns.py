@@ -206,7 +206,7 @@ def _parse_item(table: str, column: str, avro_type: Any, name: str = "") -> Colu
     if isinstance(avro_type, list):
         others = [each for each in avro_type if each != "null"]
         if len(others) != 1:
-            raise _unfit(table, column, avro_type)
+            raise _unsupported_type_error(table, column, avro_type)
         avro_type, required = others[0], len(others) == len(avro_type)
     return Column(name, _parse_type(table, column, avro_type), required)
 
@@ -229,10 +229,10 @@ def _parse_type(table: str, name: str, form: Any) -> Type:
                 return _OURS[plain]
     elif form in _OURS:
         return _OURS[form]
-    raise _unfit(table, name, form)
+    raise _unsupported_type_error(table, name, form)
 
 
-def _unfit(table: str, name: str, form: Any) -> TableUnfit:
+def _unsupported_type_error(table: str, name: str, form: Any) -> TableUnfit:
     type_text = form.get("logicalType") or form.get("type") if isinstance(form, Mapping) else form
     return TableUnfit(
         f"Hudi table {table}: column {name} is of type {type_text}, which is not written",

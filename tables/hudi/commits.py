@@ -307,7 +307,7 @@ class HudiCommits:
         if java.is_before_timeline(meta, instant):
             self._remove_instant(java, instant)
             return Refused(f"instant {instant} is older than the active timeline", for_good=True)
-        java.register(meta, instant)
+        java.request_instant(meta, instant)
         self._begun.add(instant)
         return None
 
@@ -432,14 +432,14 @@ class HudiCommits:
             self._reservations.forbidden_instants(),
         )
 
-        def brought(instant: str) -> Collection[str] | None:
+        def find_added_files(instant: str) -> Collection[str] | None:
             if instant in condemned:
                 return ()
             if instant in noted and java.is_completed(meta, instant):
                 return _path_set(java.file_statistics(meta, instant))
             return None
 
-        return cache(brought)
+        return cache(find_added_files)
 
 
 def check_rolled_back(instant: str) -> Refused:

@@ -82,7 +82,7 @@ def _open_spark(conf: Mapping[str, str]) -> Any:
     logging.getLogger("py4j").setLevel(logging.CRITICAL)  # what it logs with a trace is raised, too
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    _forget_dead(SparkContext)
+    _forget_dead_jvm(SparkContext)
     # Which of them are secrets is not known here: Spark's page and event log show none of them.
     conf_texts = {**_CONF, **with_masked_names(conf, conf)}
     spark_conf = SparkConf().setAll(list(conf_texts.items()))
@@ -142,7 +142,7 @@ def error_text(error: BaseException) -> str:
     return str(cause.toString()).partition("\n")[0][:300]
 
 
-def _forget_dead(spark: Any) -> None:
+def _forget_dead_jvm(spark: Any) -> None:
     """Make PySpark forget a dead JVM: it starts no second one while it considers the first alive.
 
     Its session is asked for by every data frame, and would be that of the dead one.

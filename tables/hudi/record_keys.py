@@ -44,22 +44,22 @@ class SupportedTexts:
     key: tuple[str, ...]
     folders: HudiFileMarking
 
-    def unsupported(self, rows: pa.RecordBatch) -> Mapping[int, str]:
+    def find_unsupported(self, rows: pa.RecordBatch) -> Mapping[int, str]:
         reasons: dict[int, str] = {}
         for name in self.folders.partition_by:
             values = _column_texts(rows, name)
             for text in pc.unique(values).to_pylist() if values is not None else ():
-                if text and (why := self.folders.unsupported(name, text)):
-                    reasons |= _reasons(pc.equal(values, text), f"{name}: {why}")
+                if text and (why := self.folders.why_unsupported(name, text)):
+                    reasons |= _same_reason_for(pc.equal(values, text), f"{name}: {why}")
         for name in self.key:
             values = _column_texts(rows, name)
             if values is None:
                 continue
             empty = f"{name}: no record key of Hudi is made of an empty text"
-            reasons |= _reasons(pc.equal(values, ""), empty)
+            reasons |= _same_reason_for(pc.equal(values, ""), empty)
             for other in self.key if len(self.key) > 1 else ():
                 why = f"{name}: Hudi would take the key for another row's, because of ,{other}:"
-                reasons |= _reasons(pc.match_substring(values, f",{other}:"), why)
+                reasons |= _same_reason_for(pc.match_substring(values, f",{other}:"), why)
         return reasons
 
 
@@ -71,7 +71,7 @@ def _column_texts(rows: pa.RecordBatch, name: str) -> Any:
     )
 
 
-def _reasons(unsupported: Any, why: str) -> dict[int, str]:
+def _same_reason_for(unsupported: Any, why: str) -> dict[int, str]:
     return dict.fromkeys(pc.indices_nonzero(unsupported).to_pylist(), why)
 
 

@@ -70,7 +70,7 @@ class _Following(HudiCommits):
         folder.remove([name_below(folder.location, path) for path in self._delivered])
         self._delivered = self._delivering
         if not self._swept:
-            append_table.remove_old_drafts(folder)
+            append_table.remove_old_staged_files(folder)
             self._swept = True
 
 

@@ -192,9 +192,9 @@ class HudiLocation:
         Hudi replaces the file, and keeps the former one next to it meanwhile.
         """
         for _ in range(_TRIES):
-            texts = [self._text(name) for name in _PROPERTIES]
+            texts = [self._read_text(name) for name in _PROPERTIES]
             # Whoever replaces the file may have ended between the looks at it and at its backup.
-            if texts == [None, None] and self._text(_PROPERTIES[0]) is None:
+            if texts == [None, None] and self._read_text(_PROPERTIES[0]) is None:
                 raise TableMissing(
                     f"there is no Hudi table {self.name} at {self.location}",
                     "correct table.location, or set table.create with its columns",
@@ -209,7 +209,7 @@ class HudiLocation:
             "if nobody is writing them, restore the file, from hoodie.properties.backup or another",
         )
 
-    def _text(self, name: str) -> str | None:
+    def _read_text(self, name: str) -> str | None:
         try:
             return self.folder.read(f".hoodie/{name}").decode()
         except FileNotFoundError:
@@ -250,7 +250,7 @@ class HudiLocation:
         if self.key:
             self._require_key(properties, columns, partitions)
         return TableConfig(
-            uuid=self._identity(),
+            uuid=self._claim_identity(),
             schema=schema,
             columns=columns,
             marking=marking,
@@ -287,7 +287,7 @@ class HudiLocation:
                     f"folders of text need {HIVE_STYLE} and {URL_ENCODED}",
                 )
 
-    def _identity(self) -> str:
+    def _claim_identity(self) -> str:
         """H10: identify the table: a table re-created at the same location is another one."""
         return self._require_unchanged("uuid", str(uuid.uuid4()))
 
@@ -347,11 +347,11 @@ def parse_properties(text: str) -> dict[str, str]:
 
 
 def _unescape(text: str) -> str:
-    def said(match: re.Match[str]) -> str:
+    def unescape_match(match: re.Match[str]) -> str:
         code = match[1]
         return chr(int(code[1:], 16)) if len(code) > 1 else _NAMED.get(code, code)
 
-    return _ESCAPE.sub(said, text)
+    return _ESCAPE.sub(unescape_match, text)
 
 
 def _key_generator(properties: Mapping[str, str]) -> str:

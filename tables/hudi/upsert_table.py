@@ -54,7 +54,7 @@ _LOOKED_AT = 50
 class HudiKeyedJava(HudiJava):
     """A table with a key.
 
-    ``upsert`` or ``begin_empty_commit`` comes between ``register`` and ``commit``.
+    ``upsert`` or ``begin_empty_commit`` comes between ``request_instant`` and ``commit``.
     """
 
     def __init__(self, place: HudiLocation, schema: str) -> None:
@@ -62,7 +62,7 @@ class HudiKeyedJava(HudiJava):
         self._statuses: list[Any] = []
         self._cut = False
 
-    def register(self, meta: Any, instant: str) -> None:
+    def request_instant(self, meta: Any, instant: str) -> None:
         """Request the commit; an upsert begins it by itself."""
         self.start_heartbeat(instant)
         self._request(meta, instant)
@@ -308,4 +308,4 @@ class HudiKeyedTable(HudiCommits):
         folder = self._place.folder
         folder.remove([name_below(folder.location, file.path) for file in attempt.files])
         if attempt.record.is_claim:
-            append_table.remove_old_drafts(folder)
+            append_table.remove_old_staged_files(folder)

@@ -206,7 +206,7 @@ class HudiJava:
         """Return a unique instant, which is not in the timeline yet (H4)."""
         return str(self._writer().createNewInstantTime(True))  # noqa: FBT003 - Java has no names
 
-    def register(self, meta: Any, instant: str) -> None:
+    def request_instant(self, meta: Any, instant: str) -> None:
         """Begin the commit of a reserved instant."""
         self.start_heartbeat(instant)
         self._prepare(instant)
@@ -232,9 +232,9 @@ class HudiJava:
         for key, value in metadata.items():
             extra.put(key, value)
         action = self.load_meta_client().getCommitActionType()
-        inside = self._some(java_callback(self._spark, check))
+        inside = self._java_option(java_callback(self._spark, check))
         replaced = self._java.util.HashMap()
-        writer.commitStats(instant, statistics, self._some(extra), action, replaced, inside)
+        writer.commitStats(instant, statistics, self._java_option(extra), action, replaced, inside)
 
     def remove_instant(self, instant: str, condemn: Callable[[Any], bool]) -> None:
         """Remove what exists of an instant, its files first, unless it has been completed.
@@ -294,7 +294,7 @@ class HudiJava:
         return self._spark._jvm.org.apache.hudi  # noqa: SLF001 - as above
 
     @property
-    def _some(self) -> Any:
+    def _java_option(self) -> Any:
         return self._hudi.common.util.Option.of
 
     @property
@@ -373,7 +373,7 @@ class HudiJava:
     def _prepare(self, instant: str) -> None:
         """Maintain the metadata table: otherwise nothing would ever be archived."""
         writer, operation = self._writer(), self._operation(())
-        writer.initTable(operation, self._some(instant))
+        writer.initTable(operation, self._java_option(instant))
         writer.preWrite(instant, operation, self.load_meta_client())
 
     def _begin(self, meta: Any, instant: str) -> None:

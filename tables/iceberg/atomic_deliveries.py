@@ -76,7 +76,9 @@ class AtomicDeliveries:
         ]
         conclude = self._send(pairs) if len(pairs) > 1 else IcebergTable.send
 
-        def concluded(pair: tuple[Delivery, PreparedCommit | DeliveryOutcome]) -> DeliveryOutcome:
+        def conclude_pair(
+            pair: tuple[Delivery, PreparedCommit | DeliveryOutcome],
+        ) -> DeliveryOutcome:
             delivery, call = pair
             if not isinstance(call, PreparedCommit):
                 return call
@@ -84,7 +86,7 @@ class AtomicDeliveries:
             assert isinstance(table, IcebergTable), "no other format prepares calls"
             return calls.call_guarded(delivery.name, lambda: conclude(table, call))
 
-        return calls.each(concluded, list(zip(deliveries, ready, strict=True)))
+        return calls.each(conclude_pair, list(zip(deliveries, ready, strict=True)))
 
     def _deliver_one_by_one(
         self, deliveries: Sequence[Delivery], calls: Calls

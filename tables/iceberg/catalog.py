@@ -46,7 +46,7 @@ from headgate.tables.iceberg.java_catalog import JavaCatalog
 from headgate.tables.iceberg.jvm import Jvm
 from headgate.tables.iceberg.metadata_files import UNDECODED, MetadataFiles
 from headgate.tables.storage.avro_integrity import with_avro_checks
-from headgate.tables.storage.damaged_files import FileDamaged
+from headgate.tables.storage.damaged_file_error import FileDamaged
 from headgate.tables.storage.file_io import PATIENCE, is_far, is_ours, open_files
 from headgate.tables.storage.local_file_io import LocalFiles, path_of
 from headgate.tables.storage.object_stores import refused_operation
@@ -204,7 +204,7 @@ def missing_rights_error(error: BaseException) -> MissingRights | None:
 def _catalog_opener(
     name: str, properties: Mapping[str, str], timeout_s: float
 ) -> Callable[[], Catalog]:
-    known = merge_config(Config().get_catalog_config(name) or {}, _recursive(properties))
+    known = merge_config(Config().get_catalog_config(name) or {}, _as_recursive(properties))
     kind = require_supported_type(name, known)
     if not kind and "uri" not in known:
         raise ConfigurationError(
@@ -373,7 +373,7 @@ def _driver_timeouts(uri: str, timeout_s: int) -> Mapping[str, int]:
     return {}
 
 
-def _recursive(properties: Mapping[str, str]) -> RecursiveDict:
+def _as_recursive(properties: Mapping[str, str]) -> RecursiveDict:
     return dict(properties)
 
 

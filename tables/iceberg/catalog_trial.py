@@ -108,7 +108,7 @@ class CatalogTrial:
         A trial makes none.
         """
         try:
-            with self._naming("the namespace"):
+            with self._naming_failures("the namespace"):
                 return self._catalog.namespace_exists(self._namespace)
         except Unreachable as error:
             if isinstance(error.__cause__, NotImplementedError):  # creating will tell
@@ -120,7 +120,7 @@ class CatalogTrial:
         schema = Schema(NestedField(1, "id", LongType(), required=False))
         for name in self.names:
             try:
-                with self._naming(f"creating {name}"):
+                with self._naming_failures(f"creating {name}"):
                     self._tables[name] = self._catalog.create_table(
                         name, schema, properties=with_defaults({})
                     )
@@ -154,7 +154,7 @@ class CatalogTrial:
         """
         view = self._first.read()
         try:
-            landed = self._require_landed(self._first.commit(_attempt(view, 0)))
+            landed = self._require_landed(self._first.commit(_build_attempt(view, 0)))
         except TagsDropped:
             raise
         except StopSink as error:  # what a sink would say here names persons, who had no part
@@ -190,7 +190,7 @@ class CatalogTrial:
             max_snapshot_age_ms=None,
             min_snapshots_to_keep=None,
         )
-        with self._naming("moving a tag"):
+        with self._naming_failures("moving a tag"):
             self._catalog.commit_table(self._load(), (), (moved,))
         if self._load().metadata.refs[self._tag].snapshot_id != older:
             raise CatalogRefused("a tag that was moved stands where it stood", "")
@@ -206,13 +206,13 @@ class CatalogTrial:
             return False
         tables = [self._load(name) for name in self.names]
         try:
-            with self._naming("a commit to two tables"):
+            with self._naming_failures("a commit to two tables"):
                 catalog.commit_tables([_mark_request(table, "1") for table in tables])
         except Unreachable as error:
             if isinstance(error.__cause__, NotImplementedError):
                 return False
             raise
-        if self._marks() != ["1", "1"]:
+        if self._read_marks() != ["1", "1"]:
             raise CatalogRefused("a commit to two tables was answered well, and is not there", "")
         try:
             catalog.commit_tables(
@@ -222,7 +222,7 @@ class CatalogTrial:
             pass
         else:
             raise CatalogRefused("a commit to two tables landed, though one was another table", "")
-        if self._marks() != ["1", "1"]:
+        if self._read_marks() != ["1", "1"]:
             raise CatalogRefused("half of a commit to two tables landed", "")
         return True
 
@@ -236,7 +236,7 @@ class CatalogTrial:
                 pass
             except Exception:  # noqa: BLE001 - some have no such call, or forbid it
                 stay.append(self._tables[name].location())
-                with self._naming(f"dropping {name}, which stays"):
+                with self._naming_failures(f"dropping {name}, which stays"):
                     self._catalog.drop_table(name)
             self.made.remove(name)
         for call in self._refused:  # no table refers to their files, so no purge finds them
@@ -250,11 +250,11 @@ class CatalogTrial:
 
     def _load(self, name: str = "") -> Table:
         name = name or self.names[0]
-        with self._naming(f"loading {name}"):
+        with self._naming_failures(f"loading {name}"):
             return self._catalog.load_table(name)
 
     def _prepare(self, view: TableView, number: int) -> PreparedCommit:
-        prepared = self._first.prepare(_attempt(view, number))
+        prepared = self._first.prepare(_build_attempt(view, number))
         if isinstance(prepared, PreparedCommit):
             return prepared
         assert not isinstance(prepared, Landed), "nothing had been sent"
@@ -270,7 +270,7 @@ class CatalogTrial:
     def _require_kept(self, view: TableView, number: int) -> None:
         """Raise unless the newest snapshot's properties are those that were sent."""
         read = self._first.read()
-        if (view.record, read.record) != (_record(number), _record(number)):
+        if (view.record, read.record) != (_build_record(number), _build_record(number)):
             raise CatalogRefused("a claim came back changed: its properties are others", "")
 
     def _require_refused(self, call: PreparedCommit, what: str) -> str:
@@ -283,11 +283,11 @@ class CatalogTrial:
             raise CatalogRefused(f"{what} landed: two coordinators could commit", "")
         raise Unreachable(f"{what}: not known whether it landed: {outcome.reason}", "")
 
-    def _marks(self) -> Sequence[str | None]:
+    def _read_marks(self) -> Sequence[str | None]:
         return [self._load(name).properties.get(_MARK) for name in self.names]
 
     @contextmanager
-    def _naming(self, what: str) -> Iterator[None]:
+    def _naming_failures(self, what: str) -> Iterator[None]:
         try:
             yield
         except HeadgateError:
@@ -296,7 +296,7 @@ class CatalogTrial:
             raise catalog_failure(error, what) from error
 
 
-def _record(number: int) -> CommitRecord:
+def _build_record(number: int) -> CommitRecord:
     topics: Mapping[str, TopicId] = {_TOPIC: _TOPIC_ID}
     return CommitRecord(
         sink=SINK,
@@ -308,8 +308,8 @@ def _record(number: int) -> CommitRecord:
     )
 
 
-def _attempt(view: TableView, number: int) -> CommitAttempt:
-    return CommitAttempt(view, _record(number))
+def _build_attempt(view: TableView, number: int) -> CommitAttempt:
+    return CommitAttempt(view, _build_record(number))
 
 
 def _mark_request(table: Table, value: str, *, wrong: bool = False) -> CommitTableRequest:

@@ -30,7 +30,7 @@ def mark_property(control_topic: str, group: str) -> str:
     return f"kafka.connect.offsets.{control_topic}.{group}"
 
 
-def mark_at(control_topic: str, group: str, ends: Mapping[int, int]) -> dict[str, str]:
+def mark_behind(control_topic: str, group: str, ends: Mapping[int, int]) -> dict[str, str]:
     """Return the mark that lets the connector go on behind ``ends``, and nothing before them."""
     mark = {str(partition): end for partition, end in sorted(ends.items())}
     return {mark_property(control_topic, group): json.dumps(mark, separators=(",", ":"))}
@@ -45,7 +45,7 @@ def fence_properties(
     until_ms = int(time.time() * 1000) + _KEPT_MS
     taken = {"group": group, "control_topic": control_topic, "ends": at, "until_ms": until_ms}
     return {
-        **mark_at(control_topic, group, dict.fromkeys(ends, PASSED)),
+        **mark_behind(control_topic, group, dict.fromkeys(ends, PASSED)),
         _taken_property(sink): json.dumps(taken, separators=(",", ":")),
     }
 
@@ -90,7 +90,7 @@ def find_fenced_connector(
     return FencedConnector(group, tuple(since_takeover)) if group else None
 
 
-def kept_fence(sink: SinkName, properties: Mapping[str, str]) -> dict[str, str]:
+def fence_to_repeat(sink: SinkName, properties: Mapping[str, str]) -> dict[str, str]:
     """Return what the next commit repeats of the sink's newest snapshot: nothing after a week."""
     text = properties.get(_taken_property(sink))
     if text is None:

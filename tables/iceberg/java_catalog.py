@@ -284,20 +284,20 @@ class JavaCatalog(Catalog):
     def list_tables(self, namespace: str | Identifier) -> list[Identifier]:
         names = self.identifier_to_tuple(namespace)
 
-        def listed() -> list[Identifier]:
+        def list_identifiers() -> list[Identifier]:
             identifiers = self._java.listTables(self._namespace(names))
             return [(*each.namespace().levels(), each.name()) for each in identifiers]
 
-        return self._call_java(".".join(names), listed)
+        return self._call_java(".".join(names), list_identifiers)
 
     def list_namespaces(self, namespace: str | Identifier = ()) -> list[Identifier]:
         names = self.identifier_to_tuple(namespace)
 
-        def listed() -> list[Identifier]:
+        def list_identifiers() -> list[Identifier]:
             identifiers = self._java.listNamespaces(self._namespace(names))
             return [tuple(each.levels()) for each in identifiers]
 
-        return self._call_java(".".join(names), listed)
+        return self._call_java(".".join(names), list_identifiers)
 
     # ------------------------------------------------------------------------------ what changes
 
@@ -374,14 +374,14 @@ class JavaCatalog(Catalog):
         names = self.identifier_to_tuple(identifier)
         name = ".".join(names)
 
-        def asked() -> None:
+        def ask_operations() -> None:
             require_no_locks(name, self._operations(names).current().properties())
             require_compare_and_set(
                 self._jvm, self._java.getConf(), ".".join(names[:-1]), names[-1]
             )
 
         if self.kind == "hive":
-            self._call_java(name, asked)
+            self._call_java(name, ask_operations)
             self._may_swap = True
 
     def require_atomic_swap_for(self, identifier: str | Identifier) -> None:
@@ -389,11 +389,11 @@ class JavaCatalog(Catalog):
         again."""
         names = self.identifier_to_tuple(identifier)
 
-        def asked() -> None:
+        def ask_operations() -> None:
             require_compare_and_set_of_views(self._jvm, self._java.getConf(), ".".join(names[:-1]))
 
         if self.kind == "hive":
-            self._call_java(".".join(names), asked)
+            self._call_java(".".join(names), ask_operations)
 
     # ---------------------------------------------------------------------- in Java, within bounds
 
@@ -402,7 +402,7 @@ class JavaCatalog(Catalog):
             return call_with_timeout(self._timeout_s, what, call)
         except Exception as error:
             failure = failure_of(error)
-            if self._jvm.ended:
+            if self._jvm.has_ended:
                 failure = WriterGone("Spark's JVM has ended", "start this process again")
             if failure is error:
                 raise

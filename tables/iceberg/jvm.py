@@ -23,7 +23,7 @@ class Jvm:
         return self.gateway.jvm.org.apache.iceberg
 
     @property
-    def ended(self) -> bool:
+    def has_ended(self) -> bool:
         """Return whether its process is known to be gone."""
         process = getattr(self.gateway, "proc", None)
         return process is not None and process.poll() is not None

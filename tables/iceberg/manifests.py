@@ -45,7 +45,7 @@ from headgate.tables.iceberg import manifests_v3
 from headgate.tables.iceberg.data_file import FileDetail
 from headgate.tables.iceberg.tag_lineage import properties_of
 from headgate.tables.iceberg.upsert.delete_manifests import DeleteManifestWriter, Deletions
-from headgate.tables.storage.damaged_files import FileDamaged
+from headgate.tables.storage.damaged_file_error import FileDamaged
 from headgate.tables.storage.file_io import MemoryFile, delete_later, store_files
 
 _VERSION: Final = 2
@@ -165,7 +165,7 @@ class SnapshotFiles:
     ) -> ManifestList:
         """Write a manifest list with the parent's files, these, and the staged manifests as they
         are: another delivery may be listing them at the same time. Raises what storage raises."""
-        kept = [manifest for manifest in self._of(parent) if _live_entries(manifest)]
+        kept = [manifest for manifest in self._manifests_of(parent) if _live_entries(manifest)]
         if files:
             added = self._write_added(files)
             kept = self._merge([*added, *kept])
@@ -184,10 +184,10 @@ class SnapshotFiles:
             self._written[path].whole = whole
         version, schema = self._table.metadata.format_version, self._table.schema()
         for spec_id in deletions.specs:
-            gone = deletions.replaced(kept, spec_id)
+            gone = deletions.find_replaced(kept, spec_id)
             kept = [manifest for manifest in kept if manifest.manifest_path not in gone]
             spec = self._table.specs()[spec_id]
-            output = self._output(f"{uuid.uuid4()}-m{len(self._written)}.avro")
+            output = self._new_output(f"{uuid.uuid4()}-m{len(self._written)}.avro")
             with DeleteManifestWriter(
                 version, spec, schema, output, snapshot_id=self._snapshot_id, compression=CODEC
             ) as writer:
@@ -206,23 +206,23 @@ class SnapshotFiles:
     ) -> ManifestList:
         """Write a manifest list with the parent's files except the removed ones, and these."""
         kept = [
-            self._without(removed, manifest)
-            for manifest in self._of(parent)
+            self._rewrite_without(removed, manifest)
+            for manifest in self._manifests_of(parent)
             if _live_entries(manifest)
         ]
         kept = self._with_deletions([*self._write_added(files), *kept], deletions)
         return self._write_list(kept, parent, sequence_number)
 
-    def _without(self, removed: frozenset[str], manifest: ManifestFile) -> ManifestFile:
+    def _rewrite_without(self, removed: frozenset[str], manifest: ManifestFile) -> ManifestFile:
         """Return the manifest, rewritten if it lists removed files: it then records the removal."""
         if manifest.content != ManifestContent.DATA or not removed:
             return manifest
         entries = list(self._live_entries([manifest]))
         if not any(entry.data_file.file_path in removed for entry in entries):
             return manifest
-        output = self._output(f"{uuid.uuid4()}-m{len(self._written)}.avro")
+        output = self._new_output(f"{uuid.uuid4()}-m{len(self._written)}.avro")
         spec, schema = self._table.specs()[manifest.partition_spec_id], self._table.schema()
-        with self._writer(spec, schema, output) as writer:
+        with self._open_manifest_writer(spec, schema, output) as writer:
             for entry in entries:
                 gone = entry.data_file.file_path in removed
                 (writer.delete if gone else writer.existing)(entry)
@@ -231,7 +231,7 @@ class SnapshotFiles:
     def _write_list(
         self, kept: list[ManifestFile], parent: Snapshot | None, sequence_number: int
     ) -> ManifestList:
-        output = self._output(f"snap-{self._snapshot_id}-0-{uuid.uuid4()}.avro")
+        output = self._new_output(f"snap-{self._snapshot_id}-0-{uuid.uuid4()}.avro")
         of = (self._snapshot_id, parent.snapshot_id if parent else None, sequence_number)
         first = self._first_row_id
         if first is None:
@@ -257,7 +257,7 @@ class SnapshotFiles:
         self._stored = list(self._written)
         store_files(self._table.io, {path: file.whole for path, file in self._written.items()})
 
-    def _of(self, parent: Snapshot | None) -> list[ManifestFile]:
+    def _manifests_of(self, parent: Snapshot | None) -> list[ManifestFile]:
         if parent is None:
             return []
         if self._first_row_id is None:
@@ -344,14 +344,16 @@ class SnapshotFiles:
             _require_complete(manifest, found)
 
     def _write(self, spec_id: int, entries: Iterable[ManifestEntry]) -> ManifestFile:
-        output = self._output(f"{uuid.uuid4()}-m{len(self._written)}.avro")
+        output = self._new_output(f"{uuid.uuid4()}-m{len(self._written)}.avro")
         spec, schema = self._table.specs()[spec_id], self._table.schema()
-        with self._writer(spec, schema, output) as writer:
+        with self._open_manifest_writer(spec, schema, output) as writer:
             for entry in entries:
                 self._write_entry(writer, entry)
         return writer.to_manifest_file()
 
-    def _writer(self, spec: PartitionSpec, schema: Schema, output: OutputFile) -> ManifestWriter:
+    def _open_manifest_writer(
+        self, spec: PartitionSpec, schema: Schema, output: OutputFile
+    ) -> ManifestWriter:
         if self._first_row_id is None:
             return write_manifest(_VERSION, spec, schema, output, self._snapshot_id, CODEC)
         return manifests_v3.ManifestWriter(spec, schema, output, self._snapshot_id, CODEC)
@@ -362,7 +364,7 @@ class SnapshotFiles:
         else:
             writer.existing(entry)
 
-    def _output(self, name: str) -> OutputFile:
+    def _new_output(self, name: str) -> OutputFile:
         path = self._table.location_provider().new_metadata_location(name)
         self._written[path] = MemoryFile(path)
         return self._written[path]

@@ -35,7 +35,7 @@ from pyiceberg.table.update import (
 from pyiceberg.typedef import IcebergBaseModel, Identifier
 from pyiceberg.utils.config import Config
 
-from headgate.tables.storage.damaged_files import FileDamaged
+from headgate.tables.storage.damaged_file_error import FileDamaged
 from headgate.tables.storage.local_file_io import path_of
 
 UNDECODED: Final = (

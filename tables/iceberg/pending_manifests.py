@@ -53,7 +53,7 @@ class StagedManifest:
     files: list[ManifestDataFile]
 
     @property
-    def written(self) -> list[WrittenFile]:
+    def written_files(self) -> list[WrittenFile]:
         """Return the files as a status named them, without Iceberg's own details."""
         return [
             WrittenFile(file.file_path, file.record_count, file.file_size_in_bytes)

@@ -26,7 +26,7 @@ OVERTAKEN = Unknown("it landed, and others went on from there")
 
 @dataclass(frozen=True, slots=True)
 class PreparedCommit:
-    """The proposal to the catalog, and the files that were ``written`` for it."""
+    """The proposal to the catalog, and the files that were ``written_files`` for it."""
 
     table: Table
     proposal: CommitRequest
@@ -102,7 +102,7 @@ def _with_key_changes(
         each: n for n, each in enumerate(sorted({d.transaction for d in attempt.pending_commits}))
     }
     for pending_commit, staging in zip(_pending_with_rows(attempt), proposal.staged, strict=True):
-        brought += [(file, order[pending_commit.transaction]) for file in staging.written]
+        brought += [(file, order[pending_commit.transaction]) for file in staging.written_files]
     keys = read_key_files(table.io, attempt.pending_commits)
     brought += [(file, order[pending_commit.transaction]) for pending_commit, file in keys]
     if not brought:

@@ -39,12 +39,12 @@ from headgate.tables.iceberg.tag_lineage import (
     properties_of,
     snapshots_by_id,
 )
-from headgate.tables.iceberg.upsert.delete_choice import DeleteChoice
+from headgate.tables.iceberg.upsert.deletes_property import DeleteChoice
 from headgate.tables.storage.file_io import SCHEMES, on_s3, read_whole
 from headgate.tables.storage.read_ahead import read_ahead_in_order
 
 if TYPE_CHECKING:
-    from headgate.tables.iceberg.rollback import IcebergPast
+    from headgate.tables.iceberg.rollback import IcebergSnapshots
 
 # The files to read for an audit of records, one manifest after the other.
 #
@@ -88,7 +88,7 @@ class IcebergReader:
         return self.table.schema().schema_id
 
     @property
-    def tagged(self) -> bool:
+    def has_sink_tag(self) -> bool:
         """Return whether the table carries the sink's tag."""
         return tag_name(self._sink, self._branch) in self.table.metadata.refs
 
@@ -102,11 +102,11 @@ class IcebergReader:
         table = self.table.catalog.load_table(self.table.name())
         return IcebergReader(table, self._sink, self._branch)
 
-    def past(self) -> IcebergPast:
+    def snapshots(self) -> IcebergSnapshots:
         """Return the table's snapshots."""
-        from headgate.tables.iceberg.rollback import IcebergPast  # of rollbacks only
+        from headgate.tables.iceberg.rollback import IcebergSnapshots  # of rollbacks only
 
-        return IcebergPast(self.table, self._sink, self._branch)
+        return IcebergSnapshots(self.table, self._sink, self._branch)
 
     def history(self, newest: Newest | None = None) -> History:
         with self._naming_table():

@@ -70,7 +70,7 @@ class BoundedRestCatalog(RestCatalog):
 
     def _create_session(self) -> Session:
         session = super()._create_session()
-        _bound(session, self._timeout_s)
+        _set_timeout(session, self._timeout_s)
         for scheme in ("http://", "https://"):  # a request signer has mounted a longer one
             session.mount(scheme, HTTPAdapter(pool_maxsize=_CONNECTIONS_MAX))
         if isinstance(self._auth_manager, OAuth2AuthManager):
@@ -79,7 +79,7 @@ class BoundedRestCatalog(RestCatalog):
         return session
 
     def _create_legacy_oauth2_auth_manager(self, session: Session) -> AuthManager:
-        _bound(session, self._timeout_s)  # the first token is requested in here
+        _set_timeout(session, self._timeout_s)  # the first token is requested in here
         credential = self.properties.get("credential")
         return RenewedToken(
             session=session,
@@ -198,6 +198,6 @@ class BoundedTokens(OAuth2TokenProvider):
         self._expires_at = int(time.monotonic() + renewal_age_s(life_s))
 
 
-def _bound(session: Session, timeout_s: float) -> None:
+def _set_timeout(session: Session, timeout_s: float) -> None:
     if not isinstance(session.request, partial):
         session.request = partial(session.request, timeout=timeout_s)  # type: ignore[method-assign]

@@ -25,21 +25,21 @@ from headgate.control_protocol.commit_record_codec import (
 from headgate.control_protocol.errors import ConfigurationError, Unreachable
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import TableView
-from headgate.control_protocol.table_format import PastSnapshot
+from headgate.control_protocol.table_format import TableSnapshot
 from headgate.tables.iceberg.catalog import catalog_failure
 from headgate.tables.iceberg.history import summary_of
 from headgate.tables.iceberg.table import IcebergTable
 
 
-class IcebergPast:
-    """Implements ``TablePast`` over a loaded table."""
+class IcebergSnapshots:
+    """Implements ``TableSnapshots`` over a loaded table."""
 
     def __init__(self, table: Table, sink: SinkName, branch: str) -> None:
         self._table = table
         self._metadata = table.metadata
         self._sink = sink
         self._branch = branch
-        self._described: dict[int, PastSnapshot] = {}
+        self._described: dict[int, TableSnapshot] = {}
 
     @cached_property
     def view(self) -> TableView:
@@ -61,26 +61,26 @@ class IcebergPast:
         properties = self._metadata.properties
         return deleted_rows(self._sink, properties) + expired_rows(self._sink, properties)
 
-    def snapshot(self, snapshot_id: int | None) -> PastSnapshot | None:
+    def snapshot(self, snapshot_id: int | None) -> TableSnapshot | None:
         if snapshot_id is None:
             return None
         found = self._metadata.snapshot_by_id(snapshot_id)
         return self._describe(found) if found else None
 
-    def named_snapshot(self, name: str) -> PastSnapshot | None:
+    def named_snapshot(self, name: str) -> TableSnapshot | None:
         ref = self._metadata.refs.get(name)
         return self.snapshot(ref.snapshot_id) if ref else None
 
-    def newest_first(self) -> Iterator[PastSnapshot]:
+    def newest_first(self) -> Iterator[TableSnapshot]:
         return map(self._describe, reversed(self._metadata.snapshots))
 
-    def ancestors(self, snapshot_id: int | None) -> Iterator[PastSnapshot]:
+    def ancestors(self, snapshot_id: int | None) -> Iterator[TableSnapshot]:
         snapshot = self.snapshot(snapshot_id)
         while snapshot is not None:
             yield snapshot
             snapshot = self.snapshot(snapshot.parent)
 
-    def _describe(self, snapshot: Snapshot) -> PastSnapshot:
+    def _describe(self, snapshot: Snapshot) -> TableSnapshot:
         known = self._described.get(snapshot.snapshot_id)
         if known is None:
             summary = summary_of(snapshot)
@@ -88,7 +88,7 @@ class IcebergPast:
             if who != self._sink:
                 operation = snapshot.summary.operation.value if snapshot.summary else "append"
                 by_others = operation + (f" of sink {who}" if who else "")
-            known = self._described[snapshot.snapshot_id] = PastSnapshot(
+            known = self._described[snapshot.snapshot_id] = TableSnapshot(
                 snapshot.snapshot_id,
                 snapshot.parent_snapshot_id,
                 decode(self._sink, summary),

@@ -99,7 +99,7 @@ class MatchingRows:
         Raises ``PredicateUnfit`` and what storage raises.
         """
         schema = table.schema()
-        bound = self._bound(table, schema)
+        bound = self._bind_predicate(table, schema)
         may_match = _InclusiveMetricsEvaluator(schema, self.predicate).eval
         positions = {}
         for file in files:
@@ -112,7 +112,7 @@ class MatchingRows:
                 positions[path] = self._known[path]
         return positions
 
-    def _bound(self, table: Table, schema: Schema) -> BooleanExpression:
+    def _bind_predicate(self, table: Table, schema: Schema) -> BooleanExpression:
         try:
             return bind(schema, self.predicate, case_sensitive=True)
         except (ValueError, TypeError) as error:

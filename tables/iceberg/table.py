@@ -62,7 +62,7 @@ from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.control_protocol.table_format import RollbackSnapshot
 from headgate.tables.iceberg.catalog import catalog_failure
 from headgate.tables.iceberg.commit_request import CommitRequest
-from headgate.tables.iceberg.connector_fence import kept_fence
+from headgate.tables.iceberg.connector_fence import fence_to_repeat
 from headgate.tables.iceberg.expired_lineage import decide_lineage
 from headgate.tables.iceberg.file_columns_check import (
     require_columns_of_files,
@@ -85,14 +85,14 @@ from headgate.tables.iceberg.tag_lineage import (
     other_sinks,
     properties_of,
 )
-from headgate.tables.iceberg.upsert.delete_choice import (
+from headgate.tables.iceberg.upsert.deletes_property import (
     DeleteChoice,
     column_of_marks,
     require_other_choice,
     require_same_choice,
 )
 from headgate.tables.iceberg.upsert.key_property import require_same_key
-from headgate.tables.storage.damaged_files import FileDamaged
+from headgate.tables.storage.damaged_file_error import FileDamaged
 from headgate.tables.storage.file_io import delete_later, delete_quietly
 
 if TYPE_CHECKING:  # commands that only read load no reader of files
@@ -388,7 +388,7 @@ class IcebergTable:
         """TAKEOVER-11: repeat what keeps a connector from committing."""
         ref = metadata.refs.get(self._tag)
         tagged = metadata.snapshot_by_id(ref.snapshot_id) if ref else None
-        return kept_fence(self._sink, properties_of(tagged)) if tagged else {}
+        return fence_to_repeat(self._sink, properties_of(tagged)) if tagged else {}
 
     def _require_columns_kept(self, table: Table, files: Sequence[WrittenFile]) -> None:
         """SCHEMA-9: raise ``TableChanged`` if others took a column away, or made it required."""

@@ -123,7 +123,9 @@ def key_ids(schema: Schema, key: Sequence[str]) -> list[int]:
     for name in key:
         column = next((column for column in schema.fields if column.name == name), None)
         if column is None:
-            raise KeyUnfit(f"key: there is no column {name!r}", _nearest(name, schema.column_names))
+            raise KeyUnfit(
+                f"key: there is no column {name!r}", _suggest_nearest(name, schema.column_names)
+            )
         unfit = not column.field_type.is_primitive or isinstance(column.field_type, _NO_KEY)
         if unfit or not column.required:
             why = f"of type {column.field_type}" if unfit else "not required"
@@ -263,7 +265,7 @@ def _sort_field(schema: Schema, text: str) -> SortField:
     known = schema.column_names
     if column not in known:
         raise ConfigurationError(
-            f"sort {text!r}: there is no column {column!r}", _nearest(column, known)
+            f"sort {text!r}: there is no column {column!r}", _suggest_nearest(column, known)
         )
     source = schema.find_field(column)
     if not source.field_type.is_primitive:
@@ -279,11 +281,11 @@ def _sort_field(schema: Schema, text: str) -> SortField:
 
 
 def _partition_field(schema: Schema, text: str, field_id: int) -> PartitionField:
-    transform, width, column = _parts(text)
+    transform, width, column = _split_transform(text)
     known = schema.column_names
     if column not in known:
         raise ConfigurationError(
-            f"partition {text!r}: there is no column {column!r}", _nearest(column, known)
+            f"partition {text!r}: there is no column {column!r}", _suggest_nearest(column, known)
         )
     source = schema.find_field(column)
     parsed = parse_transform(f"{transform}[{width}]" if width else transform)
@@ -303,7 +305,7 @@ def _partition_field(schema: Schema, text: str, field_id: int) -> PartitionField
     )
 
 
-def _parts(text: str) -> tuple[str, str | None, str]:
+def _split_transform(text: str) -> tuple[str, str | None, str]:
     """Split ``bucket(16, id)``, ``day(ts)`` or ``zone`` into transform, width and column."""
     match = _TRANSFORM.fullmatch(text.strip())
     if match is None:
@@ -317,7 +319,7 @@ def _parts(text: str) -> tuple[str, str | None, str]:
     if transform not in (*_WITH_WIDTH, *_BY_TIME, "identity"):
         raise ConfigurationError(
             f"partition {text!r}: there is no transform {match[1]!r}",
-            _nearest(transform, [*_WITH_WIDTH, *_BY_TIME, "identity"]),
+            _suggest_nearest(transform, [*_WITH_WIDTH, *_BY_TIME, "identity"]),
         )
     if width and int(width) > _WIDTH_MAX:
         raise ConfigurationError(
@@ -330,6 +332,6 @@ def _parts(text: str) -> tuple[str, str | None, str]:
     return transform, width, column
 
 
-def _nearest(name: str, known: Sequence[str]) -> str:
+def _suggest_nearest(name: str, known: Sequence[str]) -> str:
     near = get_close_matches(name, known, n=1, cutoff=0.5)
     return f"do you mean {near[0]!r}?" if near else f"known are {', '.join(sorted(known))}"

@@ -44,7 +44,7 @@ from headgate.tables.storage.object_stores import refused_operation, require_no_
 if TYPE_CHECKING:
     from headgate.tables.iceberg.atomic_deliveries import AtomicDeliveries
     from headgate.tables.iceberg.dead_letter_rows import UnsentRows
-    from headgate.tables.iceberg.rollback import IcebergPast
+    from headgate.tables.iceberg.rollback import IcebergSnapshots
     from headgate.tables.iceberg.row_deletion import Deletion
     from headgate.tables.iceberg.upsert.upsert_commit import KeyedRows
 
@@ -176,14 +176,14 @@ class IcebergFormat(TableFormat):
         snapshot = metadata.snapshot_by_id(ref.snapshot_id) if ref else None
         return (snapshot.snapshot_id, snapshot.timestamp_ms / 1000) if snapshot else None
 
-    def snapshots_of(self, reader: TableReader) -> IcebergPast:
+    def snapshots_of(self, reader: TableReader) -> IcebergSnapshots:
         assert isinstance(reader, IcebergReader), "opened by this format"
-        return reader.past()
+        return reader.snapshots()
 
-    def read_snapshots(self, spec: TableSpec, sink: SinkName) -> IcebergPast:
-        from headgate.tables.iceberg.rollback import IcebergPast  # of rollbacks only
+    def read_snapshots(self, spec: TableSpec, sink: SinkName) -> IcebergSnapshots:
+        from headgate.tables.iceberg.rollback import IcebergSnapshots  # of rollbacks only
 
-        return IcebergPast(self.open(spec, sink).load(), sink, spec.branch)
+        return IcebergSnapshots(self.open(spec, sink).load(), sink, spec.branch)
 
     def roll_back(
         self, spec: TableSpec, sink: SinkName, attempt: CommitAttempt, back: RollbackSnapshot

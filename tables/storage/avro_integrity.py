@@ -12,7 +12,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from pyiceberg.io import FileIO, InputFile
 
-from headgate.tables.storage.damaged_files import FileDamaged
+from headgate.tables.storage.damaged_file_error import FileDamaged
 
 _MAGIC = b"Obj\x01"
 _SYNC_BYTES = 16
@@ -31,11 +31,11 @@ def with_avro_checks(files: FileIO) -> FileIO:
     """Let these files raise ``FileDamaged`` when an Avro file that is not whole is opened."""
     theirs = files.new_input
     if not isinstance(theirs, partial):
-        files.new_input = partial(_input, theirs)  # type: ignore[method-assign]  # this object's only
+        files.new_input = partial(_open_whole, theirs)  # type: ignore[method-assign]  # this object's only
     return files
 
 
-def _input(theirs: Any, location: str) -> Any:
+def _open_whole(theirs: Any, location: str) -> Any:
     file = theirs(location)
     return _WholeAvro(file) if location.endswith(".avro") else file
 

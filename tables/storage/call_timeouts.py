@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
-from headgate.control_protocol.sink_of_thread import in_same_sink_context
+from headgate.control_protocol.current_sink import in_same_sink_context
 
 _Answer = TypeVar("_Answer")
 

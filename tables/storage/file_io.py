@@ -118,7 +118,7 @@ def store_files(files: FileIO, written: Mapping[str, bytes]) -> None:
         with files.new_output(path).create(overwrite=True) as stream:
             stream.write(written[path])
 
-    if len(written) < 2 or not _is_any_far(written):
+    if len(written) < 2 or not _is_any_remote(written):
         for path in written:
             store(path)
         return
@@ -164,7 +164,7 @@ def _delete_each(files: FileIO, paths: Iterable[str]) -> None:
             _log.warning("%s was not deleted and is an orphan now: %r", path, error)
 
 
-def _is_any_far(paths: Iterable[str]) -> bool:
+def _is_any_remote(paths: Iterable[str]) -> bool:
     schemes = {path.partition("://")[0] for path in paths if "://" in path}
     return bool(schemes - {"file"})
 

@@ -263,14 +263,14 @@ def _place(properties: Properties, bucket: str) -> Place:
 
 
 def _keys(properties: Properties) -> Keys:
-    def named(*names: str) -> str | None:
+    def first_value(*names: str) -> str | None:
         found = get_first_property_value(properties, *names)
         return None if found is None else str(found)
 
     return Keys(
-        access=named(S3_ACCESS_KEY_ID, AWS_ACCESS_KEY_ID),
-        secret=named(S3_SECRET_ACCESS_KEY, AWS_SECRET_ACCESS_KEY),
-        token=named(S3_SESSION_TOKEN, AWS_SESSION_TOKEN),
-        role=named(S3_ROLE_ARN, AWS_ROLE_ARN),
-        role_session=named(S3_ROLE_SESSION_NAME, AWS_ROLE_SESSION_NAME),
+        access=first_value(S3_ACCESS_KEY_ID, AWS_ACCESS_KEY_ID),
+        secret=first_value(S3_SECRET_ACCESS_KEY, AWS_SECRET_ACCESS_KEY),
+        token=first_value(S3_SESSION_TOKEN, AWS_SESSION_TOKEN),
+        role=first_value(S3_ROLE_ARN, AWS_ROLE_ARN),
+        role_session=first_value(S3_ROLE_SESSION_NAME, AWS_ROLE_SESSION_NAME),
     )

@@ -65,23 +65,23 @@ class BoundedFile(InputFile, OutputFile):
         self._call_s = call_s
 
     def __len__(self) -> int:
-        return self._within(lambda: len(self._file))
+        return self._call_within_timeout(lambda: len(self._file))
 
     def exists(self) -> bool:
-        return self._within(lambda: bool(self._file.exists()))
+        return self._call_within_timeout(lambda: bool(self._file.exists()))
 
     def open(self, seekable: bool = True) -> Any:  # noqa: FBT001, FBT002 - pyiceberg's
-        opened = self._within(lambda: self._file.open(seekable))
+        opened = self._call_within_timeout(lambda: self._file.open(seekable))
         return BoundedInput(opened, self, self._call_s)
 
     def create(self, overwrite: bool = False) -> Any:  # noqa: FBT001, FBT002 - pyiceberg's
-        created = self._within(lambda: self._file.create(overwrite))
+        created = self._call_within_timeout(lambda: self._file.create(overwrite))
         return BoundedOutput(created, self, self._call_s)
 
     def to_input_file(self) -> Any:
         return BoundedFile(self._file.to_input_file(), self._call_s)
 
-    def _within(self, call: Callable[[], _Answer]) -> _Answer:
+    def _call_within_timeout(self, call: Callable[[], _Answer]) -> _Answer:
         return call_with_timeout(self._call_s, self.location, call)
 
 

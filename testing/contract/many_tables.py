@@ -14,16 +14,16 @@ from headgate.testing.contract.world import (
     RoutedSinkWorld,
     SuspensionSinkWorld,
     begins_again,
-    begun,
     changing,
     fold,
     goes_on,
     holds_each_record_once,
     keyed_tables,
     many_tables,
-    opened,
+    open_sink,
     places,
     some_bad,
+    start_sink,
 )
 from headgate.testing.sink_in_process import SinkInProcess
 
@@ -45,7 +45,7 @@ class ManyTablesSinkContract:
     def test_each_record_is_in_its_table_and_what_no_route_takes_is_rejected(
         self, world: ManyTablesSinkWorld
     ) -> None:
-        with begun(many_tables(world), some_bad) as sink:
+        with start_sink(many_tables(world), some_bad) as sink:
             begins_again(sink)
             holds_each_record_once(sink, world, *EVERY)
             assert {topic for topic, *_ in places(world, "orders")} == {"shop.orders"}
@@ -55,15 +55,15 @@ class ManyTablesSinkContract:
     def test_a_coordinator_dies_between_two_tables_and_one_is_gone_meanwhile(
         self, world: ManyTablesSinkWorld
     ) -> None:
-        with begun(many_tables(world), some_bad) as sink:
-            with world.locked("zone_a"):
+        with start_sink(many_tables(world), some_bad) as sink:
+            with world.lock_table("zone_a"):
                 sink.produce(EACH)
                 sink.until(lambda: sink.pending() == {"db.zone_a"} and sink.lag() == 0)
                 sink.die()
             world.take_away("returns")
             sink.begin()
-            sink.until(lambda: "db.returns" in sink.suspended())
-            assert sink.suspended()["db.returns"].startswith("HG-102")
+            sink.until(lambda: "db.returns" in sink.suspended_tables())
+            assert sink.suspended_tables()["db.returns"].startswith("HG-102")
             goes_on(sink, "db.returns")
             assert tables(sink.settings).exit_code == 1
             remarks = audit(sink.settings, with_source=False).remarks
@@ -81,10 +81,10 @@ class SuspensionSinkContract:
     def test_a_table_that_cannot_be_filled_is_suspended_and_all_others_go_on(
         self, world: SuspensionSinkWorld
     ) -> None:
-        with begun(many_tables(world), some_bad) as sink:
-            with world.damaged("orders"):
+        with start_sink(many_tables(world), some_bad) as sink:
+            with world.damage_table("orders"):
                 sink.produce(EACH)
-                sink.until(lambda: "db.orders" in sink.suspended())
+                sink.until(lambda: "db.orders" in sink.suspended_tables())
                 sink.until_settled("db.orders")
                 assert {name: state for name, state in states(sink).items() if state != "open"} == {
                     "db.orders": "suspended"
@@ -103,7 +103,7 @@ class CreatedTablesSinkContract:
         self, world: RoutedSinkWorld, step: str
     ) -> None:
         """``step``: at which a process dies that makes them."""
-        with opened(many_tables(world, inferred=True), some_bad) as sink:
+        with open_sink(many_tables(world, inferred=True), some_bad) as sink:
             sink.produce(EACH)
             if step:
                 sink.until_killed(step)
@@ -122,8 +122,8 @@ class KeyedSinkContract:
     def test_a_table_with_a_key_is_the_fold_of_what_several_lives_had_decided(
         self, world: QuarantineSinkWorld
     ) -> None:
-        with begun(keyed_tables(world), changing) as sink:
-            with world.locked("orders"):
+        with start_sink(keyed_tables(world), changing) as sink:
+            with world.lock_table("orders"):
                 for _ in range(2):
                     sink.produce(EACH)
                     sink.until(lambda: sink.pending() == {"db.orders"} and sink.lag() == 0)
@@ -138,7 +138,7 @@ class KeyedSinkContract:
     def test_a_death_at_a_step_of_a_delivery_by_key_leaves_the_fold(
         self, world: QuarantineSinkWorld, step: str
     ) -> None:
-        with begun(keyed_tables(world), changing) as sink:
+        with start_sink(keyed_tables(world), changing) as sink:
             sink.produce(EACH)
             sink.until_killed(step)
             begins_again(sink)
@@ -148,7 +148,7 @@ class KeyedSinkContract:
     def test_a_delivery_by_key_whose_answer_is_lost_is_found_out(
         self, world: QuarantineSinkWorld, *, did_land: bool
     ) -> None:
-        with begun(keyed_tables(world), changing) as sink:
+        with start_sink(keyed_tables(world), changing) as sink:
             sink.lost_deliveries.append(did_land)
             goes_on(sink)
             assert not sink.lost_deliveries

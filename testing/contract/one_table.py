@@ -20,7 +20,6 @@ from headgate.testing.contract.world import (
     SinkWorld,
     TagSinkWorld,
     begins_again,
-    begun,
     goes_on,
     good,
     holds_each_record_once,
@@ -28,6 +27,7 @@ from headgate.testing.contract.world import (
     places,
     some_bad,
     source,
+    start_sink,
     with_quarantine,
 )
 
@@ -43,7 +43,7 @@ class SinkContract:
     """The tests take a fixture ``world``, a ``SinkWorld``."""
 
     def test_each_record_is_there_once_over_many_lives(self, world: SinkWorld) -> None:
-        with begun(one_table(world)) as sink:
+        with start_sink(one_table(world)) as sink:
             for _ in range(2):
                 begins_again(sink)
             holds_each_record_once(sink, world, "orders")
@@ -52,7 +52,7 @@ class SinkContract:
     def test_a_death_at_a_step_of_a_transaction_loses_and_doubles_nothing(
         self, world: SinkWorld, step: str
     ) -> None:
-        with begun(one_table(world)) as sink:
+        with start_sink(one_table(world)) as sink:
             sink.produce(EACH)
             sink.until_killed(step)
             begins_again(sink)
@@ -62,7 +62,7 @@ class SinkContract:
     def test_a_death_in_a_claim_loses_and_doubles_nothing(
         self, world: SinkWorld, step: str
     ) -> None:
-        with begun(one_table(world)) as sink:
+        with start_sink(one_table(world)) as sink:
             sink.begin()
             sink.until_killed(step)
             begins_again(sink)
@@ -72,7 +72,7 @@ class SinkContract:
     def test_a_commit_whose_answer_is_lost_is_found_out(
         self, world: SinkWorld, *, did_land: bool
     ) -> None:
-        with begun(one_table(world)) as sink:
+        with start_sink(one_table(world)) as sink:
             sink.lost_answers.append(did_land)
             goes_on(sink)
             assert not sink.lost_answers
@@ -82,7 +82,7 @@ class SinkContract:
     def test_a_commit_that_arrives_when_another_life_goes_on_does_not_land(
         self, world: SinkWorld
     ) -> None:
-        with begun(one_table(world)) as sink:
+        with start_sink(one_table(world)) as sink:
             sink.produce(EACH)
             late = sink.until_killed("commit")
             sink.pause()
@@ -94,7 +94,7 @@ class SinkContract:
     def test_the_table_tells_a_new_life_all_when_the_control_topic_is_lost(
         self, world: SinkWorld
     ) -> None:
-        with begun(one_table(world)) as sink:
+        with start_sink(one_table(world)) as sink:
             sink.produce(EACH)
             sink.until_killed("committed")
             sink.log.recreate()
@@ -110,7 +110,7 @@ class EvolutionSinkContract:
         self, world: SinkWorld, step: str
     ) -> None:
         text = one_table(world, more='[table.schema]\nunknown_fields = "evolve"\n')
-        with begun(text, _with_tips) as sink:
+        with start_sink(text, _with_tips) as sink:
             sink.produce(EACH)
             if step:
                 sink.until_killed(step)
@@ -133,7 +133,7 @@ class QuarantineSinkContract:
     def test_bad_records_are_in_the_quarantine_and_all_others_in_the_table(
         self, world: QuarantineSinkWorld
     ) -> None:
-        with begun(with_quarantine(world), some_bad) as sink:
+        with start_sink(with_quarantine(world), some_bad) as sink:
             begins_again(sink)
             holds_each_record_once(sink, world, "orders", ASIDE)
             assert {n % 10 for _, _, n in places(world, ASIDE)} == {7}
@@ -145,7 +145,7 @@ class QuarantineSinkContract:
     def test_a_death_at_a_step_of_a_delivery_loses_and_doubles_nothing(
         self, world: QuarantineSinkWorld, step: str
     ) -> None:
-        with begun(with_quarantine(world), some_bad) as sink:
+        with start_sink(with_quarantine(world), some_bad) as sink:
             sink.produce(EACH)
             sink.until_killed(step)
             begins_again(sink)
@@ -155,7 +155,7 @@ class QuarantineSinkContract:
     def test_a_delivery_whose_answer_is_lost_is_found_out(
         self, world: QuarantineSinkWorld, *, did_land: bool
     ) -> None:
-        with begun(with_quarantine(world), some_bad) as sink:
+        with start_sink(with_quarantine(world), some_bad) as sink:
             sink.lost_deliveries.append(did_land)
             goes_on(sink)
             assert not sink.lost_deliveries
@@ -165,7 +165,7 @@ class QuarantineSinkContract:
     def test_a_delivery_that_arrives_when_another_life_goes_on_does_not_land(
         self, world: QuarantineSinkWorld
     ) -> None:
-        with begun(with_quarantine(world), some_bad) as sink:
+        with start_sink(with_quarantine(world), some_bad) as sink:
             sink.produce(EACH)
             late = sink.until_killed("deliver")
             sink.pause()
@@ -177,9 +177,9 @@ class QuarantineSinkContract:
     def test_whoever_comes_next_delivers_what_a_dead_coordinator_decided(
         self, world: QuarantineSinkWorld
     ) -> None:
-        with begun(with_quarantine(world), some_bad) as sink:
+        with start_sink(with_quarantine(world), some_bad) as sink:
             before = len(places(world, ASIDE))
-            with world.locked(ASIDE):
+            with world.lock_table(ASIDE):
                 sink.produce(EACH)
                 sink.until(lambda: sink.lag() == 0 and sink.pending() == {f"db.{ASIDE}"})
                 assert len(places(world, ASIDE)) == before
@@ -197,7 +197,7 @@ class RollbackSinkContract:
     def test_a_table_that_its_owner_set_back_stops_the_sink_by_name(
         self, world: RollbackSinkWorld
     ) -> None:
-        with begun(one_table(world)) as sink:
+        with start_sink(one_table(world)) as sink:
             before, held = world.version("orders"), places(world, "orders")
             goes_on(sink)
             sink.die()
@@ -209,7 +209,7 @@ class RollbackSinkContract:
     def test_what_the_quarantine_has_is_not_put_again_where_the_table_went_back(
         self, world: RollbackSinkWorld
     ) -> None:
-        with begun(with_quarantine(world), some_bad) as sink:
+        with start_sink(with_quarantine(world), some_bad) as sink:
             before = world.version("orders")
             goes_on(sink)
             sink.die()
@@ -225,7 +225,7 @@ class TagSinkContract:
     def test_a_sink_whose_tag_is_gone_stops_by_name_and_follows_the_table_if_told_to(
         self, world: TagSinkWorld
     ) -> None:
-        with begun(one_table(world)) as sink:
+        with start_sink(one_table(world)) as sink:
             sink.die()
             world.delete_tag("orders")
             with pytest.raises(TagMissing):

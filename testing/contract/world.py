@@ -30,7 +30,7 @@ class SinkWorld(Protocol):
         """Return the lines of ``[table]`` or ``[tables]`` that choose the format."""
 
     @property
-    def more(self) -> str:
+    def further_sections(self) -> str:
         """Return the sections for the end of the sink file, such as ``[catalog.properties]``."""
 
     def place(self, name: str) -> str:
@@ -47,7 +47,7 @@ class RoutedSinkWorld(SinkWorld, Protocol):
 
 
 class QuarantineSinkWorld(RoutedSinkWorld, Protocol):
-    def locked(self, name: str) -> AbstractContextManager[None]:
+    def lock_table(self, name: str) -> AbstractContextManager[None]:
         """Keep everybody from committing to a table meanwhile."""
 
 
@@ -59,7 +59,7 @@ class ManyTablesSinkWorld(QuarantineSinkWorld, Protocol):
 
 
 class SuspensionSinkWorld(RoutedSinkWorld, Protocol):
-    def damaged(self, name: str) -> AbstractContextManager[None]:
+    def damage_table(self, name: str) -> AbstractContextManager[None]:
         """Make a table one that no sink can fill meanwhile, although it is there."""
 
 
@@ -110,7 +110,7 @@ def one_table(world: SinkWorld, *, coordinator: str = "", more: str = "") -> str
     return (
         f"{begin}\n[table]\n{world.table}\n"
         f'identifier = "db.orders"\n{world.place("orders")}\ncreate = true\ncolumns = {COLUMNS}\n'
-        f"{_PARTS.format(section='table')}{more}\n{world.more}"
+        f"{_PARTS.format(section='table')}{more}\n{world.further_sections}"
     )
 
 
@@ -134,7 +134,7 @@ def many_tables(world: RoutedSinkWorld, *, inferred: bool = False) -> str:
         '[[tables.route]]\ntopic = "events"\nfield = "zone"\nto = "db.zone_{field}"\n'
         f"{'' if inferred else _DECLARED}{_PARTS.format(section='tables')}"
         '[quarantine]\npolicy = "quarantine"\ntable = "db.rejected"\nper_thousand_max = 1000\n'
-        f"{world.quarantine}\n{world.more}"
+        f"{world.quarantine}\n{world.further_sections}"
     )
 
 
@@ -179,7 +179,7 @@ def fold(count: int) -> dict[int, str]:
 
 
 @contextmanager
-def opened(text: str, value: Value = good) -> Iterator[SinkInProcess]:
+def open_sink(text: str, value: Value = good) -> Iterator[SinkInProcess]:
     """Yield a sink in its first life, which has done nothing yet."""
     sink = SinkInProcess(parse(text), value, key_of)
     try:
@@ -190,9 +190,9 @@ def opened(text: str, value: Value = good) -> Iterator[SinkInProcess]:
 
 
 @contextmanager
-def begun(text: str, value: Value = good) -> Iterator[SinkInProcess]:
+def start_sink(text: str, value: Value = good) -> Iterator[SinkInProcess]:
     """Yield a sink whose first life has filled its tables once."""
-    with opened(text, value) as sink:
+    with open_sink(text, value) as sink:
         goes_on(sink)
         yield sink
 

@@ -14,12 +14,12 @@ from fastavro.schema import fingerprint, to_parsing_canonical_form
 from support.fleet_records import EXAMPLES
 
 from headgate.runtime.fleet.fleet_records import (
+    CommandWire,
     Drain,
     ObservedSink,
     ObservedWorker,
     Removal,
-    Wish,
-    WishWire,
+    SinkSpec,
     decode_observed,
     encode_observed,
     state_key,
@@ -55,5 +55,5 @@ def test_a_released_record_still_means_the_same(name: str) -> None:
         assert encode_observed(value) == golden
         assert decode_observed(state_key(value), golden) == value
     else:
-        assert isinstance(value, Wish | Removal | Drain)
-        assert WishWire().decode(value.key, value.slot, golden) == value
+        assert isinstance(value, SinkSpec | Removal | Drain)
+        assert CommandWire().decode(value.key, value.slot, golden) == value

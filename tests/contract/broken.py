@@ -53,7 +53,7 @@ class Broken:
     def contract(self) -> str:
         return self.test.partition(".")[0]
 
-    def planted(self) -> Any:
+    def plant(self) -> Any:
         return patch.object(self.where, self.name, self.step)
 
 

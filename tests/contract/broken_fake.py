@@ -208,7 +208,7 @@ def a_claim_has_to_be_found(right: Any, self: FakeTable, tag: int | None) -> Lin
 
 @broken(
     ExpiryContract.test_a_rollback_is_seen_though_its_traces_have_expired,
-    (FakeCatalog, "remembered"),
+    (FakeCatalog, "ancestry_in_log"),
 )
 def the_log_is_not_read(
     right: Any, self: FakeCatalog, snapshot_id: int | None

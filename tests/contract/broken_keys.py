@@ -19,7 +19,7 @@ from headgate.control_protocol.testing.contract.world import KeyChange
 COMMIT = (SmallTable, "commit")
 NEXT = (SmallTable, "next")
 SAME = (SmallTable, "as_it_was")
-RESOLVED = (SmallTable, "resolved")
+RESOLVED = (SmallTable, "resolve")
 ORDER = (SmallTable, "in_order")
 REFUSE = (SmallTable, "require_acceptable_files")
 

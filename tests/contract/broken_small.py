@@ -250,7 +250,7 @@ def _age(file: WrittenFile) -> int:
 
 @broken(
     LedgerContract.test_ledger_2_what_was_filled_is_remembered_until_a_commit_forgets_it,
-    (SmallTable, "filled"),
+    (SmallTable, "filled_after"),
 )
 def forgets_nothing(
     right: Any, self: SmallTable, before: Mapping[str, str], attempt: CommitAttempt
@@ -261,7 +261,7 @@ def forgets_nothing(
 
 @broken(
     LedgerContract.test_ledger_2_what_was_filled_is_remembered_until_a_commit_forgets_it,
-    (SmallTable, "filled"),
+    (SmallTable, "filled_after"),
 )
 def remembers_one_commit(
     right: Any, self: SmallTable, before: Mapping[str, str], attempt: CommitAttempt
@@ -276,5 +276,5 @@ def remembers_what_was_refused(
 ) -> CommitOutcome:
     """The ledger's memory is written before the decision, by a call of its own."""
     versions = self.server.versions
-    versions[-1] = replace(versions[-1], filled=self.filled(versions[-1].filled, attempt))
+    versions[-1] = replace(versions[-1], filled=self.filled_after(versions[-1].filled, attempt))
     return right(self, attempt)

@@ -55,7 +55,7 @@ class DeltaSinkWorld:
         return rows
 
     @contextmanager
-    def locked(self, name: str) -> Iterator[None]:
+    def lock_table(self, name: str) -> Iterator[None]:
         """Something stands where the table's next version would be put."""
         version = DeltaTable(self.lake / name).version() + 1
         place = self.lake / name / "_delta_log" / f"{version:020}.json"
@@ -71,7 +71,7 @@ class DeltaSinkWorld:
         self.lake.with_name("away").rename(self.lake / name)
 
     @contextmanager
-    def damaged(self, name: str) -> Iterator[None]:
+    def damage_table(self, name: str) -> Iterator[None]:
         newest = max((self.lake / name / "_delta_log").glob("*.json"))
         sound = newest.read_bytes()
         newest.write_bytes(sound[: len(sound) // 2])
@@ -104,7 +104,7 @@ class IcebergSinkWorld:
             catalog.create_namespace("db")
 
     @property
-    def more(self) -> str:
+    def further_sections(self) -> str:
         lines = "".join(f'{name} = "{value}"\n' for name, value in self.properties.items())
         return f'[catalog]\nname = "local"\n[catalog.properties]\n{lines}'
 
@@ -122,7 +122,7 @@ class IcebergSinkWorld:
         return rows
 
     @contextmanager
-    def locked(self, name: str) -> Iterator[None]:
+    def lock_table(self, name: str) -> Iterator[None]:
         """The database refuses to move the table's pointer."""
         self._run(
             "CREATE TRIGGER locked BEFORE UPDATE ON iceberg_tables "
@@ -175,11 +175,11 @@ class DeltaBesideIcebergWorld(DeltaSinkWorld):
 
     @property
     def quarantine(self) -> str:
-        own = self.aside.more.replace("[catalog", "[quarantine.catalog")
+        own = self.aside.further_sections.replace("[catalog", "[quarantine.catalog")
         return f'type = "iceberg"\n{own}'
 
     def rows(self, name: str) -> list[dict[str, Any]]:
         return self.aside.rows(name) if name in ASIDE else super().rows(name)
 
-    def locked(self, name: str) -> Any:
-        return self.aside.locked(name) if name in ASIDE else super().locked(name)
+    def lock_table(self, name: str) -> Any:
+        return self.aside.lock_table(name) if name in ASIDE else super().lock_table(name)

@@ -20,9 +20,9 @@ from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.ports import CommitAttempt, CommitOutcome, Refused
 from headgate.control_protocol.table_history import LiveFile, Told
 
-PAGE = folder_kind.loaded()
-STAMPED = folder_kind.loaded()
-EVOLVING = able_folder.enabled(folder_kind.loaded())
+PAGE = folder_kind.load()
+STAMPED = folder_kind.load()
+EVOLVING = able_folder.enable(folder_kind.load())
 Folder = PAGE.Folder
 EvolvingTable = EVOLVING.FolderTable
 
@@ -105,7 +105,7 @@ class StampedWorld(SmallFolderWorld):
     def __init__(self) -> None:
         super().__init__(STAMPED)
 
-    def marked_file(self, stamp: str, number: int) -> WrittenFile:
+    def write_marked_file(self, stamp: str, number: int) -> WrittenFile:
         path = Path(stamp.replace(ANY, f"{number}-{uuid.uuid4()}"))
         pq.write_table(pa.table({"number": [number] * ROWS_PER_FILE}), path)
         return WrittenFile(str(path), ROWS_PER_FILE, path.stat().st_size)

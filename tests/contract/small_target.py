@@ -134,22 +134,22 @@ class SmallTable:
         return Landed(number, self.view(uuid, number, version))
 
     def next(self, before: Version, number: int, attempt: CommitAttempt) -> Version:
-        rows, counts = self.resolved(before.rows, attempt) if self.keyed else ({}, None)
+        rows, counts = self.resolve(before.rows, attempt) if self.keyed else ({}, None)
         record = replace(attempt.record, keys=counts)
         return Version(
             (*before.files, *attempt.files),
             {**before.said, self.sink: (number, encode(record))},
-            self.filled(before.filled, attempt),
+            self.filled_after(before.filled, attempt),
             rows,
         )
 
-    def filled(self, before: Mapping[str, str], attempt: CommitAttempt) -> Mapping[str, str]:
+    def filled_after(self, before: Mapping[str, str], attempt: CommitAttempt) -> Mapping[str, str]:
         """Return what a ledger remembers once the attempt has landed (rule LEDGER-2)."""
         added = newly_filled_properties(attempt.record, before)
         gone = forgotten_properties(self.sink, attempt.forgets, added, before)
         return {name: uuid for name, uuid in {**before, **added}.items() if name not in gone}
 
-    def resolved(self, before: KeyedRows, attempt: CommitAttempt) -> tuple[KeyedRows, KeyCounts]:
+    def resolve(self, before: KeyedRows, attempt: CommitAttempt) -> tuple[KeyedRows, KeyCounts]:
         """Return a keyed table's rows after the attempt, and what its records came to (KEY-3,
         KEY-10)."""
         last: dict[int, KeyChange] = {}
@@ -195,7 +195,7 @@ class SmallWorld:
         return SmallTable(self.server, SinkName(sink), keyed=self.keyed)
 
     def file(self, number: int) -> WrittenFile:
-        return self._written(FileKind.ROWS, KeyChange(number, "row", number))
+        return self._write(FileKind.ROWS, KeyChange(number, "row", number))
 
     def unfit_file(self) -> WrittenFile:
         return replace(self.file(0), path="memory://small/nowhere")
@@ -204,13 +204,13 @@ class SmallWorld:
         _, _, newest = self.server.state()
         return sorted(c.key for file in newest.files for c in self.server.contents[file.path])
 
-    def changed(self, *records: KeyChange) -> tuple[WrittenFile, ...]:
+    def write_changes(self, *records: KeyChange) -> tuple[WrittenFile, ...]:
         rows = [record for record in records if record.value is not None]
         gone = [record for record in records if record.value is None]
         kinds = ((FileKind.ROWS, rows), (FileKind.KEYS, gone))
-        return tuple(self._written(kind, *changes) for kind, changes in kinds if changes)
+        return tuple(self._write(kind, *changes) for kind, changes in kinds if changes)
 
-    def held(self) -> dict[int, str]:
+    def read_rows(self) -> dict[int, str]:
         _, _, newest = self.server.state()
         return {key: change.value or "" for key, change in newest.rows.items()}
 
@@ -223,7 +223,7 @@ class SmallWorld:
     def lose_next_answer(self, *, landed: bool) -> None:
         self.server.lies.append(landed)
 
-    def _written(self, kind: FileKind, *changes: KeyChange) -> WrittenFile:
+    def _write(self, kind: FileKind, *changes: KeyChange) -> WrittenFile:
         path = f"memory://small/{len(self.server.contents)}"
         self.server.contents[path] = changes
         return WrittenFile(path, len(changes), 100 * len(changes), kind)

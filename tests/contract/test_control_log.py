@@ -99,11 +99,11 @@ def world(request: pytest.FixtureRequest) -> Iterator[World]:
     admin.delete_topics([topic])[topic].result()
 
 
-def sent(number: int) -> Envelope:
+def numbered_event(number: int) -> Envelope:
     return envelope(EXAMPLES["presence"], sequence=number)
 
 
-def received(log: ControlLog, count: int) -> list[LogRecord]:
+def receive(log: ControlLog, count: int) -> list[LogRecord]:
     """The next records, no more and no fewer than ``count``."""
     records: list[LogRecord] = []
     for _ in range(TURNS_MAX):
@@ -122,11 +122,15 @@ def await_discontinuity(log: ControlLog) -> None:
 
 def test_every_client_reads_what_was_appended_in_order(world: World) -> None:
     writer, readers = world.open(), [world.open(), world.open()]
-    writer.append([sent(0)])
-    writer.append([sent(1), sent(2)])
+    writer.append([numbered_event(0)])
+    writer.append([numbered_event(1), numbered_event(2)])
     for reader in [*readers, writer]:
-        records = received(reader, 3)
-        assert [record.envelope for record in records] == [sent(0), sent(1), sent(2)]
+        records = receive(reader, 3)
+        assert [record.envelope for record in records] == [
+            numbered_event(0),
+            numbered_event(1),
+            numbered_event(2),
+        ]
         assert [record.offset for record in records] == [0, 1, 2]
 
 
@@ -136,28 +140,28 @@ def test_an_idle_log_reads_as_nothing(world: World) -> None:
 
 def test_a_reader_goes_on_where_it_is_placed(world: World) -> None:
     log = world.open()
-    log.append([sent(n) for n in range(5)])
+    log.append([numbered_event(n) for n in range(5)])
     log.seek(ControlOffset(3))
-    assert [record.offset for record in received(log, 2)] == [3, 4]
+    assert [record.offset for record in receive(log, 2)] == [3, 4]
     log.seek(ControlOffset(1))
-    assert [record.offset for record in received(log, 4)] == [1, 2, 3, 4]
+    assert [record.offset for record in receive(log, 4)] == [1, 2, 3, 4]
 
 
 def test_the_end_is_where_the_next_event_goes(world: World) -> None:
     log = world.open()
     assert log.end_offset() == 0
-    log.append([sent(0), sent(1)])
+    log.append([numbered_event(0), numbered_event(1)])
     end = log.end_offset()
     log.seek(end)
     assert log.read(10) == []
-    log.append([sent(2)])
-    assert received(log, 1) == [LogRecord(end, sent(2))]
+    log.append([numbered_event(2)])
+    assert receive(log, 1) == [LogRecord(end, numbered_event(2))]
 
 
 def test_more_records_than_one_read_takes_all_arrive(world: World) -> None:
     log = world.open()
-    log.append([sent(n) for n in range(2_500)])
-    assert [record.envelope.sequence for record in received(log, 2_500)] == list(range(2_500))
+    log.append([numbered_event(n) for n in range(2_500)])
+    assert [record.envelope.sequence for record in receive(log, 2_500)] == list(range(2_500))
 
 
 def test_a_message_of_the_largest_size_passes(world: World) -> None:
@@ -165,17 +169,17 @@ def test_a_message_of_the_largest_size_passes(world: World) -> None:
     large = envelope(Presence(PresenceKind.ALIVE, frozenset(), {}, state))
     log = world.open()
     log.append([large])
-    assert received(log, 1)[0].envelope == large
+    assert receive(log, 1)[0].envelope == large
 
 
 def test_what_is_not_ours_is_skipped_and_counted(world: World) -> None:
     log = world.open()
     world.append_foreign(b"hello")
     world.append_foreign(b"")
-    world.append_foreign(message_encoding.encode(sent(0))[:-1])
-    world.append_foreign(message_encoding.encode(replace(sent(0), version=99)))
-    log.append([sent(1)])
-    assert received(log, 1) == [LogRecord(ControlOffset(4), sent(1))]
+    world.append_foreign(message_encoding.encode(numbered_event(0))[:-1])
+    world.append_foreign(message_encoding.encode(replace(numbered_event(0), version=99)))
+    log.append([numbered_event(1)])
+    assert receive(log, 1) == [LogRecord(ControlOffset(4), numbered_event(1))]
     assert log.skipped == {
         SkipReason.NOT_OURS: 2,
         SkipReason.UNDECODABLE: 1,
@@ -185,14 +189,14 @@ def test_what_is_not_ours_is_skipped_and_counted(world: World) -> None:
 
 def test_a_place_behind_the_end_is_a_discontinuity(world: World) -> None:
     log = world.open()
-    log.append([sent(0)])
+    log.append([numbered_event(0)])
     log.seek(ControlOffset(7))
     await_discontinuity(log)
 
 
 def test_an_expired_place_is_a_discontinuity(world: World) -> None:
     log = world.open()
-    log.append([sent(0), sent(1), sent(2)])
+    log.append([numbered_event(0), numbered_event(1), numbered_event(2)])
     world.expire(before=2)
     log.seek(ControlOffset(1))
     await_discontinuity(log)
@@ -200,42 +204,42 @@ def test_an_expired_place_is_a_discontinuity(world: World) -> None:
 
 def test_a_re_created_log_is_a_discontinuity_until_the_reader_is_placed(world: World) -> None:
     reader, other = world.open(), world.open()
-    reader.append([sent(0), sent(1)])
-    received(reader, 2)
+    reader.append([numbered_event(0), numbered_event(1)])
+    receive(reader, 2)
     world.recreate()
     await_discontinuity(reader)
     with pytest.raises(LogDiscontinuity):
         reader.read(0)
     reader.seek(reader.end_offset())
-    reader.append([sent(2)])
-    assert received(reader, 1) == [LogRecord(ControlOffset(0), sent(2))]
+    reader.append([numbered_event(2)])
+    assert receive(reader, 1) == [LogRecord(ControlOffset(0), numbered_event(2))]
     other.seek(ControlOffset(0))
-    assert received(other, 1) == [LogRecord(ControlOffset(0), sent(2))]
+    assert receive(other, 1) == [LogRecord(ControlOffset(0), numbered_event(2))]
 
 
 def test_a_re_created_log_that_grew_is_a_discontinuity_too(world: World) -> None:
     reader, writer = world.open(), world.open()
-    writer.append([sent(0)])
-    received(reader, 1)
+    writer.append([numbered_event(0)])
+    receive(reader, 1)
     world.recreate()
-    writer.append([sent(n) for n in range(9)])
+    writer.append([numbered_event(n) for n in range(9)])
     await_discontinuity(reader)
 
 
 def test_signed_events_are_heard_by_those_who_have_the_key(world: World) -> None:
     """Also on a topic that was re-created, whose id the signatures then hold."""
-    sink = sent(0).sink
+    sink = numbered_event(0).sink
     signed, forging = Wire(sink, Keys(("key " * 8,))), Wire(sink, Keys(("else" * 8,)))
     speaker, hearer, forger, bare = (
         world.open(wire) for wire in (signed, signed, forging, Wire(sink))
     )
     for number, log in enumerate((forger, speaker, bare)):
-        log.append([sent(number)])
-    assert [record.envelope for record in received(hearer, 1)] == [sent(1)]
-    speaker.append([sent(3)])
-    assert [record.envelope for record in received(hearer, 1)] == [sent(3)]
+        log.append([numbered_event(number)])
+    assert [record.envelope for record in receive(hearer, 1)] == [numbered_event(1)]
+    speaker.append([numbered_event(3)])
+    assert [record.envelope for record in receive(hearer, 1)] == [numbered_event(3)]
     assert hearer.skipped == {SkipReason.WRONGLY_SIGNED: 1, SkipReason.UNSIGNED: 1}
-    assert [record.envelope for record in received(bare, 1)] == [sent(2)]
+    assert [record.envelope for record in receive(bare, 1)] == [numbered_event(2)]
     assert bare.skipped[SkipReason.SIGNED] >= 1
 
     world.recreate()
@@ -244,5 +248,5 @@ def test_signed_events_are_heard_by_those_who_have_the_key(world: World) -> None
             hearer.read(TURN_MS)
     for log in (hearer, speaker):
         log.seek(ControlOffset(0))
-    speaker.append([sent(4)])
-    assert [record.envelope for record in received(hearer, 1)] == [sent(4)]
+    speaker.append([numbered_event(4)])
+    assert [record.envelope for record in receive(hearer, 1)] == [numbered_event(4)]

@@ -20,7 +20,12 @@ from headgate.control_protocol.identifiers import (
 )
 from headgate.control_protocol.ports import CommitAttempt, Landed, Refused, Staging, Unknown
 from headgate.control_protocol.testing.contract import CoreContract, OthersContract
-from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
+from headgate.control_protocol.testing.contract.world import (
+    claim_table,
+    commit,
+    record,
+    require_landed,
+)
 from headgate.tables.delta.open_table import DeltaLocation
 from headgate.tables.delta.table_format import DeltaFormat
 from headgate.tables.staged_file_lists import StagedFileLists
@@ -52,7 +57,7 @@ def test_hg157_a_store_that_overwrites_is_refused(object_store: ObjectStore) -> 
             commit(table, view, record(1, 0))
         assert world.open().read() == view
         proxy.dropped = set()
-        landed(commit(table, view, record(1, 0)))
+        require_landed(commit(table, view, record(1, 0)))
     written = object_store.keys()
     assert not [key for key in written if "trial" in key]
 
@@ -64,7 +69,7 @@ def test_a_store_that_does_not_answer_is_given_up(object_store: ObjectStore) -> 
     """
     with StoreProxy(object_store.port) as proxy:
         world = on(object_store, proxy.uri)
-        view, written = claimed(world.open()), world.file(1)
+        view, written = claim_table(world.open()), world.file(1)
         patient = world.place
         hurried = {**world.wanted.storage, "s3.request-timeout": str(HURRIED_S)}
         world.place = DeltaLocation.of(replace(world.wanted, storage=hurried))
@@ -87,7 +92,7 @@ def test_a_version_whose_answer_was_lost_is_found_or_put_again(
     with StoreProxy(object_store.port) as proxy:
         world = on(object_store, proxy.uri)
         table = world.open()
-        view = claimed(table)
+        view = claim_table(table)
         (proxy.spoils if done else proxy.refuse)("PUT", RESETS, 1, VERSION)
         outcome = commit(table, view, record(1, 1, 3), world.file(1))
         assert isinstance(outcome, Landed)
@@ -104,7 +109,7 @@ def test_a_file_that_is_gone_is_refused_for_good_and_an_unanswered_question_is_n
     with StoreProxy(object_store.port) as proxy:
         world = on(object_store, proxy.uri)
         table = world.open()
-        view, file, lost = claimed(table), world.file(1), world.file(2)
+        view, file, lost = claim_table(table), world.file(1), world.file(2)
         files = open_files(world.place.storage, world.uri)
         files.delete(lost.path)
         refused = commit(table, view, record(1, 1, 3), file, lost)
@@ -113,7 +118,7 @@ def test_a_file_that_is_gone_is_refused_for_good_and_an_unanswered_question_is_n
         proxy.refuse("HEAD", s3_error(403, "AccessDenied"))
         assert isinstance(commit(table, view, record(1, 1, 3), file), Unknown)
         proxy.pass_on()
-        landed(commit(table, view, record(1, 1, 3), file))
+        require_landed(commit(table, view, record(1, 1, 3), file))
         assert world.numbers() == [1]
 
 
@@ -133,7 +138,7 @@ def test_the_tables_beside_one_are_listed_and_drafts_lie_in_the_store(
     behind = TransactionId(Epoch(1), TransactionNumber(2))
     (undecided,) = secondary.stage(replace(draft, transaction=behind))
     said = replace(record(1, 1), primary="uuid-of-the-lead")
-    landed(
+    require_landed(
         secondary.commit(CommitAttempt(secondary.read(), said, pending_commits=(pending_commit,)))
     )
     assert world.numbers() == [7]

@@ -25,7 +25,12 @@ from integration.readers import duckdb_for_delta
 from headgate.control_protocol.columns import Column, ListOf, MapOf, Struct
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.table_format import TableSpec
-from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
+from headgate.control_protocol.testing.contract.world import (
+    claim_table,
+    commit,
+    record,
+    require_landed,
+)
 from headgate.data_plane.batch.plugin_plans import plan_of_file_schema
 from headgate.data_plane.batch.writer_task_plan import SourcePlan
 from headgate.data_plane.files.data_files import DataFiles, file_shape
@@ -72,7 +77,7 @@ COMPARISONS = ("=", "<", "<=", ">", ">=", "<>")
 COMPARED = (operator.eq, operator.lt, operator.le, operator.gt, operator.ge, operator.ne)
 
 
-def filled(folder: Path, columns: Struct, files: Sequence[pa.Table], *by: str) -> Path:
+def fill(folder: Path, columns: Struct, files: Sequence[pa.Table], *by: str) -> Path:
     """A table with a file, or one for each partition, for each of these."""
     wanted = TableSpec("db.t", str(folder / "t"), create=True, columns=columns, partition_by=by)
     DeltaFormat().create(wanted)
@@ -85,7 +90,7 @@ def filled(folder: Path, columns: Struct, files: Sequence[pa.Table], *by: str) -
             file.write(key, part)
         written += file.finish()
     table = DeltaSinkTable(DeltaLocation.of(wanted), SinkName("sink"))
-    landed(commit(table, claimed(table), record(1, 1, len(written)), *written))
+    require_landed(commit(table, claim_table(table), record(1, 1, len(written)), *written))
     return folder / "t"
 
 
@@ -93,7 +98,7 @@ def by_value(kind: str) -> list[Any]:
     return sorted(VALUES[kind], key=lambda value: (value != value, value))
 
 
-def bounded(kind: str) -> list[Any]:
+def bounded_values(kind: str) -> list[Any]:
     """The values that all have bounds: delta-rs finds no rows of other files."""
     return [v for v in by_value(kind) if v == v and v != "\U0010ffff" * 20]
 
@@ -172,7 +177,7 @@ def refuse_differences_in_arrow(table: Path, kind: str) -> None:
     rows = dataset.to_table()
     v = ds.field("v")
     wanted = [v.is_null(), v.is_valid()]
-    for value in pa.array(bounded(kind), rows.schema.field("v").type):
+    for value in pa.array(bounded_values(kind), rows.schema.field("v").type):
         wanted += [compare(v, value) for compare in COMPARED]
     for where in wanted:
         said = dataset.to_table(filter=where)["id"].to_pylist()
@@ -184,9 +189,9 @@ def test_no_reader_misses_a_row_by_the_statistics(
     duck: duckdb.DuckDBPyConnection, tmp_path: Path, kind: str
 ) -> None:
     for name, values in {"given": VALUES[kind], "sorted": by_value(kind)}.items():
-        table = filled(tmp_path / name, one(kind), list(of_type(kind, values)))
+        table = fill(tmp_path / name, one(kind), list(of_type(kind, values)))
         refuse_differences(duck, table, conditions(kind))
-    table = filled(tmp_path / "bounded", one(kind), list(of_type(kind, bounded(kind))))
+    table = fill(tmp_path / "bounded", one(kind), list(of_type(kind, bounded_values(kind))))
     refuse_differences_in_arrow(table, kind)
 
 
@@ -195,7 +200,7 @@ def test_no_reader_misses_a_row_by_the_statistics(
 def test_no_reader_misses_a_row_by_the_partitions(
     duck: duckdb.DuckDBPyConnection, tmp_path: Path, kind: str
 ) -> None:
-    table = filled(tmp_path, one(kind), list(of_type(kind, by_value(kind))), "v")
+    table = fill(tmp_path, one(kind), list(of_type(kind, by_value(kind))), "v")
     refuse_differences(duck, table, conditions(kind))
     if not kind.startswith("decimal"):  # delta-rs reads partitions of -9.99 as "-9.-99"
         refuse_differences_in_arrow(table, kind)
@@ -240,7 +245,7 @@ def test_no_reader_misses_a_row_by_what_is_inside_of_columns(
         pa.Table.from_pylist([{**row, "id": number} for row in rows], schema)
         for number, rows in enumerate([*([each] for each in values), *pairs])
     ]
-    table = filled(tmp_path, columns, files)
+    table = fill(tmp_path, columns, files)
     names = ("deep", "deep.inner", "deep.text", "tags", '"by"', '"a.b"', '"Ünï"')
     nulls = [f"{name} IS {what}" for name in names for what in ("NULL", "NOT NULL")]
     bounds = [
@@ -264,7 +269,7 @@ def test_no_reader_misses_a_row_by_columns_without_statistics(
         pa.table({**{name: pa.array([value], pa.int64()) for name in names}, "id": [number]})
         for number, value in enumerate((1, 2, None))
     ]
-    table = filled(tmp_path, columns, files)
+    table = fill(tmp_path, columns, files)
     asked = ("IS NULL", "IS NOT NULL", "= 1", "> 1", "< 2", "<> 1")
     near = (names[0], *names[97:])
     refuse_differences(duck, table, [f"{name} {each}" for name in near for each in asked])
@@ -281,7 +286,7 @@ def test_readers_skip_files_by_the_statistics(
             "timestamptz",
         ):  # no bounds, or none that DuckDB asks for
             continue
-        table = filled(tmp_path / kind, one(kind), list(of_type(kind, by_value(kind))))
+        table = fill(tmp_path / kind, one(kind), list(of_type(kind, by_value(kind))))
         where = f"v < {literal(kind, by_value(kind)[1])}"
         asked = f"EXPLAIN ANALYZE SELECT id FROM delta_scan(?) WHERE {where}"
         ((_, shown),) = duck.execute(asked, [str(table)]).fetchall()

@@ -135,7 +135,7 @@ def everything(world: World) -> frozenset[TopicPartition]:
     return frozenset(TopicPartition(world.topic, number) for number in range(PARTITIONS))
 
 
-def polled_until(members: list[GroupMember], reached: Callable[[], bool]) -> None:
+def poll_until(members: list[GroupMember], reached: Callable[[], bool]) -> None:
     deadline = time.monotonic() + PATIENCE_S
     while not reached():
         assert time.monotonic() < deadline, [member.assignment() for member in members]
@@ -153,7 +153,7 @@ def test_nobody_owns_anything_before_polling(world: World) -> None:
 
 def test_a_member_alone_owns_everything(world: World) -> None:
     member = world.join("a", nothing)
-    polled_until([member], lambda: member.assignment() == everything(world))
+    poll_until([member], lambda: member.assignment() == everything(world))
 
 
 def test_partitions_move_only_after_their_owner_was_asked(world: World) -> None:
@@ -166,9 +166,9 @@ def test_partitions_move_only_after_their_owner_was_asked(world: World) -> None:
         owned_when_asked.append(not partitions & second.assignment())
 
     first = world.join("a", ask)
-    polled_until([first], lambda: first.assignment() == everything(world))
+    poll_until([first], lambda: first.assignment() == everything(world))
     second = world.join("b", nothing)
-    polled_until(
+    poll_until(
         [first, second],
         lambda: (
             len(second.assignment()) == PARTITIONS // 2
@@ -186,11 +186,11 @@ def test_what_a_handler_raises_reaches_the_poller_and_the_partitions_move(world:
         raise OSError("disk full")
 
     first = world.join("a", fail)
-    polled_until([first], lambda: first.assignment() == everything(world))
+    poll_until([first], lambda: first.assignment() == everything(world))
     second = world.join("b", nothing)
     with pytest.raises(OSError, match="disk full"):
-        polled_until([first, second], lambda: False)
-    polled_until([first, second], lambda: len(second.assignment()) == PARTITIONS // 2)
+        poll_until([first, second], lambda: False)
+    poll_until([first, second], lambda: len(second.assignment()) == PARTITIONS // 2)
 
 
 def test_who_leaves_owns_nothing_is_not_asked_and_its_partitions_are_taken_up(
@@ -198,19 +198,19 @@ def test_who_leaves_owns_nothing_is_not_asked_and_its_partitions_are_taken_up(
 ) -> None:
     asked: list[frozenset[TopicPartition]] = []
     first, second = world.join("a", nothing), world.join("b", asked.append)
-    polled_until([first, second], lambda: len(second.assignment()) == PARTITIONS // 2)
+    poll_until([first, second], lambda: len(second.assignment()) == PARTITIONS // 2)
     asked.clear()
     world.leave("b")
     assert second.assignment() == frozenset()
     assert asked == []
-    polled_until([first], lambda: first.assignment() == everything(world))
+    poll_until([first], lambda: first.assignment() == everything(world))
 
 
 def test_end_offsets_are_the_next_to_be_written_whoever_owns(world: World) -> None:
     world.produce(1, 3)
     partitions = sorted(everything(world))[:2]
     member = world.join("a", nothing)
-    polled_until([member], lambda: bool(member.assignment()))
+    poll_until([member], lambda: bool(member.assignment()))
     assert member.end_offsets(partitions) == dict(zip(partitions, [0, 3], strict=True))
     assert member.end_offsets([]) == {}
 
@@ -218,7 +218,7 @@ def test_end_offsets_are_the_next_to_be_written_whoever_owns(world: World) -> No
 def test_a_partition_that_is_not_there_has_no_end(world: World) -> None:
     here, gone = TopicPartition(world.topic, 0), TopicPartition("no-such-topic", 0)
     member = world.join("a", nothing)
-    polled_until([member], lambda: bool(member.assignment()))
+    poll_until([member], lambda: bool(member.assignment()))
     assert member.end_offsets([here, gone]) == {here: 0}
 
 
@@ -226,13 +226,13 @@ def test_settled_offsets_are_copied_with_their_note(world: World) -> None:
     world.produce(2, 5)
     own, foreign = TopicPartition(world.topic, 2), TopicPartition("elsewhere", 0)
     member = world.join("a", nothing)
-    polled_until([member], lambda: own in member.assignment())
+    poll_until([member], lambda: own in member.assignment())
     member.commit(Offsets({own: 4, foreign: 9}), "sink")
-    polled_until([member], lambda: world.committed() == {own: (4, "sink")})
+    poll_until([member], lambda: world.committed() == {own: (4, "sink")})
 
 
 def test_only_owners_copy_offsets(world: World) -> None:
     member = world.join("a", nothing)
     member.commit(Offsets({TopicPartition(world.topic, 0): 4}), "sink")
-    polled_until([member], lambda: member.assignment() == everything(world))
+    poll_until([member], lambda: member.assignment() == everything(world))
     assert world.committed() == {}

@@ -14,7 +14,7 @@ from threading import Thread
 
 import pytest
 from contract.iceberg_table_world import IcebergWorld
-from contract.test_secondaries import delivered, drafted
+from contract.test_secondaries import delivery_of, stage
 from integration.iceberg.rest_server import LyingProxy, rest_server
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.rest import DEFAULT_ENDPOINTS
@@ -69,11 +69,11 @@ class Lake:
         views = self.secondaries.describe(tuple(self.worlds))
         attempts = []
         for name, world in self.worlds.items():
-            pending_commit = drafted(world, world.open(), number, number)  # type: ignore[arg-type]
+            pending_commit = stage(world, world.open(), number, number)  # type: ignore[arg-type]
             view = views[name]
             assert not isinstance(view, HeadgateError)
             attempts.append(
-                CommitAttempt(view, delivered(pending_commit), pending_commits=(pending_commit,))
+                CommitAttempt(view, delivery_of(pending_commit), pending_commits=(pending_commit,))
             )
         return attempts
 
@@ -123,15 +123,15 @@ def lake(port: int, tmp_path: Path, unique_name: str, timeout_s: float) -> Itera
             world.close()
 
 
-def landed(outcomes: Outcomes) -> list[bool]:
+def which_landed(outcomes: Outcomes) -> list[bool]:
     return [isinstance(outcome, Landed) for outcome in outcomes.values()]
 
 
 def test_one_call_delivers_all(lake: Lake) -> None:
     first = lake.pending(1)
-    assert landed(lake.delivers(first)) == [True] * 3
+    assert which_landed(lake.delivers(first)) == [True] * 3
     assert lake.proxy.commits == 1
-    assert landed(lake.delivers(lake.pending(2))) == [True] * 3
+    assert which_landed(lake.delivers(lake.pending(2))) == [True] * 3
     assert lake.proxy.commits == 2
     assert lake.numbers() == [[1, 2]] * 3
 
@@ -153,9 +153,9 @@ def test_a_table_that_has_moved_is_left_out_and_the_others_are_delivered_togethe
     moved.append_foreign(77)
     before = lake.proxy.commits
     outcomes = lake.delivers(deliveries)
-    assert landed(outcomes) == [False, True, True]
+    assert which_landed(outcomes) == [False, True, True]
     assert lake.proxy.commits == before + 1
-    assert landed(lake.delivers_what_is_left(deliveries)) == [True]
+    assert which_landed(lake.delivers_what_is_left(deliveries)) == [True]
     assert lake.numbers() == [[1, 2, 77], [1, 2], [1, 2]]
 
 
@@ -171,9 +171,9 @@ def test_a_race_for_one_table_costs_no_other(lake: Lake) -> None:
     raced.append_foreign(77)
     lake.proxy.let_go()
     delivering.join(60)
-    assert landed(outcomes) == [False, True, True]
+    assert which_landed(outcomes) == [False, True, True]
     assert isinstance(outcomes[raced.name], Refused | Unknown)
-    assert landed(lake.delivers_what_is_left(deliveries)) == [True]
+    assert which_landed(lake.delivers_what_is_left(deliveries)) == [True]
     assert lake.numbers() == [[1, 2, 77], [1, 2], [1, 2]]
 
 
@@ -188,7 +188,7 @@ def test_a_table_that_is_gone_takes_no_other_with_it(lake: Lake) -> None:
     gone.drop()
     lake.proxy.let_go()
     delivering.join(60)
-    assert landed(outcomes) == [False, True, True]
+    assert which_landed(outcomes) == [False, True, True]
     assert [world.numbers() for world in others] == [[1], [1]]
 
 
@@ -205,17 +205,17 @@ def test_whatever_is_answered_each_table_is_delivered_once(lake: Lake, lie: str)
     lake.proxy.lie = lie
     outcomes = lake.delivers(deliveries)
     if lie == "twice":  # it has landed, whatever the second copy was answered
-        assert landed(outcomes) == [True] * 3
+        assert which_landed(outcomes) == [True] * 3
     elif lie.endswith("-after"):
         assert lake.numbers() == [[1, 2]] * 3, "together"
     for _ in range(2):
         lake.delivers_what_is_left(deliveries)
     assert lake.numbers() == [[1, 2]] * 3
     before = lake.proxy.commits
-    assert landed(lake.delivers(lake.pending(3))) == [True] * 3
+    assert which_landed(lake.delivers(lake.pending(3))) == [True] * 3
     assert lake.proxy.commits in (before + 1, before + 3), "one by one at most once more"
     before = lake.proxy.commits
-    assert landed(lake.delivers(lake.pending(4))) == [True] * 3
+    assert which_landed(lake.delivers(lake.pending(4))) == [True] * 3
     assert lake.proxy.commits == before + 1, "together again"
     assert lake.numbers() == [[1, 2, 3, 4]] * 3
 
@@ -230,7 +230,7 @@ def test_a_copy_that_comes_late_delivers_nothing_again(lake: Lake) -> None:
     lake.delivers_what_is_left(deliveries)
     assert lake.numbers() == [[1, 2]] * 3
     lake.proxy.let_go()
-    assert landed(lake.delivers(lake.pending(3))) == [True] * 3
+    assert which_landed(lake.delivers(lake.pending(3))) == [True] * 3
     assert lake.numbers() == [[1, 2, 3]] * 3
 
 
@@ -270,7 +270,7 @@ def test_key_4_a_keyed_table_is_delivered_together_with_others_by_its_keys(
 ) -> None:
     """Keys are resolved while the call is made ready; one that was overtaken is found anew."""
     with LyingProxy(port) as proxy, local_rest(proxy.uri) as catalog:
-        pending = PendingTable.made(catalog, 2)
+        pending = PendingTable.create(catalog, 2)
         plain = IcebergWorld(tmp_path, {"type": "rest", "uri": proxy.uri}, table="db.beside")
         secondaries = SecondaryTables(
             lambda name: pending.table if name == NAME else IcebergTable(catalog, name, SINK),
@@ -279,13 +279,13 @@ def test_key_4_a_keyed_table_is_delivered_together_with_others_by_its_keys(
         )
 
         def delivers(number: int, stale: CommitAttempt | None = None) -> list[bool]:
-            pending_commit = drafted(plain, plain.open(), number, number)  # type: ignore[arg-type]
+            pending_commit = stage(plain, plain.open(), number, number)  # type: ignore[arg-type]
             view = secondaries.describe(["db.beside"])["db.beside"]
             assert not isinstance(view, HeadgateError)
             beside = CommitAttempt(
-                view, delivered(pending_commit), pending_commits=(pending_commit,)
+                view, delivery_of(pending_commit), pending_commits=(pending_commit,)
             )
-            return landed(secondaries.deliver([stale or pending.delivery(), beside], 60_000))
+            return which_landed(secondaries.deliver([stale or pending.delivery(), beside], 60_000))
 
         pending.decides([Event((1,), "a"), Event((2,), "a")], [Event((1,), "b"), Event((2,))])
         before = proxy.commits
@@ -297,7 +297,7 @@ def test_key_4_a_keyed_table_is_delivered_together_with_others_by_its_keys(
 
         pending.decides([Event((1,)), Event((3,), "c")])
         stale = pending.delivery()
-        pending.delivered()  # by somebody else
+        pending.deliver()  # by somebody else
         assert delivers(2, stale) == [False, True]
         pending.check()
         assert plain.numbers() == [1, 2]

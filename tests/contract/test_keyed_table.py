@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from contract.iceberg_table_world import IcebergWorld
-from support.keyed_world import COLUMNS, NAME, Row, written
+from support.keyed_world import COLUMNS, NAME, Row, write_status_files
 
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.table_format import RowKey, TableSpec, Use
@@ -34,12 +34,12 @@ class KeyedIcebergWorld(IcebergWorld):
         columns, key = declared_columns(COLUMNS), RowKey(KEY, "from_partition", "from_offset")
         return TableSpec(self.name, "", create=True, columns=columns, key=key)
 
-    def changed(self, *records: KeyChange) -> tuple[WrittenFile, ...]:
+    def write_changes(self, *records: KeyChange) -> tuple[WrittenFile, ...]:
         rows = [_row(each) for each in records if each.value is not None]
-        gone = [_gone(each) for each in records if each.value is None]
-        return written(self.table(), KEY, rows, gone)
+        gone = [_deletion_row(each) for each in records if each.value is None]
+        return write_status_files(self.table(), KEY, rows, gone)
 
-    def held(self) -> dict[int, str]:
+    def read_rows(self) -> dict[int, str]:
         rows = self.table().scan().to_arrow().to_pylist()
         assert len({row["id"] for row in rows}) == len(rows)
         return {row["id"]: row["name"] for row in rows}
@@ -50,7 +50,7 @@ def _row(change: KeyChange) -> Row:
     return {"id": change.key, "name": change.value, "zone": None, "n": 0, **places}
 
 
-def _gone(change: KeyChange) -> Row:
+def _deletion_row(change: KeyChange) -> Row:
     return {"id": change.key, PARTITION: change.partition, OFFSET: change.offset}
 
 

@@ -34,7 +34,7 @@ from headgate.control_protocol.ports import (
     TableView,
     Unknown,
 )
-from headgate.control_protocol.testing.contract.world import landed, record
+from headgate.control_protocol.testing.contract.world import record, require_landed
 from headgate.tables.iceberg.pending_manifests import undecided_manifests
 from headgate.tables.secondary_tables import SecondaryTables
 from headgate.tables.staged_file_lists import KEPT_MS, StagedFileLists
@@ -72,7 +72,7 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
     world.close()
 
 
-def drafted(
+def stage(
     world: World, table: SecondaryTable, number: int, *files: int, epoch: int = 1
 ) -> PendingCommit:
     """What transaction ``number`` would owe: a file for each number."""
@@ -87,11 +87,11 @@ def drafted(
     return pending_commit
 
 
-def opened(world: World) -> SecondaryTable:
+def open_table(world: World) -> SecondaryTable:
     return world.open()  # type: ignore[return-value]
 
 
-def delivered(pending_commit: PendingCommit) -> CommitRecord:
+def delivery_of(pending_commit: PendingCommit) -> CommitRecord:
     return replace(
         record(pending_commit.transaction.epoch, pending_commit.transaction.number),
         records=pending_commit.rows,
@@ -104,15 +104,15 @@ def delivers(
 ) -> CommitOutcome:
     return table.commit(
         CommitAttempt(
-            base or table.read(), delivered(pending_commits[-1]), pending_commits=pending_commits
+            base or table.read(), delivery_of(pending_commits[-1]), pending_commits=pending_commits
         )
     )
 
 
 def test_pending_2_what_is_drafted_is_in_no_snapshot(world: World) -> None:
-    table = opened(world)
+    table = open_table(world)
     before = table.read()
-    pending_commit = drafted(world, table, 1, 10, 11)
+    pending_commit = stage(world, table, 1, 10, 11)
     assert table.read() == before
     assert world.numbers() == []
     assert (pending_commit.secondary, pending_commit.table, pending_commit.since_ms) == (
@@ -127,28 +127,28 @@ def test_pending_2_what_is_drafted_is_in_no_snapshot(world: World) -> None:
 def test_pending_5_another_process_delivers_it_later_on_whatever_the_table_is_then(
     world: World,
 ) -> None:
-    pending_commit = drafted(world, opened(world), 1, 10, 11)
+    pending_commit = stage(world, open_table(world), 1, 10, 11)
     world.append_foreign(7)
     world.compact()
-    view = landed(delivers(opened(world), pending_commit))
+    view = require_landed(delivers(open_table(world), pending_commit))
     assert world.numbers() == [7, 10, 11]
-    assert view.record == delivered(pending_commit)
-    assert opened(world).read() == view
+    assert view.record == delivery_of(pending_commit)
+    assert open_table(world).read() == view
 
 
 def test_pending_5_several_pending_commits_go_in_one_call(world: World) -> None:
-    table = opened(world)
-    pending_commits = [drafted(world, table, number, number) for number in (1, 2, 3)]
-    landed(delivers(table, *pending_commits))
+    table = open_table(world)
+    pending_commits = [stage(world, table, number, number) for number in (1, 2, 3)]
+    require_landed(delivers(table, *pending_commits))
     assert world.numbers() == [1, 2, 3]
-    assert opened(world).read().record == delivered(pending_commits[-1])
+    assert open_table(world).read().record == delivery_of(pending_commits[-1])
 
 
 def test_pending_5_two_deliver_the_same_and_one_is_refused(world: World) -> None:
-    one, other = opened(world), opened(world)
-    pending_commit = drafted(world, one, 1, 10)
+    one, other = open_table(world), open_table(world)
+    pending_commit = stage(world, one, 1, 10)
     stale = other.read()
-    landed(delivers(one, pending_commit))
+    require_landed(delivers(one, pending_commit))
     assert isinstance(delivers(other, pending_commit, base=stale), Refused)
     assert world.numbers() == [10]
 
@@ -156,13 +156,13 @@ def test_pending_5_two_deliver_the_same_and_one_is_refused(world: World) -> None
 def test_pending_9_an_empty_pending_commit_moves_the_tag_and_fences_what_comes_late(
     world: World,
 ) -> None:
-    table, zombie = opened(world), opened(world)
-    pending_commit = drafted(world, zombie, 1, 10)
+    table, zombie = open_table(world), open_table(world)
+    pending_commit = stage(world, zombie, 1, 10)
     stale = zombie.read()
     claim = replace(
         pending_commit, transaction=TransactionId(Epoch(2), TransactionNumber(0)), manifest=""
     )
-    landed(delivers(table, claim))
+    require_landed(delivers(table, claim))
     assert isinstance(delivers(zombie, pending_commit, base=stale), Refused)
     assert world.numbers() == []
 
@@ -171,30 +171,30 @@ def test_pending_9_an_empty_pending_commit_moves_the_tag_and_fences_what_comes_l
 def test_pending_7_a_lost_answer_is_unknown_and_the_secondary_tells(
     world: World, did_land: bool
 ) -> None:
-    table = opened(world)
-    pending_commit = drafted(world, table, 1, 10)
+    table = open_table(world)
+    pending_commit = stage(world, table, 1, 10)
     world.lose_next_answer(landed=did_land)
     assert isinstance(delivers(table, pending_commit), Unknown)
     found = table.read().record
     assert (found is not None and found.transaction == pending_commit.transaction) is did_land
     if not did_land:
-        landed(delivers(table, pending_commit))
+        require_landed(delivers(table, pending_commit))
     assert world.numbers() == [10]
 
 
 def test_what_was_delivered_can_be_committed_upon_compacted_and_expired(world: World) -> None:
-    table = opened(world)
-    landed(delivers(table, drafted(world, table, 1, 10)))
-    later = drafted(world, table, 2, 20)
+    table = open_table(world)
+    require_landed(delivers(table, stage(world, table, 1, 10)))
+    later = stage(world, table, 2, 20)
     world.compact()
     world.expire_all()
-    landed(delivers(table, later))
+    require_landed(delivers(table, later))
     assert world.numbers() == [10, 20]
-    assert table.read().record == delivered(later)
+    assert table.read().record == delivery_of(later)
 
 
 def test_a_table_created_anew_gets_no_draft(world: World) -> None:
-    table = opened(world)
+    table = open_table(world)
     before = table.read()
     file = world.file(10)
     world.recreate()
@@ -204,12 +204,12 @@ def test_a_table_created_anew_gets_no_draft(world: World) -> None:
 
 
 def test_a_manifest_that_is_gone_is_unknown_and_changes_nothing(world: World) -> None:
-    table = opened(world)
-    pending_commit = drafted(world, table, 1, 10)
+    table = open_table(world)
+    pending_commit = stage(world, table, 1, 10)
     gone = replace(pending_commit, manifest=pending_commit.manifest + ".gone")
     assert isinstance(delivers(table, gone), Unknown)
     assert table.read().record is None
-    landed(delivers(table, pending_commit))
+    require_landed(delivers(table, pending_commit))
 
 
 # ------------------------------------------------------------------------------- storage, real only
@@ -230,35 +230,35 @@ def loose(world: IcebergWorld, before: int, *pending: PendingCommit) -> list[str
 def test_pending_2_only_what_an_older_epoch_drafted_and_nobody_decided_is_cleared_away(
     real: IcebergWorld,
 ) -> None:
-    table = opened(real)
-    settled, dead, pending = (drafted(real, table, number, number) for number in (1, 2, 3))
-    young = drafted(real, table, 1, 4, epoch=2)
-    landed(delivers(table, settled))
+    table = open_table(real)
+    settled, dead, pending = (stage(real, table, number, number) for number in (1, 2, 3))
+    young = stage(real, table, 1, 4, epoch=2)
+    require_landed(delivers(table, settled))
     assert loose(real, 1) == []
     assert loose(real, 2, pending) == [dead.manifest]
     table.delete_undecided_files(Epoch(2), frozenset({pending.manifest}))
-    landed(delivers(table, pending))
-    landed(delivers(table, young))
+    require_landed(delivers(table, pending))
+    require_landed(delivers(table, young))
     assert real.numbers() == [1, 3, 4]
     assert loose(real, 9) == []
 
 
 def test_pending_3_what_is_pending_survives_the_expiry_of_all_snapshots(real: IcebergWorld) -> None:
-    table = opened(real)
-    landed(delivers(table, drafted(real, table, 1, 10)))
-    pending = drafted(real, table, 2, 20)
+    table = open_table(real)
+    require_landed(delivers(table, stage(real, table, 1, 10)))
+    pending = stage(real, table, 2, 20)
     for number in (7, 8):
         real.append_foreign(number)
     real.compact()
     real.expire_all()
     real.lose_history()
-    landed(delivers(opened(real), pending))
+    require_landed(delivers(open_table(real), pending))
     assert real.numbers() == [7, 8, 10, 20]
 
 
 def test_a_delivery_counts_what_its_manifests_hold(real: IcebergWorld) -> None:
-    table = opened(real)
-    landed(delivers(table, drafted(real, table, 1, 10, 11), drafted(real, table, 2, 20)))
+    table = open_table(real)
+    require_landed(delivers(table, stage(real, table, 1, 10, 11), stage(real, table, 2, 20)))
     snapshot = real.table().current_snapshot()
     assert snapshot
     assert snapshot.summary
@@ -278,15 +278,15 @@ def test_pending_2_what_an_older_epoch_drafted_and_nobody_is_pending_is_cleared_
 ) -> None:
     world = DeltaSecondaryWorld(tmp_path)
     table = world.open()
-    delivered_first, dead, pending = (drafted(world, table, number, number) for number in (1, 2, 3))
-    young = drafted(world, table, 1, 4, epoch=2)
-    landed(delivers(table, delivered_first))
+    delivered_first, dead, pending = (stage(world, table, number, number) for number in (1, 2, 3))
+    young = stage(world, table, 1, 4, epoch=2)
+    require_landed(delivers(table, delivered_first))
     table.delete_undecided_files(Epoch(1), frozenset())
     assert len(drafts_in(world)) == 4
     table.delete_undecided_files(Epoch(2), frozenset({pending.manifest}))
     assert drafts_in(world) == {delivered_first.manifest, pending.manifest, young.manifest}
-    landed(delivers(world.open(), pending))
-    landed(delivers(table, young))
+    require_landed(delivers(world.open(), pending))
+    require_landed(delivers(table, young))
     assert world.numbers() == [1, 3, 4]
     assert dead.manifest not in drafts_in(world)
 
@@ -294,10 +294,10 @@ def test_pending_2_what_an_older_epoch_drafted_and_nobody_is_pending_is_cleared_
 def test_drafts_go_with_the_delivery_behind_theirs(tmp_path: Path) -> None:
     world = DeltaSecondaryWorld(tmp_path)
     table = world.open()
-    pending_commits = [drafted(world, table, number, number) for number in (1, 2, 3)]
-    landed(delivers(table, pending_commits[0]))
+    pending_commits = [stage(world, table, number, number) for number in (1, 2, 3)]
+    require_landed(delivers(table, pending_commits[0]))
     assert drafts_in(world) == {pending_commit.manifest for pending_commit in pending_commits}
-    landed(delivers(table, pending_commits[1], pending_commits[2]))
+    require_landed(delivers(table, pending_commits[1], pending_commits[2]))
     assert drafts_in(world) == {pending_commits[1].manifest, pending_commits[2].manifest}
 
 
@@ -306,9 +306,9 @@ def test_drafts_are_kept_for_a_table_that_loses_its_newest_deliveries(tmp_path: 
     world = DeltaSecondaryWorld(tmp_path)
     world.kept_ms = KEPT_MS
     table = world.open()
-    pending_commits = [drafted(world, table, number, number) for number in (1, 2, 3)]
+    pending_commits = [stage(world, table, number, number) for number in (1, 2, 3)]
     for pending_commit in pending_commits:
-        landed(delivers(table, pending_commit))
+        require_landed(delivers(table, pending_commit))
     table.delete_undecided_files(Epoch(2), frozenset())
     assert drafts_in(world) == {pending_commit.manifest for pending_commit in pending_commits}
 
@@ -317,9 +317,9 @@ def test_files_of_columns_that_the_table_had_are_delivered_by_a_process_that_nev
     tmp_path: Path,
 ) -> None:
     world = DeltaSecondaryWorld(tmp_path)
-    pending_commit = drafted(world, world.open(), 1, 10)
+    pending_commit = stage(world, world.open(), 1, 10)
     world.table().alter.add_columns([Field("note", PrimitiveType("string"), nullable=True)])
-    landed(delivers(world.open(), pending_commit))
+    require_landed(delivers(world.open(), pending_commit))
     assert world.numbers() == [10]
 
 
@@ -353,19 +353,19 @@ def test_pending_7_one_that_hangs_holds_up_no_other_and_ends_by_itself(tmp_path:
     worlds = {"lake.one": FakeWorld(tmp_path), "lake.two": FakeWorld(tmp_path)}
     for name, world in worlds.items():
         world.rename(name)
-    held = Held(opened(worlds["lake.one"]))
+    held = Held(open_table(worlds["lake.one"]))
     told: list[str] = []
     secondaries = SecondaryTables(
-        lambda name: held if name == "lake.one" else opened(worlds[name]),  # type: ignore[return-value, arg-type]
+        lambda name: held if name == "lake.one" else open_table(worlds[name]),  # type: ignore[return-value, arg-type]
         lambda: told.append("told"),
     )
     views = secondaries.describe(tuple(worlds))
     assert told == ["told"]
-    pending_commits = [drafted(world, opened(world), 1, 10) for world in worlds.values()]
+    pending_commits = [stage(world, open_table(world), 1, 10) for world in worlds.values()]
     deliveries = [
         CommitAttempt(
             views[pending_commit.table],
-            delivered(pending_commit),
+            delivery_of(pending_commit),
             pending_commits=(pending_commit,),
         )
         for pending_commit in pending_commits
@@ -390,7 +390,7 @@ def test_ledger_2_what_is_not_listed_is_gone_if_it_cannot_be_read_either(tmp_pat
 
     def open_(name: str) -> SecondaryTable:
         read.append(name)
-        return opened(worlds[name])
+        return open_table(worlds[name])
 
     secondaries = SecondaryTables(
         open_,
@@ -410,7 +410,7 @@ def test_ledger_2_what_is_not_listed_is_gone_if_it_cannot_be_read_either(tmp_pat
 def test_one_that_is_missing_is_named(tmp_path: Path) -> None:
     world = FakeWorld(tmp_path)
     world.drop()
-    secondaries = SecondaryTables(lambda _: opened(world), threads=False)
+    secondaries = SecondaryTables(lambda _: open_table(world), threads=False)
     with pytest.raises(TableMissing):
         secondaries.describe((NAME,))
     secondaries.close()

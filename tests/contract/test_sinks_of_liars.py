@@ -253,12 +253,12 @@ def _so_many_turns(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     left = iter(range(TURNS_MAX))
     turn = SinkInProcess.turn
 
-    def counted(sink: SinkInProcess) -> None:
+    def count_turn(sink: SinkInProcess) -> None:
         assert next(left, None) is not None, f"for ever: {sink.pending()}, {sink.lag()} behind"
         turn(sink)
 
     with monkeypatch.context() as counting:
-        counting.setattr(SinkInProcess, "turn", counted)
+        counting.setattr(SinkInProcess, "turn", count_turn)
         yield
 
 

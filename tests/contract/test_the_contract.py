@@ -23,7 +23,7 @@ PLANTED_BY = (broken_small, broken_keys, broken_fake, broken_readers)
 def test_a_broken_target_does_not_pass(name: str) -> None:
     mutant = MUTANTS[name]
     run(mutant.test)
-    with mutant.planted(), pytest.raises(NOTICED):
+    with mutant.plant(), pytest.raises(NOTICED):
         run(mutant.test)
 
 
@@ -32,7 +32,7 @@ def test_each_shipped_test_fails_for_some_broken_target(shipped: str) -> None:
     survived = set(own_tests(shipped))
     for mutant in MUTANTS.values():
         if mutant.contract == shipped:
-            with mutant.planted():
+            with mutant.plant():
                 survived -= {test for test in survived if not passes(test)}
     assert survived == set()
 

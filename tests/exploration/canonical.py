@@ -194,7 +194,7 @@ class Canon:
             tuple(map(self._pending_commit, term.delivery.pending)),
             (
                 term.delivery.asked,
-                term.started,
+                term.has_started,
                 CoordinatorTimer.DELIVERY in deadlines,
                 term.primary.overtaken,
             ),

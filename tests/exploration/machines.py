@@ -14,7 +14,7 @@ from exploration.small_world import (
     Held,
     World,
 )
-from support.participant_states import checked
+from support.participant_states import check_step
 from support.verdicts import Kind, Violation
 
 from headgate.control_protocol import machine_io
@@ -231,7 +231,7 @@ def participant_fed(
     while inputs:
         member = world.members[index]
         state, actions = participating.step(member.state, inputs.popleft(), now_ms)
-        checked(member.state, state)
+        check_step(member.state, state)
         world = world.with_member(index, replace(member, state=state))
         for action in actions:
             world, answer = _participant_calls(world, bounds, index, action, appending)

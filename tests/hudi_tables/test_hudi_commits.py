@@ -18,7 +18,12 @@ from headgate.control_protocol.commit_tokens import is_path_of_token
 from headgate.control_protocol.errors import HudiForked, TableUnfit
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import Landed, Lineage, Refused, Unknown
-from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
+from headgate.control_protocol.testing.contract.world import (
+    claim_table,
+    commit,
+    record,
+    require_landed,
+)
 from headgate.tables.hudi.append_table import HudiSinkTable
 from headgate.tables.hudi.base_files import instant_of, stamp_of
 from headgate.tables.hudi.reserved_instants import Reservations
@@ -60,10 +65,10 @@ def test_what_is_committed_is_read_by_spark_and_by_hudi_rs(
     cities = ["Łódź", "a/b=c", None, "", "x y"]
     written = pa.table({"number": range(5), "row": range(5), "city": cities})
     table = world.open()
-    stamp, view = table.new_token(), claimed(table)
+    stamp, view = table.new_token(), claim_table(table)
     files = world.write(written, stamp)
     assert all(is_path_of_token(stamp, file.path) for file in files)
-    landed(commit(table, view, record(1, 1, 5), *files))
+    require_landed(commit(table, view, record(1, 1, 5), *files))
 
     found = world.read().select("number", "row", "city").collect()
     read = [city or None for city in cities]  # from the folder, which is one for both
@@ -104,16 +109,18 @@ def test_an_upsert_of_others_finds_the_rows(make: MakeWorld, kind: str, index: s
         frame.write.format("hudi").options(**options).mode("append").save(str(world.folder))
 
     table = world.open()
-    landed(commit(table, claimed(table), record(1, 1, 3), world.file(1)))
+    require_landed(commit(table, claim_table(table), record(1, 1, 3), world.file(1)))
     upsert((9, 1), (9, 3))
     more = pa.table({"number": [2, 2], "row": [4, 5]})
-    landed(commit(table, table.read(), record(1, 2, 5), *world.write(more, table.new_token())))
+    require_landed(
+        commit(table, table.read(), record(1, 2, 5), *world.write(more, table.new_token()))
+    )
     built = (world.folder / ".hoodie/hoodie.properties").read_text()
     assert ("record_index" in built) == bool(kept)
     upsert((8, 4), (8, 3))
     expected = [(0, 1), (1, 9), (2, 1), (3, 8), (4, 8), (5, 2)]
     assert rows_of(world.read()) == expected
-    landed(commit(table, table.read(), record(1, 3, 5)))
+    require_landed(commit(table, table.read(), record(1, 3, 5)))
     by_rust = hudi.HudiTableBuilder.from_base_uri(str(world.folder)).build().read()
     found = pa.Table.from_batches(by_rust).select(["row", "number"]).to_pylist()
     assert sorted((row["row"], row["number"]) for row in found) == expected
@@ -127,9 +134,11 @@ def test_readers_that_skip_files_by_their_statistics_find_the_rows(
     columns = {"hoodie.metadata.index.column.stats.enable": "true"}
     world = make(properties={"hoodie.table.type": kind, **columns})
     table = world.open()
-    view = claimed(table)
+    view = claim_table(table)
     for number in (1, 2, 3):
-        view = landed(commit(table, view, record(1, number, 3 * number), world.file(number)))
+        view = require_landed(
+            commit(table, view, record(1, number, 3 * number), world.file(number))
+        )
     world.append_foreign(7)
     assert "column_stats" in (world.folder / ".hoodie/hoodie.properties").read_text()
     skipping = {**columns, "hoodie.metadata.enable": "true", "hoodie.enable.data.skipping": "true"}
@@ -144,9 +153,9 @@ def test_readers_that_skip_files_by_their_statistics_find_the_rows(
 def test_readers_by_time_find_each_commit_once(world: HudiWorld) -> None:
     """Hudi's incremental query."""
     table = world.open()
-    view = claimed(table)
-    first = landed(commit(table, view, record(1, 1, 3), world.file(1)))
-    landed(commit(table, first, record(1, 2, 6), world.file(2)))
+    view = claim_table(table)
+    first = require_landed(commit(table, view, record(1, 1, 3), world.file(1)))
+    require_landed(commit(table, first, record(1, 2, 6), world.file(2)))
     since = {"hoodie.datasource.query.type": "incremental"}
     since["hoodie.datasource.read.begin.instanttime"] = str(first.tag)
     assert {row[0] for row in world.read(**since).select("number").collect()} == {2}
@@ -157,24 +166,24 @@ def test_the_next_transaction_is_open_while_one_is_committed(world: HudiWorld) -
     table = world.open()
     first = table.new_token()
     one = world.write(rows(1), first)
-    view = claimed(table)
+    view = claim_table(table)
     second = table.new_token()
     two = world.write(rows(2), second)
     assert second > first
-    view = landed(commit(table, view, record(1, 1, 3), *one))
+    view = require_landed(commit(table, view, record(1, 1, 3), *one))
     third = table.new_token()
     three = world.write(rows(3), third)
-    view = landed(commit(table, view, record(1, 2, 3)))
-    view = landed(commit(table, view, record(1, 3, 6), *two))
-    landed(commit(table, view, record(1, 4, 9), *three))
+    view = require_landed(commit(table, view, record(1, 2, 3)))
+    view = require_landed(commit(table, view, record(1, 3, 6), *two))
+    require_landed(commit(table, view, record(1, 4, 9), *three))
     assert world.numbers() == [1, 2, 3]
 
 
 def test_files_of_a_refused_status_go_with_the_commit(world: HudiWorld) -> None:
     table = world.open()
-    view = claimed(table)
+    view = claim_table(table)
     good, refused = world.file(1), world.file(2)
-    landed(commit(table, view, record(1, 1, 3), good))
+    require_landed(commit(table, view, record(1, 1, 3), good))
     assert world.numbers() == [1]
     assert not Path(refused.path.removeprefix("file://")).exists()
     assert world.data_files() == [good.path.rpartition("/")[2]]
@@ -182,11 +191,11 @@ def test_files_of_a_refused_status_go_with_the_commit(world: HudiWorld) -> None:
 
 def test_what_is_written_behind_its_commit_goes_with_the_next(world: HudiWorld) -> None:
     table = world.open()
-    view = claimed(table)
+    view = claim_table(table)
     good = world.file(1)
-    view = landed(commit(table, view, record(1, 1, 3), good))
+    view = require_landed(commit(table, view, record(1, 1, 3), good))
     late = world.write(rows(7), stamp_of(world.place.location, instant_of(good.path)))[0]
-    landed(commit(table, view, record(1, 2, 6), world.file(2)))
+    require_landed(commit(table, view, record(1, 2, 6), world.file(2)))
     assert late.path.rpartition("/")[2] not in world.data_files()
     assert world.numbers() == [1, 2]
 
@@ -194,12 +203,12 @@ def test_what_is_written_behind_its_commit_goes_with_the_next(world: HudiWorld) 
 def test_a_claim_rolls_back_what_the_sink_left_pending(world: HudiWorld) -> None:
     """H3: a coordinator that sleeps inside of Hudi's lock finds its instant gone, and its files."""
     zombie, heir = world.open(), world.open()
-    stale, file = claimed(zombie), world.file(1)
+    stale, file = claim_table(zombie), world.file(1)
     world.lose_next_answer(landed=False)
     assert isinstance(commit(zombie, stale, record(1, 1, 3), file), Unknown)
     assert instant_of(file.path) in pending(world)
 
-    claimed(heir, epoch=2)
+    claim_table(heir, epoch=2)
     assert not pending(world)
     assert world.data_files() == []
     assert isinstance(commit(zombie, stale, record(1, 1, 3), file), Refused)
@@ -209,17 +218,17 @@ def test_a_claim_rolls_back_what_the_sink_left_pending(world: HudiWorld) -> None
 def test_who_moves_the_table_first_wins_inside_of_the_lock(world: HudiWorld) -> None:
     """The look before the call saw nothing of it; the same files land on the newer head."""
     table = racing(world, lambda: world.append_foreign(7))
-    view, file = claimed(world.open()), world.file(1)
+    view, file = claim_table(world.open()), world.file(1)
     outcome = commit(table, view, record(1, 1, 3), file)
     assert isinstance(outcome, Refused), outcome
     assert not outcome.for_good
-    landed(commit(table, table.read(), record(1, 1, 3), file))
+    require_landed(commit(table, table.read(), record(1, 1, 3), file))
     assert world.numbers() == [1, 7]
 
 
 def test_an_heir_that_claims_meanwhile_wins_inside_of_the_lock(world: HudiWorld) -> None:
-    table = racing(world, lambda: claimed(world.open(), epoch=2))
-    view, file = claimed(world.open()), world.file(1)
+    table = racing(world, lambda: claim_table(world.open(), epoch=2))
+    view, file = claim_table(world.open()), world.file(1)
     assert not isinstance(commit(table, view, record(1, 1, 3), file), Landed)
     assert table.read().record == record(2, 0)
     assert world.numbers() == []
@@ -229,8 +238,8 @@ def test_files_that_a_refused_claim_removed_are_refused_for_good(world: HudiWorl
     """H3: a claim evicts before it lands, and may be refused then; the next transaction's files
     are gone."""
     table = world.open()
-    view, file = claimed(table), world.file(2)
-    heir = racing(world, lambda: landed(commit(table, view, record(1, 1))))
+    view, file = claim_table(table), world.file(2)
+    heir = racing(world, lambda: require_landed(commit(table, view, record(1, 1))))
     assert isinstance(commit(heir, heir.read(), record(2, 0)), Refused)
     assert world.data_files() == []
     view = table.read()
@@ -239,7 +248,7 @@ def test_files_that_a_refused_claim_removed_are_refused_for_good(world: HudiWorl
     assert outcome.for_good
     assert world.numbers() == []
     again = world.write(rows(2), table.new_token())[0]
-    landed(commit(table, view, record(1, 2, 3), again))
+    require_landed(commit(table, view, record(1, 2, 3), again))
     assert world.numbers() == [2]
 
 
@@ -248,8 +257,8 @@ def test_an_eviction_leaves_a_commit_alone_that_was_completed_meanwhile(
 ) -> None:
     """The timeline is read anew for each instant."""
     table = world.open()
-    view, file = claimed(table), world.file(1)
-    landed(commit(table, view, record(1, 1, 3), file))
+    view, file = claim_table(table), world.file(1)
+    require_landed(commit(table, view, record(1, 1, 3), file))
     java = HudiJava(world.place, world.place.config().schema)
     java.remove_instant(instant_of(file.path), lambda _: pytest.fail("it is complete"))
     assert world.numbers() == [1]
@@ -261,7 +270,7 @@ def test_nobody_completes_what_a_claim_is_rolling_back(
 ) -> None:
     """Between the claim's look and Hudi's own rollback, which looks before it locks."""
     table = world.open()
-    view, file = claimed(table), world.file(1)
+    view, file = claim_table(table), world.file(1)
     world.lose_next_answer(landed=False)
     assert isinstance(commit(table, view, record(1, 1, 3), file), Unknown)
     outcomes = []
@@ -273,11 +282,13 @@ def test_nobody_completes_what_a_claim_is_rolling_back(
 
     monkeypatch.setattr(HudiJava, "_roll_back", raced)
     heir = world.open()
-    claimed(heir, epoch=2)
+    claim_table(heir, epoch=2)
     (outcome,) = outcomes
     assert isinstance(outcome, Refused), outcome
     assert outcome.for_good
-    landed(commit(heir, heir.read(), record(2, 1, 3), world.write(rows(1), heir.new_token())[0]))
+    require_landed(
+        commit(heir, heir.read(), record(2, 1, 3), world.write(rows(1), heir.new_token())[0])
+    )
     assert world.numbers() == [1]
 
 
@@ -286,7 +297,7 @@ def test_what_a_dying_claim_has_condemned_stays_so(
 ) -> None:
     """Its plan of a rollback may lie there, for anybody who cleans up to go on with."""
     table = world.open()
-    view, file = claimed(table), world.file(1)
+    view, file = claim_table(table), world.file(1)
     world.lose_next_answer(landed=False)
     assert isinstance(commit(table, view, record(1, 1, 3), file), Unknown)
     with monkeypatch.context() as dying:
@@ -296,7 +307,7 @@ def test_what_a_dying_claim_has_condemned_stays_so(
     outcome = commit(table, table.read(), record(1, 1, 3), file)
     assert isinstance(outcome, Refused), outcome
     assert outcome.for_good
-    claimed(world.open(), epoch=3)
+    claim_table(world.open(), epoch=3)
     assert world.data_files() == []
     assert not pending(world)
 
@@ -304,7 +315,7 @@ def test_what_a_dying_claim_has_condemned_stays_so(
 def test_a_rollback_of_others_that_is_under_way_refuses_for_good(world: HudiWorld) -> None:
     """It is written into the timeline within Hudi's lock, and its files go outside of it."""
     table = world.open()
-    view, file = claimed(table), world.file(1)
+    view, file = claim_table(table), world.file(1)
     instant = instant_of(file.path)
 
     def plan() -> None:
@@ -329,11 +340,11 @@ def test_a_rollback_of_others_that_is_under_way_refuses_for_good(world: HudiWorl
 def test_a_commit_that_rose_again_stops_the_sink(world: HudiWorld) -> None:
     """H9: it was condemned, and completed by somebody whom no lock held back."""
     table = world.open()
-    view, file = claimed(table), world.file(1)
+    view, file = claim_table(table), world.file(1)
     Reservations(world.place, SinkName("sink")).forbid_completion(instant_of(file.path))
     assert isinstance(commit(table, view, record(1, 1, 3), file), Refused)
     java = HudiJava(world.place, world.place.config().schema)
-    java.register(java.load_meta_client(), instant_of(file.path))
+    java.request_instant(java.load_meta_client(), instant_of(file.path))
     java.commit(instant_of(file.path), (), encode(record(1, 1, 3)), lambda: None)
     with pytest.raises(HudiForked, match="was rolled back, and is complete"):
         table.read()
@@ -341,7 +352,7 @@ def test_a_commit_that_rose_again_stops_the_sink(world: HudiWorld) -> None:
 
 def test_columns_that_somebody_adds_stop_the_sink(world: HudiWorld) -> None:
     table = world.open()
-    landed(commit(table, claimed(table), record(1, 1, 3), world.file(1)))
+    require_landed(commit(table, claim_table(table), record(1, 1, 3), world.file(1)))
     options = {**world.place.settings, "hoodie.table.name": "trips"}
     options["hoodie.datasource.write.operation"] = "bulk_insert"
     frame = world.spark.createDataFrame([(9, 1, 5)], "number long, row long, more long")
@@ -365,24 +376,24 @@ def test_instants_are_of_utc(world: HudiWorld) -> None:
 
 def test_files_that_others_rolled_back_are_refused_for_good(world: HudiWorld) -> None:
     """H7: an eager writer without a lock rolls back whatever is pending."""
-    view, file = claimed(world.open()), world.file(1)
+    view, file = claim_table(world.open()), world.file(1)
     table = racing(world, lambda: world.append_foreign(7, lock=False))
     assert not isinstance(commit(table, view, record(1, 1, 3), file), Landed)
     view = table.read()
     outcome = commit(table, view, record(1, 1, 3), file)
     assert isinstance(outcome, Refused), outcome
     assert outcome.for_good
-    landed(commit(table, view, record(1, 1, 3), world.write(rows(1), table.new_token())[0]))
+    require_landed(commit(table, view, record(1, 1, 3), world.write(rows(1), table.new_token())[0]))
     assert world.numbers() == [1, 7]
 
 
 def test_eager_writers_leave_reserved_instants_alone(world: HudiWorld) -> None:
     """H4: the timeline does not know of them before their commit."""
     table = world.open()
-    claimed(table)
+    claim_table(table)
     file = world.file(1)
     world.append_foreign(7, lock=False)
-    landed(commit(table, table.read(), record(1, 1, 3), file))
+    require_landed(commit(table, table.read(), record(1, 1, 3), file))
     assert world.numbers() == [1, 7]
 
 
@@ -393,10 +404,10 @@ def test_an_instant_that_the_archiver_has_passed_is_refused_for_good(
     world = make(properties=ARCHIVED_SOON)
     old = world.write(rows(1), HudiSinkTable(world.place, SinkName("sink")).new_token())[0]
     table = world.open()
-    view = claimed(table)
+    view = claim_table(table)
     java = HudiJava(world.place, world.place.config().schema)
     for number in range(1, 20):
-        view = landed(commit(table, view, record(1, number, number)))
+        view = require_landed(commit(table, view, record(1, number, number)))
         if java.is_before_timeline(java.load_meta_client(), instant_of(old.path)):
             break
     outcome = commit(table, view, record(1, 30, 30), old)
@@ -409,15 +420,15 @@ def test_an_instant_that_the_archiver_has_passed_is_refused_for_good(
 def test_a_ghost_in_the_metadata_table_is_laid_by_the_next_claim(world: HudiWorld) -> None:
     """H8: a writer that outlived its lock wrote the metadata table, and was refused then."""
     table = world.open()
-    view, file = claimed(table), world.file(1)
-    landed(commit(table, view, record(1, 1, 3), file))
+    view, file = claim_table(table), world.file(1)
+    require_landed(commit(table, view, record(1, 1, 3), file))
     for path in world.timeline(f"{instant_of(file.path)}*"):
         path.unlink()
     java = HudiJava(world.place, world.place.config().schema)
     assert java.ghosts(java.load_meta_client()) == {instant_of(file.path)}
 
     shutil.rmtree(world.folder / AUX / "sink" / "landed")
-    claimed(world.open(), epoch=2)
+    claim_table(world.open(), epoch=2)
     assert not java.ghosts(java.load_meta_client())
     assert world.numbers() == []
 
@@ -428,8 +439,8 @@ def test_a_ghost_that_others_have_compacted_goes_with_the_metadata_table(
     """H8: Hudi rolls it back no more, and its pending rollback would hold up everybody."""
     world = make(properties=ARCHIVED_SOON)
     table = world.open()
-    view, file = claimed(table), world.file(1)
-    landed(commit(table, view, record(1, 1, 3), file))
+    view, file = claim_table(table), world.file(1)
+    require_landed(commit(table, view, record(1, 1, 3), file))
     for path in world.timeline(f"{instant_of(file.path)}*"):
         path.unlink()
     shutil.rmtree(world.folder / AUX / "sink" / "landed")
@@ -438,7 +449,7 @@ def test_a_ghost_that_others_have_compacted_goes_with_the_metadata_table(
     java = HudiJava(world.place, world.place.config().schema)
     assert java.ghosts(java.load_meta_client()) == {instant_of(file.path)}
 
-    claimed(world.open(), epoch=2)
+    claim_table(world.open(), epoch=2)
     assert not java.ghosts(java.load_meta_client())
     for number in range(9, 30):
         world.append_foreign(number)
@@ -451,11 +462,11 @@ def test_a_ghost_that_others_have_compacted_goes_with_the_metadata_table(
 def test_a_fork_is_told_and_not_gone_on_with(world: HudiWorld) -> None:
     """H9: a zombie's commit landed between Hudi's last look and its completed file."""
     table = world.open()
-    view = claimed(table)
+    view = claim_table(table)
     stamp = HudiSinkTable(world.place, SinkName("sink")).new_token()
-    landed(commit(table, view, record(1, 1, 3), world.file(1)))
+    require_landed(commit(table, view, record(1, 1, 3), world.file(1)))
     java, instant = HudiJava(world.place, world.place.config().schema), instant_of(stamp)
-    java.register(java.load_meta_client(), instant)
+    java.request_instant(java.load_meta_client(), instant)
     told = {**encode(record(1, 1, 3)), "headgate-hudi.sink.follows": str(view.tag)}
     java.commit(instant, (), told, lambda: None)
     with pytest.raises(HudiForked, match=instant):
@@ -465,8 +476,8 @@ def test_a_fork_is_told_and_not_gone_on_with(world: HudiWorld) -> None:
 def test_a_restored_table_is_seen(world: HudiWorld) -> None:
     """H10: the timeline has forgotten the sink's newest commit, and the sink has not."""
     table = world.open()
-    first = landed(commit(table, claimed(table), record(1, 1, 3), world.file(1)))
-    landed(commit(table, first, record(1, 2, 6), world.file(2)))
+    first = require_landed(commit(table, claim_table(table), record(1, 1, 3), world.file(1)))
+    require_landed(commit(table, first, record(1, 2, 6), world.file(2)))
     world.roll_back(first.head)
     view = world.open().read()
     assert view.lineage is Lineage.ROLLED_BACK
@@ -479,10 +490,10 @@ def test_a_restore_is_seen_though_who_committed_died_before_it_could_keep_that(
 ) -> None:
     """H10: whoever has read the commit since may have built upon it, as on a delivery."""
     table = world.open()
-    first = landed(commit(table, claimed(table), record(1, 1, 3), world.file(1)))
+    first = require_landed(commit(table, claim_table(table), record(1, 1, 3), world.file(1)))
     with monkeypatch.context() as dying:
         dying.setattr(Reservations, "keep_commit", lambda *_: None)
-        landed(commit(table, first, record(1, 2, 6), world.file(2)))
+        require_landed(commit(table, first, record(1, 2, 6), world.file(2)))
     assert HudiFormat().reader(world.wanted, SinkName("sink")).history().tag
     kept = Reservations(world.place, SinkName("sink"))
     assert kept.read_kept_commit().tag == first.tag, "who only looks writes nothing"
@@ -494,8 +505,8 @@ def test_a_restore_is_seen_though_who_committed_died_before_it_could_keep_that(
 
 def test_audit_and_status_find_commits_files_and_rows(world: HudiWorld) -> None:
     table = world.open()
-    view, file = claimed(table), world.file(1)
-    after = landed(commit(table, view, record(1, 1, 3), file))
+    view, file = claim_table(table), world.file(1)
+    after = require_landed(commit(table, view, record(1, 1, 3), file))
     world.append_foreign(7)
     reader = HudiFormat().reader(world.wanted, SinkName("sink"))
 

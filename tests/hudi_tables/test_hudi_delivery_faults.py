@@ -29,7 +29,7 @@ from headgate.control_protocol.identifiers import (
     TransactionNumber,
 )
 from headgate.control_protocol.ports import Landed, Staging
-from headgate.control_protocol.testing.contract.world import claimed, commit, record
+from headgate.control_protocol.testing.contract.world import claim_table, commit, record
 from headgate.tables.hudi.commits import HudiCommits
 from headgate.tables.hudi.write_client import HudiJava
 from headgate.tables.staged_file_lists import StagedFileLists
@@ -121,7 +121,7 @@ def test_a_lock_provider_that_forgets_its_locks_in_an_upsert_or_delivery_costs_n
 def started(world: HudiWorld) -> None:
     """Whose commits decide has claimed the table; one that follows is claimed by nobody."""
     if not world.place.follows:
-        claimed(world.open())
+        claim_table(world.open())
 
 
 def staged(world: HudiWorld, file: WrittenFile) -> str:

@@ -14,7 +14,12 @@ from headgate.control_protocol.columns import Column, Struct
 from headgate.control_protocol.errors import TableUnfit
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.table_format import RowKey
-from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
+from headgate.control_protocol.testing.contract.world import (
+    claim_table,
+    commit,
+    record,
+    require_landed,
+)
 from headgate.tables.hudi.table_format import HudiFormat
 
 hudi = pytest.importorskip("hudi", reason="needs Spark 3.5 and hudi-rs: make hudi")
@@ -114,8 +119,10 @@ def test_a_table_of_spark_sql_is_appended_to_and_its_makers_upsert(make: Make, k
     world = make(kind)
     theirs(world, 0, 4)
     table = world.open()
-    view, stamp = claimed(table), table.new_token()
-    view = landed(commit(table, view, record(1, 1, 4), *world.write(ours(4, 5, 6, 7), stamp)))
+    view, stamp = claim_table(table), table.new_token()
+    view = require_landed(
+        commit(table, view, record(1, 1, 4), *world.write(ours(4, 5, 6, 7), stamp))
+    )
     world.spark.sql("update theirs set name = 'updated' where id in (1, 5)")
     world.spark.sql(
         "merge into theirs using (select id, 'merged' as name, cast(null as int) as at_partition, "
@@ -126,7 +133,7 @@ def test_a_table_of_spark_sql_is_appended_to_and_its_makers_upsert(make: Make, k
     )
     world.spark.sql("delete from theirs where id in (0, 4)")
     stamp = table.new_token()
-    landed(commit(table, table.read(), record(1, 2, 6), *world.write(ours(9, 10), stamp)))
+    require_landed(commit(table, table.read(), record(1, 2, 6), *world.write(ours(9, 10), stamp)))
     expected = [
         (1, "updated"),
         (2, "theirs"),

@@ -18,7 +18,12 @@ from headgate.control_protocol.commit_record import CommitRecord
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.ports import Landed, Refused, TableView, Unknown
-from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
+from headgate.control_protocol.testing.contract.world import (
+    claim_table,
+    commit,
+    record,
+    require_landed,
+)
 from headgate.tables.hudi.append_table import HudiSinkTable
 from headgate.tables.hudi.base_files import instant_of
 from headgate.tables.hudi.settings import TYPE
@@ -54,7 +59,7 @@ def world(tmp_path: Path, spark: Any, server: ZooKeeper, kind: str) -> HudiWorld
 @pytest.fixture
 def rises(world: HudiWorld, tmp_path: Path, bundle: Path) -> Iterator[Callable[..., Zombie]]:
     """Zombies over the same table; the first claim of the sink has landed before."""
-    claimed(world.open())
+    claim_table(world.open())
     found: list[Zombie] = []
 
     def risen(where: str = INSIDE) -> Zombie:
@@ -72,13 +77,13 @@ def test_a_lock_provider_that_is_killed_in_a_commit_costs_no_row(
 ) -> None:
     """``forget``: it comes back without its locks, and an heir claims while the first commits."""
     table = world.open()
-    view, file = claimed(table), world.file(1)
+    view, file = claim_table(table), world.file(1)
 
     def restarted() -> None:
         server.kill(forget=forget)
         server.start()
         if forget:
-            claimed(world.open(), epoch=2)
+            claim_table(world.open(), epoch=2)
 
     inside(monkeypatch, restarted)
     outcome = commit(table, view, record(1, 1, 3), file)
@@ -141,12 +146,12 @@ def test_storage_that_fails_between_data_and_timeline_costs_no_row(
     ``heir``: another process claims before this one tries again.
     """
     table = world.open()
-    view, file = claimed(table), world.file(1)
+    view, file = claim_table(table), world.file(1)
     with failing_timeline(world, monkeypatch):
         assert isinstance(commit(table, view, record(1, 1, 3), file), Unknown)
     assert table.read() == view
     if heir:
-        claimed(world.open(), epoch=2)
+        claim_table(world.open(), epoch=2)
     again = commit(table, view, record(1, 1, 3), file)
     assert isinstance(again, Refused if heir else Landed), again
     lives_on(world, 3)
@@ -163,7 +168,7 @@ def lives_on(world: HudiWorld, epoch: int) -> None:
     assert view.record is not None
     for number in range(view.record.offsets[PARTITION] // 3 + 1, 30):
         file = write(world, table, number)
-        view = landed(commit(table, view, record(epoch, number, 3 * number), file))
+        view = require_landed(commit(table, view, record(epoch, number, 3 * number), file))
         java = HudiJava(world.place, world.place.config().schema)
         if java.is_before_timeline(java.load_meta_client(), instant_of(first)):
             break

@@ -19,7 +19,12 @@ from headgate.control_protocol.errors import HudiForked
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import Lineage
-from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
+from headgate.control_protocol.testing.contract.world import (
+    claim_table,
+    commit,
+    record,
+    require_landed,
+)
 from headgate.operations.cli.main import main
 from headgate.tables.hudi.append_table import HudiSinkTable
 from headgate.tables.hudi.base_files import instant_of
@@ -45,9 +50,9 @@ def test_a_fork_is_taken_back_behind_the_predecessor_of_both_commits(
     """The records of both are written again, once."""
     world = make("COPY_ON_WRITE")
     table = world.open()
-    view = claimed(table)
+    view = claim_table(table)
     late = world.write(rows(1), HudiSinkTable(world.place, SinkName("sink")).new_token())[0]
-    landed(commit(table, view, record(1, 1, 3), world.file(1)))
+    require_landed(commit(table, view, record(1, 1, 3), world.file(1)))
     completed_late(world.place, late, record(1, 1, 3), view.tag)
     with pytest.raises(HudiForked, match=instant_of(late.path)):
         world.open().read()
@@ -56,8 +61,10 @@ def test_a_fork_is_taken_back_behind_the_predecessor_of_both_commits(
     heir = world.open()
     seen = heir.read()
     assert (seen.lineage, seen.branch_record) == (Lineage.ROLLED_BACK, record(1, 0))
-    view = claimed(heir, epoch=2)
-    view = landed(commit(heir, view, record(2, 1, 3), world.write(rows(1), heir.new_token())[0]))
+    view = claim_table(heir, epoch=2)
+    view = require_landed(
+        commit(heir, view, record(2, 1, 3), world.write(rows(1), heir.new_token())[0])
+    )
     goes_on(world, heir, record(2, 2, 6))
 
 
@@ -67,12 +74,14 @@ def test_a_commit_that_rose_again_is_taken_back_alone(
     """What the sink has committed before the late commit stays, and it goes on from there."""
     world = make("MERGE_ON_READ")
     zombie = world.open()
-    base, late = claimed(zombie), world.file(1)
+    base, late = claim_table(zombie), world.file(1)
     world.lose_next_answer(landed=False)
     commit(zombie, base, record(1, 1, 3), late)
     heir = world.open()
-    view = claimed(heir, epoch=2)
-    view = landed(commit(heir, view, record(2, 1, 3), world.write(rows(1), heir.new_token())[0]))
+    view = claim_table(heir, epoch=2)
+    view = require_landed(
+        commit(heir, view, record(2, 1, 3), world.write(rows(1), heir.new_token())[0])
+    )
     completed_late(world.place, late, record(1, 1, 3), base.tag)
     with pytest.raises(HudiForked, match="was rolled back, and is complete"):
         world.open().read()
@@ -80,7 +89,7 @@ def test_a_commit_that_rose_again_is_taken_back_alone(
     restored(world.spark, world.place, view.tag)
     heir = world.open()
     assert heir.read().lineage is Lineage.CONTAINS_TAG
-    claimed(heir, epoch=3)
+    claim_table(heir, epoch=3)
     goes_on(world, heir, record(3, 1, 6))
 
 
@@ -90,8 +99,8 @@ def test_a_late_claim_is_taken_back_alone_where_the_other_commit_is_archived(
     """A restore to the commit before the claim, whoever made that, leaves what is archived."""
     world = make("COPY_ON_WRITE", **ARCHIVED_SOON)
     table = world.open()
-    view, file = claimed(table), world.file(1)
-    landed(commit(table, view, record(1, 1, 3), file))
+    view, file = claim_table(table), world.file(1)
+    require_landed(commit(table, view, record(1, 1, 3), file))
     java, foreign = HudiJava(world.place, world.place.config().schema), range(7, 20)
     for number in foreign:
         world.append_foreign(number)
@@ -99,7 +108,7 @@ def test_a_late_claim_is_taken_back_alone_where_the_other_commit_is_archived(
             break
     before = next(java.commits(java.load_meta_client())).completed
     claim = java.reserve_instant()
-    java.register(java.load_meta_client(), claim)
+    java.request_instant(java.load_meta_client(), claim)
     told = {**encode(record(2, 0)), previous_completion_key(SinkName("sink")): str(view.tag)}
     java.commit(claim, (), told, lambda: None)
     java.close()
@@ -110,8 +119,10 @@ def test_a_late_claim_is_taken_back_alone_where_the_other_commit_is_archived(
     heir = world.open()
     seen = heir.read()
     assert (seen.lineage, seen.record) == (Lineage.CONTAINS_TAG, record(1, 1, 3))
-    landed(commit(heir, seen, record(3, 0, 3)))
-    landed(commit(heir, heir.read(), record(3, 1, 6), world.marked_file(heir.new_token(), 2)))
+    require_landed(commit(heir, seen, record(3, 0, 3)))
+    require_landed(
+        commit(heir, heir.read(), record(3, 1, 6), world.write_marked_file(heir.new_token(), 2))
+    )
     assert world.numbers() == [1, 2, *range(7, number + 1)]
 
 
@@ -154,7 +165,7 @@ def completed_late(
 ) -> None:
     """Complete a zombie's commit whose file is gone by then, without a look at the table."""
     java, instant = HudiJava(place, place.config().schema), instant_of(file.path)
-    java.register(java.load_meta_client(), instant)
+    java.request_instant(java.load_meta_client(), instant)
     Path(file.path.removeprefix("file://")).unlink(missing_ok=True)
     told = {**encode(late), previous_completion_key(late.sink): str(continues)}
     java.commit(instant, (file,), told, lambda: None)
@@ -199,7 +210,7 @@ def restored(spark: Any, place: HudiLocation, completed: int | None) -> None:
 def goes_on(world: HudiWorld, table: HudiSinkTable, next_record: CommitRecord) -> None:
     """Each row is there once, by Hudi's Spark reader and by hudi-rs, behind one commit more."""
     file = world.write(rows(2), table.new_token())[0]
-    landed(commit(table, table.read(), next_record, file))
+    require_landed(commit(table, table.read(), next_record, file))
     assert world.numbers() == [1, 2]
     found = hudi.HudiTableBuilder.from_base_uri(str(world.folder)).build().read()
     assert Counter(n for batch in found for n in batch.column("number").to_pylist()) == {1: 3, 2: 3}

@@ -30,7 +30,7 @@ KEYED: dict[str, Any] = {
 class KeyedHudiWorld(HudiWorld):
     """Rows of a key and a text."""
 
-    def changed(self, *records: KeyChange) -> tuple[WrittenFile, ...]:
+    def write_changes(self, *records: KeyChange) -> tuple[WrittenFile, ...]:
         rows = [_row(each, "at_") | {"name": each.value} for each in records if each.value]
         gone = [_row(each, "_") for each in records if not each.value]
         files: tuple[WrittenFile, ...] = ()
@@ -42,7 +42,7 @@ class KeyedHudiWorld(HudiWorld):
             files += (self.stage(pa.Table.from_pylist(gone), FileKind.KEYS),)
         return files
 
-    def held(self) -> dict[int, str]:
+    def read_rows(self) -> dict[int, str]:
         if not any(self.timeline("*commit")):
             return {}
         found = self.read().select("id", "name").collect()

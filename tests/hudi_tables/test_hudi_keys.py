@@ -25,7 +25,12 @@ from headgate.control_protocol.events import FileKind
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import Refused, TableView, Unknown
 from headgate.control_protocol.table_format import RowKey
-from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
+from headgate.control_protocol.testing.contract.world import (
+    claim_table,
+    commit,
+    record,
+    require_landed,
+)
 from headgate.tables.hudi.reader import HudiReader
 from headgate.tables.hudi.table_format import HudiFormat
 from headgate.tables.hudi.table_properties import AUX
@@ -167,7 +172,7 @@ def three(world: HudiWorld) -> tuple[HudiKeyedTable, TableView]:
     table = world.open()
     assert isinstance(table, HudiKeyedTable)
     file = world.stage(rows((1, "a", 0, 1), (2, "b", 0, 2), (3, "c", 1, 1)))
-    return table, landed(commit(table, claimed(table), record(1, 1, 3), file))
+    return table, require_landed(commit(table, claim_table(table), record(1, 1, 3), file))
 
 
 @pytest.mark.parametrize(("kind", "index", "by"), WAYS)
@@ -178,17 +183,17 @@ def test_the_last_record_of_a_key_wins_whatever_file_it_came_in(
     table = world.open()
     newer = world.stage(rows((1, "new", 0, 3), (2, "x", 0, 4)))
     older = world.stage(rows((1, "old", 0, 1), (3, "y", 1, 1)))
-    view = landed(commit(table, claimed(table), record(1, 1, 5), newer, older))
+    view = require_landed(commit(table, claim_table(table), record(1, 1, 5), newer, older))
     assert view.record.keys == KeyCounts(inserted=3, superseded=1)
     more = world.stage(rows((1, "newer", 0, 5), (2, "z", 0, 6), (4, "four", 0, 9)))
     less = world.stage(gone((2, 0, 7), (3, 1, 2), (9, 1, 3), (4, 0, 8)), FileKind.KEYS)
-    view = landed(commit(table, view, record(1, 2, 9), less, more))
+    view = require_landed(commit(table, view, record(1, 2, 9), less, more))
     assert view.record.keys == KeyCounts(inserted=1, updated=1, deleted=2, absent=1, superseded=2)
     assert names(world) == {1: "newer", 4: "four"} == names_by_hudi_rs(world)
     assert world.open().read() == view
     assert not list(world.staged.rglob("*.parquet"))
     again = world.stage(rows((2, "again", 0, 10)))  # a key that was deleted comes back
-    view = landed(commit(table, view, record(1, 3, 11), again))
+    view = require_landed(commit(table, view, record(1, 3, 11), again))
     assert view.record.keys == KeyCounts(inserted=1)
     assert names(world) == {1: "newer", 2: "again", 4: "four"}
     reader = HudiReader(world.place, SinkName("sink"))
@@ -207,7 +212,7 @@ def test_a_key_in_two_partitions_stops_the_sink(make: Make, kind: str) -> None:
     world = make(kind)
     table, view = three(world)
     again = world.stage(rows((2, "b", 0, 3)))  # into a log file, where there are such
-    view = landed(commit(table, view, record(1, 2, 4), again))
+    view = require_landed(commit(table, view, record(1, 2, 4), again))
     for told in (rows((1, "b", 1, 9)), rows((7, "b", 1, 9), (7, "c", 0, 9))):
         with pytest.raises(KeyInTwoPartitions):
             commit(table, view, record(1, 3, 9), world.stage(told))
@@ -217,7 +222,7 @@ def test_a_key_in_two_partitions_stops_the_sink(make: Make, kind: str) -> None:
     with pytest.raises(TableChanged):
         commit(table, view, record(1, 3, 9), replace(short, records=2))
     heir = world.open()
-    claimed(heir, epoch=2)  # rolls back what the attempts have left
+    claim_table(heir, epoch=2)  # rolls back what the attempts have left
     assert names(world) == {1: "a", 2: "b", 3: "c"}
     assert not left(world)
 
@@ -227,11 +232,11 @@ def test_deletes_of_keys_that_are_not_there_change_no_file(make: Make) -> None:
     table, view = three(world)
     before = world.data_files()
     less = world.stage(gone((8, 0, 5), (9, 1, 5)), FileKind.KEYS)
-    view = landed(commit(table, view, record(1, 2, 9), less))
+    view = require_landed(commit(table, view, record(1, 2, 9), less))
     assert view.record.keys == KeyCounts(absent=2)
     assert world.data_files() == before
     more = world.stage(gone((8, 0, 10), (1, 0, 11)), FileKind.KEYS)
-    view = landed(commit(table, view, record(1, 3, 12), more))
+    view = require_landed(commit(table, view, record(1, 3, 12), more))
     assert view.record.keys == KeyCounts(deleted=1, absent=1)
     assert names(world) == {2: "b", 3: "c"}
 
@@ -242,7 +247,7 @@ def test_a_zombie_s_upsert_and_a_lost_answer_change_each_key_once(make: Make, ki
     world = make(kind)
     zombie, stale = three(world)
     heir = world.open()
-    view = claimed(heir, epoch=2)
+    view = claim_table(heir, epoch=2)
     file = world.stage(rows((1, "heir", 0, 4), (4, "d", 0, 5)))
     refused = commit(zombie, stale, record(1, 2, 6), file)
     assert isinstance(refused, Refused), refused
@@ -257,8 +262,8 @@ def test_a_zombie_s_upsert_and_a_lost_answer_change_each_key_once(make: Make, ki
     assert names(world) == {1: "heir", 2: "b", 3: "c", 4: "d"}
     again = world.stage(rows((2, "late", 0, 7)))
     heir = world.open()
-    view = landed(commit(heir, view, record(2, 2, 9), again))
-    claimed(heir, epoch=3)
+    view = require_landed(commit(heir, view, record(2, 2, 9), again))
+    claim_table(heir, epoch=3)
     assert names(world) == {1: "heir", 2: "late", 3: "c", 4: "d"}
     assert not left(world)
 
@@ -280,7 +285,7 @@ def test_an_upsert_that_dies_in_the_middle_is_rolled_back_and_made_again(
         failing.setattr(HudiKeyedJava, "upsert", dies)
         assert isinstance(commit(table, view, record(1, 2, 6), file), Unknown)
     assert names(world) == {1: "a", 2: "b", 3: "c"}
-    landed(commit(table, table.read(), record(1, 2, 6), file))
+    require_landed(commit(table, table.read(), record(1, 2, 6), file))
     assert names(world) == {1: "once", 2: "b", 3: "c", 5: "e"}
     assert not left(world)
 
@@ -314,8 +319,8 @@ def test_a_table_that_was_filled_without_a_key_takes_none(
     columns = Struct(tuple(c for c in COLUMNS.fields if c.name != "zone"))
     properties = {"hoodie.datasource.write.recordkey.field": "id"}
     world = HudiWorld(tmp_path, spark, lock, columns=columns, properties=properties)
-    claimed(world.open())
-    claimed(world.open("other"), sink="other")
+    claim_table(world.open())
+    claim_table(world.open("other"), sink="other")
     keyed = replace(
         world.wanted,
         key=RowKey(("id",), "at_partition", "at_offset"),
@@ -325,7 +330,7 @@ def test_a_table_that_was_filled_without_a_key_takes_none(
     with pytest.raises(KeyChanged, match="without a key"):
         HudiFormat().open(keyed, SinkName("sink")).read()
     third = HudiFormat().open(keyed, SinkName("third"))
-    claimed(third, sink="third")
+    claim_table(third, sink="third")
     with pytest.raises(KeyChanged, match="by key"):
         world.open("third").read()
 
@@ -336,13 +341,13 @@ def test_texts_of_a_key_are_folders_as_the_table_calls_them(make: Make) -> None:
     odd = ["..", ".", "a,b:c", "a=b", "ü/%", "-1"]
     told = rows(*((n, "x", 0, n) for n in range(len(odd)))).set_column(1, "zone", [odd])
     table = world.open()
-    view = landed(commit(table, claimed(table), record(1, 1, 9), world.stage(told)))
+    view = require_landed(commit(table, claim_table(table), record(1, 1, 9), world.stage(told)))
     found = world.read().select("zone", "_hoodie_partition_path").collect()
     paths = {row.zone: row[1] for row in found}
     marking = world.place.config().marking
     assert paths == {each: marking.partition_path([each]) for each in odd}
     again = rows((0, "new", 0, 10)).set_column(1, "zone", [[".."]])
-    landed(commit(table, view, record(1, 2, 11), world.stage(again)))
+    require_landed(commit(table, view, record(1, 2, 11), world.stage(again)))
     assert world.read().where("zone = '..' and name = 'new'").count() == 1
 
 
@@ -350,10 +355,10 @@ def test_a_key_that_goes_while_a_compaction_is_planned_stays_gone(make: Make) ->
     world = make("MERGE_ON_READ")
     table, view = three(world)
     file = world.stage(rows((1, "new", 0, 5), (2, "new", 0, 6)))
-    view = landed(commit(table, view, record(1, 2, 7), file))
+    view = require_landed(commit(table, view, record(1, 2, 7), file))
     compaction(world, "schedule")
     files = world.stage(gone((1, 0, 7)), FileKind.KEYS), world.stage(rows((2, "newest", 0, 8)))
-    view = landed(commit(table, table.read(), record(1, 3, 9), *files))
+    view = require_landed(commit(table, table.read(), record(1, 3, 9), *files))
     assert view.record.keys == KeyCounts(updated=1, deleted=1)
     assert names(world) == {2: "newest", 3: "c"} == names_by_hudi_rs(world)
     compaction(world, "run")
@@ -374,10 +379,10 @@ def test_a_clustering_that_others_have_planned_holds_upserts_up_until_it_is_made
     assert names(world) == {1: "a", 2: "b", 3: "c"}
     clustering(world, "execute")
     going = world.stage(gone((2, 0, 5)), FileKind.KEYS)
-    view = landed(commit(table, table.read(), record(1, 2, 6), file, going))
+    view = require_landed(commit(table, table.read(), record(1, 2, 6), file, going))
     assert view.record.keys == KeyCounts(updated=1, deleted=1)
     again = world.stage(rows((2, "again", 0, 6)))  # it is in a file still that was replaced
-    view = landed(commit(table, view, record(1, 3, 7), again))
+    view = require_landed(commit(table, view, record(1, 3, 7), again))
     assert view.record.keys == KeyCounts(inserted=1)
     reader = HudiReader(world.place, SinkName("sink"))
     assert sum(file.records for file in reader.live_files()) == 3
@@ -436,9 +441,9 @@ def test_keys_of_a_table_that_others_cut_otherwise_are_not_put_there_twice(
         )
         told = rows(*((n, "ours", 0, n) for n in range(40))).drop(absent)
         table, file = world.open(), world.stage(told)
-        view = claimed(table, 1 if buckets == "8" else 2)
+        view = claim_table(table, 1 if buckets == "8" else 2)
         if taken:
-            landed(commit(table, view, record(2, 1, 40), file))
+            require_landed(commit(table, view, record(2, 1, 40), file))
             continue
         with pytest.raises(HudiUnsafe, match="keys would be there twice"):
             commit(table, view, record(1, 1, 40), file)

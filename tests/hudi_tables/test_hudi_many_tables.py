@@ -19,7 +19,7 @@ from headgate.config.sink_settings import SinkSettings
 from headgate.config.table_format_registry import secondary_spec
 from headgate.control_protocol.ports import CommitAttempt
 from headgate.control_protocol.testing.contract.ledger import owing
-from headgate.control_protocol.testing.contract.world import claimed, landed
+from headgate.control_protocol.testing.contract.world import claim_table, require_landed
 from headgate.data_plane.routing.routes import RAW_NAME_PROPERTY
 from headgate.operations.audit.audit import audit
 from headgate.operations.audit.report import AuditReport
@@ -102,7 +102,7 @@ class HudiSinkWorld:
         self._properties = {**lock, **QUICK}
 
     @property
-    def more(self) -> str:
+    def further_sections(self) -> str:
         return f'[catalog.properties]\n"spark.jars" = "{self._bundle}"\n'
 
     def place(self, name: str) -> str:
@@ -114,7 +114,7 @@ class HudiSinkWorld:
         return by_rust(self.lake / name)
 
     @contextmanager
-    def locked(self, name: str) -> Iterator[None]:
+    def lock_table(self, name: str) -> Iterator[None]:
         place = HudiLocation.of(secondary_spec(parse(many_tables(self)), f"db.{name}"))
         with HudiJava(place, place.config().schema)._lock():
             yield
@@ -130,7 +130,7 @@ class HudiSinkWorld:
                 away.rename(self.lake / name)
 
     @contextmanager
-    def damaged(self, name: str) -> Iterator[None]:
+    def damage_table(self, name: str) -> Iterator[None]:
         """Somebody has the table log its changes."""
         properties = self.lake / name / ".hoodie" / "hoodie.properties"
         sound = properties.read_text()
@@ -223,7 +223,7 @@ def test_ledger_2_what_was_filled_is_known_when_the_decision_is_archived(
 ) -> None:
     world = HudiWorld(tmp_path, spark, lock, properties=ARCHIVED_SOON)
     table = world.open()
-    view = landed(table.commit(CommitAttempt(claimed(table), owing(1, "lake.a"))))
+    view = require_landed(table.commit(CommitAttempt(claim_table(table), owing(1, "lake.a"))))
     for number in range(8):
         world.append_foreign(number)
     java = HudiJava(world.place, world.place.config().schema)

@@ -13,7 +13,12 @@ from hudi_tables.world import HudiWorld
 from headgate.control_protocol.columns import Column, Struct
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.identifiers import SinkName
-from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
+from headgate.control_protocol.testing.contract.world import (
+    claim_table,
+    commit,
+    record,
+    require_landed,
+)
 from headgate.tables.hudi.append_table import HudiSinkTable
 from headgate.tables.hudi.settings import KEY, TYPE
 from headgate.tables.hudi.table_format import HudiFormat
@@ -39,8 +44,8 @@ def test_appends_between_others_updates_compaction_and_cleaning_are_all_read(
 ) -> None:
     """A compaction is planned before a commit of the sink, and executed behind it."""
     table = world.open()
-    view = claimed(table)
-    view = landed(commit(table, view, record(1, 1, 3), file(world, table, 0, 1, 2)))
+    view = claim_table(table)
+    view = require_landed(commit(table, view, record(1, 1, 3), file(world, table, 0, 1, 2)))
     upsert(world, {1: "first"})
     assert logs(world)
     holds(world, {0: "ours", 1: "first", 2: "ours"}, 3)
@@ -51,7 +56,7 @@ def test_appends_between_others_updates_compaction_and_cleaning_are_all_read(
         "path => '{}', op => 'schedule'",
         "hoodie.compact.inline.max.delta.commits=1",
     )
-    view = landed(commit(table, table.read(), record(1, 2, 5), file(world, table, 3, 4)))
+    view = require_landed(commit(table, table.read(), record(1, 2, 5), file(world, table, 3, 4)))
     upsert(world, {0: "second", 3: "second"})
     holds(world, {0: "second", 1: "first", 2: "ours", 3: "second", 4: "ours"}, 5)
     call(world, "run_compaction", "path => '{}', op => 'execute'")
@@ -70,8 +75,8 @@ def test_appends_between_others_updates_compaction_and_cleaning_are_all_read(
     )
     assert len(world.data_files()) < before, "nothing was cleaned"
     heir = world.open()
-    claimed(heir, epoch=2)
-    landed(commit(heir, heir.read(), record(2, 1, 6), file(world, heir, 5)))
+    claim_table(heir, epoch=2)
+    require_landed(commit(heir, heir.read(), record(2, 1, 6), file(world, heir, 5)))
     holds(world, {0: "second", 1: "first", 2: "ours", 3: "second", 4: "ours", 5: "ours"}, 6)
 
 

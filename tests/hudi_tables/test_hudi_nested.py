@@ -10,7 +10,12 @@ import pytest
 from hudi_tables.world import HudiWorld
 
 from headgate.control_protocol.columns import Column, ListOf, MapOf, Struct
-from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
+from headgate.control_protocol.testing.contract.world import (
+    claim_table,
+    commit,
+    record,
+    require_landed,
+)
 
 hudi = pytest.importorskip("hudi", reason="needs Spark 3.5 and hudi-rs: make hudi")
 
@@ -52,10 +57,10 @@ def test_nested_columns_are_read_upserted_and_clustered_by_hudi(
     properties = {**KEY, "hoodie.table.type": kind}
     world = HudiWorld(tmp_path, spark, lock, columns=COLUMNS, properties=properties)
     table = world.open()
-    view = claimed(table)
+    view = claim_table(table)
     for number in (0, 1, 2):
         files = world.write(pa.Table.from_pylist([row(number)], SCHEMA), table.new_token())
-        view = landed(commit(table, view, record(1, number + 1, number), *files))
+        view = require_landed(commit(table, view, record(1, number + 1, number), *files))
     expected = {number: row(number) for number in range(3)}
     assert by_spark(world) == expected
     by_rust = hudi.HudiTableBuilder.from_base_uri(str(world.folder)).build().read()
@@ -77,7 +82,7 @@ def test_nested_columns_are_read_upserted_and_clustered_by_hudi(
         world.compact(by="id")
     assert by_spark(world) == {**expected, 1: row(1, "eve")}
     files = world.write(pa.Table.from_pylist([row(3)], SCHEMA), table.new_token())
-    landed(commit(table, table.read(), record(1, 4, 9), *files))
+    require_landed(commit(table, table.read(), record(1, 4, 9), *files))
     assert by_spark(world) == {**expected, 1: row(1, "eve"), 3: row(3)}
 
 

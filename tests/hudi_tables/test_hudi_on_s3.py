@@ -15,7 +15,12 @@ from support.object_store import BUCKET, ObjectStore
 from support.store_proxy import StoreProxy
 
 from headgate.control_protocol.errors import PutsUnconditional
-from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
+from headgate.control_protocol.testing.contract.world import (
+    claim_table,
+    commit,
+    record,
+    require_landed,
+)
 from headgate.tables.hudi.base_files import MARKERS, NOTED, instant_of
 from headgate.tables.hudi.table_format import HudiFormat
 from headgate.tables.hudi.write_client import HudiJava
@@ -27,12 +32,12 @@ def test_staged_rows_become_hudis_and_nothing_of_ours_stays(
 ) -> None:
     world = HudiOnS3World(object_store, spark, lock, **KINDS[kind])
     table = world.open()
-    view = table.read() if world.place.follows else claimed(table)
+    view = table.read() if world.place.follows else claim_table(table)
     for number in (1, 2):
         said = record(1, number, 3 * number)
         if world.place.follows:
             said = replace(said, primary="uuid-of-the-lead")
-        view = landed(commit(table, view, said, world.file(number)))
+        view = require_landed(commit(table, view, said, world.file(number)))
     assert world.numbers() == [1, 2]
     by_spark = world.spark.read.format("hudi").load(world.place.base_path)
     assert by_spark.count() == 2 * ROWS_PER_FILE
@@ -48,9 +53,11 @@ def test_no_commit_or_clustering_keeps_connections_to_the_store(
     before = connections(spark, object_store)
     world = HudiOnS3World(object_store, spark, lock, **KINDS["keyed"])
     table = world.open()
-    view = claimed(table)
+    view = claim_table(table)
     for number in (1, 2):
-        view = landed(commit(table, view, record(1, number, 3 * number), world.file(number)))
+        view = require_landed(
+            commit(table, view, record(1, number, 3 * number), world.file(number))
+        )
     world.compact()
     assert world.numbers() == [1, 2]
     assert connections(spark, object_store) <= before
@@ -75,7 +82,7 @@ def test_a_file_whose_upload_ends_behind_a_commit_is_removed_by_the_next(
     """Its marker has gone with the commit: Hudi looks for it no more."""
     world = HudiOnS3World(object_store, spark, lock)
     table = world.open()
-    view = claimed(table)
+    view = claim_table(table)
     stamp = table.new_token()
     (good,) = world.write(rows(1), stamp)
     (late,) = world.write(rows(7), stamp)
@@ -83,12 +90,12 @@ def test_a_file_whose_upload_ends_behind_a_commit_is_removed_by_the_next(
     folder = world.place.folder
     whole = folder.read(name)
     folder.remove([name])
-    view = landed(commit(table, view, record(1, 1, 3), good))
+    view = require_landed(commit(table, view, record(1, 1, 3), good))
     assert not world.keys(MARKERS)
     folder.put(name, whole)
     assert name in world.data_files()
     (next_one,) = world.write(rows(2), table.new_token())
-    landed(commit(table, view, record(1, 2, 6), next_one))
+    require_landed(commit(table, view, record(1, 2, 6), next_one))
     assert name not in world.data_files()
     assert len(world.data_files()) == 2
     assert not world.keys(NOTED)
@@ -100,18 +107,18 @@ def test_a_file_whose_upload_ends_behind_a_rollback_is_removed(
 ) -> None:
     world = HudiOnS3World(object_store, spark, lock)
     table = world.open()
-    view = claimed(table)
+    view = claim_table(table)
     (late,) = world.write(rows(7), table.new_token())
     name = late.path.removeprefix(f"{world.place.location}/")
     whole = world.place.folder.read(name)
     again = world.open()
-    view = claimed(again, 2)
+    view = claim_table(again, 2)
     java = HudiJava(world.place, world.place.config().schema)
     assert not java.is_completed(java.load_meta_client(), instant_of(late.path))
     world.place.folder.put(name, whole)
     for number in (1, 2):
         (file,) = world.write(rows(number), again.new_token())
-        view = landed(commit(again, view, record(2, number, 3 * number), file))
+        view = require_landed(commit(again, view, record(2, number, 3 * number), file))
     assert name not in world.data_files()
     assert world.numbers() == [1, 2]
 

@@ -28,7 +28,7 @@ from headgate.control_protocol.identifiers import (
 )
 from headgate.control_protocol.ports import CommitAttempt, CommitOutcome, Staging, Unknown
 from headgate.control_protocol.testing.contract import SecondaryContract
-from headgate.control_protocol.testing.contract.world import landed, record
+from headgate.control_protocol.testing.contract.world import record, require_landed
 from headgate.tables.hudi.append_table import STAGED_MS_MAX
 from headgate.tables.hudi.secondary_table import HudiSecondary
 from headgate.tables.hudi.settings import KEY
@@ -119,10 +119,10 @@ def test_what_is_pending_is_delivered_after_foreign_writes_clustering_and_archiv
     pending = drafted(world, opened(world), 1)
     table = opened(world)
     for number in range(2, 9):
-        landed(delivers(table, drafted(world, table, number)))
+        require_landed(delivers(table, drafted(world, table, number)))
     world.append_foreign(20)
     world.compact()
-    landed(delivers(opened(world), pending))
+    require_landed(delivers(opened(world), pending))
     assert world.numbers() == [*range(1, 9), 20]
     found = hudi.HudiTableBuilder.from_base_uri(str(world.folder)).build().read()
     counted = Counter(n for batch in found for n in batch.column("number").to_pylist())
@@ -137,7 +137,7 @@ def test_who_delivers_rolls_back_first_what_another_delivery_left_pending(
     world.lose_next_answer(landed=False)
     assert isinstance(delivers(opened(world), pending_commit), Unknown)
     (pending,) = world.timeline("*.inflight")
-    landed(delivers(opened(world), pending_commit))
+    require_landed(delivers(opened(world), pending_commit))
     assert not pending.exists()
     (rollback,), (delivered_by,) = world.timeline("*.rollback"), world.timeline("*.commit")
     assert pending.name[:17] < rollback.name[:17] < delivered_by.name[:17]
@@ -148,11 +148,11 @@ def test_staged_files_go_with_the_delivery_behind_theirs(world: HudiWorld) -> No
     table = opened(world)
     pending_commits = [drafted(world, table, number) for number in (1, 2, 3)]
     assert len(staged(world)) == 3
-    landed(delivers(table, pending_commits[0]))
+    require_landed(delivers(table, pending_commits[0]))
     assert len(staged(world)) == 3
-    landed(delivers(table, pending_commits[1]))
+    require_landed(delivers(table, pending_commits[1]))
     assert len(staged(world)) == 2
-    landed(delivers(table, pending_commits[2]))
+    require_landed(delivers(table, pending_commits[2]))
     assert world.numbers() == [1, 2, 3]
 
 
@@ -162,9 +162,9 @@ def test_what_a_draft_names_is_never_swept(world: HudiWorld) -> None:
     old = STAGED_MS_MAX / 1000 + 60
     for path in world.staged.rglob("*.parquet"):
         os.utime(path, (path.stat().st_mtime - old,) * 2)
-    landed(delivers(opened(world), drafted(world, first, 3)))
+    require_landed(delivers(opened(world), drafted(world, first, 3)))
     assert nobodys.path.rpartition("/")[2] not in staged(world)
-    landed(delivers(opened(world), pending))
+    require_landed(delivers(opened(world), pending))
     assert world.numbers() == [1, 3]
 
 
@@ -203,7 +203,7 @@ def test_rows_of_a_quarantine_keep_their_headers_through_clustering(
     for number, row in enumerate(told, 1):
         files = aside.write(pa.Table.from_pylist([row], schema), f"{aside.place.files}/data")
         table = aside.open()
-        landed(table.commit(CommitAttempt(table.read(), record(1, number), files)))
+        require_landed(table.commit(CommitAttempt(table.read(), record(1, number), files)))
     for happens in (lambda: None, lambda: aside.compact(by="offset")):
         happens()
         for found in (by_spark(aside), by_rust(aside)):
@@ -226,7 +226,7 @@ def test_a_secondary_s_rows_lie_in_their_partitions_under_its_record_key(
     )
     table = opened(world)
     for number in (1, 2):
-        landed(delivers(table, drafted(world, table, number)))
+        require_landed(delivers(table, drafted(world, table, number)))
     assert world.numbers() == [1, 2]
     for number in (1, 2):
         (path,) = (world.folder / f"number={number}").glob("*.parquet")

@@ -123,7 +123,7 @@ class HudiWorld:
             self._stamp = HudiSinkTable(self.place, SinkName("sink")).new_token()
         return self.write(rows(number), self._stamp)[0]
 
-    def marked_file(self, stamp: str, number: int) -> WrittenFile:
+    def write_marked_file(self, stamp: str, number: int) -> WrittenFile:
         return self.write(rows(number), stamp)[0]
 
     def reader(self, sink: str = "sink") -> HudiReader:

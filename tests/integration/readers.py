@@ -19,7 +19,7 @@ from pyiceberg.table import StaticTable
 from support.object_store import KEY, REGION, SECRET, ObjectStore
 from support.postgres_server import PostgresServer
 
-from headgate.operations.java import fetch_jars, user_cache_folder
+from headgate.operations.java_installation import fetch_jars, user_cache_folder
 
 ICEBERG_VERSION = "1.11.0"
 

@@ -20,7 +20,7 @@ from protocol.values import (
     topics,
     view,
 )
-from support.coordinator_states import checked
+from support.coordinator_states import check_step
 
 from headgate.control_protocol.commit_record import PendingCommit
 from headgate.control_protocol.errors import HeadgateError
@@ -129,7 +129,7 @@ class Coordinator:
     def given(self, given: Input) -> None:
         before = self.state
         self.state, self.actions = step(before, given, self.now_ms)
-        checked(before, self.state)
+        check_step(before, self.state)
         for action in self.actions:
             if isinstance(action, _Request):
                 self.pending = action

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import TypeVar
 
 from protocol.values import ALICE, COORDINATOR, SINK, TABLE, data_file, folder, log_record
-from support.participant_states import checked
+from support.participant_states import check_step
 
 from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.events import (
@@ -78,7 +78,7 @@ class Participant:
     def given(self, given: Input) -> None:
         before = self.state
         self.state, self.actions = step(before, given, self.now_ms)
-        checked(before, self.state)
+        check_step(before, self.state)
         self.unheard += [draft for append in self.all(Append) for draft in append.events]
         if self.phase is not before.phase:
             self.walk.append((before.phase, self.phase))

@@ -92,7 +92,7 @@ def test_the_sink_goes_on_as_after_any_foreign_commit(sink: Maintained) -> None:
     sink.commits(4)
     stale = sink.view
     sink.round().compact()
-    files = sink.written(5)
+    files = sink.write_files(5)
 
     first = sink.sink.commit(CommitAttempt(stale, sink._record(5), files))
     view = sink.sink.read()
@@ -218,13 +218,13 @@ def test_rows_that_died_while_they_were_sorted_are_dead(make: Make) -> None:
 
 def test_a_dry_run_says_it_and_does_nothing(sink: Maintained) -> None:
     sink.commits(5)
-    before = (sink.table.metadata_location, sink.stored())
+    before = (sink.table.metadata_location, sink.stored_files())
     one = sink.round(dry_run=True)
 
     one.compact()
 
     assert (one.done.compacted_files, one.done.into_files) == (5, 1)
-    assert (sink.table.metadata_location, sink.stored()) == before
+    assert (sink.table.metadata_location, sink.stored_files()) == before
 
 
 # -------------------------------------------------------------------------------- columns and rows
@@ -270,12 +270,12 @@ def test_files_with_other_fields_inside_of_a_column_stay(make: Make) -> None:
     one.compact()
 
     assert one.done.left == ["1 small files: column at had other fields"]
-    assert len(sink.live()) == len(sink.stored()) == 4, "three are too few"
+    assert len(sink.live()) == len(sink.stored_files()) == 4, "three are too few"
     sink.commits(4, at=[{"x": 1, "y": 2}] * 5)
     one.compact()
     assert one.done.left == ["4 small files: column at had other fields"]
     assert len(sink.live()) == 4 + 1
-    assert len(sink.stored()) == 8 + 1
+    assert len(sink.stored_files()) == 8 + 1
 
 
 def test_rows_of_version_3_keep_their_ids_twice_over(make: Make) -> None:
@@ -402,9 +402,9 @@ def test_a_lost_race_settles_at_the_newer_head_without_rewriting(sink: Maintaine
     before_the_next_call(sink, sink.commit)
 
     assert late.try_commit() is Settled.REFUSED
-    stored = sink.stored()
+    stored = sink.stored_files()
     assert late.try_commit() is Settled.LANDED
-    assert sink.stored() == stored
+    assert sink.stored_files() == stored
     assert len(sink.live()) == 2
     sink.assert_whole()
 
@@ -430,8 +430,8 @@ def test_sources_that_are_gone_end_it_and_its_files_go(sink: Maintained) -> None
 
     assert late.try_commit() is Settled.GONE
     assert late.delete_new_files()
-    assert live <= sink.stored()
-    assert len(sink.stored()) == 4 + 1
+    assert live <= sink.stored_files()
+    assert len(sink.stored_files()) == 4 + 1
     sink.assert_whole()
 
 
@@ -546,9 +546,9 @@ def test_a_proven_refusal_leaves_nothing_behind(sink: Maintained) -> None:
 
     assert late.try_commit() is Settled.REFUSED
     assert loose(sink) == set()
-    stored = sink.stored()
+    stored = sink.stored_files()
     assert late.delete_new_files()
-    assert len(stored - sink.stored()) == 1
+    assert len(stored - sink.stored_files()) == 1
     sink.assert_whole()
 
 
@@ -638,7 +638,7 @@ def test_expired_snapshots_leave_the_compacted_rows(make: Make) -> None:
 
     assert one.done.expired_snapshots > 0
     assert sink.sink.read().lineage is Lineage.CONTAINS_TAG
-    assert len(sink.stored()) == len(sink.live()) == 2
+    assert len(sink.stored_files()) == len(sink.live()) == 2
     sink.assert_whole()
 
 

@@ -21,7 +21,7 @@ from integration.readers import read_with_duckdb
 from pyiceberg.manifest import DataFile
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import DateType
-from support.keyed_world import NAME, Event, KeyedWorld, shown
+from support.keyed_world import NAME, Event, KeyedWorld, rows_of
 from support.keyed_world import SINK as KEYED_SINK
 from support.local_catalog import LocalCatalog
 from support.maintained import COLUMNS, SINK, Maintained, settings, text
@@ -46,7 +46,7 @@ from headgate.tables.iceberg.maintenance.row_expiry import (
     require_expirable,
 )
 from headgate.tables.iceberg.reader import IcebergReader
-from headgate.tables.iceberg.rollback import IcebergPast
+from headgate.tables.iceberg.rollback import IcebergSnapshots
 
 NOW_MS = time.time_ns() // 1_000_000
 AGE_MS = 10 * DAY_MS
@@ -59,13 +59,13 @@ Make = Callable[..., Maintained]
 
 @pytest.fixture
 def make(tmp_path: Path, sqlite_catalog: LocalCatalog) -> Make:
-    def made(more: str = MORE, kind: str = "timestamptz", **table: Any) -> Maintained:
+    def create(more: str = MORE, kind: str = "timestamptz", **table: Any) -> Maintained:
         columns = {**COLUMNS, "at": kind}
         return Maintained(
             sqlite_catalog.catalog, settings(tmp_path, more), columns=columns, **table
         )
 
-    return made
+    return create
 
 
 @pytest.fixture(params=["2", "3"])
@@ -373,7 +373,7 @@ def test_expiry_3_no_rollback_brings_expired_rows_back_unasked(sink: Maintained)
     assert target is not None
     commit(sink, NOW_MS)
     expire(sink)
-    past = IcebergPast(sink.table, SINK, "main")
+    past = IcebergSnapshots(sink.table, SINK, "main")
     removed = find_removed_snapshots(past, past.head, target.snapshot_id)
     assert removed.restored_row_count == 1
     assert past.deleted_row_count == 1
@@ -385,11 +385,11 @@ def test_expiry_3_no_rollback_brings_expired_rows_back_unasked(sink: Maintained)
 def test_expiry_3_in_a_keyed_table_the_row_dies_and_the_next_record_of_its_key_inserts(
     sqlite_catalog: LocalCatalog,
 ) -> None:
-    world = KeyedWorld.made(sqlite_catalog.catalog, 2)
-    with world.loaded().update_schema() as update:
+    world = KeyedWorld.create(sqlite_catalog.catalog, 2)
+    with world.load().update_schema() as update:
         update.add_column("day", DateType())
     world.commit([Event((n,), "a") for n in range(6)])
-    table = world.loaded()
+    table = world.load()
     rows = table.scan().to_arrow()
     days = [dt.date(2020, 1, 1) if n in (1, 2, 3) else None for n in rows["id"].to_pylist()]
     place = rows.schema.get_field_index("day")
@@ -407,7 +407,7 @@ def test_expiry_3_in_a_keyed_table_the_row_dies_and_the_next_record_of_its_key_i
         del world.source.fold[(key,)]
     counts = world.commit([Event((2,), "b"), Event((5,), "b"), Event((3,), None)])
     assert counts == KeyCounts(inserted=1, updated=1, absent=1)
-    assert shown(world.loaded().scan().to_arrow()) == world.source.expected()
+    assert rows_of(world.load().scan().to_arrow()) == world.source.expected_rows()
 
 
 # ---------------------------------------------------------------------------------------- columns

@@ -14,11 +14,11 @@ from headgate.control_protocol.identifiers import SinkName, TopicId
 from headgate.control_protocol.message_encoding import Skipped, SkipReason
 from headgate.control_protocol.signatures import Keys
 from headgate.runtime.fleet.fleet_records import (
+    CommandWire,
     ObservedSink,
     ObservedWorker,
     Removal,
-    Wish,
-    WishWire,
+    SinkSpec,
     decode_observed,
     encode_observed,
     key_of_participant,
@@ -26,23 +26,23 @@ from headgate.runtime.fleet.fleet_records import (
     state_key,
 )
 from headgate.runtime.fleet.fleet_view import (
+    CommandRecord,
     Drift,
     FleetRecords,
     FleetView,
     ObservedRecord,
-    WishRecord,
     outdated_places,
     view,
 )
-from headgate.runtime.fleet.sink_life import LifeState, WantedState
+from headgate.runtime.fleet.sink_life import DesiredState, LifeState
 
-PLAIN = WishWire()
-SIGNED = WishWire(Keys(("k" * 32,)), TopicId("topic-1"))
-FORGER = WishWire(Keys(("f" * 32,)), TopicId("topic-1"))
+PLAIN = CommandWire()
+SIGNED = CommandWire(Keys(("k" * 32,)), TopicId("topic-1"))
+FORGER = CommandWire(Keys(("f" * 32,)), TopicId("topic-1"))
 
 
-def wish(key: str = "trips", slot: int = 5, number: int = 1, **changes: Any) -> Wish:
-    return Wish(key=key, slot=slot, number=number, file=FILE, **changes)
+def spec(key: str = "trips", slot: int = 5, number: int = 1, **changes: Any) -> SinkSpec:
+    return SinkSpec(key=key, slot=slot, number=number, file=FILE, **changes)
 
 
 def reason(found: object) -> SkipReason:
@@ -50,13 +50,13 @@ def reason(found: object) -> SkipReason:
     return found.reason
 
 
-def refolded(wire: WishWire, *records: tuple[int, str, bytes | None]) -> FleetRecords:
+def refolded(wire: CommandWire, *records: tuple[int, str, bytes | None]) -> FleetRecords:
     """Take records in this order, as a reader with this wire does; offsets count per slot."""
     folded, ends = FleetRecords(), dict[int, int]()
     for slot, key, message in records:
         offset = ends.get(slot, 0)
         ends[slot] = offset + 1
-        folded.take(WishRecord(key, slot, offset, 0, wire.decode(key, slot, message)))
+        folded.take(CommandRecord(key, slot, offset, 0, wire.decode(key, slot, message)))
     return folded
 
 
@@ -66,13 +66,13 @@ def told(value: ObservedSink | ObservedWorker, time_ms: int, offset: int = 0) ->
 
 def seen(state: LifeState = LifeState.RUNNING, **changes: Any) -> ObservedSink:
     values = {"key": "trips", "slot": 5, "worker": "w0", "incarnation": "a", "state": state}
-    return ObservedSink(**{"revision": wish().revision, **values, **changes})
+    return ObservedSink(**{"revision": spec().revision, **values, **changes})
 
 
-def folded(now_ms: int, wishes: list[Wish], observed: list[ObservedRecord]) -> FleetView:
+def folded(now_ms: int, specs: list[SinkSpec], observed: list[ObservedRecord]) -> FleetView:
     records = FleetRecords()
-    for offset, each in enumerate(wishes):
-        records.take(WishRecord(each.key, each.slot, offset, 0, each))
+    for offset, each in enumerate(specs):
+        records.take(CommandRecord(each.key, each.slot, offset, 0, each))
     for record in observed:
         records.take(record)
     return view(records, now_ms)
@@ -82,24 +82,24 @@ def folded(now_ms: int, wishes: list[Wish], observed: list[ObservedRecord]) -> F
 
 
 @pytest.mark.parametrize("wire", [PLAIN, SIGNED])
-def test_fleet_1_a_wish_comes_back_as_it_went(wire: WishWire) -> None:
+def test_fleet_1_a_spec_comes_back_as_it_went(wire: CommandWire) -> None:
     sent = EXAMPLES["wish"]
-    assert isinstance(sent, Wish)
+    assert isinstance(sent, SinkSpec)
     assert wire.decode(sent.key, sent.slot, wire.encode(sent)) == sent
 
 
 @pytest.mark.parametrize("wire", [PLAIN, SIGNED])
-def test_fleet_1_a_wish_at_another_place_is_refused(wire: WishWire) -> None:
-    message = PLAIN.encode(wish()) if not wire.keys else wire.encode(wish())
+def test_fleet_1_a_spec_at_another_place_is_refused(wire: CommandWire) -> None:
+    message = PLAIN.encode(spec()) if not wire.keys else wire.encode(spec())
     assert reason(wire.decode("trips", 6, message)) is SkipReason.OTHER_SINK
     expected = SkipReason.WRONGLY_SIGNED if wire.keys else SkipReason.OTHER_SINK
     assert reason(wire.decode("riders", 5, message)) is expected
 
 
-def test_fleet_1_a_state_is_no_wish_and_a_wish_no_state() -> None:
+def test_fleet_1_a_state_is_no_spec_and_a_spec_no_state() -> None:
     observed = encode_observed(seen())
     assert reason(PLAIN.decode("trips", 5, observed)) is SkipReason.NOT_OURS
-    message = PLAIN.encode(wish())
+    message = PLAIN.encode(spec())
     assert message is not None
     assert reason(decode_observed("sink/5/trips", message)) is SkipReason.NOT_OURS
     assert reason(decode_observed("sink/6/trips", observed)) is SkipReason.OTHER_SINK
@@ -114,8 +114,8 @@ def test_fleet_1_foreign_bytes_are_passed_over(message: bytes) -> None:
 
 
 @given(st.data())
-def test_fleet_1_no_byte_of_a_signed_wish_can_be_changed(data: st.DataObject) -> None:
-    message = SIGNED.encode(wish())
+def test_fleet_1_no_byte_of_a_signed_spec_can_be_changed(data: st.DataObject) -> None:
+    message = SIGNED.encode(spec())
     assert message is not None
     at = data.draw(st.integers(0, len(message) - 1))
     changed = (
@@ -135,27 +135,27 @@ def test_fleet_1_a_participants_key_names_its_sink() -> None:
 
 
 def test_fleet_2_the_later_offset_counts_whatever_clocks_say() -> None:
-    ahead = wish(state=WantedState.RUNNING, time_ms=9_999_999_999_999, number=1)
-    later = wish(state=WantedState.PAUSED, time_ms=1, number=2)
+    ahead = spec(state=DesiredState.RUNNING, time_ms=9_999_999_999_999, number=1)
+    later = spec(state=DesiredState.PAUSED, time_ms=1, number=2)
     records = refolded(PLAIN, (5, "trips", PLAIN.encode(ahead)), (5, "trips", PLAIN.encode(later)))
-    assert view(records, 0).sinks["trips"].wish == later
+    assert view(records, 0).sinks["trips"].spec == later
 
 
 def test_fleet_2_of_two_slots_the_higher_number_counts_in_any_order_of_partitions() -> None:
-    older, newer = wish(slot=5, number=3, time_ms=99), wish(slot=2, number=4)
+    older, newer = spec(slot=5, number=3, time_ms=99), spec(slot=2, number=4)
     for order in ([older, newer], [newer, older]):
         records = FleetRecords()
         for each in order:
-            records.take(WishRecord("trips", each.slot, 0, 0, each))
-        assert view(records, 0).sinks["trips"].wish == newer
+            records.take(CommandRecord("trips", each.slot, 0, 0, each))
+        assert view(records, 0).sinks["trips"].spec == newer
         assert dict(outdated_places(records)) == {(5, "trips"): older}
         assert records.highest_number == 4
 
 
-def test_fleet_2_a_removal_takes_the_wish_of_its_own_slot_only() -> None:
+def test_fleet_2_a_removal_takes_the_spec_of_its_own_slot_only() -> None:
     moved = [
-        (2, "trips", PLAIN.encode(wish(slot=2, number=2))),
-        (5, "trips", PLAIN.encode(wish(slot=5, number=1))),
+        (2, "trips", PLAIN.encode(spec(slot=2, number=2))),
+        (5, "trips", PLAIN.encode(spec(slot=5, number=1))),
         (5, "trips", None),
     ]
     records = refolded(PLAIN, *moved)
@@ -166,44 +166,44 @@ def test_fleet_2_a_removal_takes_the_wish_of_its_own_slot_only() -> None:
 # -------------------------------------------------------------------------------------- FLEET-3
 
 
-def test_fleet_3_a_forged_wish_is_named_and_the_genuine_one_counts() -> None:
-    genuine = wish(number=7)
-    for forged in (PLAIN.encode(wish(number=8)), FORGER.encode(wish(number=8)), None):
+def test_fleet_3_a_forged_spec_is_named_and_the_genuine_one_counts() -> None:
+    genuine = spec(number=7)
+    for forged in (PLAIN.encode(spec(number=8)), FORGER.encode(spec(number=8)), None):
         records = refolded(SIGNED, (5, "trips", SIGNED.encode(genuine)), (5, "trips", forged))
         (found,) = view(records, 0).sinks.values()
-        assert found.wish == genuine
+        assert found.spec == genuine
         assert "5@1 is not followed" in found.refused
         assert "sign" in found.refused
         assert found.needs_attention
         assert records.highest_number == 7
 
 
-def test_fleet_3_a_forged_wish_alone_is_named_and_starts_nothing() -> None:
-    records = refolded(SIGNED, (5, "trips", PLAIN.encode(wish())))
+def test_fleet_3_a_forged_spec_alone_is_named_and_starts_nothing() -> None:
+    records = refolded(SIGNED, (5, "trips", PLAIN.encode(spec())))
     (found,) = view(records, 0).sinks.values()
-    assert found.wish is None
+    assert found.spec is None
     assert "not signed" in found.refused
-    assert not records.wishes
+    assert not records.specs
 
 
 def test_fleet_3_a_signed_removal_is_believed_and_a_forgery_behind_it_named() -> None:
     removal = SIGNED.encode(Removal(key="trips", slot=5, number=8))
     assert removal is not None
     assert PLAIN.encode(Removal(key="trips", slot=5, number=8)) is None
-    records = refolded(SIGNED, (5, "trips", SIGNED.encode(wish())), (5, "trips", removal))
+    records = refolded(SIGNED, (5, "trips", SIGNED.encode(spec())), (5, "trips", removal))
     assert not view(records, 0).sinks
     assert records.highest_number == 8
     again = refolded(SIGNED, (5, "trips", removal), (5, "trips", None))
     assert not view(again, 0).sinks, "a tombstone behind a removal says nothing new"
 
 
-def test_fleet_3_a_genuine_wish_is_for_its_topic_and_key_only() -> None:
-    message = SIGNED.encode(wish())
+def test_fleet_3_a_genuine_spec_is_for_its_topic_and_key_only() -> None:
+    message = SIGNED.encode(spec())
     other = replace(SIGNED, topic_id=TopicId("topic-2"))
     assert reason(other.decode("trips", 5, message)) is SkipReason.WRONGLY_SIGNED
     assert reason(PLAIN.decode("trips", 5, message)) is SkipReason.SIGNED
     rotated = replace(SIGNED, keys=Keys(("n" * 32, "k" * 32)))
-    assert rotated.decode("trips", 5, message) == wish()
+    assert rotated.decode("trips", 5, message) == spec()
 
 
 # -------------------------------------------------------------------------------------- FLEET-4
@@ -212,7 +212,7 @@ def test_fleet_3_a_genuine_wish_is_for_its_topic_and_key_only() -> None:
 def test_fleet_4_wanted_stands_beside_observed() -> None:
     fleet = folded(
         10_000,
-        [wish()],
+        [spec()],
         [told(seen(for_ms=400), 9_000), told(worker(), 9_500)],
     )
     found = fleet.sinks["trips"]
@@ -230,26 +230,26 @@ def worker(
 @pytest.mark.parametrize(
     ("wanted", "observed", "drift"),
     [
-        (wish(), seen(revision="another"), Drift.FILE),
-        (wish(), seen(LifeState.IDLE, revision=""), Drift.NONE),
-        (wish(), seen(LifeState.PAUSED), Drift.STATE),
-        (wish(state=WantedState.PAUSED), seen(), Drift.STATE),
-        (wish(state=WantedState.PAUSED), seen(LifeState.PAUSED), Drift.NONE),
-        (wish(state=WantedState.STOPPED), seen(), Drift.STATE),
-        (wish(state=WantedState.STOPPED), seen(LifeState.STOPPING), Drift.NONE),
-        (wish(), seen(LifeState.ERROR, revision=""), Drift.NONE),
+        (spec(), seen(revision="another"), Drift.FILE),
+        (spec(), seen(LifeState.IDLE, revision=""), Drift.NONE),
+        (spec(), seen(LifeState.PAUSED), Drift.STATE),
+        (spec(state=DesiredState.PAUSED), seen(), Drift.STATE),
+        (spec(state=DesiredState.PAUSED), seen(LifeState.PAUSED), Drift.NONE),
+        (spec(state=DesiredState.STOPPED), seen(), Drift.STATE),
+        (spec(state=DesiredState.STOPPED), seen(LifeState.STOPPING), Drift.NONE),
+        (spec(), seen(LifeState.ERROR, revision=""), Drift.NONE),
         (None, seen(), Drift.UNWANTED),
     ],
 )
-def test_fleet_4_drift(wanted: Wish | None, observed: ObservedSink, drift: Drift) -> None:
+def test_fleet_4_drift(wanted: SinkSpec | None, observed: ObservedSink, drift: Drift) -> None:
     fleet = folded(0, [wanted] if wanted else [], [told(observed, 0)])
     assert fleet.sinks["trips"].drift is drift
 
 
 def test_fleet_4_what_nobody_tells_any_longer_is_lost() -> None:
     observed = [told(seen(), 1_000), told(worker(), 20_000)]
-    assert folded(49_999, [wish()], observed).sinks["trips"].state is LifeState.RUNNING
-    gone = folded(50_000, [wish()], observed)
+    assert folded(49_999, [spec()], observed).sinks["trips"].state is LifeState.RUNNING
+    gone = folded(50_000, [spec()], observed)
     assert gone.sinks["trips"].state is LifeState.LOST
     assert gone.workers["w0"].lost
     assert gone.owners == {}
@@ -257,26 +257,26 @@ def test_fleet_4_what_nobody_tells_any_longer_is_lost() -> None:
 
 def test_fleet_4_the_sign_of_life_of_a_later_start_does_not_speak_for_an_earlier_one() -> None:
     observed = [told(seen(), 1_000), told(worker(incarnation="b"), 40_000)]
-    assert folded(40_000, [wish()], observed).sinks["trips"].state is LifeState.LOST
+    assert folded(40_000, [spec()], observed).sinks["trips"].state is LifeState.LOST
 
 
-def test_fleet_4_a_wish_that_nobody_takes_up_is_idle_and_then_lost() -> None:
-    assert folded(29_999, [wish()], []).sinks["trips"].state is LifeState.IDLE
-    assert folded(30_000, [wish()], []).sinks["trips"].state is LifeState.LOST
-    stopped = wish(state=WantedState.STOPPED)
+def test_fleet_4_a_spec_that_nobody_takes_up_is_idle_and_then_lost() -> None:
+    assert folded(29_999, [spec()], []).sinks["trips"].state is LifeState.IDLE
+    assert folded(30_000, [spec()], []).sinks["trips"].state is LifeState.LOST
+    stopped = spec(state=DesiredState.STOPPED)
     assert folded(30_000, [stopped], []).sinks["trips"].state is LifeState.STOPPED
 
 
 def test_fleet_4_the_next_try_is_a_time_of_the_broker() -> None:
     failed = seen(LifeState.ERROR, code="HG-207", text="t", tries=4, next_try_in_ms=8_000)
-    found = folded(2_000, [wish()], [told(failed, 1_000)]).sinks["trips"]
+    found = folded(2_000, [spec()], [told(failed, 1_000)]).sinks["trips"]
     assert (found.next_try_ms, found.code, found.needs_attention) == (9_000, "HG-207", True)
 
 
 def test_fleet_4_a_sink_that_moves_is_told_of_from_both_slots() -> None:
     leaving = seen(LifeState.STOPPING, slot=2, worker="w1")
     arriving = seen(LifeState.STARTING)
-    fleet = folded(0, [wish()], [told(leaving, 0, offset=9), told(arriving, 0, offset=1)])
+    fleet = folded(0, [spec()], [told(leaving, 0, offset=9), told(arriving, 0, offset=1)])
     found = fleet.sinks["trips"]
     assert (found.state, found.elsewhere) == (LifeState.STARTING, (leaving,))
     records = FleetRecords()
@@ -288,12 +288,12 @@ def test_fleet_4_a_sink_that_moves_is_told_of_from_both_slots() -> None:
 @given(st.permutations([0, 1, 2, 3]))
 def test_fleet_4_the_order_of_partitions_makes_no_difference(order: list[int]) -> None:
     some = [
-        wish(key=key, slot=slot, number=n)
+        spec(key=key, slot=slot, number=n)
         for n, (key, slot) in enumerate([("a", 0), ("b", 1), ("a", 2), ("c", 3)])
     ]
     records, expected = FleetRecords(), FleetRecords()
     for at in order:
-        records.take(WishRecord(some[at].key, some[at].slot, 0, 0, some[at]))
+        records.take(CommandRecord(some[at].key, some[at].slot, 0, 0, some[at]))
     for each in some:
-        expected.take(WishRecord(each.key, each.slot, 0, 0, each))
+        expected.take(CommandRecord(each.key, each.slot, 0, 0, each))
     assert view(records, 0) == view(expected, 0)

@@ -26,11 +26,11 @@ from headgate.runtime.fleet.fleet_changes import (
     plan_scale,
     plan_state,
 )
-from headgate.runtime.fleet.fleet_records import Drain, Removal, Wish, revision_of
-from headgate.runtime.fleet.fleet_view import FleetRecords, WishRecord, view
+from headgate.runtime.fleet.fleet_records import Drain, Removal, SinkSpec, revision_of
+from headgate.runtime.fleet.fleet_view import CommandRecord, FleetRecords, view
 from headgate.runtime.fleet.placement import Move
 from headgate.runtime.fleet.sink_files import as_in_fleet, has_own_jvm, read_sink_files
-from headgate.runtime.fleet.sink_life import WantedState
+from headgate.runtime.fleet.sink_life import DesiredState
 
 OCCASION = Occasion("alice", 1_000, 8)
 A, B = SinkName("a"), SinkName("b")
@@ -44,33 +44,33 @@ def planned(records: FleetRecords, change: PlanChange) -> Plan:
 def after(records: FleetRecords, plan: Plan) -> FleetRecords:
     """The records once the plan has been written."""
     for each in plan.changes:
-        records.take(WishRecord(each.key, each.slot, 10**6, 1_000, each))
+        records.take(CommandRecord(each.key, each.slot, 10**6, 1_000, each))
     return records
 
 
-def wish(key: str, slot: int, number: int = 1, **changes: Any) -> Wish:
-    return Wish(key=key, slot=slot, number=number, file=FILE, **changes)
+def spec(key: str, slot: int, number: int = 1, **changes: Any) -> SinkSpec:
+    return SinkSpec(key=key, slot=slot, number=number, file=FILE, **changes)
 
 
 # -------------------------------------------------------------------------------------- FLEET-5
 
 
 def test_fleet_5_every_change_counts_up_and_names_who_asked() -> None:
-    records = fleet_of([wish("a", 0, 7), wish("b", 1, 9)])
+    records = fleet_of([spec("a", 0, 7), spec("b", 1, 9)])
     plan = planned(records, plan_restart(["a", "b"]))
     assert {(each.number, each.actor) for each in plan.changes} == {(10, "alice")}
     again = planned(after(records, plan), plan_restart(["a"]))
-    assert [(each.number, each.restarts) for each in again.changes if isinstance(each, Wish)] == [
-        (11, 2)
-    ]
+    assert [
+        (each.number, each.restarts) for each in again.changes if isinstance(each, SinkSpec)
+    ] == [(11, 2)]
 
 
-def test_fleet_5_a_move_is_a_removal_and_a_wish_and_is_never_seen_halfway() -> None:
-    records = fleet_of([wish("a", 0)], {"w0": (0, 1), "w1": (2, 3)})
+def test_fleet_5_a_move_is_a_removal_and_a_spec_and_is_never_seen_halfway() -> None:
+    records = fleet_of([spec("a", 0)], {"w0": (0, 1), "w1": (2, 3)})
     plan = planned(records, plan_move(["a"], "w1"))
     removal, moved = plan.changes
     assert isinstance(removal, Removal)
-    assert isinstance(moved, Wish)
+    assert isinstance(moved, SinkSpec)
     assert (removal.slot, moved.pinned, moved.moved_ms) == (0, True, 1_000)
     assert moved.slot in (2, 3)
     assert plan.lines == ("~ a: w0 to w1",)
@@ -79,23 +79,23 @@ def test_fleet_5_a_move_is_a_removal_and_a_wish_and_is_never_seen_halfway() -> N
 
 
 def test_fleet_5_who_is_not_there_is_named_and_nothing_is_planned() -> None:
-    records = fleet_of([wish("trips", 0)], {"w0": (0,)})
+    records = fleet_of([spec("trips", 0)], {"w0": (0,)})
     with pytest.raises(ConfigurationError, match=r"no sink trip .*did you mean trips"):
-        planned(records, plan_state(["trips", "trip"], WantedState.PAUSED))
+        planned(records, plan_state(["trips", "trip"], DesiredState.PAUSED))
     with pytest.raises(ConfigurationError, match=r"no worker w9 now .*there are: w0"):
         planned(records, plan_move(["trips"], "w9"))
     with pytest.raises(ConfigurationError, match="only one"):
         planned(records, plan_drain("w0"))
 
 
-def test_fleet_5_what_is_wished_already_writes_nothing() -> None:
-    records = fleet_of([wish("a", 0, state=WantedState.PAUSED)])
-    assert planned(records, plan_state(["a"], WantedState.PAUSED)) == Plan()
+def test_fleet_5_what_is_desired_already_writes_nothing() -> None:
+    records = fleet_of([spec("a", 0, state=DesiredState.PAUSED)])
+    assert planned(records, plan_state(["a"], DesiredState.PAUSED)) == Plan()
     assert planned(records, plan_apply({A: Wanting(FILE)}, prune=True)) == Plan()
 
 
 def test_fleet_5_a_drain_is_said_in_each_slot_of_this_start_of_the_worker() -> None:
-    records = fleet_of([wish("a", 0)], {"w0": (0, 1), "w1": (2,)})
+    records = fleet_of([spec("a", 0)], {"w0": (0, 1), "w1": (2,)})
     drains = planned(records, plan_drain("w0")).changes
     assert [(each.slot, each.key) for each in drains] == [(0, "worker/w0"), (1, "worker/w0")]
     assert {each.incarnation for each in drains if isinstance(each, Drain)} == {"w0-1"}
@@ -109,8 +109,8 @@ def test_fleet_5_a_drain_is_said_in_each_slot_of_this_start_of_the_worker() -> N
     }
 
 
-def test_fleet_5_who_changes_the_fleet_removes_wishes_that_do_not_count() -> None:
-    records = fleet_of([wish("a", 0, 1), wish("a", 3, 2), wish("b", 1)])
+def test_fleet_5_who_changes_the_fleet_removes_specs_that_do_not_count() -> None:
+    records = fleet_of([spec("a", 0, 1), spec("a", 3, 2), spec("b", 1)])
     assert planned(records, plan_moves([])).changes == (
         Removal(key="a", slot=0, number=3, actor="alice", time_ms=1_000),
     )
@@ -124,14 +124,14 @@ def test_fleet_5_a_move_of_a_sink_that_is_gone_is_left_out() -> None:
 
 
 def test_fleet_6_apply_adds_changes_and_with_prune_removes() -> None:
-    records = fleet_of([wish("a", 0, state=WantedState.PAUSED), wish("gone", 1)])
+    records = fleet_of([spec("a", 0, state=DesiredState.PAUSED), spec("gone", 1)])
     wanted = {A: Wanting(FILE + "# new\n"), B: Wanting(FILE)}
     plan = planned(records, plan_apply(wanted, prune=False))
     assert [line for line in plan.lines if line[0] != " "] == ["~ a", "+ b"]
     assert "  +# new" in plan.lines
     (changed, _) = plan.changes
-    assert isinstance(changed, Wish)
-    assert (changed.state, changed.slot) == (WantedState.PAUSED, 0), "it keeps state and place"
+    assert isinstance(changed, SinkSpec)
+    assert (changed.state, changed.slot) == (DesiredState.PAUSED, 0), "it keeps state and place"
     pruned = planned(records, plan_apply(wanted, prune=True))
     assert "- gone" in pruned.lines
     assert set(view(after(records, pruned), 0).sinks) == {"a", "b"}
@@ -139,15 +139,15 @@ def test_fleet_6_apply_adds_changes_and_with_prune_removes() -> None:
 
 
 def test_fleet_6_all_participants_of_a_sink_follow_its_file_and_its_name() -> None:
-    records = fleet_of([wish("a", 0), wish("a#2", 1)])
+    records = fleet_of([spec("a", 0), spec("a#2", 1)])
     changed = planned(records, plan_apply({A: Wanting("name = 'a'\n")}, prune=True)).changes
     assert {each.key for each in changed} == {"a", "a#2"}
-    stopped = planned(records, plan_state(["a"], WantedState.STOPPED)).changes
+    stopped = planned(records, plan_state(["a"], DesiredState.STOPPED)).changes
     assert {each.key for each in stopped} == {"a", "a#2"}
 
 
 def test_fleet_6_a_sink_that_is_scaled_has_participants_on_different_workers() -> None:
-    records = fleet_of([wish("a", 0)], {"w0": (0, 1), "w1": (2, 3), "w2": (4,)})
+    records = fleet_of([spec("a", 0)], {"w0": (0, 1), "w1": (2, 3), "w2": (4,)})
     assert planned(records, plan_scale("a", 3)).lines == ("+ a#2 on w2", "+ a#3 on w1")
     after(records, planned(records, plan_scale("a", 3)))
     assert planned(records, plan_scale("a", 3)) == Plan()
@@ -297,7 +297,7 @@ def test_fleet_6_a_file_is_parsed_once(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_fleet_11_no_text_is_parsed_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The wish's own, and what it becomes with each of two settings."""
+    """The spec's own, and what it becomes with each of two settings."""
     text = f'name = "a"\n[source]\ntopics = ["parsed"]\n[kafka]\n{BROKERS}'
     texts: list[str] = []
     real = tomllib.loads

@@ -12,8 +12,8 @@ from support.fleet_records import FILE, fleet_of
 
 from headgate.control_protocol.identifiers import SinkName
 from headgate.runtime.fleet.fleet_changes import Occasion, Plan, Wanting, plan_apply, plan_moves
-from headgate.runtime.fleet.fleet_records import ObservedSink, Wish
-from headgate.runtime.fleet.fleet_view import FleetRecords, FleetView, WishRecord, view
+from headgate.runtime.fleet.fleet_records import ObservedSink, SinkSpec
+from headgate.runtime.fleet.fleet_view import CommandRecord, FleetRecords, FleetView, view
 from headgate.runtime.fleet.placement import (
     EXCESS,
     PART,
@@ -22,7 +22,7 @@ from headgate.runtime.fleet.placement import (
     find_moves,
     load_of,
 )
-from headgate.runtime.fleet.sink_life import LifeState, WantedState
+from headgate.runtime.fleet.sink_life import DesiredState, LifeState
 
 SLOTS = 64
 NOW_MS = 1_000 + STAYS_MS
@@ -41,10 +41,10 @@ def dealt_in_turn(workers: int, slots: int = SLOTS) -> dict[str, tuple[int, ...]
     return {f"w{n}": tuple(range(n, slots, workers)) for n in range(workers)}
 
 
-def seen(wish: Wish, permille: int = 0, state: LifeState = LifeState.RUNNING) -> ObservedSink:
+def seen(spec: SinkSpec, permille: int = 0, state: LifeState = LifeState.RUNNING) -> ObservedSink:
     return ObservedSink(
-        key=wish.key,
-        slot=wish.slot,
+        key=spec.key,
+        slot=spec.slot,
         worker="w",
         incarnation="i",
         state=state,
@@ -59,7 +59,7 @@ def apply(records: FleetRecords, names: Sequence[str]) -> None:
 
 def write(records: FleetRecords, plan: Plan) -> None:
     for each in plan.changes:
-        records.take(WishRecord(each.key, each.slot, 0, 1_000, each))
+        records.take(CommandRecord(each.key, each.slot, 0, 1_000, each))
 
 
 def loads(fleet: FleetView) -> Mapping[str, float]:
@@ -80,7 +80,7 @@ def test_fleet_8_a_thousand_sinks_are_placed_evenly() -> None:
 def test_fleet_8_what_comes_before_any_worker_is_spread_over_slots(workers: int) -> None:
     records = fleet_of([])
     apply(records, [f"s{n}" for n in range(1_000)])
-    fleet = view(fleet_of([r.value for r in records.wishes.values()], dealt(workers)), 1_000)  # type: ignore[misc]
+    fleet = view(fleet_of([r.value for r in records.specs.values()], dealt(workers)), 1_000)  # type: ignore[misc]
     spread = loads(fleet).values()
     assert max(spread) <= EXCESS * min(spread)
 
@@ -88,8 +88,8 @@ def test_fleet_8_what_comes_before_any_worker_is_spread_over_slots(workers: int)
 def test_fleet_8_a_few_sinks_before_any_worker_do_not_all_fall_to_one() -> None:
     records = fleet_of([])
     apply(records, [f"s{n}" for n in range(6)])
-    wishes = [r.value for r in records.wishes.values() if isinstance(r.value, Wish)]
-    spread = loads(view(fleet_of(wishes, dealt(3)), 1_000))
+    specs = [r.value for r in records.specs.values() if isinstance(r.value, SinkSpec)]
+    spread = loads(view(fleet_of(specs, dealt(3)), 1_000))
     assert sorted(spread.values()) == [1, 2, 3]
 
 
@@ -103,8 +103,8 @@ def test_fleet_8_no_worker_is_left_out_whatever_way_slots_are_dealt(
     records = fleet_of([])
     wanted = {SinkName(f"s{n}"): Wanting(FILE) for n in range(3 * workers)}
     write(records, plan_apply(wanted, prune=False)(records, Occasion("a", 1_000, slots)))
-    wishes = [r.value for r in records.wishes.values() if isinstance(r.value, Wish)]
-    spread = loads(view(fleet_of(wishes, deal(workers, slots)), 1_000)).values()
+    specs = [r.value for r in records.specs.values() if isinstance(r.value, SinkSpec)]
+    spread = loads(view(fleet_of(specs, deal(workers, slots)), 1_000)).values()
     assert min(spread) >= 1
     assert max(spread) <= 6
 
@@ -117,56 +117,56 @@ def test_fleet_8_participants_of_one_sink_go_to_different_workers() -> None:
 
 
 def test_fleet_8_a_balanced_fleet_is_left_alone_and_so_is_one_with_a_single_worker() -> None:
-    wishes = [Wish(key=f"s{n}", slot=n, number=1, file=FILE) for n in range(SLOTS)]
-    observed = [seen(wish) for wish in wishes]
+    specs = [SinkSpec(key=f"s{n}", slot=n, number=1, file=FILE) for n in range(SLOTS)]
+    observed = [seen(spec) for spec in specs]
     for workers in (1, 2, 4):
-        assert find_moves(view(fleet_of(wishes, dealt(workers), observed), 1_000), NOW_MS) == []
+        assert find_moves(view(fleet_of(specs, dealt(workers), observed), 1_000), NOW_MS) == []
 
 
 def test_fleet_8_what_must_stay_stays() -> None:
-    def moves(change: Wish, state: LifeState = LifeState.RUNNING) -> int:
-        others = [Wish(key=f"s{n}", slot=0, number=1, file=FILE, pinned=True) for n in range(8)]
+    def moves(change: SinkSpec, state: LifeState = LifeState.RUNNING) -> int:
+        others = [SinkSpec(key=f"s{n}", slot=0, number=1, file=FILE, pinned=True) for n in range(8)]
         observed = [seen(change, state=state), *map(seen, others)]
         fleet = view(fleet_of([change, *others], {"w0": (0,), "w1": (1,)}, observed), 1_000)
         return len(find_moves(fleet, NOW_MS))
 
-    wish = Wish(key="a", slot=0, number=1, file=FILE)
-    assert moves(wish) == 1
-    assert moves(replace(wish, pinned=True)) == 0
-    assert moves(replace(wish, moved_ms=NOW_MS - STAYS_MS + 1)) == 0
-    assert moves(replace(wish, moved_ms=NOW_MS - STAYS_MS)) == 1
-    assert moves(wish, LifeState.ERROR) == 0
-    assert moves(wish, LifeState.STARTING) == 0
-    assert moves(wish, LifeState.IDLE) == 0, "it may wait for memory (FLEET-13)"
-    assert moves(replace(wish, state=WantedState.STOPPED), LifeState.STOPPED) == 0
+    spec = SinkSpec(key="a", slot=0, number=1, file=FILE)
+    assert moves(spec) == 1
+    assert moves(replace(spec, pinned=True)) == 0
+    assert moves(replace(spec, moved_ms=NOW_MS - STAYS_MS + 1)) == 0
+    assert moves(replace(spec, moved_ms=NOW_MS - STAYS_MS)) == 1
+    assert moves(spec, LifeState.ERROR) == 0
+    assert moves(spec, LifeState.STARTING) == 0
+    assert moves(spec, LifeState.IDLE) == 0, "it may wait for memory (FLEET-13)"
+    assert moves(replace(spec, state=DesiredState.STOPPED), LifeState.STOPPED) == 0
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_fleet_8_a_thousand_sinks_of_any_load_come_within_a_quarter_of_even(seed: int) -> None:
     """Three workers with all sinks, then five; loads from idle to half a core. Counted: rounds."""
     draw = random.Random(seed)
-    wishes = [
-        Wish(key=f"s{n}", slot=draw.randrange(SLOTS * 3 // 5), number=1, file=FILE)
+    specs = [
+        SinkSpec(key=f"s{n}", slot=draw.randrange(SLOTS * 3 // 5), number=1, file=FILE)
         for n in range(1_000)
     ]
     permille = {
-        w.key: draw.choice([0, 0, 0, 2, 5, 20, 500 if draw.random() < 0.02 else 10]) for w in wishes
+        w.key: draw.choice([0, 0, 0, 2, 5, 20, 500 if draw.random() < 0.02 else 10]) for w in specs
     }
-    records = fleet_of(wishes, dealt(5), [seen(w, permille[w.key]) for w in wishes])
+    records = fleet_of(specs, dealt(5), [seen(w, permille[w.key]) for w in specs])
     moved: Counter[str] = Counter()
     rounds = 0
     while True:
         fleet = view(records, 1_000)
         now_ms = NOW_MS + rounds * STAYS_MS  # nothing but the load keeps a sink where it is
         found = find_moves(fleet, now_ms)
-        assert len(found) <= PART * len(wishes)
+        assert len(found) <= PART * len(specs)
         if not found:
             break
         rounds += 1
         moved.update(move.key for move in found)
         plan = plan_moves(found)(records, Occasion("balancer", now_ms, SLOTS))
         write(records, plan)
-        placed = [r.value for r in records.wishes.values() if isinstance(r.value, Wish)]
+        placed = [r.value for r in records.specs.values() if isinstance(r.value, SinkSpec)]
         records = fleet_of(placed, dealt(5), [seen(w, permille[w.key]) for w in placed])
     spread = loads(view(records, 1_000)).values()
     even = sum(spread) / len(spread)

@@ -1,4 +1,4 @@
-"""FLEET-7, FLEET-9: which wishes a worker follows while slots come, go and are lost."""
+"""FLEET-7, FLEET-9: which specs a worker follows while slots come, go and are lost."""
 
 from __future__ import annotations
 
@@ -7,25 +7,27 @@ from typing import Any
 from support.fleet_records import FILE
 
 from headgate.control_protocol.message_encoding import Skipped, SkipReason
-from headgate.runtime.fleet.fleet_records import Drain, Removal, Wish, Wished
-from headgate.runtime.fleet.fleet_view import WishRecord
+from headgate.runtime.fleet.fleet_records import Drain, FleetCommand, Removal, SinkSpec
+from headgate.runtime.fleet.fleet_view import CommandRecord
 from headgate.runtime.fleet.held_slots import RETAINED_MS, HeldSlots
 
 
-def wish(key: str, slot: int, number: int = 1, **changes: Any) -> Wish:
-    return Wish(key=key, slot=slot, number=number, file=FILE, **changes)
+def spec(key: str, slot: int, number: int = 1, **changes: Any) -> SinkSpec:
+    return SinkSpec(key=key, slot=slot, number=number, file=FILE, **changes)
 
 
-def record(value: Wished | Skipped, key: str = "", slot: int = 0, offset: int = 0) -> WishRecord:
+def record(
+    value: FleetCommand | Skipped, key: str = "", slot: int = 0, offset: int = 0
+) -> CommandRecord:
     if isinstance(value, Skipped):
-        return WishRecord(key, slot, offset, 0, value)
-    return WishRecord(value.key, value.slot, offset, 0, value)
+        return CommandRecord(key, slot, offset, 0, value)
+    return CommandRecord(value.key, value.slot, offset, 0, value)
 
 
-def holding(*wishes: Wish, slots: frozenset[int] = frozenset({0, 1})) -> HeldSlots:
+def holding(*specs: SinkSpec, slots: frozenset[int] = frozenset({0, 1})) -> HeldSlots:
     held = HeldSlots()
     held.on_gained(slots, 0)
-    for each in wishes:
+    for each in specs:
         held.on_record(record(each))
     for slot in slots:
         held.on_read(slot)
@@ -35,79 +37,79 @@ def holding(*wishes: Wish, slots: frozenset[int] = frozenset({0, 1})) -> HeldSlo
 def test_fleet_7_a_slot_counts_once_it_is_read_to_its_end() -> None:
     held = HeldSlots()
     held.on_gained(frozenset({0}), 0)
-    held.on_record(record(wish("a", 0)))
-    assert not held.wishes(), "a later record may stop it"
+    held.on_record(record(spec("a", 0)))
+    assert not held.specs(), "a later record may stop it"
     assert not held.owned
     held.on_record(record(Removal(key="a", slot=0, number=2)))
-    held.on_record(record(wish("b", 0, 3)))
+    held.on_record(record(spec("b", 0, 3)))
     held.on_read(0)
-    assert [*held.wishes()] == ["b"]
+    assert [*held.specs()] == ["b"]
     assert held.owned == {0}
-    held.on_record(record(wish("c", 0, 4)))
-    assert [*held.wishes()] == ["b", "c"]
+    held.on_record(record(spec("c", 0, 4)))
+    assert [*held.specs()] == ["b", "c"]
 
 
 def test_fleet_7_a_move_between_own_slots_keeps_the_sink() -> None:
-    held = holding(wish("a", 0))
-    held.on_record(record(wish("a", 1, 2)))
+    held = holding(spec("a", 0))
+    held.on_record(record(spec("a", 1, 2)))
     held.on_record(record(Removal(key="a", slot=0, number=2)))
-    assert held.wishes() == {"a": wish("a", 1, 2)}
+    assert held.specs() == {"a": spec("a", 1, 2)}
 
 
-def test_fleet_7_a_refused_record_leaves_the_wish_before_it() -> None:
-    held = holding(wish("a", 0))
+def test_fleet_7_a_refused_record_leaves_the_spec_before_it() -> None:
+    held = holding(spec("a", 0))
     held.on_record(record(Skipped(SkipReason.UNSIGNED), "a", 0, 7))
     held.on_record(record(Skipped(SkipReason.UNSIGNED), "x", 1, 8))
-    assert [*held.wishes()] == ["a"]
+    assert [*held.specs()] == ["a"]
     assert {each.key for each in held.refused()} == {"a", "x"}
 
 
 def test_fleet_7_a_late_record_of_a_slot_that_was_given_up_says_nothing() -> None:
-    held = holding(wish("a", 0))
+    held = holding(spec("a", 0))
     held.on_revoked(frozenset({0}))
-    held.on_record(record(wish("a", 0, 2)))
-    assert not held.wishes()
+    held.on_record(record(spec("a", 0, 2)))
+    assert not held.specs()
 
 
 def test_fleet_9_a_session_that_expires_stops_nothing_until_the_group_has_answered() -> None:
-    held = holding(wish("a", 0), wish("b", 1))
+    held = holding(spec("a", 0), spec("b", 1))
     held.on_lost(frozenset({0, 1}))
     held.on_passed(10**9)
-    assert [*held.wishes()] == ["a", "b"]
+    assert [*held.specs()] == ["a", "b"]
     assert not held.owned
     held.on_gained(frozenset({0}), 10**9)
-    assert [*held.wishes()] == ["a", "b"], "while it is read, too"
-    held.on_record(record(wish("a", 0)))
+    assert [*held.specs()] == ["a", "b"], "while it is read, too"
+    held.on_record(record(spec("a", 0)))
     held.on_read(0)
     held.on_passed(10**9 + RETAINED_MS - 1)
-    assert [*held.wishes()] == ["a", "b"]
+    assert [*held.specs()] == ["a", "b"]
     held.on_passed(10**9 + RETAINED_MS)
-    assert [*held.wishes()] == ["a"]
+    assert [*held.specs()] == ["a"]
 
 
 def test_fleet_9_a_slot_that_comes_back_in_the_second_step_is_kept() -> None:
-    held = holding(wish("a", 0), wish("b", 1))
+    held = holding(spec("a", 0), spec("b", 1))
     held.on_lost(frozenset({0, 1}))
     held.on_gained(frozenset({0}), 0)
     held.on_gained(frozenset({1}), RETAINED_MS - 1)
-    held.on_record(record(wish("b", 1)))
+    held.on_record(record(spec("b", 1)))
     held.on_read(1)
     held.on_passed(10 * RETAINED_MS)
-    assert [*held.wishes()] == ["a", "b"], "slot 0 is being read again, and counts as before"
+    assert [*held.specs()] == ["a", "b"], "slot 0 is being read again, and counts as before"
 
 
-def test_fleet_9_wishes_of_a_topic_that_is_gone_are_followed_until_another_speaks() -> None:
-    held = holding(wish("a", 0), wish("b", 0), wish("c", 1))
+def test_fleet_9_specs_of_a_topic_that_is_gone_are_followed_until_another_speaks() -> None:
+    held = holding(spec("a", 0), spec("b", 0), spec("c", 1))
     held.on_topic_gone()
-    assert [*held.wishes()] == ["a", "b", "c"]
+    assert [*held.specs()] == ["a", "b", "c"]
     held.on_gained(frozenset({0}), 0)
-    held.on_record(record(wish("a", 0, 1, restarts=5)))
+    held.on_record(record(spec("a", 0, 1, restarts=5)))
     held.on_read(0)
-    assert held.wishes()["a"].restarts == 5
+    assert held.specs()["a"].restarts == 5
     held.on_said_elsewhere(frozenset({"b"}))
-    assert {*held.wishes()} == {"a", "c"}
+    assert {*held.specs()} == {"a", "c"}
     held.on_record(record(Removal(key="a", slot=0, number=2)))
-    assert [*held.wishes()] == ["c"], "the wish of the former topic does not rise again"
+    assert [*held.specs()] == ["c"], "the spec of the former topic does not rise again"
 
 
 def test_fleet_10_a_drain_is_of_one_start_of_one_worker() -> None:

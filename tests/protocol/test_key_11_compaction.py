@@ -15,7 +15,7 @@ import pytest
 from integration.readers import read_with_duckdb, read_with_pyiceberg
 from pyiceberg.catalog import Catalog
 from pyiceberg.table.refs import MAIN_BRANCH
-from support.keyed_world import NAME, SINK, Event, KeyedWorld, shown
+from support.keyed_world import NAME, SINK, Event, KeyedWorld, rows_of
 from support.local_catalog import local_catalog
 from support.maintained import settings
 
@@ -57,7 +57,7 @@ class Compacted:
         target_file_bytes: int = 0,
     ) -> None:
         self.catalog = catalog
-        self.world = KeyedWorld.made(catalog, version, partition_by)
+        self.world = KeyedWorld.create(catalog, version, partition_by)
         self.chance = random.Random(version)
         wanted = f"dead_per_thousand = 500\ntarget_file_bytes = {target_file_bytes}\n"
         self._settings = replace(settings(home, wanted), name=SINK)
@@ -107,20 +107,20 @@ class Compacted:
 
     def live(self) -> dict[str, int]:
         """Live data files of the head, and how many rows each holds, dead ones too."""
-        table = self.world.loaded()
+        table = self.world.load()
         snapshot = table.metadata.snapshot_by_name(MAIN_BRANCH)
         assert snapshot
         data, _ = live_entries(table, snapshot)
         return {entry.data_file.file_path: entry.data_file.record_count for entry in data}
 
     def assert_fold(self) -> None:
-        location = self.world.loaded().metadata_location
+        location = self.world.load().metadata_location
         for read in (read_with_pyiceberg, read_with_duckdb):
-            assert shown(read(location)) == self.world.source.expected(), read.__name__
+            assert rows_of(read(location)) == self.world.source.expected_rows(), read.__name__
 
     def row_ids(self) -> dict[int, tuple[int, int]]:
         """Of each live row, by its offset: its id, and the number of its last change."""
-        table = self.world.loaded()
+        table = self.world.load()
         snapshot = table.metadata.snapshot_by_name(MAIN_BRANCH)
         assert snapshot
         live = {row["from_offset"] for row in self.world.source.fold.values()}
@@ -280,5 +280,5 @@ def test_key_11_planted(
 
     it.compact({"settling": lambda: it.change(15)})
 
-    rows = shown(read_with_duckdb(it.world.loaded().metadata_location))
-    assert rows != it.world.source.expected(), named
+    rows = rows_of(read_with_duckdb(it.world.load().metadata_location))
+    assert rows != it.world.source.expected_rows(), named

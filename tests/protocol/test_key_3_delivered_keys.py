@@ -37,7 +37,7 @@ def catalog(tmp_path: Path) -> Catalog:
 
 @pytest.fixture
 def pending(catalog: Catalog) -> PendingTable:
-    return PendingTable.made(catalog)
+    return PendingTable.create(catalog)
 
 
 def put(key: int, zone: str = "a", partition: int = 0) -> Event:
@@ -61,7 +61,7 @@ def test_pending_2_a_draft_names_rows_and_key_files_by_manifests_of_their_own(
     rows, keys = pending.decides([put(1), put(2), gone(1)])
 
     assert (rows.rows, rows.deletes, keys.rows, keys.deletes) == (2, 0, 0, 1)
-    (file,) = read_staged_files(pending.world.loaded().io, keys.manifest)
+    (file,) = read_staged_files(pending.world.load().io, keys.manifest)
     assert file.record_count == 1
     (alone,) = pending.decides([gone(7)])
     assert (alone.rows, alone.deletes, alone.record_count) == (0, 1, 1)
@@ -72,15 +72,15 @@ def test_pending_2_a_draft_names_rows_and_key_files_by_manifests_of_their_own(
 def test_pending_5_one_delivery_resolves_all_that_is_pending(
     catalog: Catalog, version: int, partition_by: tuple[str, ...]
 ) -> None:
-    pending = PendingTable.made(catalog, version, *partition_by)
+    pending = PendingTable.create(catalog, version, *partition_by)
     pending.decides([put(n) for n in range(6)])
-    pending.delivered()
+    pending.deliver()
     pending.reads()
     pending.decides([put(1, "b"), gone(2), put(9)])
     pending.decides([gone(1), put(2, "c"), gone(9), gone(50)])
     pending.decides([put(3, "d")])
 
-    assert counts(pending.delivered()) == KeyCounts(updated=2, deleted=1, absent=2, superseded=3)
+    assert counts(pending.deliver()) == KeyCounts(updated=2, deleted=1, absent=2, superseded=3)
     pending.check()
     assert pending.pending_commits
     assert {pending_commit.transaction.number for pending_commit in pending.reads()} == {2, 3, 4}
@@ -107,7 +107,7 @@ def test_key_3_a_topic_that_was_created_anew_is_newer_than_its_older_self(
     pending.world.source.offsets.clear()
     pending.decides([put(4, "new"), put(1, "new"), gone(5)])
 
-    assert counts(pending.delivered()) == KeyCounts(inserted=4, absent=1, superseded=3)
+    assert counts(pending.deliver()) == KeyCounts(inserted=4, absent=1, superseded=3)
     pending.check()
 
 
@@ -116,7 +116,7 @@ def test_key_5_who_was_overtaken_finds_the_keys_anew(
 ) -> None:
     pending.decides([put(1), put(2)])
     zombie, stale = keyed_table(catalog, ("id",)), pending.delivery()
-    pending.delivered()
+    pending.deliver()
     pending.check()
 
     assert not isinstance(zombie.commit(stale), Landed)
@@ -130,7 +130,7 @@ def test_pending_7_key_files_stay_until_a_read_shows_that_they_are_delivered(
     before = pending.key_files(tmp_path)
     assert len(before) == 1
 
-    pending.delivered()
+    pending.deliver()
     assert pending.key_files(tmp_path) == before  # an answer may lie
     (keys,) = (pending_commit for pending_commit in pending.reads() if pending_commit.deletes)
     assert pending.key_files(tmp_path) == set()
@@ -144,7 +144,7 @@ def test_pending_7_a_key_file_that_is_gone_leaves_the_pending_commit_pending(
     for file in tmp_path.rglob("keys-*.parquet"):
         file.unlink()
 
-    assert isinstance(pending.delivered(), Unknown)
+    assert isinstance(pending.deliver(), Unknown)
     assert pending.reads() == ()
     assert pending.pending_commits
 
@@ -153,12 +153,12 @@ def test_key_8_a_key_of_two_partitions_is_refused_before_anything_is_sent(
     pending: PendingTable,
 ) -> None:
     pending.decides([put(1, partition=0)])
-    pending.delivered()
+    pending.deliver()
     pending.reads()
     pending.decides([put(1, partition=1)])
 
     with pytest.raises(KeyInTwoPartitions, match="nothing was committed"):
-        pending.delivered()
+        pending.deliver()
     assert pending.table.read().record.transaction.number == 1  # type: ignore[union-attr]
 
 
@@ -168,12 +168,12 @@ def test_key_1_what_is_pending_by_a_key_is_not_delivered_without_one(
     """The key was taken out of the sink file while something was pending."""
     pending.decides([gone(1)])
     with pytest.raises(KeyChanged):
-        pending.delivered(IcebergTable(catalog, NAME, SINK, threads=False))
+        pending.deliver(IcebergTable(catalog, NAME, SINK, threads=False))
 
 
 def test_key_1_nor_where_nothing_was_delivered_before(catalog: Catalog) -> None:
     ensure_table(catalog, NAME, TableDeclaration(COLUMNS, key=("id",)))
-    pending = PendingTable.made(catalog)
+    pending = PendingTable.create(catalog)
     pending.decides([gone(1)])
     plain = IcebergTable(catalog, NAME, SINK, threads=False)
     delivery = pending.delivery()
@@ -185,7 +185,7 @@ def test_key_1_nothing_is_drafted_for_a_table_of_another_key(
     pending: PendingTable, catalog: Catalog
 ) -> None:
     pending.decides([put(1)])
-    pending.delivered()
+    pending.deliver()
     pending.world.table = keyed_table(catalog, ("id", "name"))
     with pytest.raises(KeyChanged, match=r"filled by the key of columns \[1\]"):
         pending.decides([put(2)])
@@ -196,7 +196,7 @@ def test_key_11_the_sinks_own_compaction_between_decision_and_delivery_loses_not
 ) -> None:
     for number in range(3):
         pending.decides([put(n) for n in range(number, number + 4)], [gone(0)])
-        pending.delivered()
+        pending.deliver()
         pending.reads()
     pending.decides([put(1, "z"), gone(4)])
     stale = pending.delivery()
@@ -210,7 +210,7 @@ def test_key_11_the_sinks_own_compaction_between_decision_and_delivery_loses_not
     pending.check()
 
     assert not isinstance(pending.table.commit(stale), Landed)
-    assert counts(pending.delivered()).updated == 1
+    assert counts(pending.deliver()).updated == 1
     pending.check()
 
 
@@ -221,8 +221,8 @@ def test_pending_7_the_audit_of_a_running_sink_misses_no_key_file_that_was_deliv
     (keys,) = (
         pending_commit for pending_commit in pending.pending_commits if pending_commit.deletes
     )
-    before = IcebergReader(pending.world.loaded(), SINK, MAIN_BRANCH)
-    pending.delivered()
+    before = IcebergReader(pending.world.load(), SINK, MAIN_BRANCH)
+    pending.deliver()
     pending.reads()
     assert check_pending_files(before, keys, PRIMARY) == []
 
@@ -258,37 +258,37 @@ def test_key_8_a_delivery_across_growth_resolves_keys_that_moved(
     pending.decides([put(n) for n in range(8)])
     pending.decides([gone(0), put(4, "b")])
     if not together:
-        pending.delivered()
+        pending.deliver()
         pending.reads()
         pending.restarts("another")
     pending.decides([put(0, "c", 1), put(1, "c", 1), Event((2,), None, 1), Event((3,), None, 1)])
     pending.decides([put(2, "d", 1)])
     with pytest.raises(KeyInTwoPartitions):
-        pending.delivered()
+        pending.deliver()
     pending.cohorts = {"topic": (1,)}
-    assert isinstance(pending.delivered(), Landed)
+    assert isinstance(pending.deliver(), Landed)
     pending.check()
     pending.reads()
     pending.decides([Event((4,), None, 1)])
-    pending.delivered(keyed_table(catalog, ("id",)))
+    pending.deliver(keyed_table(catalog, ("id",)))
     pending.check()
     pending.decides([put(1, "too late")])
     with pytest.raises(KeyInTwoPartitions):
-        pending.delivered()
+        pending.deliver()
 
 
 @pytest.mark.parametrize(("seed", "grows_at"), [(0, None), (1, 12)])
 def test_pending_5_whoever_delivers_dies_or_comes_late_the_table_is_the_fold(
     catalog: Catalog, seed: int, grows_at: int | None
 ) -> None:
-    pending = PendingTable.made(catalog, 2 + seed % 2)
+    pending = PendingTable.create(catalog, 2 + seed % 2)
     walk(pending, seed, LostAnswer(catalog), grows_at=grows_at)  # type: ignore[arg-type]
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(2, 200))
 def test_pending_5_whoever_delivers_dies_or_comes_late_often(catalog: Catalog, seed: int) -> None:
-    pending = PendingTable.made(catalog, 2 + seed % 2)
+    pending = PendingTable.create(catalog, 2 + seed % 2)
     grows_at = seed % 25 if seed % 3 else None
     walk(pending, seed, LostAnswer(catalog), grows_at=grows_at)  # type: ignore[arg-type]
 

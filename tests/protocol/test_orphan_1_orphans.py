@@ -76,7 +76,7 @@ def names(found: Found) -> list[str]:
 
 
 def test_dropped_work_goes_and_what_is_live_stays(sink: Maintained) -> None:
-    dropped = aged(sink.written(5))
+    dropped = aged(sink.write_files(5))
     sink.next_offset = 0
     sink.commits(2)
     aged_live = [*sink.live()]
@@ -88,13 +88,13 @@ def test_dropped_work_goes_and_what_is_live_stays(sink: Maintained) -> None:
 
     assert names(found) == [path.name for path in dropped]
     assert search.delete(found) == 1
-    assert set(sink.live()) == set(aged_live) == sink.stored()
+    assert set(sink.live()) == set(aged_live) == sink.stored_files()
     sink.assert_whole()
 
 
 def test_a_dry_run_deletes_nothing(sink: Maintained) -> None:
-    aged(sink.written(5), seconds=2 * OLD_S)
-    aged(sink.written(5))
+    aged(sink.write_files(5), seconds=2 * OLD_S)
+    aged(sink.write_files(5))
     sink.next_offset = 0
     sink.commit()
     one = sink.round(dry_run=True)
@@ -102,11 +102,11 @@ def test_a_dry_run_deletes_nothing(sink: Maintained) -> None:
     one.remove_orphans()
 
     assert (one.done.orphans, one.done.young_orphans) == (1, 1), "three days, say the settings"
-    assert len(sink.stored()) == 3
+    assert len(sink.stored_files()) == 3
 
 
 def test_young_files_stay_and_are_counted(sink: Maintained) -> None:
-    aged(sink.written(5), seconds=2 * 3_600)
+    aged(sink.write_files(5), seconds=2 * 3_600)
     sink.next_offset = 0
     sink.commit()
 
@@ -117,7 +117,7 @@ def test_young_files_stay_and_are_counted(sink: Maintained) -> None:
 
 def test_what_the_tag_has_not_outlived_stays_however_old(sink: Maintained) -> None:
     """A coordinator that sleeps since its last commit may still commit it when it wakes."""
-    files = sink.written(5)
+    files = sink.write_files(5)
     attempt = CommitAttempt(sink.view, sink._record(5), files)
     aged(
         attempt.files, seconds=AGES.claim_max_ms / 1000
@@ -131,7 +131,7 @@ def test_what_the_tag_has_not_outlived_stays_however_old(sink: Maintained) -> No
 
 
 def test_files_that_the_tag_has_outlived_no_sleeper_can_commit(sink: Maintained) -> None:
-    files = sink.written(5)
+    files = sink.write_files(5)
     attempt = CommitAttempt(sink.view, sink._record(5), files)
     aged(attempt.files, seconds=(AGES.claim_max_ms + SKEW_MS) / 1000 + 60)
     sink.next_offset = 0
@@ -160,7 +160,7 @@ def a_week_later_ms() -> int:
 
 
 def test_clocks_may_differ_by_the_skew_and_no_more(sink: Maintained) -> None:
-    dropped = sink.written(5)
+    dropped = sink.write_files(5)
     sink.next_offset = 0
     sink.commit()
     search = orphans(sink, wall_ms=a_week_later_ms)
@@ -177,7 +177,7 @@ def test_what_the_tag_of_another_branch_has_not_outlived_stays(sink: Maintained)
     assert before is not None
     sink.table.manage_snapshots().create_tag(before, tag_name(SINK, "dev")).commit()
     sink.view = sink.sink.read()
-    dropped = sink.written(5)
+    dropped = sink.write_files(5)
     sink.next_offset = 0
     sink.commit()
     assert limit_ms(sink, before) < limit_ms(sink)
@@ -193,7 +193,7 @@ def test_what_the_tag_of_another_branch_has_not_outlived_stays(sink: Maintained)
 def test_of_the_tables_tag_and_that_of_the_table_that_decides_the_older_one_counts(
     sink: Maintained, later_ms: int
 ) -> None:
-    dropped = sink.written(5)
+    dropped = sink.write_files(5)
     sink.next_offset = 0
     sink.commit()
     moved_ms = limit_ms(sink) + AGES.claim_max_ms + SKEW_MS + later_ms
@@ -211,7 +211,7 @@ def test_files_of_a_renamed_table_stay_where_a_new_one_was_made_in_its_place(mak
     """A catalog gives the new table the old one's location: below it lie the files of both."""
     sink = make()
     sink.commits(3)
-    archived = sorted(sink.stored())
+    archived = sorted(sink.stored_files())
     aged_s = time.time() - OLD_S
     for path in archived:
         os.utime(path, (aged_s, aged_s))
@@ -220,7 +220,7 @@ def test_files_of_a_renamed_table_stay_where_a_new_one_was_made_in_its_place(mak
     sink.sink = IcebergTable(sink.catalog, "db.trips", SINK, threads=False)
     sink.view = sink.sink.read()
     sink._commit(())
-    dropped = sink.written(5)
+    dropped = sink.write_files(5)
     sink.next_offset -= 5
     sink.commit()
     assert sink.table.location() == sink.catalog.load_table("db.trips_2025").location()
@@ -241,19 +241,19 @@ def test_snapshots_on_any_branch_or_tag_keep_their_files(sink: Maintained) -> No
     assert head is not None
     table.manage_snapshots().create_tag(head, "release").create_branch(head, "dev").commit()
     sink.view = sink.sink.read()
-    before = sink.stored()
+    before = sink.stored_files()
     for path in before:
         os.utime(path, (1, 1))
     sink.round().compact()
 
     assert orphans(sink).find_orphans().files == ()
-    assert before <= sink.stored()
+    assert before <= sink.stored_files()
 
 
 def test_what_is_pending_stays_with_its_drafts_and_goes_when_nobody_is(make: Make) -> None:
     """As a quarantine: its rows are decided by the primary table, and not delivered yet."""
     primary = make()
-    files = primary.written(5)
+    files = primary.write_files(5)
     primary.next_offset = 0
     secondary = IcebergTable(primary.catalog, "db.trips", SINK, threads=False)
     record = primary._record(0)
@@ -349,7 +349,7 @@ def test_what_cannot_be_read_of_pending_commits_leaves_everything(sink: Maintain
     pending_commit = PendingCommit(
         record.transaction, record.coordinator, uuid, "db.trips", missing
     )
-    aged(sink.written(5))
+    aged(sink.write_files(5))
     owe(sink, pending_commits=(pending_commit,))
 
     with pytest.raises(FileNotFoundError):
@@ -369,7 +369,7 @@ def test_files_of_other_sinks_and_of_strangers_are_not_looked_at(sink: Maintaine
 
 
 def test_a_table_without_the_tag_is_left_alone(sink: Maintained) -> None:
-    aged(sink.written(5))
+    aged(sink.write_files(5))
     sink.table.manage_snapshots().remove_tag("headgate-trips").commit()
 
     found = orphans(sink).find_orphans()
@@ -378,7 +378,7 @@ def test_a_table_without_the_tag_is_left_alone(sink: Maintained) -> None:
 
 
 def test_clocks_that_are_out_of_step_prove_nothing(sink: Maintained) -> None:
-    aged(sink.written(5))
+    aged(sink.write_files(5))
     sink.next_offset = 0
     sink.commit()
 
@@ -415,7 +415,7 @@ def test_orphans_are_found_where_the_tables_data_were_before_its_owner_moved_the
     sink: Maintained, *, inside: bool
 ) -> None:
     """Outside of the table's location others may be: that folder is named, and left alone."""
-    before = sink.written(5)
+    before = sink.write_files(5)
     location = sink.table.metadata.location
     path = f"{location}/elsewhere" if inside else "file:///tmp/shared"
     with sink.table.transaction() as transaction:
@@ -429,7 +429,7 @@ def test_orphans_are_found_where_the_tables_data_were_before_its_owner_moved_the
 
 
 def test_who_refers_to_a_condemned_file_in_time_keeps_it(sink: Maintained) -> None:
-    files = sink.written(5)
+    files = sink.write_files(5)
     aged(files)
     sink.next_offset = 0
     sink.commit()
@@ -463,7 +463,7 @@ def test_no_setting_deletes_what_may_still_be_committed(tmp_path: Path) -> None:
 def test_planted_forgotten_drafts_lose_what_is_pending(
     sink: Maintained, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    files = sink.written(5)
+    files = sink.write_files(5)
     sink.next_offset = 0
     record = sink._record(0)
     draft = Staging(sink.sink.read(), record.transaction, record.coordinator, files, 0)
@@ -482,7 +482,7 @@ def test_planted_forgotten_drafts_lose_what_is_pending(
 def test_planted_deleting_without_reading_again_loses_rows(
     sink: Maintained, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    files = sink.written(5)
+    files = sink.write_files(5)
     aged(files)
     sink.next_offset = 0
     sink.commit()
@@ -499,7 +499,7 @@ def test_planted_deleting_without_reading_again_loses_rows(
 def test_planted_without_the_tag_a_sleeper_commits_what_is_gone(
     sink: Maintained, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    files = sink.written(5)
+    files = sink.write_files(5)
     attempt = CommitAttempt(sink.view, sink._record(5), files)
     aged(files, seconds=AGES.claim_max_ms / 1000)
     now_ms = int(time.time() * 1000) + 7 * 24 * HOUR_MS

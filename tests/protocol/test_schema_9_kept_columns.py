@@ -64,7 +64,7 @@ def sink(tmp_path: Path) -> SinkOnTable:
 
 
 def change(sink: SinkOnTable, how: Change) -> None:
-    with sink.loaded().update_schema(allow_incompatible_changes=True) as update:
+    with sink.load().update_schema(allow_incompatible_changes=True) as update:
         how(update)
 
 
@@ -74,10 +74,10 @@ def test_schema_9_files_with_values_that_would_be_lost_are_not_committed(
 ) -> None:
     attempt = sink.attempt(ROWS)
     change(sink, LOSES[how][0])
-    before = sink.loaded().metadata.current_snapshot_id
+    before = sink.load().metadata.current_snapshot_id
     with pytest.raises(TableChanged, match=LOSES[how][1]):
         sink.table.commit(attempt)
-    assert sink.loaded().metadata.current_snapshot_id == before
+    assert sink.load().metadata.current_snapshot_id == before
 
 
 @pytest.mark.parametrize("how", KEEPS)
@@ -86,8 +86,8 @@ def test_schema_9_files_that_lose_nothing_are_committed_under_their_own_schema(
 ) -> None:
     attempt = sink.attempt(ROWS)
     change(sink, KEEPS[how])
-    sink.landed(sink.table.commit(attempt))
-    assert sink.loaded().scan().to_arrow().num_rows == 2
+    sink.land(sink.table.commit(attempt))
+    assert sink.load().scan().to_arrow().num_rows == 2
 
 
 def test_schema_9_files_late_by_a_schema_are_compared_with_what_the_table_has_now(
@@ -164,12 +164,12 @@ def test_schema_9_a_pending_commit_that_loses_nothing_is_delivered(
         Staging(sink.view, transaction, Sender("member", "life"), files, 0)
     )
     change(sink, KEEPS[how])
-    sink.landed(
+    sink.land(
         sink.table.commit(
             CommitAttempt(sink.view, record(1, 1, 9), pending_commits=pending_commits)
         )
     )
-    assert sink.loaded().scan().to_arrow().num_rows == 2
+    assert sink.load().scan().to_arrow().num_rows == 2
 
 
 def test_schema_9_a_routed_table_whose_columns_were_dropped_is_suspended() -> None:

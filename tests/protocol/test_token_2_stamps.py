@@ -113,7 +113,7 @@ def test_h6_a_participant_that_is_late_again_and_again_is_named_with_what_to_rai
         assert "commit_timeout_ms (500 now)" in each.text
 
 
-def test_what_follows_a_late_answer_begins_behind_it_and_begins_no_new_epoch() -> None:
+def test_what_follows_a_stale_answer_begins_behind_it_and_begins_no_new_epoch() -> None:
     """RANGE-3: the late one has its name already, and those behind it are wrong because of it
     alone."""
     coordinator = Stamping.at(Phase.COLLECTING)
@@ -143,7 +143,7 @@ def test_h6_whoever_is_in_time_begins_to_count_anew() -> None:
         assert not coordinator.told
 
 
-def test_a_late_status_is_refused_and_its_ranges_are_written_again() -> None:
+def test_a_stale_status_is_refused_and_its_ranges_are_written_again() -> None:
     coordinator = Stamping.at(Phase.COLLECTING)
     coordinator.waits(SETTINGS.commit_timeout_ms)
     coordinator.until(Phase.OPEN)
@@ -160,7 +160,7 @@ def test_a_late_status_is_refused_and_its_ranges_are_written_again() -> None:
     assert coordinator.attempt.record.offsets == offsets(15, 20)
 
 
-def test_a_late_answer_makes_no_end_ready_so_the_answers_that_follow_are_in_time() -> None:
+def test_a_stale_answer_makes_no_end_ready_so_the_answers_that_follow_are_in_time() -> None:
     coordinator = Stamping.at(Phase.COLLECTING)
     coordinator.waits(SETTINGS.commit_timeout_ms)
     coordinator.until(Phase.OPEN)
@@ -177,7 +177,7 @@ def test_a_late_answer_makes_no_end_ready_so_the_answers_that_follow_are_in_time
         coordinator.until(Phase.OPEN)
 
 
-def test_late_idle_and_unknown_make_no_end_ready_either() -> None:
+def test_stale_idle_and_unknown_make_no_end_ready_either() -> None:
     """They say as little of now as files do, and what they stand beside would be late forever."""
     coordinator = Stamping.at(Phase.COLLECTING)
     coordinator.waits(SETTINGS.commit_timeout_ms)

@@ -36,7 +36,7 @@ IMPURE = {
             "multipart_status",
             "redacting_loggers",
         ),
-        *("secret_references", "sink_of_thread"),
+        *("secret_references", "current_sink"),
         "testing",
     },
     "headgate.coordinator": {"driver", "service"},

@@ -167,7 +167,7 @@ class Events:
         """A fresh process takes a seat, and a partition at once."""
         world, group = self._world, self._world.group
         idle = [n for n in world.nodes if not group.wanted.get(n.member) and not n.busy]
-        idle = [n for n in idle if not group.held_by(n.member) and n.coordinator is None]
+        idle = [n for n in idle if not group.partitions_held_by(n.member) and n.coordinator is None]
         if not idle or world.rates.append:
             return
         node = world.random.choice(idle)

@@ -177,7 +177,7 @@ class LeasedJava(HudiJava):
     def reserve_instant(self) -> str:
         return self._table.tick()
 
-    def register(self, meta: Any, instant: str) -> None:
+    def request_instant(self, meta: Any, instant: str) -> None:
         self._process.strike("register")
         self._table.begin(instant)
         self._process.strike("registered")

@@ -20,7 +20,7 @@ from simulation.quarantine import ASIDE
 from simulation.real_catalog import RealCatalog
 from simulation.real_port import CatalogPort, real_table
 from simulation.together import FaultyJointDeliveries
-from support.participant_states import checked
+from support.participant_states import check_step
 
 from headgate.control_protocol.errors import HeadgateError, LeadershipReleased
 from headgate.control_protocol.identifiers import Sender, TopicPartition
@@ -55,7 +55,7 @@ class CheckedParticipant(ParticipantDriver):
     def _step(self, given: Input) -> Sequence[Action]:
         before = self.state
         actions = super()._step(given)
-        checked(before, self.state)
+        check_step(before, self.state)
         return actions
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from simulation.run import play
-from support.coordinator_states import broken
+from support.coordinator_states import broken_invariants
 
 from headgate.coordinator import driver
 from headgate.coordinator.machine import step
@@ -24,7 +24,7 @@ def test_what_each_value_promises_holds_in_every_state(
     def watched(state: Any, given: Any, now_ms: int) -> Any:
         nonlocal states
         after, actions = step(state, given, now_ms)
-        found.update(broken(state, after))
+        found.update(broken_invariants(state, after))
         states += 1
         return after, actions
 

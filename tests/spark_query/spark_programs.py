@@ -17,7 +17,7 @@ from pathlib import Path
 
 import psutil
 
-from headgate.operations.java import fetch_jars, user_cache_folder
+from headgate.operations.java_installation import fetch_jars, user_cache_folder
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/guides/spark-query.md"

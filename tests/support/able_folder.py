@@ -23,10 +23,10 @@ from headgate.control_protocol.table_history import ONLY_BRANCH, History, Newest
 
 def install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Install the page's package with this kind in its place; return its module."""
-    return enabled(folder_kind.install(folder, monkeypatch))
+    return enable(folder_kind.install(folder, monkeypatch))
 
 
-def enabled(page: Any) -> Any:
+def enable(page: Any) -> Any:
     """Put this kind in the place of the page's; return the module."""
     page.FolderFormat.capabilities = frozenset({Capability.BRANCHES, Capability.EVOLUTION})
     for make in (_folder, _table, _reader):

@@ -15,7 +15,7 @@ from support.java_server import java_server
 from support.maven import maven_archive
 
 from headgate.control_protocol.errors import Unreachable
-from headgate.operations.java import fetch_jars, require_java, user_cache_folder
+from headgate.operations.java_installation import fetch_jars, require_java, user_cache_folder
 from headgate.operations.local_kafka.broker import free_port
 
 RELEASE = "3.0.9"

@@ -40,7 +40,7 @@ from headgate.data_plane.cdc.policy import Changes
 from headgate.data_plane.formats.column_options import ColumnRule
 from headgate.data_plane.write.in_process_writer import chunk_of
 from headgate.data_plane.write.write_batch import write_put_records
-from headgate.kafka.embedded_source import Record
+from headgate.kafka.push_source import Record
 from headgate.participant.settings import SchemaPolicy
 from headgate.tables.iceberg.table import IcebergTable
 from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
@@ -127,11 +127,13 @@ class ChangesDesk:
             topic_ids={TOPIC: TopicId("id")},
             quarantine=self._start("db.q"),
         )
-        outcome = self.written(self._plans.plan_of(batch, self.source), batch, records)
+        outcome = self.write_planned(self._plans.plan_of(batch, self.source), batch, records)
         assert isinstance(outcome, BatchWritten | BatchFailed | BatchNeeds)
         return outcome
 
-    def written(self, plan: WriterPlan, batch: Batch, records: Sequence[Record]) -> BatchOutcome:
+    def write_planned(
+        self, plan: WriterPlan, batch: Batch, records: Sequence[Record]
+    ) -> BatchOutcome:
         return write_put_records(plan, batch, chunk_of([records]))
 
     def evolve(self, *messages: Message) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from typing import Any, Self
 
 from support.maven import maven_jars
 
-from headgate.operations.java import java_command
+from headgate.operations.java_installation import java_command
 from headgate.operations.local_kafka.broker import free_port
 
 RUNTIME, RELEASES = "3.9.2", ("1.11.0", "1.12.0")
@@ -115,7 +115,7 @@ class ConnectWorker:
             self._process.wait(60)
             self._process = None
 
-    def said(self) -> str:
+    def read_log(self) -> str:
         return self.log.read_text(errors="replace")
 
     def _signal(self, number: signal.Signals) -> None:
@@ -131,7 +131,7 @@ class ConnectWorker:
             except (urllib.error.URLError, OSError):
                 pass
             if time.monotonic() > until:
-                raise TimeoutError(f"{what}: {self.said()[-2000:]}")
+                raise TimeoutError(f"{what}: {self.read_log()[-2000:]}")
             time.sleep(0.2)
 
     def _call(self, url: str, body: object = None, method: str | None = None) -> Any:

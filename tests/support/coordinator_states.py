@@ -30,14 +30,14 @@ ASKING = (
 WITHOUT_TERM = (Phase.FOLLOWING, Phase.RECOVERING, Phase.CLAIMING, Phase.STOPPED)
 
 
-def checked(before: State, after: State) -> None:
+def check_step(before: State, after: State) -> None:
     """Raises ``AssertionError`` with what does not hold of the state after a step."""
     if after is not before:
-        found = broken(before, after)
+        found = broken_invariants(before, after)
         assert not found, f"a coordinator's state: {'; '.join(found)}"
 
 
-def broken(before: State, after: State) -> list[str]:
+def broken_invariants(before: State, after: State) -> list[str]:
     """Return what does not hold after a step, or between the two states."""
     found = [*_of_phases(after), *_watch(before, after), *_recovery(after)]
     if after.call.attempt is not None:
@@ -46,7 +46,7 @@ def broken(before: State, after: State) -> list[str]:
         found += [*_progress(after.term), *_collection(after.term), *_primary(after.term)]
         found += [*_delivery(after), *_suspensions(after.term), *_changes(after)]
         found += [*_tokens(after.term), *_sources(after.term), *_of_an_epoch(after)]
-        found += _settled(after)
+        found += _of_settlement(after)
         if before.term is not None and before.term.epoch == after.term.epoch:
             found += _in_one_epoch(before.term, after.term)
     return found
@@ -106,7 +106,7 @@ def _progress(term: Term) -> Iterator[str]:
         yield "a transaction that did not land has answered PAUSE or RESUME"
 
 
-def _settled(state: State) -> Iterator[str]:
+def _of_settlement(state: State) -> Iterator[str]:
     assert state.term is not None
     progress, said = state.term.progress, state.term.progress.settlement
     if state.phase is Phase.SETTLING and said is not None:

@@ -34,7 +34,7 @@ class _Handler(Handler):
 
     def setup(self) -> None:
         super().setup()
-        self.connection_number = self.server.connected()
+        self.connection_number = self.server.connection_count()
 
     def handle_expect_100(self) -> bool:
         self.expected = True
@@ -71,7 +71,7 @@ class CountingProxy(StoreProxy):
         self._connections = 0
         self._counting = Lock()
 
-    def connected(self) -> int:
+    def connection_count(self) -> int:
         with self._counting:
             self._connections += 1
             return self._connections

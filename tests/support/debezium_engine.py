@@ -17,7 +17,7 @@ from repository.tree import ROOT
 
 from headgate.control_protocol.errors import Unreachable
 from headgate.operations.child_process import kill_child, start_child
-from headgate.operations.java import fetch_jars, require_java, user_cache_folder
+from headgate.operations.java_installation import fetch_jars, require_java, user_cache_folder
 
 VERSION = "3.0.8.Final"
 _JARS = (

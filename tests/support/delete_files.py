@@ -61,7 +61,7 @@ def delete_first_row(table: Table, path: str, *, named: bool = False) -> None:
     """
     bounds = {2147483546: path.encode()} if named else {}
     rows = pa.table([pa.array([path]), pa.array([0])], schema=_SCHEMA)
-    _commit(table, _described(_written(table, rows), bounds))
+    _commit(table, _describe(_write(table, rows), bounds))
 
 
 def delete_by_equality(table: Table, column: str, value: Any) -> None:
@@ -69,10 +69,10 @@ def delete_by_equality(table: Table, column: str, value: Any) -> None:
     found = schema_to_pyarrow(table.schema()).field(column)
     rows = pa.table([pa.array([value], found.type)], schema=pa.schema([found]))
     of = [table.schema().find_field(column).field_id]
-    _commit(table, _described(_written(table, rows), {}, of))
+    _commit(table, _describe(_write(table, rows), {}, of))
 
 
-def _written(table: Table, rows: pa.Table) -> str:
+def _write(table: Table, rows: pa.Table) -> str:
     at = f"{table.location()}/data/deletes-{uuid.uuid4()}.parquet"
     pq.write_table(rows, at.removeprefix("file://"))
     return at
@@ -107,7 +107,7 @@ def _commit(table: Table, file: Any) -> None:
     table.catalog.commit_table(table, (), (AddSnapshotUpdate(snapshot=snapshot), moved))
 
 
-def _described(at: str, bounds: dict[int, bytes], equality_ids: list[int] | None = None) -> Any:
+def _describe(at: str, bounds: dict[int, bytes], equality_ids: list[int] | None = None) -> Any:
     content = DataFileContent.EQUALITY_DELETES if equality_ids else DataFileContent.POSITION_DELETES
     file = DataFile.from_args(
         content=content,

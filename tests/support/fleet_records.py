@@ -9,20 +9,20 @@ from headgate.runtime.fleet.fleet_records import (
     ObservedSink,
     ObservedWorker,
     Removal,
-    Wish,
+    SinkSpec,
     state_key,
 )
-from headgate.runtime.fleet.fleet_view import FleetRecords, ObservedRecord, WishRecord
-from headgate.runtime.fleet.sink_life import LifeState, WantedState
+from headgate.runtime.fleet.fleet_view import CommandRecord, FleetRecords, ObservedRecord
+from headgate.runtime.fleet.sink_life import DesiredState, LifeState
 
 FILE = 'name = "trips"\n[source]\ntopics = ["trips"]\n'
 
 EXAMPLES = {
-    "wish": Wish(
+    "wish": SinkSpec(
         key="trips#2",
         slot=63,
         number=2**40,
-        state=WantedState.PAUSED,
+        state=DesiredState.PAUSED,
         file=FILE,
         memory_mib=1_500,
         restarts=3,
@@ -79,14 +79,14 @@ EXAMPLES = {
 
 
 def fleet_of(
-    wishes: Sequence[Wish],
+    specs: Sequence[SinkSpec],
     workers: Mapping[str, Sequence[int]] | None = None,
     observed: Sequence[ObservedSink] = (),
 ) -> FleetRecords:
-    """Records of these wishes and workers, whose first start is ``NAME-1``, told at 1,000 ms."""
+    """Records of these specs and workers, whose first start is ``NAME-1``, told at 1,000 ms."""
     records = FleetRecords()
-    for offset, wish in enumerate(wishes):
-        records.take(WishRecord(wish.key, wish.slot, offset, 1_000, wish))
+    for offset, spec in enumerate(specs):
+        records.take(CommandRecord(spec.key, spec.slot, offset, 1_000, spec))
     values: list[ObservedSink | ObservedWorker] = [*observed]
     for name, slots in (workers or {}).items():
         values.append(ObservedWorker(worker=name, incarnation=f"{name}-1", slots=tuple(slots)))

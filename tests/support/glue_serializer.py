@@ -12,7 +12,7 @@ import pytest
 from support.object_store import KEY, REGION, SECRET, ObjectStore
 
 from headgate.control_protocol.errors import Unreachable
-from headgate.operations.java import fetch_jars, require_java, user_cache_folder
+from headgate.operations.java_installation import fetch_jars, require_java, user_cache_folder
 
 VERSION = "1.1.27"
 _JARS = (

@@ -100,7 +100,7 @@ class Metastores:
 @contextmanager
 def hive_metastore(folder: Path, release: str) -> Iterator[str]:
     """Its address; database and warehouse are in the folder."""
-    configured(
+    configure(
         folder / "conf",
         {
             "javax.jdo.option.ConnectionURL": f"jdbc:derby:;databaseName={folder}/db;create=true",
@@ -118,7 +118,7 @@ def hive_metastore(folder: Path, release: str) -> Iterator[str]:
         yield f"thrift://127.0.0.1:{port}"
 
 
-def configured(folder: Path, settings: Mapping[str, str]) -> None:
+def configure(folder: Path, settings: Mapping[str, str]) -> None:
     folder.mkdir(exist_ok=True)
     named = "".join(
         f"<property><name>{name}</name><value>{escape(value)}</value></property>"

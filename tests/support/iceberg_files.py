@@ -23,10 +23,10 @@ def write_files(table: Table, rows: pa.Table, below: str = "") -> tuple[WrittenF
         properties = {**metadata.properties, TableProperties.WRITE_DATA_PATH: below}
         metadata = metadata.model_copy(update={"properties": properties})
     written = _dataframe_to_data_files(metadata, rows, table.io, uuid.uuid4())
-    return tuple(described(table, file) for file in written)
+    return tuple(describe(table, file) for file in written)
 
 
-def described(table: Table, file: ManifestDataFile) -> WrittenFile:
+def describe(table: Table, file: ManifestDataFile) -> WrittenFile:
     """A file of the table's current spec, as it travels in a status."""
     fields = table.spec().partition_type(table.schema()).fields
     types = [cast("PrimitiveType", field.field_type) for field in fields]

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from headgate.operations.java import java_command
+from headgate.operations.java_installation import java_command
 
 START_S_MAX = 300
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pyiceberg.catalog import Catalog
-from support.keyed_world import NAME, SINK, Event, KeyedWorld, Row, keyed_table, shown
+from support.keyed_world import NAME, SINK, Event, KeyedWorld, Row, keyed_table, rows_of
 
 from headgate.control_protocol.commit_record import CommitRecord, PartitionCohorts, PendingCommit
 from headgate.control_protocol.identifiers import (
@@ -57,8 +57,8 @@ class PendingTable:
     folds: dict[int, Fold] = field(default_factory=lambda: {0: {}})
 
     @classmethod
-    def made(cls, catalog: Catalog, version: int = 3, *partition_by: str) -> PendingTable:
-        return cls(KeyedWorld.made(catalog, version, partition_by))
+    def create(cls, catalog: Catalog, version: int = 3, *partition_by: str) -> PendingTable:
+        return cls(KeyedWorld.create(catalog, version, partition_by))
 
     @property
     def table(self) -> IcebergTable:
@@ -101,7 +101,7 @@ class PendingTable:
         )
         return attempt
 
-    def delivered(self, table: IcebergTable | None = None) -> CommitOutcome:
+    def deliver(self, table: IcebergTable | None = None) -> CommitOutcome:
         return (table or self.table).commit(self.delivery())
 
     def reads(self) -> tuple[PendingCommit, ...]:
@@ -120,7 +120,7 @@ class PendingTable:
         return struck
 
     def restarts(self, coordinator: str) -> None:
-        self.world.restarted(coordinator)
+        self.world.restart(coordinator)
 
     def check(self) -> None:
         """Raises ``Unfolded`` unless the table is the fold up to the transaction of its record."""
@@ -128,7 +128,7 @@ class PendingTable:
         assert record is not None
         fold = self.folds[record.transaction.number]
         expected = sorted((tuple(row.values()) for row in fold.values()), key=repr)
-        found = shown(self.world.loaded().scan().to_arrow())
+        found = rows_of(self.world.load().scan().to_arrow())
         if found != expected:
             raise Unfolded(f"transaction {record.transaction}: {found} is not {expected}")
 
@@ -165,9 +165,9 @@ def walk(
                 cut = chance.randint(0, len(events))
                 pending.decides(events[:cut], events[cut:])
             case "p" if pending.owes:
-                pending.delivered()
+                pending.deliver()
             case "l" if pending.owes:
-                pending.delivered(keyed_table(lost, ("id",)))
+                pending.deliver(keyed_table(lost, ("id",)))
             case "z" if pending.owes:  # somebody falls asleep before its call
                 asleep.append((keyed_table(pending.world.catalog, ("id",)), pending.delivery()))
             case "w" if asleep:
@@ -178,18 +178,18 @@ def walk(
             case "s":
                 pending.reads()
         pending.check()
-    _settled(pending)
+    _settle(pending)
     for zombie, attempt in asleep:
         zombie.commit(attempt)
     pending.check()
 
 
-def _settled(pending: PendingTable) -> None:
+def _settle(pending: PendingTable) -> None:
     """Nothing stays pending when nobody disturbs."""
     for _ in range(2):
         pending.reads()
         if pending.pending_commits:
-            pending.delivered()
+            pending.deliver()
     pending.reads()
     if pending.pending_commits:
         raise Unfolded(f"{pending.pending_commits} cannot be delivered any more")

@@ -96,7 +96,7 @@ class Source:
             self.fold[event.key] = row
         return rows, deletes
 
-    def expected(self) -> list[tuple[Any, ...]]:
+    def expected_rows(self) -> list[tuple[Any, ...]]:
         return sorted((tuple(row.values()) for row in self.fold.values()), key=repr)
 
 
@@ -111,7 +111,7 @@ class KeyedWorld:
     coordinator: str = "one"
 
     @classmethod
-    def made(
+    def create(
         cls,
         catalog: Catalog,
         version: int,
@@ -126,25 +126,25 @@ class KeyedWorld:
         assert isinstance(world.table.commit(world.attempt(())), Landed)
         return world
 
-    def loaded(self) -> Table:
+    def load(self) -> Table:
         return self.catalog.load_table(NAME)
 
-    def restarted(self, coordinator: str) -> None:
+    def restart(self, coordinator: str) -> None:
         """Another coordinator goes on: whatever was in memory is gone."""
         self.coordinator = coordinator
         self.table = keyed_table(self.catalog, self.source.key)
 
-    def upgraded(self) -> None:
+    def upgrade_to_3(self) -> None:
         """To version 3, as an engine does that knows it; pyiceberg refuses to."""
-        file = Path(self.loaded().metadata_location.removeprefix("file://"))
+        file = Path(self.load().metadata_location.removeprefix("file://"))
         metadata = json.loads(file.read_text()) | {"format-version": 3, "next-row-id": 0}
         file.write_text(json.dumps(metadata))
 
     def delete_files(self) -> dict[str, list[DataFile]]:
         """Of the head, by the data file that each is about."""
-        snapshot = self.loaded().current_snapshot()
+        snapshot = self.load().current_snapshot()
         assert snapshot
-        io, found = self.loaded().io, defaultdict(list)
+        io, found = self.load().io, defaultdict(list)
         for manifest in manifests_v3.read_manifest_list(io, snapshot.manifest_list):
             if manifest.content is ManifestContent.DELETES:
                 for entry in manifests_v3.live_entries(io, manifest):
@@ -154,7 +154,7 @@ class KeyedWorld:
     def files(self, events: Sequence[Event]) -> tuple[WrittenFile, ...]:
         """What a status of these records names."""
         rows, deletes = self.source.rows(events)
-        return written(self.loaded(), self.source.key, rows, deletes)
+        return write_status_files(self.load(), self.source.key, rows, deletes)
 
     def attempt(self, files: Sequence[WrittenFile]) -> CommitAttempt:
         offsets = {TopicPartition("topic", p): at for p, at in self.source.offsets.items()}
@@ -171,7 +171,7 @@ class KeyedWorld:
 
     def commit(self, *statuses: Sequence[Event]) -> KeyCounts:
         """The records of these statuses, in their order, by one call that lands."""
-        return self.landed(self.attempt([f for events in statuses for f in self.files(events)]))
+        return self.land(self.attempt([f for events in statuses for f in self.files(events)]))
 
     def again(self, attempt: CommitAttempt) -> CommitAttempt:
         """The same files on the head as it is now."""
@@ -181,7 +181,7 @@ class KeyedWorld:
         """The branch and the sink's tag stand on an older snapshot again, as an operator has it."""
         tag = tag_name(SINK, MAIN_BRANCH)
         self.catalog.commit_table(
-            self.loaded(),
+            self.load(),
             (),
             (
                 SetSnapshotRefUpdate(ref_name=MAIN_BRANCH, type="branch", snapshot_id=snapshot_id),  # type: ignore[call-arg]
@@ -189,7 +189,7 @@ class KeyedWorld:
             ),
         )
 
-    def landed(self, attempt: CommitAttempt) -> KeyCounts:
+    def land(self, attempt: CommitAttempt) -> KeyCounts:
         """OUTCOME-2: the same files again on the new head, until they are in."""
         outcome: CommitOutcome = Refused("not tried yet")
         while isinstance(outcome, Refused):
@@ -201,7 +201,7 @@ class KeyedWorld:
         return outcome.view.record.keys
 
 
-def written(
+def write_status_files(
     table: Table, key: tuple[str, ...], rows: Sequence[Row], deletes: Sequence[Row]
 ) -> tuple[WrittenFile, ...]:
     """Write the files of one status."""
@@ -222,6 +222,6 @@ def keyed_table(catalog: Catalog, key: tuple[str, ...], **limits: int) -> Iceber
     return IcebergTable(catalog, NAME, SINK, threads=False, keyed=KeyedRows(by))
 
 
-def shown(rows: pa.Table) -> list[tuple[Any, ...]]:
-    """Rows as ``Source.expected`` has them."""
+def rows_of(rows: pa.Table) -> list[tuple[Any, ...]]:
+    """Rows as ``Source.expected_rows`` has them."""
     return sorted((tuple(row[name] for name in COLUMNS) for row in rows.to_pylist()), key=repr)

@@ -9,11 +9,11 @@ from headgate.operations.http.fleet_knowledge import Known
 from headgate.runtime.fleet.fleet_records import (
     ObservedSink,
     ObservedWorker,
-    Wish,
+    SinkSpec,
     state_key,
 )
-from headgate.runtime.fleet.fleet_view import FleetRecords, ObservedRecord, WishRecord, view
-from headgate.runtime.fleet.sink_life import LifeState, WantedState
+from headgate.runtime.fleet.fleet_view import CommandRecord, FleetRecords, ObservedRecord, view
+from headgate.runtime.fleet.sink_life import DesiredState, LifeState
 
 NOW = 1_790_000_000_000
 SLOTS = 8
@@ -26,18 +26,18 @@ class MadeUpFleet:
         self.records = FleetRecords()
         self._offset = 0
 
-    def wish(self, key: str, slot: int = 0, ago_ms: int = 60_000, **other: Any) -> Wish:
+    def spec(self, key: str, slot: int = 0, ago_ms: int = 60_000, **other: Any) -> SinkSpec:
         values: dict[str, Any] = {
             "key": key,
             "slot": slot,
             "number": self._next(),
             "file": f'name = "{key}"\n',
-            "state": WantedState.RUNNING,
+            "state": DesiredState.RUNNING,
             "actor": "alice",
         }
-        wish = Wish(**{**values, **other})
-        self.records.take(WishRecord(key, slot, self._offset, NOW - ago_ms, wish))
-        return wish
+        spec = SinkSpec(**{**values, **other})
+        self.records.take(CommandRecord(key, slot, self._offset, NOW - ago_ms, spec))
+        return spec
 
     def tell(self, key: str, slot: int = 0, ago_ms: int = 1_000, **other: Any) -> None:
         values: dict[str, Any] = {
@@ -48,22 +48,22 @@ class MadeUpFleet:
             "state": LifeState.RUNNING,
             "for_ms": 5_000,
         }
-        self.told(ObservedSink(**{**values, **other}), ago_ms)
+        self.add_record(ObservedSink(**{**values, **other}), ago_ms)
 
     def worker(self, name: str, slots: tuple[int, ...], ago_ms: int = 1_000, **other: Any) -> None:
         values: dict[str, Any] = {"incarnation": "a", "release": "0.1.0", "processes": 3}
-        self.told(ObservedWorker(worker=name, slots=slots, **{**values, **other}), ago_ms)
+        self.add_record(ObservedWorker(worker=name, slots=slots, **{**values, **other}), ago_ms)
 
-    def told(self, value: ObservedSink | ObservedWorker, ago_ms: int) -> None:
+    def add_record(self, value: ObservedSink | ObservedWorker, ago_ms: int) -> None:
         self._next()
         self.records.take(ObservedRecord(state_key(value), self._offset, NOW - ago_ms, value))
 
     def runs(self, key: str, slot: int = 0, **other: Any) -> None:
         """Say that a sink is wanted, and does what is wanted."""
-        wish = self.wish(key, slot)
-        self.tell(key, slot, **{"revision": wish.revision, **other})
+        spec = self.spec(key, slot)
+        self.tell(key, slot, **{"revision": spec.revision, **other})
 
-    def known(self, **other: Any) -> Known:
+    def latest(self, **other: Any) -> Known:
         known = Known("city", view(self.records, NOW), SLOTS, NOW)
         return replace(known, **other)
 
@@ -81,7 +81,7 @@ def made_up_fleet() -> MadeUpFleet:
     fleet.runs("busy", 1, lag_records=1_234_567, memory_bytes=45 << 20, cpu_permille=40, leads=True)
     fleet.runs("quiet", 1, lag_records=0, memory_bytes=44 << 20, cpu_ms=98_765, partitions=4)
     fleet.runs("quiet#2", 3, worker="worker-1")
-    fleet.wish("poison", 2)
+    fleet.spec("poison", 2)
     fleet.tell(
         "poison",
         2,
@@ -92,9 +92,9 @@ def made_up_fleet() -> MadeUpFleet:
         restarts=5,
         next_try_in_ms=17_000,
     )
-    fleet.wish("held", 2, state=WantedState.PAUSED)
+    fleet.spec("held", 2, state=DesiredState.PAUSED)
     fleet.tell("held", 2, state=LifeState.RUNNING)
-    fleet.wish("off", 2, state=WantedState.STOPPED)
-    fleet.wish("nobody", 7, ago_ms=300_000)
-    fleet.wish("new", 4, ago_ms=2_000)
+    fleet.spec("off", 2, state=DesiredState.STOPPED)
+    fleet.spec("nobody", 7, ago_ms=300_000)
+    fleet.spec("new", 4, ago_ms=2_000)
     return fleet

@@ -104,7 +104,7 @@ class Maintained:
     def commit(self, rows: int = 5, day: Any = 1, **columns: Any) -> None:
         """Land, on whatever head there is: as a coordinator does it (OUTCOME-2)."""
         self.number += 1
-        self._commit(self.written(rows, day, **columns), rows)
+        self._commit(self.write_files(rows, day, **columns), rows)
 
     def commits(self, count: int, **how: Any) -> None:
         for _ in range(count):
@@ -130,7 +130,7 @@ class Maintained:
             records=rows,
         )
 
-    def written(self, rows: int, day: Any = 1, **columns: Any) -> tuple[WrittenFile, ...]:
+    def write_files(self, rows: int, day: Any = 1, **columns: Any) -> tuple[WrittenFile, ...]:
         """Files of the sink's folder that nobody has committed yet."""
         table = self.table
         first, self.next_offset = self.next_offset, self.next_offset + rows
@@ -187,7 +187,7 @@ class Maintained:
             transaction.remove_properties(*asked)
         self.view = self.sink.read()
 
-    def stored(self) -> set[Path]:
+    def stored_files(self) -> set[Path]:
         folder = Path(self.table.metadata.location.removeprefix("file://")) / "data"
         return set(folder.rglob("*.parquet"))
 

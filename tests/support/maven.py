@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.operations.java import user_cache_folder
+from headgate.operations.java_installation import user_cache_folder
 
 
 def maven_jars(name: str, pom: Path, **told: str) -> Path:

@@ -10,7 +10,7 @@ from typing import Self
 from support.connect_worker import RUNTIME
 from support.maven import maven_jars
 
-from headgate.operations.java import java_command
+from headgate.operations.java_installation import java_command
 
 _POM = Path(__file__).with_name("connect-mirror-pom.xml")
 _OFTEN = ("refresh.topics", "refresh.groups", "emit.checkpoints", "sync.group.offsets")

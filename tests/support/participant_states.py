@@ -2,7 +2,7 @@
 
 The comments above the fields of ``participant/state.py`` say it in words. Simulation, exploration
 and the tests of the protocol check each state that they bring about; mutants, which break it on
-purpose, do so under ``unchecked``.
+purpose, do so under ``without_checks``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _checks = [True]
 
 
 @contextmanager
-def unchecked() -> Iterator[None]:
+def without_checks() -> Iterator[None]:
     _checks.append(False)
     try:
         yield
@@ -26,28 +26,28 @@ def unchecked() -> Iterator[None]:
         _checks.pop()
 
 
-def checked(before: State, after: State) -> State:
+def check_step(before: State, after: State) -> State:
     """The state after a step. Raises ``AssertionError`` with what does not hold of it."""
     if after is not before and _checks[-1]:
-        broken = [*_broken(before, after), *_fallen(before, after)]
+        broken = [*_faults(before, after), *_faults_between(before, after)]
         assert not broken, f"a participant's state: {'; '.join(broken)}"
     return after
 
 
-def _broken(before: State, after: State) -> Iterator[str]:
+def _faults(before: State, after: State) -> Iterator[str]:
     """What a step left alone was looked at before."""
     term, work = after.term is not before.term, after.work is not before.work
     if term or after.source is not before.source:
-        yield from _broken_term(after)
+        yield from _faults_of_term(after)
     if work:
-        yield from _broken_work(after)
+        yield from _faults_of_work(after)
     if term or work or after.run is not before.run or after.deadlines is not before.deadlines:
-        yield from _broken_run(after)
+        yield from _faults_of_run(after)
     if term or after.said is not before.said or after.needs is not before.needs:
-        yield from _broken_words(after)
+        yield from _faults_of_words(after)
 
 
-def _broken_term(state: State) -> Iterator[str]:
+def _faults_of_term(state: State) -> Iterator[str]:
     term, source = state.term, state.source
     if term.answered > term.ended:
         yield "an END was answered that was not heard"
@@ -61,7 +61,7 @@ def _broken_term(state: State) -> Iterator[str]:
         yield "an end was seen that is not known"
 
 
-def _broken_work(state: State) -> Iterator[str]:
+def _faults_of_work(state: State) -> Iterator[str]:
     work = state.work
     if work.leaving - work.owned.keys():
         yield "a partition leaves that is not owned"
@@ -71,7 +71,7 @@ def _broken_work(state: State) -> Iterator[str]:
         yield "a failure without partitions, or the other way round"
 
 
-def _broken_run(state: State) -> Iterator[str]:
+def _faults_of_run(state: State) -> Iterator[str]:
     run, owned = state.run, state.work.owned
     if (run.batch is None) == (Timer.BATCH in state.deadlines):
         yield "a batch without a deadline, or the other way round"
@@ -85,7 +85,7 @@ def _broken_run(state: State) -> Iterator[str]:
             yield f"the batch does not begin at the position of {at}"
 
 
-def _broken_words(state: State) -> Iterator[str]:
+def _faults_of_words(state: State) -> Iterator[str]:
     said, needs = state.said, state.needs
     numbers = [own.status.status_number for own in said.pending]
     places = [own.offset for own in said.pending if own.offset is not None]
@@ -107,7 +107,7 @@ def _broken_words(state: State) -> Iterator[str]:
         yield "too many answers are remembered"
 
 
-def _fallen(before: State, after: State) -> Iterator[str]:
+def _faults_between(before: State, after: State) -> Iterator[str]:
     old, new = before.term, after.term
     same = (old.epoch, old.coordinator) == (new.epoch, new.coordinator)
     # A log that lost its end makes L void as well; what was announced is forgotten with it.

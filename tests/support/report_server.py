@@ -72,6 +72,6 @@ class ReportServer:
     def address(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
-    def taken(self, of: Callable[[Any], bool] = lambda _: True) -> list[Any]:
+    def accepted_bodies(self, of: Callable[[Any], bool] = lambda _: True) -> list[Any]:
         """The bodies of requests that were answered well, in order."""
         return [each.body for each in self.got if each.answer // 100 == 2 and of(each.body)]

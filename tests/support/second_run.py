@@ -27,11 +27,11 @@ class SecondRun:
         self._kept = kept
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        if len(self._passed(session.config)) > FLAKY_MAX:
+        if len(self._find_passed(session.config)) > FLAKY_MAX:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        flaky = self._passed(terminalreporter.config)
+        flaky = self._find_passed(terminalreporter.config)
         for nodeid in flaky:
             terminalreporter.write_line(f"FLAKY {nodeid}: failed beside others, passes alone")
         if len(flaky) > FLAKY_MAX:
@@ -41,7 +41,7 @@ class SecondRun:
             with self._kept.open("a") as kept:
                 kept.writelines(f"{datetime.now(UTC):%F %T} FLAKY {nodeid}\n" for nodeid in flaky)
 
-    def _passed(self, config: pytest.Config) -> list[str]:
+    def _find_passed(self, config: pytest.Config) -> list[str]:
         reporter = config.pluginmanager.get_plugin("terminalreporter")
         assert reporter is not None
         return [report.nodeid for report in reporter.stats.get("passed", ())]

@@ -10,7 +10,7 @@ PAGE = Path(__file__).parents[2] / "docs/guides/security.md"
 Rights = dict[tuple[str, str, str], set[str]]
 
 
-def given_out() -> Rights:
+def rights_by_resource() -> Rights:
     """By principal, kind and name of the resource: the operations of the page's commands."""
     rights: Rights = {}
     for line in PAGE.read_text().splitlines():

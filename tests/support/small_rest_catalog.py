@@ -88,18 +88,18 @@ class _Handler(BaseHTTPRequestHandler):
                 )
             self._say(200, {"namespace": json.loads(asked)["namespace"], "properties": {}})
         elif parts[-1] == "tables":
-            self._with_table(lambda _: self._created(parts[2], json.loads(asked)), found=False)
+            self._with_table(lambda _: self._create(parts[2], json.loads(asked)), found=False)
         elif parts[-2:] == ["transactions", "commit"]:
             changes = json.loads(asked)["table-changes"]
-            self._answer(lambda: self._committed_together(changes))
+            self._answer(lambda: self._commit_together(changes))
         else:
-            self._answer(lambda: self._committed(parts[2], parts[-1], asked))
+            self._answer(lambda: self._commit(parts[2], parts[-1], asked))
 
     def do_DELETE(self) -> None:
         parts = self.path.partition("?")[0].strip("/").split("/")
         self._answer(lambda: self.server.catalog.drop_table(f"{parts[2]}.{parts[-1]}"))
 
-    def _committed_together(self, changes: list[dict[str, Any]]) -> None:
+    def _commit_together(self, changes: list[dict[str, Any]]) -> None:
         catalog = self.server.catalog
         requests = [CommitTableRequest.model_validate(change) for change in changes]
         with self.server.one_at_a_time:
@@ -113,7 +113,7 @@ class _Handler(BaseHTTPRequestHandler):
             for table, request in zip(tables, requests, strict=True):
                 catalog.commit_table(table, (), request.updates)
 
-    def _created(self, namespace: str, asked: dict[str, Any]) -> Table:
+    def _create(self, namespace: str, asked: dict[str, Any]) -> Table:
         with self.server.one_at_a_time:
             return self.server.catalog.create_table(
                 f"{namespace}.{asked['name']}",
@@ -121,7 +121,7 @@ class _Handler(BaseHTTPRequestHandler):
                 properties=asked.get("properties") or {},
             )
 
-    def _committed(self, namespace: str, name: str, asked: bytes) -> CommitTableResponse:
+    def _commit(self, namespace: str, name: str, asked: bytes) -> CommitTableResponse:
         """The table is read once, by the commit itself."""
         request = CommitTableRequest.model_validate_json(asked)
         with self.server.one_at_a_time:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from support.hive_metastore import pyspark_jars
 
-from headgate.operations.java import java_command, user_cache_folder
+from headgate.operations.java_installation import java_command, user_cache_folder
 
 SUBMITTED = "SPARK_SUBMIT_OPTS"
 """What Spark's own launcher adds to the command of a driver's JVM, and of no other."""
@@ -40,7 +40,7 @@ def share() -> None:
 
 
 @cache
-def made_beside() -> subprocess.Popen[bytes] | None:
+def make_beside() -> subprocess.Popen[bytes] | None:
     """Begin to make it, if there is none, in a process of its own."""
     if archive().exists():
         return None

@@ -18,7 +18,7 @@ calls: list[int] = []
 """How many rows each call got, in this process."""
 
 
-def counted(records: pa.RecordBatch) -> pa.RecordBatch:
+def count_calls(records: pa.RecordBatch) -> pa.RecordBatch:
     calls.append(records.num_rows)
     return records
 
@@ -44,20 +44,20 @@ def backwards(records: pa.RecordBatch) -> pa.RecordBatch:
     return turned.select(turned.schema.names[::-1])
 
 
-def doubled(records: pa.RecordBatch) -> pa.Table:
+def double(records: pa.RecordBatch) -> pa.Table:
     return pa.Table.from_batches([records, records.slice(0, 1)])
 
 
-def renumbered(records: pa.RecordBatch) -> pa.RecordBatch:
+def renumber(records: pa.RecordBatch) -> pa.RecordBatch:
     return _with_numbers(records, pc.add(records[RECORD], 1_000))
 
 
-def renumbered_within(records: pa.RecordBatch) -> pa.RecordBatch:
+def renumber_within(records: pa.RecordBatch) -> pa.RecordBatch:
     """Give each row the number before its own: the first has none, and the last is another's."""
     return _with_numbers(records, pc.subtract(records[RECORD], 1))
 
 
-def nulled(records: pa.RecordBatch) -> pa.RecordBatch:
+def nullify(records: pa.RecordBatch) -> pa.RecordBatch:
     return _with_numbers(records, pa.nulls(records.num_rows, pa.int64()))
 
 
@@ -162,7 +162,7 @@ def slow(records: pa.RecordBatch) -> pa.RecordBatch:
     return records
 
 
-def derived(records: pa.RecordBatch) -> pa.RecordBatch:
+def derive(records: pa.RecordBatch) -> pa.RecordBatch:
     """Do what the SQL of tests/integration/sink/test_transforms.py does."""
     kept = records.filter(pc.not_equal(pc.bit_wise_and(records["id"], 7), 0))
     return pa.RecordBatch.from_pydict(

@@ -34,7 +34,7 @@ class WorkerProcess:
         self.process.kill()
         self.process.wait()
 
-    def told(self) -> Told:
+    def read_states(self) -> Told:
         """What the worker tells of each sink, by the name of its file."""
         try:
             told = json.loads((self._folder / STATE_FILE).read_text())
@@ -45,7 +45,7 @@ class WorkerProcess:
     def wait_until(self, is_so: Callable[[Told], bool]) -> Told:
         """Return what it tells once that is so."""
         until_s = time.monotonic() + PATIENCE_S
-        while not is_so(told := self.told()):
+        while not is_so(told := self.read_states()):
             assert self.process.poll() is None, self._log.read_text()[-4_000:]
             assert time.monotonic() < until_s, (told, self._log.read_text()[-4_000:])
             time.sleep(0.05)

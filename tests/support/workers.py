@@ -98,14 +98,14 @@ class Durations:
         self._seconds[scope(report.nodeid)] += report.duration
 
     def pytest_sessionfinish(self) -> None:
-        kept = {name: taken for name, taken in measured().items() if _exists(name)}
+        kept = {name: taken for name, taken in measure_scopes().items() if _exists(name)}
         seconds = {**kept, **self._seconds}
         lines = {n: round(s, 1) for n, s in sorted(seconds.items()) if s >= KEPT_MIN_S}
         DURATIONS.write_text(json.dumps(lines, indent=0) + "\n")
 
 
 @cache
-def measured() -> dict[str, float]:
+def measure_scopes() -> dict[str, float]:
     """Return the seconds of every scope that takes longer than ``KEPT_MIN_S``."""
     return dict(json.loads(DURATIONS.read_text())) if DURATIONS.exists() else {}
 
@@ -146,13 +146,13 @@ def scope(nodeid: str) -> str:
 
 def order(items: list[pytest.Item]) -> None:
     """Sort by how long their scopes take, the longest first."""
-    files = {name.partition("::")[0] for name in measured()}
+    files = {name.partition("::")[0] for name in measure_scopes()}
     items.sort(key=lambda item: -_seconds(item.nodeid, files))
 
 
 def _seconds(nodeid: str, files: Container[str]) -> float:
     known = nodeid.partition("::")[0] in files
-    return measured().get(scope(nodeid), 0.0 if known else NEW_S)
+    return measure_scopes().get(scope(nodeid), 0.0 if known else NEW_S)
 
 
 def _module(nodeid: str) -> str:

@@ -1,4 +1,4 @@
-"""The contract of a sink's table, as tests that an author runs against a table of their own.
+"""Holds the contract of a sink's table, as tests that an author runs against a table of their own.
 
 A class per capability, for pytest: inherit those that apply, and give them a fixture ``world``::
 

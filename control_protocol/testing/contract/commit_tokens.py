@@ -1,4 +1,4 @@
-"""A table whose files bear the mark of the one commit that may bring them (rule TOKEN-2)."""
+"""Tests a table whose files bear the mark of the one commit that may bring them (rule TOKEN-2)."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from headgate.control_protocol.commit_tokens import ANY, SupportsCommitTokens, i
 from headgate.control_protocol.ports import Landed, Refused
 from headgate.control_protocol.testing.contract.world import (
     StampWorld,
-    claimed,
+    claim_table,
     commit,
-    landed,
     record,
+    require_landed,
 )
 
 
@@ -24,7 +24,7 @@ class CommitTokenContract:
         stamps = [table.new_token() for table in tables for _ in range(2)]
         assert len(set(stamps)) == len(stamps)
         assert {stamp.count(ANY) for stamp in stamps} == {1}
-        file = world.marked_file(stamps[0], 1)
+        file = world.write_marked_file(stamps[0], 1)
         assert [is_path_of_token(stamp, file.path) for stamp in stamps] == [True] + [False] * 5
 
     def test_token_2_files_land_under_the_stamp_that_came_before_the_claim(
@@ -32,9 +32,9 @@ class CommitTokenContract:
     ) -> None:
         table = world.open()
         stamp = table.new_token()
-        view = claimed(table)
-        files = world.marked_file(stamp, 1), world.marked_file(stamp, 2)
-        landed(commit(table, view, record(1, 1, 6), *files))
+        view = claim_table(table)
+        files = world.write_marked_file(stamp, 1), world.write_marked_file(stamp, 2)
+        require_landed(commit(table, view, record(1, 1, 6), *files))
         assert world.numbers() == [1, 2]
 
     def test_token_2_the_next_transaction_has_its_stamp_before_one_lands(
@@ -42,21 +42,23 @@ class CommitTokenContract:
     ) -> None:
         table = world.open()
         first = table.new_token()
-        view = claimed(table)
+        view = claim_table(table)
         second = table.new_token()
-        later, sooner = world.marked_file(second, 2), world.marked_file(first, 1)
-        view = landed(commit(table, view, record(1, 1, 3), sooner))
-        landed(commit(table, view, record(1, 2, 6), later))
+        later, sooner = world.write_marked_file(second, 2), world.write_marked_file(first, 1)
+        view = require_landed(commit(table, view, record(1, 1, 3), sooner))
+        require_landed(commit(table, view, record(1, 2, 6), later))
         assert world.numbers() == [1, 2]
 
     def test_token_2_a_stamp_that_never_had_files_is_in_nobodys_way(
         self, world: StampWorld
     ) -> None:
         table = world.open()
-        view = claimed(table)
+        view = claim_table(table)
         table.new_token()
-        view = landed(commit(table, view, record(1, 1)))
-        landed(commit(table, view, record(1, 2, 3), world.marked_file(table.new_token(), 1)))
+        view = require_landed(commit(table, view, record(1, 1)))
+        require_landed(
+            commit(table, view, record(1, 2, 3), world.write_marked_file(table.new_token(), 1))
+        )
         assert world.numbers() == [1]
 
     def test_token_2_what_comes_after_its_commit_is_refused_for_good(
@@ -64,19 +66,26 @@ class CommitTokenContract:
     ) -> None:
         table = world.open()
         stamp = table.new_token()
-        view = claimed(table)
-        view = landed(commit(table, view, record(1, 1, 3), world.marked_file(stamp, 1)))
-        outcome = commit(table, view, record(1, 2, 6), world.marked_file(stamp, 2))
+        view = claim_table(table)
+        view = require_landed(
+            commit(table, view, record(1, 1, 3), world.write_marked_file(stamp, 1))
+        )
+        outcome = commit(table, view, record(1, 2, 6), world.write_marked_file(stamp, 2))
         assert isinstance(outcome, Refused)
         assert outcome.for_good, "no repetition mends it: the ranges are written again"
-        landed(
-            commit(table, table.read(), record(1, 2, 6), world.marked_file(table.new_token(), 3))
+        require_landed(
+            commit(
+                table, table.read(), record(1, 2, 6), world.write_marked_file(table.new_token(), 3)
+            )
         )
         assert world.numbers() == [1, 3]
 
     def test_token_2_files_of_two_stamps_never_land_in_one_commit(self, world: StampWorld) -> None:
         table = world.open()
-        files = world.marked_file(table.new_token(), 1), world.marked_file(table.new_token(), 2)
-        assert not isinstance(commit(table, claimed(table), record(1, 1, 6), *files), Landed)
+        files = (
+            world.write_marked_file(table.new_token(), 1),
+            world.write_marked_file(table.new_token(), 2),
+        )
+        assert not isinstance(commit(table, claim_table(table), record(1, 1, 6), *files), Landed)
         assert world.numbers() == []
         assert world.open().read().record == record(1, 0)

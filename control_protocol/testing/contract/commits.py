@@ -1,4 +1,4 @@
-"""What every table promises to the coordinator."""
+"""Tests what every table promises to the coordinator."""
 
 from __future__ import annotations
 
@@ -11,7 +11,13 @@ from headgate.control_protocol.identifiers import TopicId, TopicPartition
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import CommitAttempt, Landed, Lineage, Refused, Unknown
 from headgate.control_protocol.testing.contract.races import RaceContract
-from headgate.control_protocol.testing.contract.world import World, claimed, commit, landed, record
+from headgate.control_protocol.testing.contract.world import (
+    World,
+    claim_table,
+    commit,
+    record,
+    require_landed,
+)
 
 
 class CoreContract(RaceContract):
@@ -25,7 +31,7 @@ class CoreContract(RaceContract):
         assert view.location
 
     def test_the_first_claim_lands_and_is_read_back_whole(self, world: World) -> None:
-        view = claimed(world.open())
+        view = claim_table(world.open())
         again = world.open().read()
         assert again == view
         assert again.record == again.branch_record == record(1, 0)
@@ -34,43 +40,45 @@ class CoreContract(RaceContract):
     def test_two_first_claims_race_and_one_lands(self, world: World) -> None:
         one, other = world.open(), world.open()
         view, stale = one.read(), other.read()
-        landed(commit(one, view, record(1, 0)))
+        require_landed(commit(one, view, record(1, 0)))
         assert isinstance(commit(other, stale, record(1, 0)), Refused)
         assert world.open().read().record == record(1, 0)
 
     def test_files_and_record_land_together(self, world: World) -> None:
         table = world.open()
-        view = claimed(table)
-        after = landed(commit(table, view, record(1, 1, 6), world.file(1), world.file(2)))
+        view = claim_table(table)
+        after = require_landed(commit(table, view, record(1, 1, 6), world.file(1), world.file(2)))
         assert world.numbers() == [1, 2]
         assert after.record == record(1, 1, 6)
         assert world.open().read() == after
 
     def test_each_commit_continues_from_the_view_of_the_last(self, world: World) -> None:
         table = world.open()
-        view = claimed(table)
+        view = claim_table(table)
         for number in range(1, 6):
-            view = landed(commit(table, view, record(1, number, number), world.file(number)))
+            view = require_landed(
+                commit(table, view, record(1, number, number), world.file(number))
+            )
         assert world.numbers() == [1, 2, 3, 4, 5]
 
     def test_an_empty_commit_moves_the_tag_and_keeps_the_rows(self, world: World) -> None:
         table = world.open()
-        view = landed(commit(table, claimed(table), record(1, 1, 3), world.file(1)))
-        after = landed(commit(table, view, record(1, 2, 3)))
+        view = require_landed(commit(table, claim_table(table), record(1, 1, 3), world.file(1)))
+        after = require_landed(commit(table, view, record(1, 2, 3)))
         assert after.tag != view.tag
         assert world.numbers() == [1]
 
     def test_a_second_coordinator_fences_the_first(self, world: World) -> None:
         zombie, heir = world.open(), world.open()
-        stale = claimed(zombie)
-        view = claimed(heir, epoch=2)
+        stale = claim_table(zombie)
+        view = claim_table(heir, epoch=2)
         assert isinstance(commit(zombie, stale, record(1, 1, 3), world.file(1)), Refused)
-        landed(commit(heir, view, record(2, 1, 3), world.file(2)))
+        require_landed(commit(heir, view, record(2, 1, 3), world.file(2)))
         assert world.numbers() == [2]
 
     def test_a_zombie_that_never_cached_is_refused_as_well(self, world: World) -> None:
-        stale = claimed(world.open())
-        claimed(world.open(), epoch=2)
+        stale = claim_table(world.open())
+        claim_table(world.open(), epoch=2)
         outcome = commit(world.open(), stale, record(1, 1, 3), world.file(1))
         assert isinstance(outcome, Refused)
         assert world.numbers() == []
@@ -78,39 +86,39 @@ class CoreContract(RaceContract):
     def test_a_base_with_the_tag_of_another_history_is_refused(self, world: World) -> None:
         """As of a server that came back without its newest commits, and has as many again."""
         table = world.open()
-        first = claimed(table)
-        second = landed(commit(table, first, record(1, 1, 3), world.file(1)))
+        first = claim_table(table)
+        second = require_landed(commit(table, first, record(1, 1, 3), world.file(1)))
         file = world.file(2)
         stale = replace(second, tag=first.tag, record=first.record, branch_record=first.record)
         assert isinstance(commit(table, stale, record(1, 2, 6), file), Refused)
         assert isinstance(commit(world.open(), stale, record(1, 2, 6), file), Refused)
         assert world.open().read() == second
-        landed(commit(table, second, record(1, 2, 6), file))
+        require_landed(commit(table, second, record(1, 2, 6), file))
         assert world.numbers() == [1, 2]
 
     def test_the_same_attempt_twice_lands_once(self, world: World) -> None:
         table = world.open()
-        attempt = CommitAttempt(claimed(table), record(1, 1, 3), (world.file(1),))
-        landed(table.commit(attempt))
+        attempt = CommitAttempt(claim_table(table), record(1, 1, 3), (world.file(1),))
+        require_landed(table.commit(attempt))
         assert isinstance(table.commit(attempt), Refused)
         assert world.numbers() == [1]
 
     def test_two_sinks_share_a_table(self, world: World) -> None:
         one, other = world.open("one"), world.open("other")
-        claimed(one, sink="one")
-        view = claimed(other, epoch=4, sink="other")
-        landed(commit(other, view, record(4, 1, 3, sink="other"), world.file(1)))
+        claim_table(one, sink="one")
+        view = claim_table(other, epoch=4, sink="other")
+        require_landed(commit(other, view, record(4, 1, 3, sink="other"), world.file(1)))
         view = one.read()
         assert view.record == record(1, 0, sink="one")
         assert view.branch_record == view.record
         assert view.lineage is Lineage.CONTAINS_TAG
-        landed(commit(one, view, record(1, 1, 3, sink="one"), world.file(2)))
+        require_landed(commit(one, view, record(1, 1, 3, sink="one"), world.file(2)))
         assert other.read().record == record(4, 1, 3, sink="other")
         assert world.numbers() == [1, 2]
 
     def test_a_recreated_table_has_another_uuid_and_refuses(self, world: World) -> None:
         table = world.open()
-        view = claimed(table)
+        view = claim_table(table)
         file = world.file(1)
         world.recreate()
         outcome = commit(table, view, record(1, 1, 3), file)
@@ -118,24 +126,24 @@ class CoreContract(RaceContract):
         after = table.read()
         assert after.uuid != view.uuid
         assert after.lineage is Lineage.FRESH
-        claimed(world.open())  # a table that counts its commits is as far as the first was
+        claim_table(world.open())  # a table that counts its commits is as far as the first was
         assert isinstance(commit(world.open(), view, record(1, 1, 3), file), Refused)
         assert world.numbers() == []
 
     def test_a_large_record_is_read_back_whole(self, world: World) -> None:
         table = world.open()
-        view = claimed(table)
+        view = claim_table(table)
         places = (TopicPartition(f"trips.{number % 7}", number) for number in range(3_000))
         offsets = Offsets({place: 10**12 + place.partition**2 for place in places})
         topics = {f"trips.{number}": TopicId(f"id-{number}") for number in range(7)}
         large = replace(record(1, 1, 3), group_id="Gruppe Łódź", offsets=offsets, topic_ids=topics)
-        after = landed(commit(table, view, large, world.file(1)))
+        after = require_landed(commit(table, view, large, world.file(1)))
         assert world.open().read() == after
         assert after.record == large
 
     def test_a_dropped_table_is_missing(self, world: World) -> None:
         table = world.open()
-        view = claimed(table)
+        view = claim_table(table)
         world.drop()
         assert not isinstance(commit(table, view, record(1, 1, 3)), Landed)
         with pytest.raises(TableMissing):
@@ -146,7 +154,7 @@ class CoreContract(RaceContract):
         self, world: World, *, did_land: bool
     ) -> None:
         table = world.open()
-        view = claimed(table)
+        view = claim_table(table)
         file = world.file(1)
         world.lose_next_answer(landed=did_land)
         assert isinstance(commit(table, view, record(1, 1, 3), file), Unknown)
@@ -154,13 +162,13 @@ class CoreContract(RaceContract):
         assert record(1, 1, 3).is_same_commit(after.record) is did_land
         if not did_land:
             assert (after.tag, after.head) == (view.tag, view.head)
-            after = landed(commit(table, after, record(1, 1, 3), file))
-        landed(commit(table, after, record(1, 2, 6), world.file(2)))
+            after = require_landed(commit(table, after, record(1, 1, 3), file))
+        require_landed(commit(table, after, record(1, 2, 6), world.file(2)))
         assert world.numbers() == [1, 2]
 
     def test_repeating_an_attempt_that_landed_unseen_is_refused(self, world: World) -> None:
         table = world.open()
-        view = claimed(table)
+        view = claim_table(table)
         attempt = CommitAttempt(view, record(1, 1, 3), (world.file(1),))
         world.lose_next_answer(landed=True)
         assert isinstance(table.commit(attempt), Unknown)

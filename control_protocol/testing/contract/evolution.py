@@ -1,4 +1,4 @@
-"""A table that gets new columns (rules SCHEMA-3, SCHEMA-5 and SCHEMA-8)."""
+"""Tests a table that gets new columns (rules SCHEMA-3, SCHEMA-5 and SCHEMA-8)."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from headgate.control_protocol.columns import Column, Struct
 from headgate.control_protocol.errors import RetryLater
 from headgate.control_protocol.testing.contract.world import (
     EvolutionWorld,
-    claimed,
+    claim_table,
     commit,
-    landed,
     record,
+    require_landed,
 )
 
 MORE = Struct((Column("more", "string", required=False),))
@@ -24,7 +24,7 @@ class EvolutionContract:
         self, world: EvolutionWorld
     ) -> None:
         table = world.open()
-        view, before = claimed(table), world.columns()
+        view, before = claim_table(table), world.columns()
         done = table.evolve(view, MORE)
         assert world.columns() == [*before, "more"]
         assert (len(done.changes), done.refused) == (1, ())
@@ -36,23 +36,23 @@ class EvolutionContract:
         self, world: EvolutionWorld
     ) -> None:
         table = world.open()
-        view, old = claimed(table), world.file(1)
+        view, old = claim_table(table), world.file(1)
         table.evolve(view, MORE)
-        view = landed(commit(table, table.read(), record(1, 1, 3), old))
-        landed(commit(table, view, record(1, 2, 6), world.file(2)))
+        view = require_landed(commit(table, table.read(), record(1, 1, 3), old))
+        require_landed(commit(table, view, record(1, 2, 6), world.file(2)))
         assert world.numbers() == [1, 2]
         assert world.columns()[-1] == "more"
 
     def test_schema_8_columns_that_are_there_already_need_no_change(
         self, world: EvolutionWorld
     ) -> None:
-        view = world.open().evolve(claimed(world.open()), MORE).view
+        view = world.open().evolve(claim_table(world.open()), MORE).view
         again = world.open().evolve(view, MORE)
         assert (again.changes, again.refused, again.view) == ((), (), view)
 
     def test_schema_3_whoever_was_overtaken_changes_nothing(self, world: EvolutionWorld) -> None:
-        stale, before = claimed(world.open()), world.columns()
-        heir = claimed(world.open(), epoch=2)
+        stale, before = claim_table(world.open()), world.columns()
+        heir = claim_table(world.open(), epoch=2)
         done = world.open().evolve(stale, MORE)
         assert (done.changes, done.view) == ((), heir)
         assert world.columns() == before
@@ -60,7 +60,7 @@ class EvolutionContract:
     def test_schema_7_a_name_that_differs_in_case_alone_is_refused(
         self, world: EvolutionWorld
     ) -> None:
-        view = world.open().evolve(claimed(world.open()), MORE).view
+        view = world.open().evolve(claim_table(world.open()), MORE).view
         more = Struct((Column("MORE", "string", required=False),))
         done = world.open().evolve(view, more)
         assert [refusal.path for refusal in done.refused] == [("MORE",)]
@@ -71,7 +71,7 @@ class EvolutionContract:
         self, world: EvolutionWorld, *, did_land: bool
     ) -> None:
         table = world.open()
-        view = claimed(table)
+        view = claim_table(table)
         world.lose_next_answer(landed=did_land)
         with pytest.raises(RetryLater):
             table.evolve(view, MORE)

@@ -1,4 +1,4 @@
-"""A table that forgets older states, with or without traces."""
+"""Tests a table that forgets older states, with or without traces."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import pytest
 from headgate.control_protocol.ports import Lineage, TableView
 from headgate.control_protocol.testing.contract.world import (
     ExpiryWorld,
-    claimed,
+    claim_table,
     commit,
-    landed,
     record,
+    require_landed,
 )
 
 
@@ -19,11 +19,11 @@ class ExpiryContract:
 
     def test_the_record_survives_expiry_of_every_other_snapshot(self, world: ExpiryWorld) -> None:
         table = world.open()
-        view = landed(commit(table, claimed(table), record(1, 1, 3), world.file(1)))
+        view = require_landed(commit(table, claim_table(table), record(1, 1, 3), world.file(1)))
         world.expire_all()
         after = world.open().read()
         assert (after.record, after.lineage) == (view.record, Lineage.CONTAINS_TAG)
-        landed(commit(table, after, record(1, 2, 6), world.file(2)))
+        require_landed(commit(table, after, record(1, 2, 6), world.file(2)))
         assert world.numbers() == [1, 2]
 
     @pytest.mark.parametrize("log", [True, False])
@@ -31,41 +31,41 @@ class ExpiryContract:
         self, world: ExpiryWorld, *, log: bool
     ) -> None:
         table = world.open()
-        view = landed(commit(table, claimed(table), record(1, 1, 3), world.file(1)))
-        maintained(world, log=log)
+        view = require_landed(commit(table, claim_table(table), record(1, 1, 3), world.file(1)))
+        maintain_and_expire(world, log=log)
         after = world.open().read()
         assert after.lineage is Lineage.CONTAINS_TAG
         assert after.record == view.record
-        landed(commit(table, after, record(1, 2, 6), world.file(2)))
+        require_landed(commit(table, after, record(1, 2, 6), world.file(2)))
         assert world.numbers() == [1, 2]
 
     @pytest.mark.parametrize("log", [True, False])
     def test_neither_do_appends_of_others(self, world: ExpiryWorld, *, log: bool) -> None:
         table = world.open()
-        view = landed(commit(table, claimed(table), record(1, 1, 3), world.file(1)))
-        view = landed(commit(table, view, record(1, 2, 3)))  # a tag renewed without rows
+        view = require_landed(commit(table, claim_table(table), record(1, 1, 3), world.file(1)))
+        view = require_landed(commit(table, view, record(1, 2, 3)))  # a tag renewed without rows
         for number in (7, 8, 9):
             world.append_foreign(number)
         forget(world, log=log)
         after = table.read()
         assert (after.lineage, after.branch_record) == (Lineage.CONTAINS_TAG, None)
-        landed(commit(table, after, record(1, 3, 6), world.file(2)))
+        require_landed(commit(table, after, record(1, 3, 6), world.file(2)))
         assert world.numbers() == [1, 2, 7, 8, 9]
 
     @pytest.mark.parametrize("log", [True, False])
     def test_a_claim_without_rows_has_none_to_lose(self, world: ExpiryWorld, *, log: bool) -> None:
         table = world.open()
-        claimed(table)
+        claim_table(table)
         for number in (1, 2, 3):
             world.append_foreign(number)
         forget(world, log=log)
         assert table.read().lineage is Lineage.CONTAINS_TAG
 
     def test_a_rollback_is_seen_though_its_traces_have_expired(self, world: ExpiryWorld) -> None:
-        assert rolled_back_and_forgotten(world, log=True).lineage is Lineage.ROLLED_BACK
+        assert roll_back_and_forget(world, log=True).lineage is Lineage.ROLLED_BACK
 
     def test_what_nobody_can_know_stays_undecidable(self, world: ExpiryWorld) -> None:
-        view = rolled_back_and_forgotten(world, log=False)
+        view = roll_back_and_forget(world, log=False)
         assert view.lineage is Lineage.UNDECIDABLE
         assert view.record is not None
         for number in (8, 9, 10, 11):  # as many rows as were taken away, and more
@@ -78,8 +78,8 @@ class ExpiryContract:
     ) -> None:
         """The head has as many rows as the tag, and changed none; yet they are other rows."""
         table = world.open()
-        first = landed(commit(table, claimed(table), record(1, 1, 3), world.file(1)))
-        landed(commit(table, first, record(1, 2, 6), world.file(2)))
+        first = require_landed(commit(table, claim_table(table), record(1, 1, 3), world.file(1)))
+        require_landed(commit(table, first, record(1, 2, 6), world.file(2)))
         assert first.head is not None
         world.roll_back(first.head)
         world.append_foreign(7)
@@ -89,7 +89,7 @@ class ExpiryContract:
         assert world.numbers() == [1, 7], "the rows of the last commit are gone"
 
 
-def maintained(world: ExpiryWorld, *, log: bool) -> None:
+def maintain_and_expire(world: ExpiryWorld, *, log: bool) -> None:
     """Make two commits of others that change no row, and expire all that can go."""
     world.compact()
     world.compact()
@@ -102,10 +102,10 @@ def forget(world: ExpiryWorld, *, log: bool) -> None:
         world.lose_history()
 
 
-def rolled_back_and_forgotten(world: ExpiryWorld, *, log: bool) -> TableView:
+def roll_back_and_forget(world: ExpiryWorld, *, log: bool) -> TableView:
     table = world.open()
-    first = landed(commit(table, claimed(table), record(1, 1, 3), world.file(1)))
-    landed(commit(table, first, record(1, 2, 6), world.file(2), world.file(3)))
+    first = require_landed(commit(table, claim_table(table), record(1, 1, 3), world.file(1)))
+    require_landed(commit(table, first, record(1, 2, 6), world.file(2), world.file(3)))
     assert first.head is not None
     world.roll_back(first.head)
     world.append_foreign(7)

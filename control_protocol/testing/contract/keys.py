@@ -1,5 +1,6 @@
-"""A table with a key: records replace rows, and delete them (rules KEY-2 to KEY-5, KEY-8 to
-KEY-10)."""
+"""Tests a table with a key: records replace rows, and delete them (rules KEY-2 to KEY-5, KEY-8 to
+KEY-10).
+"""
 
 from __future__ import annotations
 
@@ -19,18 +20,18 @@ from headgate.control_protocol.ports import (
     TableView,
     Unknown,
 )
-from headgate.control_protocol.testing.contract.secondaries import delivered
+from headgate.control_protocol.testing.contract.secondaries import delivery_record
 from headgate.control_protocol.testing.contract.world import (
     KeyChange,
     KeyedSecondaryWorld,
     KeyedWorld,
     commit,
-    landed,
     record,
+    require_landed,
 )
 
 
-def decided(epoch: int, number: int) -> CommitRecord:
+def decided_record(epoch: int, number: int) -> CommitRecord:
     """Return the record of a commit to the table that decides."""
     return record(epoch, number, number)
 
@@ -38,84 +39,86 @@ def decided(epoch: int, number: int) -> CommitRecord:
 class KeyContract:
     """The tests take a fixture ``world``, a ``KeyedWorld``."""
 
-    said = staticmethod(decided)
+    said = staticmethod(decided_record)
 
     def test_key_3_the_last_record_of_a_key_wins_whatever_file_it_came_in(
         self, world: KeyedWorld
     ) -> None:
         table = world.open()
         files = (
-            *world.changed(put(1, "new", 3), put(2, "x", 4)),
-            *world.changed(put(1, "old", 1), put(3, "y", 1, partition=1)),
+            *world.write_changes(put(1, "new", 3), put(2, "x", 4)),
+            *world.write_changes(put(1, "old", 1), put(3, "y", 1, partition=1)),
         )
         view = self.lands(table, 1, *files)
         assert keys(view) == KeyCounts(inserted=3, superseded=1)
-        more = world.changed(put(1, "newer", 5), put(2, "z", 6), put(4, "four", 9))
-        less = world.changed(gone(2, 7), gone(3, 2, partition=1), gone(9, 3, partition=1))
-        view = self.lands(table, 2, *less, *more, *world.changed(gone(4, 8)))
+        more = world.write_changes(put(1, "newer", 5), put(2, "z", 6), put(4, "four", 9))
+        less = world.write_changes(
+            deletion(2, 7), deletion(3, 2, partition=1), deletion(9, 3, partition=1)
+        )
+        view = self.lands(table, 2, *less, *more, *world.write_changes(deletion(4, 8)))
         assert keys(view) == KeyCounts(inserted=1, updated=1, deleted=2, absent=1, superseded=2)
-        assert world.held() == {1: "newer", 4: "four"}
+        assert world.read_rows() == {1: "newer", 4: "four"}
         assert world.open().read() == view
 
     def test_key_3_a_commit_without_files_keeps_the_rows(self, world: KeyedWorld) -> None:
         table = world.open()
-        before = self.lands(table, 1, *world.changed(put(1, "a", 1), put(2, "b", 2)))
+        before = self.lands(table, 1, *world.write_changes(put(1, "a", 1), put(2, "b", 2)))
         view = self.lands(table, 2)
         assert view.tag != before.tag
         assert self.said(1, 2).is_same_commit(view.record)
-        assert world.held() == {1: "a", 2: "b"}
-        self.lands(table, 3, *world.changed(put(1, "c", 3)))
-        assert world.held() == {1: "c", 2: "b"}
+        assert world.read_rows() == {1: "a", 2: "b"}
+        self.lands(table, 3, *world.write_changes(put(1, "c", 3)))
+        assert world.read_rows() == {1: "c", 2: "b"}
 
     def test_key_9_a_key_that_was_deleted_comes_back_from_wherever(self, world: KeyedWorld) -> None:
         table = world.open()
-        self.lands(table, 1, *world.changed(put(1, "a", 1), put(2, "b", 2)))
-        view = self.lands(table, 2, *world.changed(gone(1, 3), gone(7, 4)))
+        self.lands(table, 1, *world.write_changes(put(1, "a", 1), put(2, "b", 2)))
+        view = self.lands(table, 2, *world.write_changes(deletion(1, 3), deletion(7, 4)))
         assert keys(view) == KeyCounts(deleted=1, absent=1)
-        view = self.lands(table, 3, *world.changed(put(1, "again", 9, partition=1)))
+        view = self.lands(table, 3, *world.write_changes(put(1, "again", 9, partition=1)))
         assert keys(view) == KeyCounts(inserted=1)
-        assert world.held() == {1: "again", 2: "b"}
+        assert world.read_rows() == {1: "again", 2: "b"}
 
     def test_key_3_between_commits_the_later_one_is_newer_whatever_its_offsets(
         self, world: KeyedWorld
     ) -> None:
         """The topic was re-created: its offsets begin at 0 again."""
         table = world.open()
-        self.lands(table, 1, *world.changed(put(1, "old", 90), put(2, "old", 91)))
-        view = self.lands(table, 2, *world.changed(put(1, "new", 0), gone(2, 1)))
+        self.lands(table, 1, *world.write_changes(put(1, "old", 90), put(2, "old", 91)))
+        view = self.lands(table, 2, *world.write_changes(put(1, "new", 0), deletion(2, 1)))
         assert keys(view) == KeyCounts(updated=1, deleted=1)
-        assert world.held() == {1: "new"}
+        assert world.read_rows() == {1: "new"}
 
     def test_key_8_a_key_in_two_partitions_is_refused_and_nothing_of_it_lands(
         self, world: KeyedWorld
     ) -> None:
-        view = self.lands(world.open(), 1, *world.changed(put(1, "a", 3)))
+        view = self.lands(world.open(), 1, *world.write_changes(put(1, "a", 3)))
         for changes in (
             [put(1, "b", 9, partition=1)],
-            [gone(1, 9, partition=1)],
+            [deletion(1, 9, partition=1)],
             [put(7, "b", 9, partition=1), put(7, "c", 9)],
         ):
             with pytest.raises(KeyInTwoPartitions):
-                self.commits(world.open(), 2, *world.changed(*changes))
-        assert world.held() == {1: "a"}
+                self.commits(world.open(), 2, *world.write_changes(*changes))
+        assert world.read_rows() == {1: "a"}
         assert world.open().read().record == view.record
 
     def test_key_5_who_was_overtaken_finds_the_keys_anew(self, world: KeyedWorld) -> None:
         zombie, heir = world.open(), world.open()
-        files = world.changed(put(1, "late", 5), gone(2, 6))
+        files = world.write_changes(put(1, "late", 5), deletion(2, 6))
         stale = zombie.read()
-        self.lands(heir, 1, *world.changed(put(1, "a", 1), put(2, "b", 2)))
+        self.lands(heir, 1, *world.write_changes(put(1, "a", 1), put(2, "b", 2)))
         assert isinstance(commit(zombie, stale, self.said(1, 2), *files), Refused)
-        assert world.held() == {1: "a", 2: "b"}
+        assert world.read_rows() == {1: "a", 2: "b"}
         view = self.lands(world.open(), 2, *files)
         assert keys(view) == KeyCounts(updated=1, deleted=1)
-        assert world.held() == {1: "late"}
+        assert world.read_rows() == {1: "late"}
 
     @pytest.mark.parametrize("did_land", [True, False])
     def test_key_3_a_lost_answer_changes_each_key_once(
         self, world: KeyedWorld, *, did_land: bool
     ) -> None:
-        table, files = world.open(), world.changed(put(1, "a", 1), gone(2, 2))
+        table, files = world.open(), world.write_changes(put(1, "a", 1), deletion(2, 2))
         world.lose_next_answer(landed=did_land)
         assert isinstance(self.commits(table, 1, *files), Unknown)
         view = table.read()
@@ -123,14 +126,14 @@ class KeyContract:
         if not did_land:
             view = self.lands(table, 1, *files)
         assert keys(view) == KeyCounts(inserted=1, absent=1)
-        assert world.held() == {1: "a"}
+        assert world.read_rows() == {1: "a"}
 
     def commits(self, table: SinkTable, number: int, *files: WrittenFile) -> CommitOutcome:
         """Commit on what a fresh read shows."""
         return commit(table, table.read(), self.said(1, number), *files)
 
     def lands(self, table: SinkTable, number: int, *files: WrittenFile) -> TableView:
-        return landed(self.commits(table, number, *files))
+        return require_landed(self.commits(table, number, *files))
 
 
 class KeyedSecondaryContract(KeyContract):
@@ -139,46 +142,56 @@ class KeyedSecondaryContract(KeyContract):
     The tests take a fixture ``world``, a ``KeyedSecondaryWorld``.
     """
 
-    said = staticmethod(delivered)
+    said = staticmethod(delivery_record)
 
     def test_key_3_a_delivery_resolves_all_that_it_brings_and_later_transactions_are_newer(
         self, world: KeyedSecondaryWorld
     ) -> None:
         """Whatever their offsets, and in whatever order their files are named (KEY-3)."""
-        before = world.changed(
-            put(1, "old", 90), put(2, "old", 91), put(3, "old", 92), gone(4, 93), put(5, "old", 94)
+        before = world.write_changes(
+            put(1, "old", 90),
+            put(2, "old", 91),
+            put(3, "old", 92),
+            deletion(4, 93),
+            put(5, "old", 94),
         )
-        anew = world.changed(put(4, "new", 0), put(1, "new", 1), gone(5, 2))
-        view = landed(delivers_at_once(world.open(), 2, (anew, before)))
+        anew = world.write_changes(put(4, "new", 0), put(1, "new", 1), deletion(5, 2))
+        view = require_landed(delivers_at_once(world.open(), 2, (anew, before)))
         assert keys(view) == KeyCounts(inserted=4, absent=1, superseded=3)
-        assert world.held() == {1: "new", 2: "old", 3: "old", 4: "new"}
-        more = (world.changed(put(1, "newest", 2)), world.changed(gone(2, 95), put(9, "9", 96)))
-        view = landed(delivers_at_once(world.open(), 4, more))
+        assert world.read_rows() == {1: "new", 2: "old", 3: "old", 4: "new"}
+        more = (
+            world.write_changes(put(1, "newest", 2)),
+            world.write_changes(deletion(2, 95), put(9, "9", 96)),
+        )
+        view = require_landed(delivers_at_once(world.open(), 4, more))
         assert keys(view) == KeyCounts(inserted=1, updated=1, deleted=1)
-        assert world.held() == {1: "newest", 3: "old", 4: "new", 9: "9"}
+        assert world.read_rows() == {1: "newest", 3: "old", 4: "new", 9: "9"}
 
     def test_key_3_the_same_offset_of_a_topic_and_of_its_older_self_are_two_records(
         self, world: KeyedSecondaryWorld
     ) -> None:
-        before, anew = world.changed(put(1, "old", 0)), world.changed(put(1, "new", 0))
-        view = landed(delivers_at_once(world.open(), 2, (anew, before)))
+        before, anew = world.write_changes(put(1, "old", 0)), world.write_changes(put(1, "new", 0))
+        view = require_landed(delivers_at_once(world.open(), 2, (anew, before)))
         assert keys(view) == KeyCounts(inserted=1, superseded=1)
-        assert world.held() == {1: "new"}
+        assert world.read_rows() == {1: "new"}
 
     def test_key_8_a_key_in_two_partitions_is_found_between_transactions_too(
         self, world: KeyedSecondaryWorld
     ) -> None:
-        files = (world.changed(put(1, "b", 1, partition=1)), world.changed(put(1, "a", 1)))
+        files = (
+            world.write_changes(put(1, "b", 1, partition=1)),
+            world.write_changes(put(1, "a", 1)),
+        )
         with pytest.raises(KeyInTwoPartitions):
             delivers_at_once(world.open(), 2, files)
-        assert world.held() == {}
+        assert world.read_rows() == {}
 
     def test_key_2_key_files_are_looked_at_before_they_are_decided_and_outlive_the_answer(
         self, world: KeyedSecondaryWorld
     ) -> None:
         """A database that lost the delivery may have the decision, and is delivered again
         (PENDING-4)."""
-        table, files = world.open(), world.changed(put(1, "a", 1), gone(2, 2))
+        table, files = world.open(), world.write_changes(put(1, "a", 1), deletion(2, 2))
         assert {file.kind for file in files} == set(FileKind)
         table.require_acceptable_files(files)
         self.lands(table, 1, *files)
@@ -188,7 +201,7 @@ class KeyedSecondaryContract(KeyContract):
         self, world: KeyedSecondaryWorld
     ) -> None:
         """Once it is decided nobody writes it again: what it deletes would stay for ever."""
-        (keys_of,) = world.changed(gone(1, 1))
+        (keys_of,) = world.write_changes(deletion(1, 1))
         lost = replace(keys_of, path=f"{keys_of.path}.gone")
         with pytest.raises(StopSink):
             world.open().require_acceptable_files((lost,))
@@ -199,7 +212,7 @@ def put(key: int, value: str, offset: int, *, partition: int = 0) -> KeyChange:
     return KeyChange(key, value, offset, partition)
 
 
-def gone(key: int, offset: int, *, partition: int = 0) -> KeyChange:
+def deletion(key: int, offset: int, *, partition: int = 0) -> KeyChange:
     return KeyChange(key, None, offset, partition)
 
 
@@ -219,5 +232,5 @@ def delivers_at_once(
     ]
     files, numbers = zip(*numbered, strict=True)
     return table.commit(
-        CommitAttempt(table.read(), delivered(1, number), files, transactions=numbers)
+        CommitAttempt(table.read(), delivery_record(1, number), files, transactions=numbers)
     )

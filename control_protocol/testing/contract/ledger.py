@@ -1,4 +1,4 @@
-"""A table that remembers which tables a sink has filled through it (rule LEDGER-2)."""
+"""Tests a table that remembers which tables a sink has filled through it (rule LEDGER-2)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,13 @@ from dataclasses import replace
 
 from headgate.control_protocol.commit_record import CommitRecord, PendingCommit
 from headgate.control_protocol.ports import CommitAttempt, Refused
-from headgate.control_protocol.testing.contract.world import World, claimed, commit, landed, record
+from headgate.control_protocol.testing.contract.world import (
+    World,
+    claim_table,
+    commit,
+    record,
+    require_landed,
+)
 
 
 class LedgerContract:
@@ -16,22 +22,22 @@ class LedgerContract:
         self, world: World
     ) -> None:
         table = world.open()
-        view = claimed(table)
+        view = claim_table(table)
         assert view.filled == {}
-        view = landed(commit(table, view, owing(1, "lake.a", "lake.b")))
+        view = require_landed(commit(table, view, owing(1, "lake.a", "lake.b")))
         assert view.filled == {"lake.a": "u1", "lake.b": "u1"}
         assert world.open("other").read().filled == {}
-        view = landed(commit(table, view, owing(2, "lake.b", uuid="u2")))
+        view = require_landed(commit(table, view, owing(2, "lake.b", uuid="u2")))
         assert world.open().read().filled == {"lake.a": "u1", "lake.b": "u2"}
         gone = frozenset({"lake.a", "lake.b", "lake.never"})
         attempt = CommitAttempt(view, owing(3, "lake.b", uuid="u3"), forgets=gone)
-        view = landed(table.commit(attempt))
+        view = require_landed(table.commit(attempt))
         assert world.open().read().filled == view.filled == {"lake.b": "u3"}
 
     def test_ledger_2_a_refused_decision_remembers_nothing(self, world: World) -> None:
         table = world.open()
-        view = claimed(table)
-        claimed(world.open(), epoch=2)
+        view = claim_table(table)
+        claim_table(world.open(), epoch=2)
         assert isinstance(commit(table, view, owing(1, "lake.a")), Refused)
         assert world.open().read().filled == {}
 

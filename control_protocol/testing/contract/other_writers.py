@@ -1,4 +1,4 @@
-"""A table to which others write as well, and whose files they replace."""
+"""Tests a table to which others write as well, and whose files they replace."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from headgate.control_protocol.identifiers import SinkName, TopicId
 from headgate.control_protocol.ports import Lineage, Refused
 from headgate.control_protocol.testing.contract.world import (
     OthersWorld,
-    claimed,
+    claim_table,
     commit,
-    landed,
     record,
+    require_landed,
 )
 
 
@@ -21,12 +21,12 @@ class OthersContract:
         before = world.open().read()
         assert before.lineage is Lineage.FRESH
         assert before.head is not None
-        claimed(world.open())
+        claim_table(world.open())
         assert world.numbers() == [1]
 
     def test_a_refused_attempt_lands_on_a_fresh_read(self, world: OthersWorld) -> None:
         table = world.open()
-        stale = claimed(table)
+        stale = claim_table(table)
         world.append_foreign(7)
         file = world.file(1)
         refused = commit(table, stale, record(1, 1, 3), file)
@@ -35,25 +35,27 @@ class OthersContract:
         view = table.read()
         assert view.lineage is Lineage.CONTAINS_TAG
         assert (view.record, view.tag) == (stale.record, stale.tag)
-        landed(commit(table, view, record(1, 1, 3), file))
+        require_landed(commit(table, view, record(1, 1, 3), file))
         assert world.numbers() == [1, 7]
 
     def test_compaction_between_commits_changes_nothing(self, world: OthersWorld) -> None:
         table = world.open()
-        view = claimed(table)
+        view = claim_table(table)
         for number in (1, 2):
-            view = landed(commit(table, view, record(1, number, number), world.file(number)))
+            view = require_landed(
+                commit(table, view, record(1, number, number), world.file(number))
+            )
         world.compact()
         assert isinstance(commit(table, view, record(1, 3, 3), world.file(3)), Refused)
         view = table.read()
         assert view.lineage is Lineage.CONTAINS_TAG
-        landed(commit(table, view, record(1, 3, 3), world.file(3)))
+        require_landed(commit(table, view, record(1, 3, 3), world.file(3)))
         assert world.numbers() == [1, 2, 3]
 
     def test_the_other_sinks_of_a_branch_say_what_they_read(self, world: OthersWorld) -> None:
-        claimed(world.open("copy"), sink="copy")
+        claim_table(world.open("copy"), sink="copy")
         view = world.open().read()
         assert view.others == {SinkName("copy"): {"trips": TopicId("id-of-trips")}}
         assert world.open("copy").read().others == {}
-        claimed(world.open())
+        claim_table(world.open())
         assert set(world.open("copy").read().others) == {SinkName("sink")}

@@ -1,4 +1,4 @@
-"""Two processes that commit at the same moment, each in a thread: the table lets one of them."""
+"""Tests two processes that commit at one moment, each in a thread: the table lets one of them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class RaceContract:
                 CommitAttempt(table.read(), record(epoch, number, 3 * number), brought)
                 for table, epoch, brought in zip(tables, epochs, files, strict=True)
             ]
-            landed = _raced(tables, attempts)
+            landed = _race(tables, attempts)
             assert landed.count(True) == 1, f"round {number}: {landed.count(True)} of 2 landed"
             winner = landed.index(True)
             assert attempts[winner].record.is_same_commit(world.open().read().record)
@@ -41,7 +41,7 @@ class RaceContract:
         assert world.numbers() == won
 
 
-def _raced(tables: Sequence[SinkTable], attempts: Sequence[CommitAttempt]) -> list[bool]:
+def _race(tables: Sequence[SinkTable], attempts: Sequence[CommitAttempt]) -> list[bool]:
     """Make all attempts at once; return of each whether it landed."""
     ready = Barrier(len(tables))
 

@@ -1,4 +1,4 @@
-"""A table as audit, status and check read it (``table_history.TableReader``).
+"""Tests a table as audit, status and check read it (``table_history.TableReader``).
 
 What a table committed wrongly, an audit finds; what its reader tells wrongly, nobody finds.
 """
@@ -18,10 +18,10 @@ from headgate.control_protocol.table_history import History, Newest, SinkCommit,
 from headgate.control_protocol.testing.contract.world import (
     OthersReaderWorld,
     ReaderWorld,
-    claimed,
+    claim_table,
     commit,
-    landed,
     record,
+    require_landed,
 )
 
 Brought = list[tuple[WrittenFile, ...]]
@@ -45,7 +45,7 @@ class ReaderContract:
     def test_the_sinks_commits_are_told_in_order_each_with_what_it_added(
         self, world: ReaderWorld
     ) -> None:
-        view, brought = filled(world)
+        view, brought = fill_table(world)
         with closing(world.reader()) as reader:
             history = reader.history()
             found = history.commits
@@ -54,14 +54,14 @@ class ReaderContract:
                 (sum(file.records for file in files), len(files)) for files in brought
             ]
             for told, files in zip(found, brought, strict=True):
-                assert added(reader, told) == held(files)
+                assert added_files_of(reader, told) == paths_with_counts(files)
             assert len({each.snapshot_id for each in found}) == len(found)
             assert sorted(each.committed_ms for each in found) == [e.committed_ms for e in found]
             assert (history.foreign, history.unreadable, history.complete) == ((), (), True)
-            same_sink(history, reader.view(), view)
+            require_same_view(history, reader.view(), view)
 
     def test_the_head_of_the_history_is_the_sinks_newest_commit(self, world: ReaderWorld) -> None:
-        filled(world)
+        fill_table(world)
         with closing(world.reader()) as reader:
             history, newest = reader.history(), reader.history().commits[-1]
             assert history.tag == newest.snapshot_id
@@ -71,7 +71,7 @@ class ReaderContract:
     def test_whoever_asks_for_the_newest_gets_them_and_perhaps_more(
         self, world: ReaderWorld
     ) -> None:
-        filled(world)
+        fill_table(world)
         with closing(world.reader()) as reader:
             whole, part = reader.history(), reader.history(NOT_LONG_AGO)
             assert len(part.commits) >= NOT_LONG_AGO.snapshots
@@ -82,12 +82,12 @@ class ReaderContract:
     def test_the_live_files_and_rows_are_those_that_were_committed(
         self, world: ReaderWorld
     ) -> None:
-        _, brought = filled(world)
+        _, brought = fill_table(world)
         with closing(world.reader()) as reader:
             came = {
                 (path, rows): told.snapshot_id
-                for told, files in told_of(reader, brought)
-                for path, rows in held(files)
+                for told, files in commits_with_files(reader, brought)
+                for path, rows in paths_with_counts(files)
             }
             assert rows_of(reader) == sum(rows for _, rows in came)
             live = reader.live_files()
@@ -98,7 +98,7 @@ class ReaderContract:
             assert numbers_of(reader) == numbers_in(brought)
 
     def test_rows_are_read_with_the_columns_that_were_asked_for(self, world: ReaderWorld) -> None:
-        _, brought = filled(world)
+        _, brought = fill_table(world)
         with closing(world.reader()) as reader:
             count, files = reader.scan(["number"])
             each = list(files)
@@ -110,11 +110,11 @@ class ReaderContract:
             assert numbers_of(reader) == numbers_in(brought)
 
     def test_what_other_sinks_committed_is_not_the_sinks_own(self, world: ReaderWorld) -> None:
-        view = claimed(world.open())
+        view = claim_table(world.open())
         other = world.open("other")
         file = world.file(7)
-        landed(commit(other, claimed(other, sink="other"), of_other(1), file))
-        landed(commit(world.open(), view_of(world, view), record(1, 1, 3)))
+        require_landed(commit(other, claim_table(other, sink="other"), of_other(1), file))
+        require_landed(commit(world.open(), view_of(world, view), record(1, 1, 3)))
         with closing(world.reader()) as reader:
             history = reader.history()
             assert [each.record for each in history.commits] == [record(1, 0), record(1, 1, 3)]
@@ -131,24 +131,26 @@ class ReaderContract:
     def test_a_reader_notices_that_the_table_moved_and_shows_it_as_it_was(
         self, world: ReaderWorld
     ) -> None:
-        view, brought = filled(world)
+        view, brought = fill_table(world)
         with closing(world.reader()) as lazy, closing(world.reader()) as reader:
-            before = seen(reader)
+            before = read_all(reader)
             assert not reader.has_moved()
             table, number = world.open(), len(brought)
-            landed(commit(table, view_of(world, view), record(1, number, 90), world.file(9)))
+            require_landed(
+                commit(table, view_of(world, view), record(1, number, 90), world.file(9))
+            )
             for each, name in ((reader, "read before"), (lazy, "not read before")):
                 assert each.has_moved()
-                for was, now in zip(before, seen(each), strict=True):
+                for was, now in zip(before, read_all(each), strict=True):
                     assert was == now, f"{name}: it is of the time when it was opened"
         with closing(world.reader()) as afresh:
             assert afresh.history().commits[-1].record == record(1, number, 90)
             assert not afresh.has_moved()
 
     def test_a_reader_notices_what_other_sinks_commit(self, world: ReaderWorld) -> None:
-        filled(world)
+        fill_table(world)
         with closing(world.reader()) as reader:
-            claimed(world.open("other"), sink="other")
+            claim_table(world.open("other"), sink="other")
             assert reader.has_moved()
 
 
@@ -156,9 +158,9 @@ class OthersReaderContract:
     """The same with writers that are not sinks. The tests take an ``OthersReaderWorld``."""
 
     def test_rows_of_others_are_counted_as_theirs(self, world: OthersReaderWorld) -> None:
-        view, brought = filled(world)
+        view, brought = fill_table(world)
         world.append_foreign(9)
-        landed(commit(world.open(), view_of(world, view), record(1, len(brought), 90)))
+        require_landed(commit(world.open(), view_of(world, view), record(1, len(brought), 90)))
         with closing(world.reader()) as reader:
             history = reader.history()
             ours = sum(file.records for files in brought for file in files)
@@ -170,7 +172,7 @@ class OthersReaderContract:
             assert set(numbers_of(reader)) == {*numbers_in(brought), 9}
 
     def test_a_compaction_adds_and_removes_no_row(self, world: OthersReaderWorld) -> None:
-        _, brought = filled(world)
+        _, brought = fill_table(world)
         world.compact()
         with closing(world.reader()) as reader:
             history = reader.history()
@@ -178,17 +180,19 @@ class OthersReaderContract:
             assert sum(each.removed_rows for each in history.foreign) == 0
             assert numbers_of(reader) == numbers_in(brought)
             assert rows_of(reader) == len(numbers_in(brought))
-            for told, files in told_of(reader, brought):
-                assert reader.added_files(told) is None or added(reader, told) == held(files)
+            for told, files in commits_with_files(reader, brought):
+                assert reader.added_files(told) is None or added_files_of(
+                    reader, told
+                ) == paths_with_counts(files)
 
 
-def filled(world: ReaderWorld) -> tuple[TableView, Brought]:
+def fill_table(world: ReaderWorld) -> tuple[TableView, Brought]:
     """Return a table with a claim, and commits of one file, two and none; and their files."""
     table = world.open()
-    view, brought = claimed(table), Brought([()])
+    view, brought = claim_table(table), Brought([()])
     for numbers in ((1,), (2, 3), ()):
         brought.append(tuple(map(world.file, numbers)))
-        view = landed(commit(table, view, records_of(brought)[-1], *brought[-1]))
+        view = require_landed(commit(table, view, records_of(brought)[-1], *brought[-1]))
     return view, brought
 
 
@@ -212,15 +216,15 @@ def view_of(world: ReaderWorld, before: TableView) -> TableView:
     return view
 
 
-def held(files: Sequence[WrittenFile]) -> list[tuple[str, int]]:
+def paths_with_counts(files: Sequence[WrittenFile]) -> list[tuple[str, int]]:
     return sorted((file.path, file.records) for file in files)
 
 
-def added(reader: TableReader, told: SinkCommit) -> list[tuple[str, int]]:
+def added_files_of(reader: TableReader, told: SinkCommit) -> list[tuple[str, int]]:
     return sorted(reader.added_files(told) or ())
 
 
-def told_of(
+def commits_with_files(
     reader: TableReader, brought: Brought
 ) -> list[tuple[SinkCommit, tuple[WrittenFile, ...]]]:
     return list(zip(reader.history().commits, brought, strict=True))
@@ -239,12 +243,12 @@ def numbers_in_batches(batches: Iterable[Any]) -> list[int]:
     return [number for rows in batches for number in rows.column("number").to_pylist()]
 
 
-def seen(reader: TableReader) -> tuple[TableView, History, list[str], list[int]]:
+def read_all(reader: TableReader) -> tuple[TableView, History, list[str], list[int]]:
     live = sorted(file.path for file in reader.live_files())
     return reader.view(), reader.history(), live, numbers_of(reader)
 
 
-def same_sink(history: History, seen: TableView, committed: TableView) -> None:
+def require_same_view(history: History, seen: TableView, committed: TableView) -> None:
     """The reader's view is that of the table, whose numbers may be others."""
     assert (history.table, history.uuid) == (committed.table, committed.uuid)
     assert (seen.uuid, seen.record, seen.lineage) == (

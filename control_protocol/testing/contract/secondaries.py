@@ -1,5 +1,6 @@
-"""A table that is delivered for another one: its rows were decided before, maybe by another
-process."""
+"""Tests a table that is delivered to for another one: its rows were decided before, maybe by
+another process.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +13,12 @@ from headgate.control_protocol.errors import StopSink
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.identifiers import TopicId
 from headgate.control_protocol.ports import CommitOutcome, Refused, SinkTable, Unknown
-from headgate.control_protocol.testing.contract.world import SecondaryWorld, commit, landed, record
+from headgate.control_protocol.testing.contract.world import (
+    SecondaryWorld,
+    commit,
+    record,
+    require_landed,
+)
 
 
 class SecondaryContract:
@@ -23,31 +29,31 @@ class SecondaryContract:
         world.open().require_acceptable_files(decided)
         for number in range(1, 4):
             table = world.open()
-            landed(deliver(table, delivered(1, number), world.file(number)))
-        view = landed(deliver(world.open(), delivered(2, 1), *decided))
+            require_landed(deliver(table, delivery_record(1, number), world.file(number)))
+        view = require_landed(deliver(world.open(), delivery_record(2, 1), *decided))
         assert world.numbers() == [1, 2, 3, 10, 11]
-        assert view.record == delivered(2, 1)
+        assert view.record == delivery_record(2, 1)
         assert world.open().read() == view
 
     def test_the_first_commit_may_bring_rows_for_nobody_claims_a_secondary(
         self, world: SecondaryWorld
     ) -> None:
-        landed(deliver(world.open(), delivered(1, 1), world.file(1)))
+        require_landed(deliver(world.open(), delivery_record(1, 1), world.file(1)))
         assert world.numbers() == [1]
 
     def test_two_deliver_the_same_and_one_is_refused(self, world: SecondaryWorld) -> None:
         one, other = world.open(), world.open()
         stale, file = other.read(), world.file(1)
-        landed(deliver(one, delivered(1, 1), file))
-        late = commit(other, stale, delivered(1, 1), file)
+        require_landed(deliver(one, delivery_record(1, 1), file))
+        late = commit(other, stale, delivery_record(1, 1), file)
         assert isinstance(late, Refused)
         assert world.numbers() == [1]
 
     def test_an_empty_delivery_fences_one_that_comes_late(self, world: SecondaryWorld) -> None:
         zombie, heir = world.open(), world.open()
         stale, file = zombie.read(), world.file(1)
-        landed(deliver(heir, delivered(2, 0)))
-        late = commit(zombie, stale, delivered(1, 1), file)
+        require_landed(deliver(heir, delivery_record(2, 0)))
+        late = commit(zombie, stale, delivery_record(1, 1), file)
         assert isinstance(late, Refused)
         assert world.numbers() == []
 
@@ -57,11 +63,11 @@ class SecondaryContract:
     ) -> None:
         table, file = world.open(), world.file(1)
         world.lose_next_answer(landed=did_land)
-        assert isinstance(deliver(table, delivered(1, 1), file), Unknown)
+        assert isinstance(deliver(table, delivery_record(1, 1), file), Unknown)
         found = table.read().record
-        assert (found == delivered(1, 1)) is did_land
+        assert (found == delivery_record(1, 1)) is did_land
         if not did_land:
-            landed(deliver(table, delivered(1, 1), file))
+            require_landed(deliver(table, delivery_record(1, 1), file))
         assert world.numbers() == [1]
 
     def test_what_the_table_cannot_be_given_is_refused_before_it_is_decided(
@@ -76,12 +82,12 @@ class SecondaryContract:
 
     def test_what_it_was_given_back_is_in_its_record(self, world: SecondaryWorld) -> None:
         mark = Replayed(record(1, 1, 3).offsets, {"trips": TopicId("id-of-trips")})
-        said = replace(delivered(1, 1), replayed=mark, command=REPLAY)
-        landed(deliver(world.open(), said, world.file(1)))
+        said = replace(delivery_record(1, 1), replayed=mark, command=REPLAY)
+        require_landed(deliver(world.open(), said, world.file(1)))
         assert world.open().read().record == said
 
 
-def delivered(epoch: int, number: int) -> CommitRecord:
+def delivery_record(epoch: int, number: int) -> CommitRecord:
     """Return the record of a delivery of this transaction's rows."""
     return replace(record(epoch, number, number), primary="uuid-of-the-lead")
 

@@ -1,14 +1,14 @@
-"""A table whose owner can remove the sink's tag from it."""
+"""Tests a table whose owner can remove the sink's tag from it."""
 
 from __future__ import annotations
 
 from headgate.control_protocol.ports import Lineage, Refused
 from headgate.control_protocol.testing.contract.world import (
     TagWorld,
-    claimed,
+    claim_table,
     commit,
-    landed,
     record,
+    require_landed,
 )
 
 
@@ -17,7 +17,7 @@ class TagContract:
 
     def test_a_deleted_tag_is_not_a_first_start(self, world: TagWorld) -> None:
         table = world.open()
-        landed(commit(table, claimed(table), record(1, 1, 3), world.file(1)))
+        require_landed(commit(table, claim_table(table), record(1, 1, 3), world.file(1)))
         world.delete_tag()
         view = table.read()
         assert (view.tag, view.record) == (None, None)
@@ -27,7 +27,7 @@ class TagContract:
     def test_tag_and_marker_gone_is_no_first_start(self, world: TagWorld) -> None:
         """Filling the table again from the beginning would double its rows."""
         table = world.open()
-        landed(commit(table, claimed(table), record(1, 1, 3), world.file(1)))
+        require_landed(commit(table, claim_table(table), record(1, 1, 3), world.file(1)))
         world.append_foreign(7)
         world.delete_tag()
         world.delete_marker()
@@ -41,7 +41,7 @@ class TagContract:
         world.append_foreign(7)
         table = world.open()
         before = table.read().head
-        landed(commit(table, claimed(table), record(1, 1, 3), world.file(1)))
+        require_landed(commit(table, claim_table(table), record(1, 1, 3), world.file(1)))
         assert before is not None
         world.roll_back(before)
         world.delete_tag()
@@ -52,7 +52,7 @@ class TagContract:
 
     def test_the_marker_alone_is_enough(self, world: TagWorld) -> None:
         table = world.open()
-        landed(commit(table, claimed(table), record(1, 1, 3), world.file(1)))
+        require_landed(commit(table, claim_table(table), record(1, 1, 3), world.file(1)))
         world.delete_tag()
         for number in (7, 8):
             world.append_foreign(number)
@@ -62,7 +62,7 @@ class TagContract:
         assert view.branch_record is None
 
     def test_what_another_sink_wrote_does_not_count(self, world: TagWorld) -> None:
-        claimed(world.open("one"), sink="one")
+        claim_table(world.open("one"), sink="one")
         world.delete_tag("one")
         world.delete_marker("one")
         assert world.open("on").read().lineage is Lineage.FRESH
@@ -70,10 +70,10 @@ class TagContract:
 
     def test_a_commit_whose_tag_was_deleted_is_refused(self, world: TagWorld) -> None:
         table = world.open()
-        view = claimed(table)
+        view = claim_table(table)
         world.delete_tag()
         assert isinstance(commit(table, view, record(1, 1, 3), world.file(1)), Refused)
 
     def test_another_sinks_marker_does_not_count(self, world: TagWorld) -> None:
-        claimed(world.open("one"), sink="one")
+        claim_table(world.open("one"), sink="one")
         assert world.open("other").read().lineage is Lineage.FRESH

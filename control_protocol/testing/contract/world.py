@@ -1,4 +1,4 @@
-"""What the contract's tests need of a table and of everybody who touches it."""
+"""Says what the contract's tests need of a table and of everybody who touches it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from headgate.control_protocol.table_history import TableReader
 
 
 class World(Protocol):
-    """An empty table, which sinks of any name open."""
+    """Provides an empty table, which sinks of any name open."""
 
     def open(self, sink: str = "sink") -> SinkTable:
         """Open another process' view of the table: it shares nothing with the views before it."""
@@ -53,7 +53,7 @@ class World(Protocol):
 
 
 class SecondaryWorld(World, Protocol):
-    """The table may be delivered for what another one decides."""
+    """Provides a table that may be delivered to for what another one decides."""
 
     def open(self, sink: str = "sink") -> SupportsDelivery: ...
 
@@ -63,7 +63,7 @@ class SecondaryWorld(World, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class KeyChange:
-    """What a record says of a key: its value, or (``None``) that its row goes."""
+    """Says what a record does to a key: its value, or (``None``) that its row goes."""
 
     key: int
     value: str | None
@@ -72,14 +72,14 @@ class KeyChange:
 
 
 class KeyedWorld(Protocol):
-    """An empty table whose rows are a whole number, their key, and a text."""
+    """Provides an empty table whose rows are a whole number, their key, and a text."""
 
     def open(self, sink: str = "sink") -> SinkTable: ...
 
-    def changed(self, *records: KeyChange) -> tuple[WrittenFile, ...]:
+    def write_changes(self, *records: KeyChange) -> tuple[WrittenFile, ...]:
         """The files of one status that claims these records: rows, and key files (rule KEY-2)."""
 
-    def held(self) -> dict[int, str]:
+    def read_rows(self) -> dict[int, str]:
         """What a reader of the table finds; each key once."""
 
     def lose_next_answer(self, *, landed: bool) -> None:
@@ -93,7 +93,7 @@ class KeyedSecondaryWorld(KeyedWorld, Protocol):
 
 
 class OthersWorld(World, Protocol):
-    """A world in which somebody who is not a sink writes to the table as well."""
+    """Provides a world in which somebody who is not a sink writes to the table as well."""
 
     def append_foreign(self, number: int) -> None: ...
 
@@ -129,7 +129,7 @@ class StampWorld(World, Protocol):
 
     def open(self, sink: str = "sink") -> SupportsCommitTokens: ...
 
-    def marked_file(self, stamp: str, number: int) -> WrittenFile:
+    def write_marked_file(self, stamp: str, number: int) -> WrittenFile:
         """Write a file that bears this stamp, as a participant does."""
 
 
@@ -176,11 +176,11 @@ def commit(
     return table.commit(CommitAttempt(base, record, files))
 
 
-def landed(outcome: CommitOutcome) -> TableView:
+def require_landed(outcome: CommitOutcome) -> TableView:
     assert isinstance(outcome, Landed), outcome
     assert outcome.view.tag == outcome.view.head == outcome.snapshot_id
     return outcome.view
 
 
-def claimed(table: SinkTable, epoch: int = 1, *, sink: str = "sink") -> TableView:
-    return landed(commit(table, table.read(), record(epoch, 0, sink=sink)))
+def claim_table(table: SinkTable, epoch: int = 1, *, sink: str = "sink") -> TableView:
+    return require_landed(commit(table, table.read(), record(epoch, 0, sink=sink)))

@@ -21,7 +21,7 @@ from headgate.data_plane.formats.format_registry import take_options
 from headgate.data_plane.formats.json import (
     bad_record_search,
     columns,
-    marked_columns,
+    columns_with_options,
     one_pass,
     paths,
 )
@@ -138,7 +138,7 @@ class JsonRecords:
         self, values: Packed, schema: pa.Schema, *, marked: bool
     ) -> pa.RecordBatch:
         if marked:
-            return marked_columns.decode(values, schema, self._decode)
+            return columns_with_options.decode(values, schema, self._decode)
         return self._decode_by_rules(values, schema)
 
     def _are_mostly_bad(self, values: Packed, schema: pa.Schema) -> bool:

@@ -8,7 +8,6 @@ import numpy as np
 
 from headgate.data_plane.formats.avro.format import AvroWriter
 from headgate.data_plane.formats.avro.schema import defaulted_fields
-from headgate.data_plane.formats.connect.json_schema_records import SchemaJsonRecords
 from headgate.data_plane.formats.format_registry import take_options
 from headgate.data_plane.formats.json.format import JsonRecords
 from headgate.data_plane.formats.protobuf.format import ProtobufWriter
@@ -24,6 +23,7 @@ from headgate.data_plane.formats.registry.frames import (
     id_of,
     indexes_of,
 )
+from headgate.data_plane.formats.registry.json_schema_records import SchemaJsonRecords
 from headgate.data_plane.formats.registry.schemas import SchemaRegistry
 from headgate.native.kernels import Integers
 

@@ -11,7 +11,6 @@ from typing import Any
 from headgate.data_plane.formats.avro.format import AvroWriter
 from headgate.data_plane.formats.avro.schema import Avro, UnfitSchema, parse_schema
 from headgate.data_plane.formats.connect.json_schema import JsonSchema, json_schema_of
-from headgate.data_plane.formats.connect.json_schema_records import SchemaJsonRecords
 from headgate.data_plane.formats.format_registry import take_options
 from headgate.data_plane.formats.protobuf.decoder import Broken
 from headgate.data_plane.formats.protobuf.descriptors import UnfitTypes, file_name, parse_types
@@ -29,6 +28,7 @@ from headgate.data_plane.formats.registry.frames import (
     number_of,
 )
 from headgate.data_plane.formats.registry.glue_client import GlueClient, GlueOptions
+from headgate.data_plane.formats.registry.json_schema_records import SchemaJsonRecords
 from headgate.data_plane.formats.registry.proto_text import compile_text
 from headgate.data_plane.formats.registry.schema_cache import Fetched, SchemaCache, fetched, name_of
 from headgate.data_plane.formats.registry.schemas import File

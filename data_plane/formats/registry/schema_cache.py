@@ -75,7 +75,7 @@ class SchemaCache(Generic[_Kind]):
         except (OtherKind, UnfitSchema, UnfitTypes) as error:
             if known is None:
                 raise
-            raise _reused(front) from error
+            raise _reused_error(front) from error
         except (NoSuchSchema, Unreachable, MissingRights):
             if known is None:
                 raise
@@ -93,7 +93,7 @@ class SchemaCache(Generic[_Kind]):
         if len(self._digests) > _DIGESTS_MAX:
             self._digests.popitem(last=False)
         if before != digest:
-            raise _reused(front)
+            raise _reused_error(front)
 
     def _keep(self, front: bytes, kept: Fetched[_Kind]) -> None:
         if front not in self._found:
@@ -107,7 +107,7 @@ class SchemaCache(Generic[_Kind]):
         return len(self._found) > self._count_max or self._characters > _KEPT_CHARACTERS_MAX
 
 
-def _reused(front: bytes) -> SchemaIdReused:
+def _reused_error(front: bytes) -> SchemaIdReused:
     return SchemaIdReused(
         f"the registry gives another schema than before as {name_of(front)}",
         "was it emptied, restored or replaced? restore its ids, then restart",

@@ -101,7 +101,7 @@ class PostgresWorld:
         found = self.sql("SELECT number FROM {} ORDER BY number")
         return [number for (number,) in found][::ROWS_PER_FILE]
 
-    def changed(self, *records: KeyChange) -> tuple[WrittenFile, ...]:
+    def write_changes(self, *records: KeyChange) -> tuple[WrittenFile, ...]:
         rows = [(r.key, r.value, r.partition, r.offset) for r in records if r.value is not None]
         gone = [(r.key, r.partition, r.offset) for r in records if r.value is None]
         told = ((rows, IN_ROWS, FileKind.ROWS), (gone, IN_KEYS, FileKind.KEYS))
@@ -111,7 +111,7 @@ class PostgresWorld:
             if of
         )
 
-    def held(self) -> dict[int, str]:
+    def read_rows(self) -> dict[int, str]:
         return dict(self.sql("SELECT id, name FROM {}"))
 
     def recreate(self) -> None:

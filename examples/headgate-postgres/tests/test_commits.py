@@ -18,18 +18,23 @@ from headgate.control_protocol.errors import (
 from headgate.control_protocol.events import FileKind, WrittenFile
 from headgate.control_protocol.identifiers import SinkName, TopicId
 from headgate.control_protocol.ports import CommitOutcome, Landed, Lineage, Refused, Unknown
-from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
+from headgate.control_protocol.testing.contract.world import (
+    claim_table,
+    commit,
+    record,
+    require_landed,
+)
 
 
 def test_other_sinks_of_the_table_say_what_they_read(world) -> None:
-    claimed(world.open("copy"), sink="copy")
+    claim_table(world.open("copy"), sink="copy")
     view = world.open().read()
     assert view.others == {SinkName("copy"): {"trips": TopicId("id-of-trips")}}
 
 
 def test_files_are_gone_once_their_rows_are_committed(world) -> None:
     table = world.open()
-    view = landed(commit(table, claimed(table), record(1, 1, 3), world.file(1)))
+    view = require_landed(commit(table, claim_table(table), record(1, 1, 3), world.file(1)))
     assert list(world.folder.iterdir()) == []
     world.lose_next_answer(landed=True)
     assert isinstance(commit(table, view, record(1, 2, 6), world.file(2)), Unknown)
@@ -41,20 +46,20 @@ def test_files_are_gone_once_their_rows_are_committed(world) -> None:
 
 def test_files_of_a_commit_that_did_not_land_stay(world) -> None:
     table = world.open()
-    view = claimed(table)
+    view = claim_table(table)
     file = world.file(1)
     world.lose_next_answer(landed=False)
     assert isinstance(commit(table, view, record(1, 1, 3), file), Unknown)
     view = table.read()
-    landed(commit(table, view, record(1, 1, 3), file))
+    require_landed(commit(table, view, record(1, 1, 3), file))
     assert world.numbers() == [1]
 
 
 def test_a_commit_with_the_same_number_in_a_restored_database_is_another_one(world) -> None:
     """As after the promotion of a replica that had not received the newest transactions."""
     zombie = world.open()
-    first = claimed(zombie)
-    stale = landed(commit(zombie, first, record(1, 1, 3), world.file(1)))
+    first = claim_table(zombie)
+    stale = require_landed(commit(zombie, first, record(1, 1, 3), world.file(1)))
     oid = world.sql("SELECT '{}'::regclass::oid")[0]
     world.sql("DELETE FROM {}")
     world.sql("UPDATE headgate.sinks SET position = 1 WHERE relation = %s", oid)
@@ -67,7 +72,7 @@ def test_a_commit_with_the_same_number_in_a_restored_database_is_another_one(wor
     heir = world.open()
     view = heir.read()
     assert view == first
-    after = claimed(heir, epoch=2)
+    after = claim_table(heir, epoch=2)
     assert after.tag == stale.tag
     assert isinstance(commit(zombie, stale, record(1, 2, 6), world.file(2)), Refused)
     assert world.numbers() == []
@@ -76,20 +81,20 @@ def test_a_commit_with_the_same_number_in_a_restored_database_is_another_one(wor
 def test_a_row_that_somebody_removed_is_no_first_start(world) -> None:
     """Filling the table again from the beginning would double its rows."""
     table = world.open()
-    before = landed(commit(table, claimed(table), record(1, 1, 3), world.file(1)))
+    before = require_landed(commit(table, claim_table(table), record(1, 1, 3), world.file(1)))
     world.sql("DELETE FROM headgate.sinks WHERE relation = '{}'::regclass")
     assert isinstance(commit(table, before, record(1, 2, 6), world.file(2)), Refused)
     view = world.open().read()
     assert (view.tag, view.record, view.lineage) == (None, None, Lineage.TAG_MISSING)
     assert view.branch_record == before.record
-    after = landed(commit(world.open(), view, record(2, 0)))  # a person has accepted it
+    after = require_landed(commit(world.open(), view, record(2, 0)))  # a person has accepted it
     assert after.lineage is Lineage.CONTAINS_TAG
     assert world.open().read() == after
 
 
 def test_a_file_that_was_changed_stops_the_sink(world) -> None:
     table = world.open()
-    view = claimed(table)
+    view = claim_table(table)
     file = world.file(1)
     more = WrittenFile(file.path, file.records + 1, file.size_bytes)
     with pytest.raises(TableChanged, match="have 3 rows, their writers wrote 4"):
@@ -114,7 +119,7 @@ def test_a_file_that_was_changed_stops_the_sink(world) -> None:
 )
 def test_a_rule_that_was_added_stops_the_sink_and_leaves_nothing(world, rule) -> None:
     table = world.open()
-    view = claimed(table)
+    view = claim_table(table)
     world.sql(rule)
     with pytest.raises(TableUnfit):
         commit(table, view, record(1, 1, 3), world.file(1))
@@ -128,7 +133,7 @@ def test_who_stands_still_with_the_lock_is_cut_off(world) -> None:
     """A coordinator is paused between its last statement and COMMIT, and continues much later."""
     zombie, heir = world.open(), world.open()
     zombie._patience_ms = 300
-    stale = claimed(zombie)
+    stale = claim_table(zombie)
     seen: list[CommitOutcome] = []
 
     def stopped(connection: psycopg.Connection) -> None:
@@ -145,7 +150,7 @@ def test_who_stands_still_with_the_lock_is_cut_off(world) -> None:
 def test_a_commit_on_its_way_is_waited_for(world) -> None:
     """An answer is lost while the server still commits: the next one comes behind it."""
     one, other = world.open(), world.open()
-    view = claimed(one)
+    view = claim_table(one)
     stale = other.read()
     held: list[psycopg.Connection] = []
 
@@ -158,7 +163,7 @@ def test_a_commit_on_its_way_is_waited_for(world) -> None:
         connection.commit()
 
     one._commit = slow
-    landed(commit(one, view, record(1, 1, 3), world.file(1)))
+    require_landed(commit(one, view, record(1, 1, 3), world.file(1)))
     assert held
     assert isinstance(commit(other, stale, record(1, 1, 3), world.file(2)), Refused)
     assert world.numbers() == [1]
@@ -192,17 +197,17 @@ def deletes(*told: tuple[int, int, int]) -> pa.Table:
 
 def test_the_newest_record_of_a_key_wins_whatever_file_it_came_in(keyed) -> None:
     table = keyed.open()
-    view = landed(
+    view = require_landed(
         commit(
             table,
-            claimed(table),
+            claim_table(table),
             record(1, 1, 5),
             keyed.written(rows((1, "new", 0, 3), (2, "x", 0, 4))),
             keyed.written(rows((1, "old", 0, 1), (3, "y", 1, 1))),
         )
     )
     assert view.record.keys == KeyCounts(inserted=3, superseded=1)
-    view = landed(
+    view = require_landed(
         commit(
             table,
             view,
@@ -220,8 +225,8 @@ def test_the_newest_record_of_a_key_wins_whatever_file_it_came_in(keyed) -> None
 
 def test_a_key_in_two_partitions_stops_the_sink(keyed) -> None:
     table = keyed.open()
-    view = landed(
-        commit(table, claimed(table), record(1, 1, 5), keyed.written(rows((1, "a", 0, 3))))
+    view = require_landed(
+        commit(table, claim_table(table), record(1, 1, 5), keyed.written(rows((1, "a", 0, 3))))
     )
     for told in (rows((1, "b", 1, 9)), rows((7, "b", 1, 9), (7, "c", 0, 9))):
         with pytest.raises(KeyInTwoPartitions):
@@ -234,8 +239,8 @@ def test_a_key_in_two_partitions_stops_the_sink(keyed) -> None:
 
 def test_a_keyed_commit_is_refused_and_lost_like_any_other(keyed) -> None:
     zombie, heir = keyed.open(), keyed.open()
-    stale = claimed(zombie)
-    view = claimed(heir, epoch=2)
+    stale = claim_table(zombie)
+    view = claim_table(heir, epoch=2)
     file = keyed.written(rows((1, "a", 0, 3)))
     assert isinstance(commit(zombie, stale, record(1, 1, 3), file), Refused)
     keyed.lose_next_answer(landed=True)
@@ -249,7 +254,7 @@ def test_a_keyed_commit_is_refused_and_lost_like_any_other(keyed) -> None:
 
 
 def test_a_role_with_the_rights_of_the_readme_is_enough(world, uri) -> None:
-    claimed(world.open("owner"), sink="owner")  # the owner has made the ledger
+    claim_table(world.open("owner"), sink="owner")  # the owner has made the ledger
     role = f"role_{world.wanted.name.partition('.')[2]}"
     world.sql(f"CREATE ROLE {role} LOGIN")
     database = psycopg.conninfo.conninfo_to_dict(uri)["dbname"]
@@ -262,7 +267,7 @@ def test_a_role_with_the_rights_of_the_readme_is_enough(world, uri) -> None:
         }
     )
     table = world.open()
-    landed(commit(table, claimed(table), record(1, 1, 3), world.file(1)))
+    require_landed(commit(table, claim_table(table), record(1, 1, 3), world.file(1)))
     assert world.numbers() == [1]
     world.sql(f"REVOKE INSERT ON {{}} FROM {role}")
     outcome = commit(table, table.read(), record(1, 2, 3), world.file(2))

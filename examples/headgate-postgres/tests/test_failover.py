@@ -13,7 +13,12 @@ import pytest
 
 from headgate.control_protocol.errors import Unreachable
 from headgate.control_protocol.ports import Refused, Unknown
-from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
+from headgate.control_protocol.testing.contract.world import (
+    claim_table,
+    commit,
+    record,
+    require_landed,
+)
 
 pytestmark = pytest.mark.wide
 
@@ -61,7 +66,7 @@ def test_a_server_that_is_killed_before_and_within_commit(world_at, tmp_path: Pa
     with servers.PostgresServer() as server:
         world = world_at(address(server), tmp_path)
         table = world.open()
-        view = claimed(table)
+        view = claim_table(table)
 
         def killed(connection: psycopg.Connection) -> None:
             server.set("synchronous_standby_names", "nobody")  # counts once it is started again
@@ -84,7 +89,7 @@ def test_a_server_that_is_killed_before_and_within_commit(world_at, tmp_path: Pa
             "the answer was lost, the commit was not"
         )
         table._commit = psycopg.Connection.commit
-        landed(commit(table, after, record(1, 2, 6), world.file(2)))
+        require_landed(commit(table, after, record(1, 2, 6), world.file(2)))
         assert world.numbers() == [1, 2]
 
 
@@ -102,17 +107,19 @@ def test_a_promoted_replica_has_rows_and_offsets_of_one_moment(world_at, tmp_pat
         wait_until(address(primary), streams)
         world = world_at(address(replica, primary), tmp_path)
         table = world.open()
-        confirmed = landed(commit(table, claimed(table), record(1, 1, 3), world.file(1)))
+        confirmed = require_landed(
+            commit(table, claim_table(table), record(1, 1, 3), world.file(1))
+        )
         primary.set("synchronous_standby_names", "")
         replica.set("primary_conninfo", "")
         wait_until(address(primary), "SELECT count(*) = 0 FROM pg_stat_replication")
         file = world.file(2)
-        lost = landed(commit(table, confirmed, record(1, 2, 6), world.file(2)))
+        lost = require_landed(commit(table, confirmed, record(1, 2, 6), world.file(2)))
         primary.kill()
         replica.promote()
         assert isinstance(commit(table, lost, record(1, 3, 9), world.file(3)), Refused)
         view = table.read()
         assert view.record == confirmed.record
         assert isinstance(commit(table, confirmed, record(1, 2, 6), world.file(2)), Refused)
-        landed(commit(table, view, record(2, 0), file))
+        require_landed(commit(table, view, record(2, 0), file))
         assert world.numbers() == [1, 2]

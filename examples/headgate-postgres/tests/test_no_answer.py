@@ -14,7 +14,12 @@ import pytest
 from headgate.control_protocol.errors import Unreachable
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import Refused, TableView, Unknown
-from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
+from headgate.control_protocol.testing.contract.world import (
+    claim_table,
+    commit,
+    record,
+    require_landed,
+)
 from headgate_postgres import kind as kinds
 from headgate_postgres import table as committing
 from headgate_postgres.kind import _place
@@ -88,7 +93,7 @@ def goes_on(world: Any, stale: TableView, file: Any) -> None:
     table = world.open()
     view = until_landed(table)
     assert isinstance(commit(table, stale, record(1, 1, 3), file), Refused)
-    landed(commit(table, view, record(1, 2, 6), world.file(2)))
+    require_landed(commit(table, view, record(1, 2, 6), world.file(2)))
     assert world.numbers() == [1, 2]
 
 
@@ -96,7 +101,7 @@ def test_a_server_that_is_stopped_in_commit_is_given_up(server, world_at, tmp_pa
     """Its kernel has the COMMIT, and the server does it when it continues."""
     world = world_at(address(server.host), tmp_path)
     table = impatient(world)
-    view = claimed(table)
+    view = claim_table(table)
 
     table._commit = committing_behind(server.pause)
     file = world.file(1)
@@ -114,7 +119,7 @@ def test_an_answer_to_a_landed_commit_that_never_comes_is_a_lost_one(
 ) -> None:
     world = world_at(address(relay.host), tmp_path)
     table = impatient(world)
-    view = claimed(table)
+    view = claim_table(table)
 
     table._commit = committing_behind(relay.answering.clear)
     file = world.file(1)
@@ -129,7 +134,7 @@ def test_a_commit_that_reaches_the_server_late_is_waited_for(
     """Until then nobody else commits; and when it has landed, its rows are not brought again."""
     world = world_at(address(relay.host), tmp_path)
     table = impatient(world)
-    view = claimed(table)
+    view = claim_table(table)
 
     table._commit = committing_behind(relay.asking.clear)
     file = world.file(1)
@@ -155,7 +160,7 @@ def test_a_commit_that_no_replica_confirms_is_given_up_and_lands(
     """With synchronous replication, COMMIT waits for a replica that may never come back."""
     world = world_at(address(server.host), tmp_path)
     table = impatient(world)
-    view = claimed(table)
+    view = claim_table(table)
     server.set("synchronous_standby_names", "nobody")
     file = world.file(1)
     assert isinstance(ends(lambda: commit(table, view, record(1, 1, 3), file)), Unknown)
@@ -167,7 +172,7 @@ def test_a_commit_that_no_replica_confirms_is_given_up_and_lands(
 def test_a_transaction_without_end_is_given_up(world, monkeypatch) -> None:
     """Whatever it waits for before COMMIT: nothing of it lands."""
     table = world.open()
-    view = claimed(table)
+    view = claim_table(table)
     monkeypatch.setattr(committing, "TRANSACTION_S", COMMIT_S)
 
     class Slow(committing.Moving):
@@ -202,7 +207,7 @@ def test_who_stands_still_while_the_ledger_is_made_keeps_nobody_waiting(
         outcome = ends(lambda: commit(table, table.read(), record(1, 0)))
         assert isinstance(outcome, Unknown)
         assert "lock timeout" in outcome.reason
-    claimed(table)
+    claim_table(table)
 
 
 def test_who_stands_still_while_the_table_is_made_keeps_nobody_waiting(world, monkeypatch) -> None:
@@ -218,4 +223,4 @@ def test_who_stands_still_while_the_table_is_made_keeps_nobody_waiting(world, mo
         ends(ensured)
         paused.rollback()
     world.kind.create(world.wanted)
-    claimed(world.open())
+    claim_table(world.open())

@@ -24,7 +24,12 @@ from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import CommitOutcome, Refused, Unknown
 from headgate.control_protocol.table_format import TableSpec
-from headgate.control_protocol.testing.contract.world import KeyChange, commit, landed, record
+from headgate.control_protocol.testing.contract.world import (
+    KeyChange,
+    commit,
+    record,
+    require_landed,
+)
 from headgate_postgres.columns import ExactValues, replace_unsupported
 from headgate_postgres.table import KEPT
 
@@ -65,13 +70,13 @@ def delivers(world: Any, number: int, *files: WrittenFile) -> CommitOutcome:
 def test_files_of_a_delivery_stay_until_the_next_one_has_landed(world) -> None:
     """A replica that is promoted without the newest delivery may have the decision."""
     first, second = world.file(1), world.file(2)
-    landed(delivers(world, 1, first))
+    require_landed(delivers(world, 1, first))
     assert len(list(world.folder.iterdir())) == 2
     world.sql("DELETE FROM {}")
     world.sql("DELETE FROM headgate.commits WHERE relation = '{}'::regclass")
     world.sql("DELETE FROM headgate.sinks WHERE relation = '{}'::regclass")
-    landed(delivers(world, 1, first))
-    landed(delivers(world, 2, second))
+    require_landed(delivers(world, 1, first))
+    require_landed(delivers(world, 2, second))
     assert [path.as_uri() for path in world.folder.iterdir()] == [second.path]
     assert world.numbers() == [1, 2]
 
@@ -82,7 +87,7 @@ def test_files_of_a_delivery_whose_answer_was_lost_go_with_the_next_one(world) -
     assert isinstance(commit(table, table.read(), delivered(1), world.file(1)), Unknown)
     assert table.read().record == delivered(1)
     assert len(list(world.folder.iterdir())) == 1
-    landed(delivers(world, 2))
+    require_landed(delivers(world, 2))
     assert list(world.folder.iterdir()) == []
     assert world.numbers() == [1]
 
@@ -92,18 +97,18 @@ def test_files_of_deliveries_stay_as_long_as_a_replica_may_lag(world) -> None:
     world.kept = KEPT
     files = [world.file(number) for number in (1, 2, 3)]
     for number, file in enumerate(files, 1):
-        landed(delivers(world, number, file))
+        require_landed(delivers(world, number, file))
     assert {path.as_uri() for path in world.folder.iterdir()} == {file.path for file in files}
     world.sql("UPDATE headgate.commits SET committed_at = committed_at - interval '1 hour'")
-    landed(delivers(world, 4))
+    require_landed(delivers(world, 4))
     assert list(world.folder.iterdir()) == []
 
 
 def test_key_2_key_files_of_deliveries_stay_as_long_as_those_with_rows(keyed) -> None:
     """An audit, which counts what each commit added, does not take them for rows."""
     keyed.kept = KEPT
-    files = keyed.changed(KeyChange(1, "a", 1, 0), KeyChange(2, None, 2, 0))
-    view = landed(delivers(keyed, 1, *files))
+    files = keyed.write_changes(KeyChange(1, "a", 1, 0), KeyChange(2, None, 2, 0))
+    view = require_landed(delivers(keyed, 1, *files))
     assert {path.as_uri() for path in keyed.folder.iterdir()} == {file.path for file in files}
     reader = keyed.kind.reader(keyed.wanted, SinkName("sink"))
     (done,) = reader.history().commits
@@ -115,12 +120,12 @@ def test_key_2_key_files_of_deliveries_stay_as_long_as_those_with_rows(keyed) ->
     reader.close()
     assert view.record.keys == KeyCounts(inserted=1, absent=1)
     keyed.sql("UPDATE headgate.commits SET committed_at = committed_at - interval '1 hour'")
-    landed(delivers(keyed, 2))
+    require_landed(delivers(keyed, 2))
     assert list(keyed.folder.iterdir()) == []
 
 
 def test_key_1_keys_that_go_are_no_delivery_of_a_table_without_a_key(keyed, world) -> None:
-    (gone,) = keyed.changed(KeyChange(2, None, 2, 0))
+    (gone,) = keyed.write_changes(KeyChange(2, None, 2, 0))
     with pytest.raises(KeyChanged, match="put the key back"):
         delivers(world, 1, gone)
     assert world.open().read().record is None
@@ -134,8 +139,8 @@ class Overtaken:
         self._files = world.open()._place.files
 
     def rows(self, *arguments: Any) -> Iterator[pa.RecordBatch]:
-        landed(delivers(self._world, 1, self._file))
-        landed(delivers(self._world, 2))
+        require_landed(delivers(self._world, 1, self._file))
+        require_landed(delivers(self._world, 2))
         return self._files.rows(*arguments)
 
 
@@ -155,7 +160,7 @@ def test_who_finds_a_file_gone_because_others_delivered_is_refused(world) -> Non
 def test_what_was_decided_before_a_column_was_added_is_delivered(world) -> None:
     file, strict = world.file(1), world.file(2)
     world.sql("ALTER TABLE {} ADD note text, ALTER number TYPE numeric(30, 0)")
-    landed(delivers(world, 1, file))
+    require_landed(delivers(world, 1, file))
     assert world.sql("SELECT DISTINCT number, note FROM {}") == [(1, None)]
     world.sql("UPDATE {} SET note = ''")
     world.sql("ALTER TABLE {} ALTER note SET NOT NULL")
@@ -210,7 +215,7 @@ def test_bad_records_come_back_byte_by_byte(world, aside: TableSpec) -> None:
     assert layout.columns == ASIDE
     rows = batch(*WHOLE)
     assert layout.replace_unsupported(rows).equals(rows)
-    landed(delivers(world, 1, world.written(pa.Table.from_batches([rows]))))
+    require_landed(delivers(world, 1, world.written(pa.Table.from_batches([rows]))))
     reader = world.kind.reader(aside, SinkName("sink"))
     _, files = reader.scan(rows.schema.names)
     read = pa.Table.from_batches([found for each in files for found in each.batches()])
@@ -224,13 +229,15 @@ def test_what_postgresql_does_not_hold_is_replaced_in_a_quarantine(world, aside:
     late = 253_402_300_800_000_000
     header = [{"key": "a\0b", "value": b"\0"}, {"key": None, "value": None}]
     rows = batch((0, late, b"\0", header, "nul \0 in it"), *WHOLE[1:])
-    assert ExactValues().unsupported(rows) == {0: "timestamp: only the years 1 to 9999 are written"}
-    assert ExactValues().unsupported(rows.select(["headers", "offset"])) == {
+    assert ExactValues().find_unsupported(rows) == {
+        0: "timestamp: only the years 1 to 9999 are written"
+    }
+    assert ExactValues().find_unsupported(rows.select(["headers", "offset"])) == {
         0: "headers: a text of PostgreSQL holds no NUL"
     }
     mended = world.kind.file_schema(aside).replace_unsupported(rows)
-    assert ExactValues().unsupported(mended) == {}
-    landed(delivers(world, 1, world.written(pa.Table.from_batches([mended]))))
+    assert ExactValues().find_unsupported(mended) == {}
+    require_landed(delivers(world, 1, world.written(pa.Table.from_batches([mended]))))
     found = world.sql('SELECT "timestamp", key, headers, message FROM {} WHERE "offset" = 0')
     told = [{"key": "a\\x00b", "value": "AA=="}, {"key": None, "value": None}]
     assert found == [(None, b"\0", told, "nul \\x00 in it")]

@@ -15,7 +15,12 @@ import pytest
 from headgate.control_protocol.columns import Column, ListOf, Struct
 from headgate.control_protocol.errors import ConfigurationError, TableFormatLacks, TableUnfit
 from headgate.control_protocol.identifiers import SinkName
-from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
+from headgate.control_protocol.testing.contract.world import (
+    claim_table,
+    commit,
+    record,
+    require_landed,
+)
 from headgate_postgres.columns import ExactValues, arrow_type
 
 _UTC = dt.UTC
@@ -54,7 +59,7 @@ def test_every_value_comes_back_as_it_was(world) -> None:
         }
     )
     table = world.open()
-    landed(commit(table, claimed(table), record(1, 1, 3), world.written(rows)))
+    require_landed(commit(table, claim_table(table), record(1, 1, 3), world.written(rows)))
     exact = ", ".join(f'"{name}"::float8' if "float" in name else f'"{name}"' for name in filled)
     assert world.sql(f"SELECT {exact} FROM {{}}") == list(zip(*filled.values(), strict=True))
     reader = world.kind.reader(world.wanted, SinkName("sink"))
@@ -75,7 +80,7 @@ def test_no_number_and_negative_zero_come_back_as_they_were(world) -> None:
     odd = [math.nan, -0.0, math.inf, -math.inf]
     rows = pa.table({c.name: pa.array(odd, arrow_type(c.type)) for c in columns})
     table = world.open()
-    landed(commit(table, claimed(table), record(1, 1, 4), world.written(rows)))
+    require_landed(commit(table, claim_table(table), record(1, 1, 4), world.written(rows)))
     said = [(text, text) for text in ("NaN", "-0", "Infinity", "-Infinity")]
     assert world.sql("SELECT single::text, double::text FROM {}") == said
     reader = world.kind.reader(world.wanted, SinkName("sink"))
@@ -101,12 +106,12 @@ def test_what_postgresql_does_not_hold_is_bad() -> None:
             "last": pa.array([late] * 4),
         }
     )
-    assert ExactValues().unsupported(rows) == {
+    assert ExactValues().find_unsupported(rows) == {
         0: "text: a text of PostgreSQL holds no NUL",
         1: "at: only the years 1 to 9999 are written",
         2: "day: only the years 1 to 9999 are written",
     }
-    assert ExactValues().unsupported(rows.slice(3)) == {}
+    assert ExactValues().find_unsupported(rows.slice(3)) == {}
 
 
 @pytest.mark.parametrize(
@@ -135,7 +140,7 @@ def test_hg153_a_table_that_could_refuse_a_record_is_refused(world, definition) 
 def test_columns_that_postgresql_fills_itself_are_its_own(world) -> None:
     world.sql("ALTER TABLE {} ADD made bigint GENERATED ALWAYS AS IDENTITY")
     table = world.open()
-    landed(commit(table, claimed(table), record(1, 1, 3), world.file(1)))
+    require_landed(commit(table, claim_table(table), record(1, 1, 3), world.file(1)))
     assert world.sql("SELECT made FROM {} ORDER BY row") == [(1,), (2,), (3,)]
 
 

@@ -74,7 +74,9 @@ def _reach(io: FileIO, snapshots: Sequence[Snapshot], time_max_s: float) -> set[
     paths = {snapshot.manifest_list for snapshot in snapshots}
     with ThreadPoolExecutor(STORAGE_THREADS) as threads:
         reading = _Reading(io, threads, time.monotonic() + time_max_s)
-        manifests = {manifest for listed in reading.listed(snapshots) for manifest in listed}
+        manifests = {
+            manifest for listed in reading.read_manifest_lists(snapshots) for manifest in listed
+        }
         paths |= {manifest.manifest_path for manifest in manifests}
         return paths.union(*reading.live(manifests))
 
@@ -90,11 +92,13 @@ class _Reading:
     ) -> tuple[set[ManifestFile], set[ManifestFile]]:
         """Return manifests that only removed snapshots list; if there are any, also all retained
         ones."""
-        ours = {manifest for listed in self.listed(removed) for manifest in listed}
+        ours = {manifest for listed in self.read_manifest_lists(removed) for manifest in listed}
         others: set[ManifestFile] = set()
         # The oldest first: it mostly lists all that the removed ones did, and then no other is
         # read.
-        for listed in self.listed(sorted(retained, key=lambda s: s.sequence_number or 0)):
+        for listed in self.read_manifest_lists(
+            sorted(retained, key=lambda s: s.sequence_number or 0)
+        ):
             ours.difference_update(listed)
             others.update(listed)
             if not ours:
@@ -117,17 +121,19 @@ class _Reading:
                 break
         return files
 
-    def listed(self, snapshots: Sequence[Snapshot]) -> Iterator[list[ManifestFile]]:
-        return self._each(lambda snapshot: snapshot.manifests(self.io), snapshots)
+    def read_manifest_lists(self, snapshots: Sequence[Snapshot]) -> Iterator[list[ManifestFile]]:
+        return self._read_in_chunks(lambda snapshot: snapshot.manifests(self.io), snapshots)
 
     def live(self, manifests: Iterable[ManifestFile]) -> Iterator[list[str]]:
         def paths(manifest: ManifestFile) -> list[str]:
             entries = manifest.fetch_manifest_entry(self.io, discard_deleted=True)
             return [entry.data_file.file_path for entry in entries]
 
-        return self._each(paths, list(manifests))
+        return self._read_in_chunks(paths, list(manifests))
 
-    def _each(self, read: Callable[[_Item], _Read], items: Sequence[_Item]) -> Iterator[_Read]:
+    def _read_in_chunks(
+        self, read: Callable[[_Item], _Read], items: Sequence[_Item]
+    ) -> Iterator[_Read]:
         for begin in range(0, len(items), _CHUNK):
             if time.monotonic() > self.until_s:
                 raise TimeoutError("the manifests are too many to be read in the time for it")

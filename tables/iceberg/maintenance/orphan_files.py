@@ -96,7 +96,7 @@ class Orphans:
         """Find them; changes nothing. Raises what catalogs and storage raise, ``TimeoutError``."""
         now_ms = self.wall_ms()
         table = self.catalog.load_table(self.table)
-        if why := self._refusal(table):
+        if why := self._reason_to_refuse(table):
             return Found(table, why=why)
         # The order is the proof (see above): a file that is committed after the listing is younger
         # than the limit, one that was decided before is named by the primary table or the table
@@ -125,7 +125,7 @@ class Orphans:
         files = tuple(sorted(path for path in loose if path in old))
         earlier = sum(path in older for path in loose)
         young = len(loose) - len(files) - earlier
-        return Found(table, files, young, earlier, elsewhere=self._elsewhere(table))
+        return Found(table, files, young, earlier, elsewhere=self._data_folder_elsewhere(table))
 
     def delete(self, orphans: Found) -> int:
         """Delete what was found, unless somebody refers to it by now; return how many went."""
@@ -140,7 +140,7 @@ class Orphans:
         primary = self.catalog.load_table(self.primary)
         return Deciding(str(primary.metadata.table_uuid), _sink_tags(primary, self.sink))
 
-    def _refusal(self, table: Table) -> str:
+    def _reason_to_refuse(self, table: Table) -> str:
         if not property_as_bool(dict(table.properties), GC_ENABLED, default=True):
             return f"{self.table} has {GC_ENABLED}=false"
         location = table.metadata.location.rstrip("/")
@@ -157,11 +157,11 @@ class Orphans:
         location = table.metadata.location.rstrip("/")
         default = f"{location}/data/headgate/{self.sink}"
         drafts = f"{table.metadata.location}/metadata/headgate/{self.sink}"
-        now = () if self._elsewhere(table) else (sinks_folder(table, self.sink),)
+        now = () if self._data_folder_elsewhere(table) else (sinks_folder(table, self.sink),)
         folders = dict.fromkeys((default, *now, drafts))
         return [each for folder in folders for each in self.listing(table.io, folder)]
 
-    def _elsewhere(self, table: Table) -> str:
+    def _data_folder_elsewhere(self, table: Table) -> str:
         """Return the folder of its data if that is not at its location: others may be there."""
         folder = sinks_folder(table, self.sink)
         return "" if folder.startswith(f"{table.metadata.location.rstrip('/')}/") else folder

@@ -189,7 +189,7 @@ class RowExpiry(MaintenanceCommit):
                 whole[file.file_path] = file
             else:
                 others.append(file)
-        due = self._below(self._limit_ms, of).of(table, others)
+        due = self._rows_below(self._limit_ms, of).of(table, others)
         dead = {path: self._dead_rows.of(io, head, path) for path in (*whole, *due)}
         alive = {path: live for path, rows in due.items() if (live := rows - dead[path])}
         by_path = {file.file_path: file for file in others}
@@ -238,13 +238,13 @@ class RowExpiry(MaintenanceCommit):
             if len(rows) * 1_000 > self._dead_per_thousand * files[path].record_count
         }
         few = [files[path] for path in alive if path not in many]
-        waited = self._below(self._limit_ms - WAIT_MS, of).of(table, few)
+        waited = self._rows_below(self._limit_ms - WAIT_MS, of).of(table, few)
         return many | {path for path, rows in waited.items() if rows & alive[path]}, ()
 
-    def _below(self, limit_ms: int, of: NestedField) -> MatchingRows:
+    def _rows_below(self, limit_ms: int, of: NestedField) -> MatchingRows:
         """Return what finds the rows below this limit: each file is read once for it."""
         if limit_ms not in self._matching:
-            self._matching[limit_ms] = MatchingRows(_predicate(self._column, limit_ms, of))
+            self._matching[limit_ms] = MatchingRows(_rows_older_than(self._column, limit_ms, of))
         return self._matching[limit_ms]
 
     # ---------------------------------------------------------------------------------- the call
@@ -295,5 +295,5 @@ def limit_text(limit_ms: int, of: NestedField) -> str:
     return (moment if zoned else moment.replace(tzinfo=None)).isoformat()
 
 
-def _predicate(column: str, limit_ms: int, of: NestedField) -> BooleanExpression:
+def _rows_older_than(column: str, limit_ms: int, of: NestedField) -> BooleanExpression:
     return LessThan(term=Reference(name=column), value=literal(limit_text(limit_ms, of)))

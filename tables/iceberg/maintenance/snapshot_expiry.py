@@ -17,8 +17,8 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.utils.properties import property_as_bool
 
+from headgate.control_protocol.current_sink import in_same_sink_context
 from headgate.control_protocol.redacting_loggers import redacted_logger
-from headgate.control_protocol.sink_of_thread import in_same_sink_context
 from headgate.tables.iceberg.commit_lock import CommitLock
 from headgate.tables.iceberg.maintenance.files_of_expired_snapshots import (
     referenced_files,
@@ -90,11 +90,11 @@ class SnapshotExpiry:
             if self._threads:
                 name = "headgate-upkeep"
                 self._thread = threading.Thread(
-                    target=in_same_sink_context(self._expire_pending), name=name, daemon=True
+                    target=in_same_sink_context(self._maintain_queued), name=name, daemon=True
                 )
                 self._thread.start()
                 return
-        self._expire_pending()
+        self._maintain_queued()
 
     def finish(self, load: Callable[[], Table]) -> None:
         """Look once more after a removal that nobody confirmed. Never raises.
@@ -142,13 +142,15 @@ class SnapshotExpiry:
 
     def _is_due(self, table: Table) -> bool:
         waiting = self._doubted is not None or self._old_metadata or self._condemned.has_files
-        return bool(waiting) or (self._rested and len(self.expirable_snapshots(table)) >= DUE_MIN)
+        return bool(waiting) or (
+            self._has_rested and len(self.expirable_snapshots(table)) >= DUE_MIN
+        )
 
     @property
-    def _rested(self) -> bool:
+    def _has_rested(self) -> bool:
         return time.monotonic() >= self._rest_until_s
 
-    def _expire_pending(self) -> None:
+    def _maintain_queued(self) -> None:
         while True:
             with self._lock:
                 table, self._next = self._next, None
@@ -164,7 +166,7 @@ class SnapshotExpiry:
                 table = self._catalog.load_table(table.name())
             self._resolve_doubt(table)
             self._drop_old_metadata(table)
-            if self._doubted is None and self._rested:
+            if self._doubted is None and self._has_rested:
                 self._expire(table)
             self._condemned.delete(table)
         except Exception as error:  # noqa: BLE001 - storage and catalogs fail in many ways

@@ -121,7 +121,7 @@ class SnapshotRemoval:
                 )
                 continue
             for _ in range(_TRIES):
-                if name in table.metadata.refs or self._set_again(table, name, ref):
+                if name in table.metadata.refs or self._restore_ref(table, name, ref):
                     break
                 self._load(table)
             else:
@@ -185,7 +185,7 @@ class SnapshotRemoval:
             _log.info("%s: files of a snapshot cannot be looked for: %r", self._name, error)
             return False
 
-    def _set_again(self, table: Table, name: str, ref: SnapshotRef) -> bool:
+    def _restore_ref(self, table: Table, name: str, ref: SnapshotRef) -> bool:
         metadata = table.metadata
         again = _copy_snapshot(self._removed[ref.snapshot_id], metadata)
         updates = (

@@ -1,5 +1,5 @@
-"""Chooses the snapshots that a table no longer needs (RETENTION-1): by its owner's wishes, and
-sinks' needs.
+"""Chooses the snapshots that a table no longer needs (RETENTION-1): by what its owner asked for,
+and by sinks' needs.
 
 Iceberg's spec (section *Snapshot Retention Policy*) gives the properties their meaning. Two things
 differ here: nothing expires unless somebody asked, and refs are never removed.
@@ -38,7 +38,7 @@ def expired_snapshots(
     snapshots = snapshots_by_id(metadata)
     unasked = None if unasked_age_ms is None else (unasked_age_ms, _KEEP_MIN_DEFAULT)
 
-    def asked(branch: SnapshotRef | None = None) -> tuple[int, int] | None:
+    def retention_of(branch: SnapshotRef | None = None) -> tuple[int, int] | None:
         return snapshot_retention(metadata.properties, branch) or unasked
 
     lines = {
@@ -48,11 +48,11 @@ def expired_snapshots(
     }
     kept = {ref.snapshot_id for ref in metadata.refs.values()}
     for name, line in lines.items():
-        kept.update(_ids(_kept_snapshots(line, asked(metadata.refs[name]), now_ms)))
-    kept.update(_ids(_needed_by_sinks(metadata.refs, lines)))
-    on_branches = {snapshot_id for line in lines.values() for snapshot_id in _ids(line)}
+        kept.update(_ids_of(_kept_snapshots(line, retention_of(metadata.refs[name]), now_ms)))
+    kept.update(_ids_of(_needed_by_sinks(metadata.refs, lines)))
+    on_branches = {snapshot_id for line in lines.values() for snapshot_id in _ids_of(line)}
     loose = [s for s in metadata.snapshots if s.snapshot_id not in on_branches]
-    kept.update(_ids(_young(loose, asked(), now_ms)))
+    kept.update(_ids_of(_young_snapshots(loose, retention_of(), now_ms)))
     gone = [s for s in metadata.snapshots if s.snapshot_id not in kept]
     return sorted(gone, key=lambda snapshot: snapshot.sequence_number or 0)
 
@@ -86,7 +86,9 @@ def _kept_snapshots(
         yield snapshot
 
 
-def _young(loose: list[Snapshot], asked: tuple[int, int] | None, now_ms: int) -> Iterator[Snapshot]:
+def _young_snapshots(
+    loose: list[Snapshot], asked: tuple[int, int] | None, now_ms: int
+) -> Iterator[Snapshot]:
     """Yield young ones that were staged or rolled back: on no branch, only their age keeps them."""
     return (s for s in loose if asked is None or s.timestamp_ms >= now_ms - asked[0])
 
@@ -107,5 +109,5 @@ def _needed_by_sinks(
                     break
 
 
-def _ids(snapshots: Iterable[Snapshot]) -> Iterator[int]:
+def _ids_of(snapshots: Iterable[Snapshot]) -> Iterator[int]:
     return (snapshot.snapshot_id for snapshot in snapshots)

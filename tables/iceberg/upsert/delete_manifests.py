@@ -56,7 +56,7 @@ class Deletions:
         retired = (entry.data_file for entry in self.retired)
         return sorted({file.spec_id for file in (*self.added, *retired)})
 
-    def replaced(self, manifests: Iterable[ManifestFile], spec_id: int) -> set[str]:
+    def find_replaced(self, manifests: Iterable[ManifestFile], spec_id: int) -> set[str]:
         """Return the paths of the spec's manifests that list retiring files; of all, if they are
         many."""
         of_spec = [
@@ -66,7 +66,7 @@ class Deletions:
         ]
         if len(of_spec) >= _MANIFESTS_MAX:
             return set(of_spec)
-        retired = self._retired()
+        retired = self._retired_paths()
         return {
             path
             for path in of_spec
@@ -78,12 +78,12 @@ class Deletions:
         for file in self.added:
             if file.spec_id == spec_id:
                 writer.add(ManifestEntry.from_args(data_file=file))
-        retired = self._retired()
+        retired = self._retired_paths()
         for entry in (entry for path in replaced for entry in self.beneath[path]):
             gone = path_and_offset(entry.data_file) in retired
             (writer.delete if gone else writer.existing)(entry)
 
-    def _retired(self) -> set[tuple[str, int]]:
+    def _retired_paths(self) -> set[tuple[str, int]]:
         return {path_and_offset(entry.data_file) for entry in self.retired}
 
 

@@ -128,7 +128,7 @@ class KeyIndex:
                 raise self._full_error(len(keys))
         self._next += 1
         while self._two_are_merged():
-            self._runs[-2:] = [merge_runs([*map(self._alive(), self._runs[-2:])])]
+            self._runs[-2:] = [merge_runs([*map(self._filter_of_live_rows(), self._runs[-2:])])]
 
     def _hold(self, run: Run) -> bool:
         """Keep the run in memory; return whether there was room."""
@@ -148,7 +148,7 @@ class KeyIndex:
         if self.folder is None or (rows <= HELD_ROWS_MAX and self._has_room(wanted)):
             return False
         try:
-            made = store_runs(self.folder, [*map(self._alive(), self._runs), run])
+            made = store_runs(self.folder, [*map(self._filter_of_live_rows(), self._runs), run])
         except OSError as error:
             _log.warning("keys stay in memory, for %s takes no more: %s", self.folder, error)
             return False
@@ -174,7 +174,7 @@ class KeyIndex:
             chosen = [run for run in self._stored if 2 * self._live_rows(run) < len(run)]
         more = stored_bytes_max(sum(map(len, chosen)))
         if chosen and self._has_room(self.held_bytes + more):
-            self._merge = Merge(self.folder, chosen, self._alive())
+            self._merge = Merge(self.folder, chosen, self._filter_of_live_rows())
 
     def _take_merged(self) -> None:
         """Replace the runs by what was made of them, if that is done."""
@@ -235,7 +235,7 @@ class KeyIndex:
         rows_max = max(MERGED_ROWS_MAX, len(self) // MERGED_SHARE)
         return len(larger) < 2 * len(newest) and len(larger) + len(newest) <= rows_max
 
-    def _alive(self) -> Callable[[Run], Run]:
+    def _filter_of_live_rows(self) -> Callable[[Run], Run]:
         """Return what leaves the living of a run, also in another thread while this index goes on:
         what is dead stays dead, and what dies later is left out another time."""
         if not self._gone and not self.any_dead():  # first: the copies are of all files
@@ -257,11 +257,11 @@ class KeyIndex:
         if self._merge:
             self._merge.wait()
             self._take_merged()
-        self._runs = [run for run in map(self._alive(), self._runs) if len(run)]
+        self._runs = [run for run in map(self._filter_of_live_rows(), self._runs) if len(run)]
         worn = [run for run in self._stored if self._live_rows(run) < len(run)]
         if worn and self.folder is not None:
             with suppress(OSError):  # there is no room for what would make some
-                merged = merge_stored(self.folder, worn, self._alive())
+                merged = merge_stored(self.folder, worn, self._filter_of_live_rows())
                 kept = [run for run in self._stored if run not in worn]
                 self._stored = kept + ([merged] if merged else [])
         self._gone &= set().union(*(run.rows_of for run in self._stored))
@@ -413,7 +413,7 @@ def _with_bytes(lanes: Lanes, values: pa.LargeBinaryArray) -> Lanes:
             lanes = _mix_in_word(lanes, word)
     else:
         lanes = done
-    for word in _digests(values, np.flatnonzero(lengths > _LONG_BYTES)):
+    for word in _digests_of(values, np.flatnonzero(lengths > _LONG_BYTES)):
         lanes = _mix_in_word(lanes, word)
     return lanes
 
@@ -435,7 +435,7 @@ def _words_of_bytes(values: pa.LargeBinaryArray, lengths: Integers) -> Iterator[
         yield _Word(read & (_ALL >> ((_EIGHT - left) * _EIGHT)), rows)
 
 
-def _digests(values: pa.LargeBinaryArray, long: npt.NDArray[np.int64]) -> Iterator[_Word]:
+def _digests_of(values: pa.LargeBinaryArray, long: npt.NDArray[np.int64]) -> Iterator[_Word]:
     made = b"".join(
         hashlib.blake2b(value, digest_size=16).digest()
         for value in values.take(pa.array(long)).to_pylist()

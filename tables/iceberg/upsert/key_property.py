@@ -24,10 +24,11 @@ def require_same_key(table: str, stored: str | None, declared: str | None, *, fi
     if stored == declared or not (filled or stored):
         return
     raise KeyChanged(
-        f"table {table} was filled {_shown(stored)}, the settings say {_shown(declared)}",
+        f"table {table} was filled {_describe_key(stored)}, "
+        f"the settings say {_describe_key(declared)}",
         "put table.key and changes.history back, or fill another table",
     )
 
 
-def _shown(key: str | None) -> str:
+def _describe_key(key: str | None) -> str:
     return "without a key" if key is None else f"by the key of columns {key} (their ids)"

@@ -18,7 +18,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from headgate.control_protocol.sink_of_thread import in_same_sink_context
+from headgate.control_protocol.current_sink import in_same_sink_context
 from headgate.native.kernels import Integers, Words, loops
 
 ROW_BYTES: Final = 28

@@ -19,11 +19,11 @@ from pyiceberg.table.snapshots import Snapshot
 from pyroaring import BitMap64
 
 from headgate.control_protocol.commit_record import PartitionCohorts
+from headgate.control_protocol.current_sink import in_same_sink_context
 from headgate.control_protocol.errors import KeyIndexFull
 from headgate.control_protocol.events import FileKind, WrittenFile
 from headgate.control_protocol.log_event_names import LogEvent, log_extra
 from headgate.control_protocol.redacting_loggers import redacted_logger
-from headgate.control_protocol.sink_of_thread import in_same_sink_context
 from headgate.control_protocol.table_format import RowKey
 from headgate.tables.iceberg.table_creation import key_ids
 from headgate.tables.iceberg.tag_lineage import snapshots_by_id
@@ -169,7 +169,7 @@ class KeyedRows:
     def _new_index(self) -> KeyIndex:
         return KeyIndex(
             self._by.index_bytes_max,
-            self._known_dead,
+            self._positions_known_dead,
             self._take,
             lambda: bool(self._dead),
             _folder_of_files(),
@@ -229,7 +229,7 @@ class KeyedRows:
             keys = self._reader.read_added_file(table.io, columns, file.path, deletes=deletes)
         return Change(file.path, keys, deletes)
 
-    def _known_dead(self, path: str) -> Positions:
+    def _positions_known_dead(self, path: str) -> Positions:
         return positions_of(self._dead.get(path, BitMap64()))
 
 

@@ -11,7 +11,12 @@ from contract.iceberg_table_world import IcebergWorld
 from pyiceberg.catalog import Catalog
 
 from headgate.control_protocol.ports import CommitOutcome, Landed
-from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
+from headgate.control_protocol.testing.contract.world import (
+    claim_table,
+    commit,
+    record,
+    require_landed,
+)
 from headgate.tables.iceberg.table import IcebergTable
 
 ROUNDS = 4
@@ -24,7 +29,7 @@ def of_two_one_lands(
     world: IcebergWorld, committer: Committer, at_gate: Callable[[Barrier], object]
 ) -> None:
     """Both have checked the same table when they come to the gate; so some rounds."""
-    claimed(world.open())
+    claim_table(world.open())
     expected = [_raced(world, committer, at_gate, number) for number in range(1, ROUNDS + 1)]
     assert world.numbers() == expected
 
@@ -55,13 +60,13 @@ def a_sleeper_undoes_nothing(world: IcebergWorld, committer: Committer) -> None:
     outcome = slept_through_an_heirs_commit(world, committer)
     assert not isinstance(outcome, Landed), outcome
     heir, file = world.open(), world.file(3)
-    landed(commit(heir, heir.read(), record(2, 2, 6), file))
+    require_landed(commit(heir, heir.read(), record(2, 2, 6), file))
     assert world.numbers() == [2, 3]
 
 
 def slept_through_an_heirs_commit(world: IcebergWorld, committer: Committer) -> CommitOutcome:
     """What the sleeper (file 1) is told when its heir (file 2) has landed meanwhile."""
-    view = claimed(world.open())
+    view = claim_table(world.open())
     asleep, awake = Event(), Event()
 
     def sleep() -> None:
@@ -74,8 +79,8 @@ def slept_through_an_heirs_commit(world: IcebergWorld, committer: Committer) -> 
     with ThreadPoolExecutor(1) as threads:
         outcome = threads.submit(commit, zombie, view, record(1, 1, 3), files[0])
         assert asleep.wait(60)
-        view = landed(commit(heir, heir.read(), record(2, 0)))
-        landed(commit(heir, view, record(2, 1, 3), files[1]))
+        view = require_landed(commit(heir, heir.read(), record(2, 0)))
+        require_landed(commit(heir, view, record(2, 1, 3), files[1]))
         awake.set()
         told = outcome.result(60)
     catalog.close()

@@ -67,26 +67,26 @@ class SinkOnTable:
         assert isinstance(outcome, Landed), outcome
         return cls(catalog, identifier, table, outcome.view)
 
-    def loaded(self) -> Table:
+    def load(self) -> Table:
         return self.catalog.load_table(self.identifier)
 
     def attempt(self, rows: pa.Table | None) -> CommitAttempt:
         self.number += 1
-        files = () if rows is None else write_files(self.loaded(), rows)
+        files = () if rows is None else write_files(self.load(), rows)
         return CommitAttempt(self.view, record(1, self.number, self.number), files)
 
     def commit(self, rows: pa.Table | None) -> TableView:
         """Lands, or the test fails."""
-        return self.landed(self.table.commit(self.attempt(rows)))
+        return self.land(self.table.commit(self.attempt(rows)))
 
-    def landed(self, outcome: CommitOutcome) -> TableView:
+    def land(self, outcome: CommitOutcome) -> TableView:
         assert isinstance(outcome, Landed), outcome
         self.view = outcome.view
         return self.view
 
     def files_of_metadata(self) -> set[str]:
         """Names of the manifests and manifest lists on storage."""
-        folder = self.loaded().location().removeprefix("file://") + "/metadata"
+        folder = self.load().location().removeprefix("file://") + "/metadata"
         import pathlib
 
         return {path.name for path in pathlib.Path(folder).glob("*.avro")}

@@ -16,7 +16,12 @@ from unit.data_plane.write.test_in_process_writer import SOURCE
 from headgate.control_protocol.errors import Unreachable
 from headgate.control_protocol.events import TableStart
 from headgate.control_protocol.ports import Unknown
-from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
+from headgate.control_protocol.testing.contract.world import (
+    claim_table,
+    commit,
+    record,
+    require_landed,
+)
 from headgate.data_plane.batch.writer_task_plan import plan_for
 from headgate.tables.iceberg.catalog import load_catalog
 from headgate.tables.storage import s3_file_io
@@ -54,10 +59,10 @@ def test_a_commit_waits_out_a_store_that_asks_to_slow_down(
     world: IcebergWorld, proxy: StoreProxy, times: int
 ) -> None:
     table = world.open()
-    view = claimed(table)
+    view = claim_table(table)
     file = world.file(1)
     proxy.refuse("POST|PUT", SLOW_DOWN, times)
-    landed(commit(table, view, record(1, 1, 3), file))
+    require_landed(commit(table, view, record(1, 1, 3), file))
     assert world.numbers() == [1]
 
 
@@ -77,12 +82,12 @@ def test_a_commit_that_was_not_written_in_time_is_tried_again_with_the_same_file
     world: IcebergWorld, proxy: StoreProxy
 ) -> None:
     table = world.open()
-    view = claimed(table)
+    view = claim_table(table)
     file = world.file(1)
     proxy.refuse("POST|PUT", SLOW_DOWN)
     assert isinstance(commit(table, view, record(1, 1, 3), file), Unknown)
     proxy.pass_on()
-    landed(commit(table, table.read(), record(1, 1, 3), file))
+    require_landed(commit(table, table.read(), record(1, 1, 3), file))
     assert world.numbers() == [1]
 
 
@@ -98,7 +103,7 @@ def test_a_store_that_never_answers_is_given_up_in_time(
     world: IcebergWorld, proxy: StoreProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = world.open()
-    view = claimed(table)
+    view = claim_table(table)
     file = world.file(1)
     proxy.refuse("POST|PUT", HANGS)
     outcomes = []

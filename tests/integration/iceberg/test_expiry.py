@@ -100,14 +100,14 @@ def commits(sink: SinkOnTable, ids: Iterable[int]) -> None:
 
 def compact(sink: SinkOnTable) -> None:
     """By somebody else; the sink goes on from there."""
-    table = sink.loaded()
+    table = sink.load()
     table.overwrite(table.scan().to_arrow())
     sink.view = sink.table.read()
 
 
 def reached(sink: SinkOnTable) -> set[str]:
     """Every file but metadata.json that a retained snapshot refers to: read as the spec says."""
-    table = sink.loaded()
+    table = sink.load()
     paths = {file.statistics_path for file in table.metadata.statistics}
     paths |= {file.statistics_path for file in table.metadata.partition_statistics}
     for snapshot in table.snapshots():
@@ -120,19 +120,19 @@ def reached(sink: SinkOnTable) -> set[str]:
 
 
 def stored(sink: SinkOnTable) -> set[str]:
-    folder = Path(sink.loaded().location().removeprefix("file://"))
+    folder = Path(sink.load().location().removeprefix("file://"))
     files = {path for path in folder.rglob("*") if path.is_file() and path.suffix != ".crc"}
     return {str(path) for path in files if not path.name.endswith(".metadata.json")}
 
 
 def assert_rows(sink: SinkOnTable, ids: Iterable[int]) -> None:
-    location = sink.loaded().metadata_location
+    location = sink.load().metadata_location
     for read in (read_with_pyiceberg, read_with_duckdb):
         assert sorted(read(location)["id"].to_pylist()) == sorted(ids)
 
 
 def snapshots(sink: SinkOnTable) -> list[int]:
-    return [snapshot.snapshot_id for snapshot in sink.loaded().snapshots()]
+    return [snapshot.snapshot_id for snapshot in sink.load().snapshots()]
 
 
 # -------------------------------------------------------------------------------- what stays, goes
@@ -147,8 +147,8 @@ def test_the_table_stays_bounded_and_storage_holds_what_it_reaches(catalog: Cata
     assert most == KEEP + DUE_MIN - 1
     assert stored(sink) == reached(sink)
     assert_rows(sink, range(80))
-    metadata_files = Path(sink.loaded().location().removeprefix("file://")).rglob("*.metadata.json")
-    assert len(list(metadata_files)) == len(sink.loaded().metadata.metadata_log) + 1
+    metadata_files = Path(sink.load().location().removeprefix("file://")).rglob("*.metadata.json")
+    assert len(list(metadata_files)) == len(sink.load().metadata.metadata_log) + 1
 
 
 def test_what_compaction_replaced_goes_and_nothing_else(catalog: Catalog) -> None:
@@ -156,7 +156,7 @@ def test_what_compaction_replaced_goes_and_nothing_else(catalog: Catalog) -> Non
     replaced: set[str] = set()
     for begin in range(0, 60, 20):
         commits(sink, range(begin, begin + 20))
-        replaced |= {task.file.file_path for task in sink.loaded().scan().plan_files()}
+        replaced |= {task.file.file_path for task in sink.load().scan().plan_files()}
         compact(sink)
     while (
         replaced & {f"file://{path}" for path in reached(sink)} or len(snapshots(sink)) > KEEP + 2
@@ -171,7 +171,7 @@ def test_what_compaction_replaced_goes_and_nothing_else(catalog: Catalog) -> Non
 def test_refs_and_other_sinks_lineage_stay(catalog: Catalog) -> None:
     sink = SinkOnTable.claimed(catalog, COLUMNS, properties=ASKED)
     commits(sink, range(3))
-    manage = sink.loaded().manage_snapshots()
+    manage = sink.load().manage_snapshots()
     manage.create_tag(sink.view.head, "release").create_branch(sink.view.head, "audit").commit()
     commits(sink, range(3, 30))
     idle = IcebergTable(catalog, "db.t", SinkName("idle"), threads=False)
@@ -180,7 +180,7 @@ def test_refs_and_other_sinks_lineage_stay(catalog: Catalog) -> None:
     sink.view = sink.table.read()
     commits(sink, range(30, 60))
 
-    table = sink.loaded()
+    table = sink.load()
     assert table.scan().use_ref("release").to_arrow()["id"].to_pylist() == [2, 1, 0]
     assert table.scan().use_ref("audit").to_arrow().num_rows == 3
     assert len(snapshots(sink)) < 60
@@ -204,8 +204,8 @@ def test_the_audit_calls_an_expired_history_well(catalog: Catalog) -> None:
     for number in range(50):
         files = sink.attempt(rows(number)).files
         counted = record(1, number + 1, number, records=1)
-        sink.landed(sink.table.commit(CommitAttempt(sink.view, counted, files)))
-    reader = IcebergReader(sink.loaded(), SINK, "main")
+        sink.land(sink.table.commit(CommitAttempt(sink.view, counted, files)))
+    reader = IcebergReader(sink.load(), SINK, "main")
     history = reader.history()
     assert not history.complete
     assert len(history.commits) < 50
@@ -220,11 +220,11 @@ def test_the_audit_calls_an_expired_history_well(catalog: Catalog) -> None:
 
 
 def append(sink: SinkOnTable) -> None:
-    sink.loaded().append(rows(-1))
+    sink.load().append(rows(-1))
 
 
 def tag_what_is_due(sink: SinkOnTable) -> None:
-    table = sink.loaded()
+    table = sink.load()
     table.manage_snapshots().create_tag(table.snapshots()[2].snapshot_id, "just-now").commit()
 
 
@@ -319,7 +319,7 @@ def test_a_commit_has_landed_whatever_cleaning_up_meets(
     watched: WatchedCatalog, sink: SinkOnTable, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A list that a careless orphan clean-up deleted: what the snapshot holds cannot be known."""
-    Path(sink.loaded().snapshots()[3].manifest_list.removeprefix("file://")).unlink()
+    Path(sink.load().snapshots()[3].manifest_list.removeprefix("file://")).unlink()
     sink.commit(rows(10))
     sink.commit(rows(11))
     assert watched.removals == 0
@@ -380,7 +380,7 @@ def test_the_reference_reads_what_is_kept_and_expires_the_rest(
     spark.call("compute_partition_stats")
     before = reached(sink)
     assert delete_files(sink) & before
-    metadata = sink.loaded().metadata
+    metadata = sink.load().metadata
     assert (len(metadata.statistics), len(metadata.partition_statistics)) == (1, 1)
     for procedure in ("rewrite_data_files", "rewrite_position_delete_files"):
         spark.call(procedure, ", options => map('rewrite-all', 'true')")
@@ -390,7 +390,7 @@ def test_the_reference_reads_what_is_kept_and_expires_the_rest(
 
     alive = [*range(3), *range(5, 50), 100, 102, 101]
     assert not before & stored(sink)
-    metadata = sink.loaded().metadata
+    metadata = sink.load().metadata
     assert (metadata.statistics, metadata.partition_statistics) == ([], [])
     assert stored(sink) == reached(sink)
     assert spark.ids() == sorted(alive)
@@ -407,7 +407,7 @@ def test_the_reference_reads_what_is_kept_and_expires_the_rest(
 
 
 def delete_files(sink: SinkOnTable) -> set[str]:
-    table = sink.loaded()
+    table = sink.load()
     snapshot = table.current_snapshot()
     assert snapshot
     return {

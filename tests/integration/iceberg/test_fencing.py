@@ -59,7 +59,7 @@ class Duel:
         return outcome
 
     def ids(self) -> list[int]:
-        location = self.rival.loaded().metadata_location
+        location = self.rival.load().metadata_location
         return sorted(read_with_duckdb(location)["id"].to_pylist())
 
 
@@ -87,15 +87,15 @@ def test_a_rivals_commit_refuses_ours_and_our_manifests_go(duel: Duel) -> None:
 
 
 def test_a_foreign_append_refuses_ours(duel: Duel) -> None:
-    outcome = duel.commit(5, meanwhile=lambda: duel.rival.loaded().append(rows(7)))
+    outcome = duel.commit(5, meanwhile=lambda: duel.rival.load().append(rows(7)))
     assert isinstance(outcome, Refused)
     assert duel.ids() == [7]
 
 
 def test_a_commit_to_another_branch_takes_our_sequence_number(duel: Duel) -> None:
-    table = duel.rival.loaded()
+    table = duel.rival.load()
     table.manage_snapshots().create_branch(duel.rival.view.head, "audit").commit()
-    outcome = duel.commit(5, meanwhile=lambda: duel.rival.loaded().append(rows(7), branch="audit"))
+    outcome = duel.commit(5, meanwhile=lambda: duel.rival.load().append(rows(7), branch="audit"))
     assert isinstance(outcome, Refused)
     assert duel.ids() == []
 
@@ -112,7 +112,7 @@ def test_a_tag_that_an_operator_moved_refuses_ours(duel: Duel) -> None:
         min_snapshots_to_keep=None,
     )
     commit = duel.rival.catalog.commit_table
-    outcome = duel.commit(5, meanwhile=lambda: commit(duel.rival.loaded(), (), (move,)))
+    outcome = duel.commit(5, meanwhile=lambda: commit(duel.rival.load(), (), (move,)))
     assert isinstance(outcome, Refused)
     assert duel.ids() == [1]
 
@@ -120,7 +120,7 @@ def test_a_tag_that_an_operator_moved_refuses_ours(duel: Duel) -> None:
 def test_a_tag_that_an_operator_deleted_refuses_ours(duel: Duel) -> None:
     remove = RemoveSnapshotRefUpdate(ref_name=tag_name(SINK))
     commit = duel.rival.catalog.commit_table
-    outcome = duel.commit(5, meanwhile=lambda: commit(duel.rival.loaded(), (), (remove,)))
+    outcome = duel.commit(5, meanwhile=lambda: commit(duel.rival.load(), (), (remove,)))
     assert isinstance(outcome, Refused)
 
 
@@ -140,7 +140,7 @@ def test_a_dropped_table_is_no_landing(duel: Duel) -> None:
 
 def test_a_changed_property_does_not_stop_ours_for_good(duel: Duel) -> None:
     def meanwhile() -> None:
-        with duel.rival.loaded().transaction() as transaction:
+        with duel.rival.load().transaction() as transaction:
             transaction.set_properties({"owner": "somebody"})
 
     outcome = duel.commit(
@@ -149,4 +149,4 @@ def test_a_changed_property_does_not_stop_ours_for_good(duel: Duel) -> None:
     if not isinstance(outcome, Landed):
         assert isinstance(duel.commit(5), Landed)
     assert duel.ids() == [5]
-    assert duel.rival.loaded().properties["owner"] == "somebody"
+    assert duel.rival.load().properties["owner"] == "somebody"

@@ -24,7 +24,7 @@ from support.hive_metastore import HIVE_2, HIVE_3, HIVE_4, Metastores, java_for,
 from headgate.control_protocol.errors import HiveCannotSwap, HiveClientUnfit
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import Landed
-from headgate.control_protocol.testing.contract.world import claimed, commit, record
+from headgate.control_protocol.testing.contract.world import claim_table, commit, record
 from headgate.operations.check.table import check_create_rights
 from headgate.tables.iceberg.catalog import load_catalog, require_atomic_swap
 from headgate.tables.iceberg.java_catalog import UNLOCKED, JavaCatalog
@@ -124,7 +124,7 @@ def test_a_committer_held_on_its_way_to_the_metastore_undoes_nothing(hive: Hive)
 def test_a_call_that_hangs_in_java_ends_as_unknown_and_may_land_later(
     hive: Hive, committer: Committer
 ) -> None:
-    view = claimed(hive.open())
+    view = claim_table(hive.open())
     awake = threading.Event()
     catalog, table = committer(lambda: awake.wait(60))
     assert isinstance(catalog, JavaCatalog)
@@ -136,7 +136,7 @@ def test_a_call_that_hangs_in_java_ends_as_unknown_and_may_land_later(
 
 
 def test_a_table_whose_committers_lock_is_refused(hive: Hive) -> None:
-    view = claimed(hive.open())
+    view = claim_table(hive.open())
     require_atomic_swap(hive.catalog, hive.name)
     (lock,) = UNLOCKED
     hive._update(SetPropertiesUpdate(updates={lock: "true"}))

@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
 def forgotten(sink: SinkOnTable) -> None:
     """Old versions of the table's metadata are deleted."""
-    table = sink.loaded()
+    table = sink.load()
     for entry in table.metadata.metadata_log:
         table.io.delete(entry.metadata_file)
 
@@ -34,7 +34,7 @@ def test_an_idle_sink_two_maintenance_commits_and_an_expiry(
     spark.call("rewrite_manifests")
     spark.call("rewrite_data_files", ", options => map('rewrite-all', 'true')")
     spark.call("expire_snapshots", ", older_than => TIMESTAMP '2100-01-01', retain_last => 1")
-    assert len(sink.loaded().snapshots()) == 2
+    assert len(sink.load().snapshots()) == 2
     if not log:
         forgotten(sink)
 
@@ -53,7 +53,7 @@ def test_a_rollback_under_the_maintenance_is_not_taken_for_it(
     sink = SinkOnTable.claimed(sqlite_catalog.catalog, COLUMNS)
     for number in range(6):
         sink.commit(rows(number))
-    back = sink.loaded().snapshots()[3].snapshot_id
+    back = sink.load().snapshots()[3].snapshot_id
     spark.call("rollback_to_snapshot", f", snapshot_id => {back}")
     spark.call("rewrite_data_files", ", options => map('rewrite-all', 'true')")
     spark.call("expire_snapshots", ", older_than => TIMESTAMP '2100-01-01', retain_last => 1")

@@ -36,7 +36,7 @@ def rows(*ids: int) -> pa.Table:
 
 def manifests(sink: SinkOnTable) -> list[tuple[int, int, int]]:
     """Per manifest of the newest snapshot: spec, added files, existing files."""
-    table = sink.loaded()
+    table = sink.load()
     snapshot = table.current_snapshot()
     assert snapshot
     return [
@@ -46,11 +46,11 @@ def manifests(sink: SinkOnTable) -> list[tuple[int, int, int]]:
 
 
 def live_files(sink: SinkOnTable) -> list[str]:
-    return [task.file.file_path for task in sink.loaded().scan().plan_files()]
+    return [task.file.file_path for task in sink.load().scan().plan_files()]
 
 
 def assert_rows(sink: SinkOnTable, ids: list[int]) -> None:
-    location = sink.loaded().metadata_location
+    location = sink.load().metadata_location
     for read in (read_with_pyiceberg, read_with_duckdb):
         assert sorted(read(location)["id"].to_pylist()) == ids
     assert max(Counter(live_files(sink)).values()) == 1
@@ -71,7 +71,7 @@ def test_files_keep_their_sequence_numbers_through_a_merge(catalog: Catalog) -> 
     properties = {"commit.manifest.min-count-to-merge": "4"}
     sink = SinkOnTable.claimed(catalog, COLUMNS, properties=properties)
     seen = [sink.commit(rows(number)).head for number in range(4)]
-    table = sink.loaded()
+    table = sink.load()
     snapshot = table.current_snapshot()
     assert snapshot
     (manifest,) = snapshot.manifests(table.io)
@@ -93,7 +93,7 @@ def test_a_merge_stops_at_the_tables_size(catalog: Catalog) -> None:
     sink = SinkOnTable.claimed(catalog, COLUMNS, properties=properties)
     for number in range(30):
         sink.commit(rows(number))
-    table = sink.loaded()
+    table = sink.load()
     snapshot = table.current_snapshot()
     assert snapshot
     lengths = [manifest.manifest_length for manifest in snapshot.manifests(table.io)]
@@ -118,7 +118,7 @@ def test_specs_are_merged_apart(catalog: Catalog) -> None:
     sink = SinkOnTable.claimed(catalog, COLUMNS, properties=properties)
     for number in range(2):
         sink.commit(rows(number))
-    with sink.loaded().update_spec() as update:
+    with sink.load().update_spec() as update:
         update.add_identity("zone")
     sink.view = sink.table.read()
     for number in range(2, 5):
@@ -132,14 +132,14 @@ def test_manifests_of_a_spec_whose_column_is_gone_are_left_alone(catalog: Catalo
     sink = SinkOnTable.claimed(catalog, COLUMNS, ["zone"], properties)
     sink.commit(rows(1))
     late = sink.attempt(rows(9))
-    with sink.loaded().update_spec() as update:
+    with sink.load().update_spec() as update:
         update.remove_field("zone")
-    with sink.loaded().update_schema(allow_incompatible_changes=True) as change:
+    with sink.load().update_schema(allow_incompatible_changes=True) as change:
         change.delete_column("zone")
     sink.view = sink.table.read()
     for number in (2, 3):
         sink.commit(rows(number).select(["id"]))
-    assert sorted(read_with_pyiceberg(sink.loaded().metadata_location)["id"].to_pylist()) == [
+    assert sorted(read_with_pyiceberg(sink.load().metadata_location)["id"].to_pylist()) == [
         *(1, 2, 3)
     ]
     with pytest.raises(TableChanged, match="partition spec 0"):
@@ -149,7 +149,7 @@ def test_manifests_of_a_spec_whose_column_is_gone_are_left_alone(catalog: Catalo
 def test_manifests_without_a_live_file_are_left_behind(catalog: Catalog) -> None:
     sink = SinkOnTable.claimed(catalog, COLUMNS)
     sink.commit(rows(1))
-    sink.loaded().delete("id = 1")
+    sink.load().delete("id = 1")
     assert manifests(sink) == [(0, 0, 0)]
     sink.view = sink.table.read()
     sink.commit(rows(2))
@@ -175,7 +175,7 @@ def test_compaction_by_the_reference_between_merging_commits(
         )
         assert isinstance(sink.table.commit(attempt), Refused)
         again = CommitAttempt(sink.table.read(), attempt.record, attempt.files)
-        sink.landed(sink.table.commit(again))
+        sink.land(sink.table.commit(again))
         assert_rows(sink, list(range(number + 4)))
     theirs = iceberg_spark.read(name, database, "db.t")
     assert sorted(theirs["id"].to_pylist()) == list(range(12))
@@ -196,7 +196,7 @@ def test_expiry_by_the_reference_keeps_state_and_rows(
         f"CALL {name}.system.expire_snapshots("
         "table => 'db.t', older_than => TIMESTAMP '2100-01-01 00:00:00', retain_last => 1)",
     )
-    assert len(sink.loaded().snapshots()) == 1
+    assert len(sink.load().snapshots()) == 1
     view = sink.table.read()
     assert (view.record, view.lineage) == (sink.view.record, sink.view.lineage)
     sink.view = view
@@ -209,7 +209,7 @@ def test_the_summary_counts_right(catalog: Catalog) -> None:
     sink.commit(rows(1, 2, 3))
     sink.commit(None)
     sink.commit(rows(4))
-    snapshot = sink.loaded().current_snapshot()
+    snapshot = sink.load().current_snapshot()
     assert snapshot
     assert snapshot.summary
     said = snapshot.summary.additional_properties
@@ -227,7 +227,7 @@ def test_old_metadata_files_go_when_the_table_asks_for_it(catalog: Catalog) -> N
     sink = SinkOnTable.claimed(catalog, COLUMNS, properties=properties)
     for number in range(8):
         sink.commit(rows(number))
-    folder = Path(sink.loaded().location().removeprefix("file://")) / "metadata"
+    folder = Path(sink.load().location().removeprefix("file://")) / "metadata"
     assert len(list(folder.glob("*.metadata.json"))) == 4
 
 
@@ -239,7 +239,7 @@ def test_old_metadata_files_stay_when_it_does_not(catalog: Catalog) -> None:
     sink = SinkOnTable.claimed(catalog, COLUMNS, properties=properties)
     for number in range(8):
         sink.commit(rows(number))
-    folder = Path(sink.loaded().location().removeprefix("file://")) / "metadata"
+    folder = Path(sink.load().location().removeprefix("file://")) / "metadata"
     assert len(list(folder.glob("*.metadata.json"))) == 10
 
 
@@ -253,9 +253,9 @@ def test_a_branchs_own_retention_is_kept_and_the_tags_is_without_end(catalog: Ca
         max_snapshot_age_ms=1_000_000,
         max_ref_age_ms=None,
     )
-    catalog.commit_table(sink.loaded(), (), (keep,))
+    catalog.commit_table(sink.load(), (), (keep,))
     sink.commit(rows(1))
-    refs = sink.loaded().metadata.refs
+    refs = sink.load().metadata.refs
     assert (refs["main"].min_snapshots_to_keep, refs["main"].max_snapshot_age_ms) == (7, 1_000_000)
     assert refs[tag_name(record(1, 0).sink)].max_ref_age_ms == 2**63 - 1
 

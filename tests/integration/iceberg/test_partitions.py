@@ -97,7 +97,7 @@ def test_rows_are_read_back(catalog: Catalog, transform: str) -> None:
     sink = SinkOnTable.claimed(catalog, COLUMNS, [transform])
     sink.commit(rows())
     sink.commit(rows(6, 12))
-    location = sink.loaded().metadata_location
+    location = sink.load().metadata_location
     expected = rows(18).to_pylist()
     assert in_order(read_with_pyiceberg(location)) == expected
     assert in_order(read_with_duckdb(location)) == expected
@@ -112,7 +112,7 @@ def test_the_reference_reads_rows_and_partitions(
         sink.commit(rows())
         name, database = sqlite_catalog.name, sqlite_catalog.database
         assert in_order(iceberg_spark.read(name, database, f"db.t{number}")) == rows().to_pylist()
-        mine = sink.loaded().inspect.partitions()
+        mine = sink.load().inspect.partitions()
         theirs = iceberg_spark.sql(name, database, f"SELECT * FROM {name}.db.t{number}.partitions")
         if not transform.startswith("day("):  # one says day 20088, the other the date
             assert counts(theirs) == counts(mine), transform
@@ -149,14 +149,14 @@ def test_other_readers_open_only_the_files_they_need(
 ) -> None:
     sink = SinkOnTable.claimed(sqlite_catalog.catalog, COLUMNS, [partition_by])
     sink.commit(rows())
-    for task in sink.loaded().scan().plan_files():
+    for task in sink.load().scan().plan_files():
         path = Path(task.file.file_path.removeprefix("file://"))
         if not set(pq.read_table(path, columns=["id"])["id"].to_pylist()) & set(matching):
             path.unlink()  # whoever opens it notices
     name, database = sqlite_catalog.name, sqlite_catalog.database
     sql = f"SELECT id FROM {name}.db.t WHERE {predicate} ORDER BY id"
     assert iceberg_spark.sql(name, database, sql)["id"].to_pylist() == matching
-    location = sink.loaded().metadata_location
+    location = sink.load().metadata_location
     assert query_duckdb(location, f"SELECT id FROM t WHERE {predicate} ORDER BY id") == matching
 
 
@@ -174,21 +174,21 @@ def query_duckdb(metadata_location: str, query: str) -> list[object]:
 def test_a_reader_opens_only_the_partition_it_asks_for(catalog: Catalog) -> None:
     sink = SinkOnTable.claimed(catalog, COLUMNS, ["zone"])
     sink.commit(rows())
-    planned = list(sink.loaded().scan(row_filter=EqualTo("zone", value="north")).plan_files())
+    planned = list(sink.load().scan(row_filter=EqualTo("zone", value="north")).plan_files())
     assert [task.file.record_count for task in planned] == [3]
-    planned = list(sink.loaded().scan(row_filter=EqualTo("id", value=11)).plan_files())
+    planned = list(sink.load().scan(row_filter=EqualTo("id", value=11)).plan_files())
     assert len(planned) == 1  # by the bounds of the columns
 
 
 def test_files_of_two_specs_land_in_one_commit(catalog: Catalog) -> None:
     sink = SinkOnTable.claimed(catalog, COLUMNS, ["zone"])
     old = sink.attempt(rows(12))
-    with sink.loaded().update_spec() as update:
+    with sink.load().update_spec() as update:
         update.add_field("at", DayTransform(), "at_day")
     sink.view = sink.table.read()
     new = sink.attempt(rows(12, 12))
     assert {FileDetail.decode(file.detail).spec_id for file in (*old.files, *new.files)} == {0, 1}
-    sink.landed(sink.table.commit(replace(new, files=(*old.files, *new.files))))
-    location = sink.loaded().metadata_location
+    sink.land(sink.table.commit(replace(new, files=(*old.files, *new.files))))
+    location = sink.load().metadata_location
     assert in_order(read_with_pyiceberg(location)) == rows(24).to_pylist()
     assert in_order(read_with_duckdb(location)) == rows(24).to_pylist()

@@ -60,8 +60,8 @@ def test_hc23_a_server_killed_before_the_call_is_unknown_and_the_same_files_land
         assert isinstance(table.commit(attempt), Unknown)
         server.start()
         again = CommitAttempt(table.read(), attempt.record, attempt.files)
-        sink.landed(table.commit(again))
-        rows = read_with_duckdb(sink.loaded().metadata_location)
+        sink.land(table.commit(again))
+        rows = read_with_duckdb(sink.load().metadata_location)
     assert sorted(rows["id"].to_pylist()) == [1, 2]
 
 
@@ -77,7 +77,7 @@ def test_a_lock_that_somebody_keeps_makes_the_outcome_unknown(
             outcome = sink.table.commit(attempt)
         assert isinstance(outcome, Unknown)
         assert "lock timeout" in outcome.reason
-        sink.landed(sink.table.commit(attempt))
+        sink.land(sink.table.commit(attempt))
 
 
 def test_f12_who_is_paused_with_the_row_in_hand_loses_it(
@@ -96,5 +96,5 @@ def test_f12_who_is_paused_with_the_row_in_hand_loses_it(
             sink.commit(pa.table({"id": pa.array([1], pa.int64())}))
             with pytest.raises(DBAPIError):
                 paused.commit()
-        rows = read_with_duckdb(sink.loaded().metadata_location)
+        rows = read_with_duckdb(sink.load().metadata_location)
     assert rows["id"].to_pylist() == [1]

@@ -62,10 +62,10 @@ def test_two_processes_race(local: LocalCatalog) -> None:
     assert told["landed"] == 2 * COMMITS
     assert told["refused"] > 0  # else they did not race
     expected = sorted(racer * 1000 + number for racer in (1, 2) for number in range(COMMITS))
-    location = sink.loaded().metadata_location
+    location = sink.load().metadata_location
     for read in (read_with_pyiceberg, read_with_duckdb):
         assert sorted(read(location)["id"].to_pylist()) == expected
-    assert len(_records(sink.loaded().metadata.snapshots)) == 2 * COMMITS + 1
+    assert len(_records(sink.load().metadata.snapshots)) == 2 * COMMITS + 1
 
 
 def _records(snapshots: Iterable[Snapshot]) -> list[CommitRecord]:

@@ -39,7 +39,7 @@ def rows(*ids: int) -> pa.Table:
 
 
 def ids(sink: SinkOnTable) -> list[int]:
-    return sorted(read_with_duckdb(sink.loaded().metadata_location)["id"].to_pylist())
+    return sorted(read_with_duckdb(sink.load().metadata_location)["id"].to_pylist())
 
 
 def test_commits_land_and_are_read_elsewhere(sink: SinkOnTable) -> None:
@@ -50,11 +50,11 @@ def test_commits_land_and_are_read_elsewhere(sink: SinkOnTable) -> None:
 
 
 def test_a_foreign_append_is_followed_by_a_landed_repetition(sink: SinkOnTable) -> None:
-    sink.loaded().append(rows(7))
+    sink.load().append(rows(7))
     attempt = sink.attempt(rows(1))
     assert isinstance(sink.table.commit(attempt), Refused)
     repeated = CommitAttempt(sink.table.read(), attempt.record, attempt.files)
-    sink.landed(sink.table.commit(repeated))
+    sink.land(sink.table.commit(repeated))
     assert ids(sink) == [1, 7]
 
 
@@ -79,7 +79,7 @@ def test_a_lost_answer_is_unknown_whichever_way_it_went(
     assert attempt.record.is_same_commit(view.record) is did_land
     if not did_land:
         again = CommitAttempt(view, attempt.record, attempt.files)
-        view = sink.landed(sink.table.commit(again))
+        view = sink.land(sink.table.commit(again))
     sink.view = view
     sink.commit(rows(2))
     assert ids(sink) == [1, 2]

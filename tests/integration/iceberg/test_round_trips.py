@@ -16,7 +16,12 @@ from support.small_rest_catalog import SmallRestCatalog
 from unit.data_plane.write.test_in_process_writer import SOURCE
 
 from headgate.control_protocol.events import TableStart
-from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
+from headgate.control_protocol.testing.contract.world import (
+    claim_table,
+    commit,
+    record,
+    require_landed,
+)
 from headgate.data_plane.batch.writer_task_plan import plan_for
 from headgate.data_plane.files.data_files import DataFiles, file_shape
 from headgate.data_plane.files.partitioning import PartitionKey
@@ -92,12 +97,12 @@ def catalog(
 def test_a_commit_takes_a_handful_of_requests(catalog: tuple[str, Lake]) -> None:
     kind, lake = catalog
     table = lake.world.open()
-    view = landed(commit(table, claimed(table), record(1, 1, 3), lake.world.file(1)))
+    view = require_landed(commit(table, claim_table(table), record(1, 1, 3), lake.world.file(1)))
     for number in (2, 3):
         file = lake.world.file(number)
         before = {exchange.connection for exchange in lake.proxies[0].exchanges}
         lake.forget()
-        view = landed(commit(table, view, record(1, number, 3 * number), file))
+        view = require_landed(commit(table, view, record(1, number, 3 * number), file))
         exchanges = lake.exchanges()
         assert kinds(exchanges) == REQUESTS[kind]
         assert waits(exchanges) == 0
@@ -112,11 +117,11 @@ def test_vended_keys_that_change_with_each_table_cost_no_connection(
 ) -> None:
     for lake in lake_of("rest", tmp_path, object_store, proxy):
         table = lake.world.open()
-        view = claimed(table)
+        view = claim_table(table)
         connections = []
         for number in (1, 2, 3, 4):
             lake.world.catalog.properties["s3.access-key-id"] = f"key-{number}"
-            view = landed(commit(table, view, record(1, number, number)))
+            view = require_landed(commit(table, view, record(1, number, number)))
             connections.append(len({e.connection for e in proxy.exchanges}))
         assert connections[1:] == [connections[1]] * 3
 

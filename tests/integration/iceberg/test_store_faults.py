@@ -42,7 +42,12 @@ from headgate.control_protocol.ports import (
     TableView,
     Unknown,
 )
-from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
+from headgate.control_protocol.testing.contract.world import (
+    claim_table,
+    commit,
+    record,
+    require_landed,
+)
 from headgate.data_plane.batch.failure_classification import failure_of
 from headgate.data_plane.batch.writer_task_plan import Plans, SourcePlan
 from headgate.data_plane.files.data_files import DataFiles, file_shape
@@ -287,7 +292,7 @@ class Sink:
     def __init__(self, world: IcebergWorld) -> None:
         self.world = world
         self.table: PrimaryTable = world.open()
-        self.view: TableView = claimed(self.table)
+        self.view: TableView = claim_table(self.table)
         self.plans = Plans(world.catalog)
         self.failures: list[BatchFailed] = []
         self.number = 0
@@ -296,7 +301,7 @@ class Sink:
         while not (files := self.batch(number)):
             on_failure()
         (written,) = files
-        self.view = landed(commit(self.table, self.view, record(1, number, 1000), written))
+        self.view = require_landed(commit(self.table, self.view, record(1, number, 1000), written))
 
     def batch(self, number: int) -> tuple[WrittenFile, ...]:
         self.number += 1
@@ -443,5 +448,5 @@ def test_a_minute_in_which_the_store_asks_to_slow_down_is_waited_out(
             view = sink.table.read()
             outcomes.append(commit(sink.table, view, record(1, 2, 1000), file))
         failed_once()
-    landed(outcomes[-1])
+    require_landed(outcomes[-1])
     sink.is_whole(object_store, [1, 2])

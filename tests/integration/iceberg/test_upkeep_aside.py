@@ -14,7 +14,12 @@ from pyiceberg.table.update import SetPropertiesUpdate
 from support.counting_proxy import CountingProxy, kinds
 from support.object_store import ObjectStore
 
-from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
+from headgate.control_protocol.testing.contract.world import (
+    claim_table,
+    commit,
+    record,
+    require_landed,
+)
 from headgate.tables.iceberg.maintenance import snapshot_expiry
 from headgate.tables.iceberg.table import IcebergTable
 
@@ -68,10 +73,10 @@ def test_a_commit_does_not_wait_for_what_is_cleared_away(
 
     monkeypatch.setattr(snapshot_expiry.SnapshotExpiry, "_maintain", held)
     table: Any = world.open()
-    view = claimed(table)
+    view = claim_table(table)
     for number in range(1, 12):
         proxy.forget()
-        view = landed(commit(table, view, record(1, number, number)))
+        view = require_landed(commit(table, view, record(1, number, number)))
         assert kinds(proxy.exchanges) == OF_A_COMMIT  # though nothing is cleared away yet
     assert len(world.table().metadata.snapshots) == 12
     proxy.forget()
@@ -93,14 +98,14 @@ def test_what_was_judged_is_judged_again_when_commits_overtook_it(
     def meanwhile(*arguments: Any) -> Any:
         files = really(*arguments)
         if not overtaken:  # the sink's next commit lands while files are being looked up
-            overtaken.append(landed(commit(rival, rival.read(), record(1, 90, 90))))
+            overtaken.append(require_landed(commit(rival, rival.read(), record(1, 90, 90))))
         return files
 
     monkeypatch.setattr(snapshot_expiry, "unreachable_files", meanwhile)
     rival._upkeep._closing = True  # it only commits
-    view = claimed(table)
+    view = claim_table(table)
     for number in range(1, KEEP + DUE):
-        view = landed(commit(table, view, record(1, number, number)))
+        view = require_landed(commit(table, view, record(1, number, number)))
     rested(table)
     assert overtaken
     metadata = world.table().metadata
@@ -111,9 +116,9 @@ def test_what_was_judged_is_judged_again_when_commits_overtook_it(
 
 def test_closing_waits_for_what_is_under_way(world: IcebergWorld) -> None:
     table: Any = world.open()
-    view = claimed(table)
+    view = claim_table(table)
     for number in range(1, KEEP + DUE):
-        view = landed(commit(table, view, record(1, number, number)))
+        view = require_landed(commit(table, view, record(1, number, number)))
     thread = the_thread(table)
     table.close()
     assert thread is None or not thread.is_alive()

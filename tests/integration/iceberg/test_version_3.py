@@ -102,7 +102,7 @@ def test_rows_keep_their_ids_whoever_writes_and_deletes(world: World) -> None:
         "SELECT count(*) AS n FROM {}.delete_files WHERE file_format = 'PUFFIN'"
     ).to_pydict()["n"]
     assert vectors == 3
-    reader = IcebergReader(sink.loaded(), SinkName("sink"), "main")
+    reader = IcebergReader(sink.load(), SinkName("sink"), "main")
     assert check_live_files(reader, reader.live_files(), lambda *_: None) == ([], frozenset())
     second = row_ids(world)
     sink.view = sink.table.read()
@@ -113,7 +113,7 @@ def test_rows_keep_their_ids_whoever_writes_and_deletes(world: World) -> None:
     assert sorted(third) == alive
     assert first.items() & third.items() == {(n, first[n]) for n in alive[:6]}
     assert second.items() <= third.items()
-    location = sink.loaded().metadata_location
+    location = sink.load().metadata_location
     for read in (read_with_pyiceberg, read_with_duckdb):
         assert sorted(read(location)["id"].to_pylist()) == alive
 
@@ -162,7 +162,7 @@ def test_nanoseconds_arrive_exactly_at_javas_reader(
     sink = claimed(world, columns, ["hour(at)", "bucket(4, seen)"])
     expected: dict[int, Any] = {}
     for commit in range(3):
-        table = sink.loaded()
+        table = sink.load()
         start = TableStart(
             table=sink.identifier,
             uuid=str(table.metadata.table_uuid),
@@ -186,11 +186,11 @@ def test_nanoseconds_arrive_exactly_at_javas_reader(
             files.write(key, part)
         sink.number += 1
         done = files.finish()
-        sink.landed(
+        sink.land(
             sink.table.commit(CommitAttempt(sink.view, record(1, sink.number, sink.number), done))
         )
         expected |= dict(zip(numbers, EDGES, strict=True))
-    table = sink.loaded()
+    table = sink.load()
     assert len(snapshots_by_id(table.metadata)) == 4
     found = iceberg_spark.read_with_java(table.metadata_location)
     assert {row["id"]: row["at"] for row in found} == expected
@@ -236,7 +236,7 @@ def test_pending_5_drafted_manifests_are_read_by_all_once_they_are_delivered(
         assert delivered.items() < row_ids(world).items(), (
             "merging the manifests numbers nothing anew"
         )
-    location = sink.loaded().metadata_location
+    location = sink.load().metadata_location
     readers = [read_with_pyiceberg] if version == "3" else [read_with_pyiceberg, read_with_duckdb]
     for read in readers:
         assert sorted(read(location)["id"].to_pylist()) == [*alive, 50]
@@ -247,7 +247,7 @@ def found(world: World) -> list[int]:
 
 
 def drafted(sink: SinkOnTable, number: int, *ids: int) -> PendingCommit:
-    files = write_files(sink.loaded(), rows(*ids))
+    files = write_files(sink.load(), rows(*ids))
     transaction = record(1, number).transaction
     draft = Staging(sink.view, transaction, record(1, number).coordinator, tuple(files))
     (pending_commit,) = sink.table.stage(draft)
@@ -261,7 +261,5 @@ def deliver(sink: SinkOnTable, *pending_commits: PendingCommit) -> None:
     delivery = record(
         1, newest, newest, records=sum(pending_commit.rows for pending_commit in pending_commits)
     )
-    sink.landed(
-        table.commit(CommitAttempt(table.read(), delivery, pending_commits=pending_commits))
-    )
+    sink.land(table.commit(CommitAttempt(table.read(), delivery, pending_commits=pending_commits)))
     sink.number = newest

@@ -92,7 +92,7 @@ class PostgresSinkWorld:
         self._server, self._staging = server, home / "staging"
 
     @property
-    def more(self) -> str:
+    def further_sections(self) -> str:
         uri = f"postgresql://headgate@{self._server.host}/postgres"
         return f'[catalog.properties]\nuri = "{uri}"\n'
 
@@ -102,7 +102,7 @@ class PostgresSinkWorld:
     def rows(self, name: str) -> list[dict[str, Any]]:
         return [row for (row,) in self._server.ask(f"SELECT to_jsonb(t) FROM db.{name} t")]
 
-    def locked(self, name: str) -> AbstractContextManager[None]:
+    def lock_table(self, name: str) -> AbstractContextManager[None]:
         return locked(self._server, f"db.{name}")
 
     def take_away(self, name: str) -> None:

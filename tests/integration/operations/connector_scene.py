@@ -176,7 +176,7 @@ class Scene:
             finally:
                 with closing(sqlite3.connect(self.catalog, timeout=60)) as database:
                     database.execute("drop trigger held")
-        raise AssertionError(self.worker.said()[-3000:])
+        raise AssertionError(self.worker.read_log()[-3000:])
 
     def lose_a_commit(self) -> None:
         """Kill the connector in a commit, and take its table away until it is back: it passes over
@@ -191,10 +191,10 @@ class Scene:
                     break
             # Some came too late for this commit. Without a table they would make a new one.
             self.wait_until(lambda: self.rows() == sum(self.sent), "its rows")
-        before = len(self.worker.said())
+        before = len(self.worker.read_log())
         self.worker.start()
         skipped = "Table not found, skipping commit"
-        self.wait_until(lambda: skipped in self.worker.said()[before:], "a loss")
+        self.wait_until(lambda: skipped in self.worker.read_log()[before:], "a loss")
         with closing(sqlite3.connect(self.catalog, timeout=60)) as catalog, catalog:
             rename(catalog, "away", "trips")
         rows = self.rows()
@@ -229,7 +229,7 @@ class Scene:
     def wait_until(self, done: Callable[[], bool], what: str, timeout_s: float = 180) -> None:
         until = time.monotonic() + timeout_s
         while not done():
-            assert time.monotonic() < until, f"{what}: {self.worker.said()[-3000:]}"
+            assert time.monotonic() < until, f"{what}: {self.worker.read_log()[-3000:]}"
             time.sleep(0.2)
 
     def import_sink(self) -> Path:

@@ -16,7 +16,12 @@ from support.counting_proxy import CountingProxy, kinds
 from support.object_store import BUCKET, ObjectStore
 
 from headgate.control_protocol.identifiers import Epoch, SinkName
-from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
+from headgate.control_protocol.testing.contract.world import (
+    claim_table,
+    commit,
+    record,
+    require_landed,
+)
 from headgate.operations.audit.files import check_commits, check_live_files
 from headgate.tables.iceberg.pending_manifests import undecided_manifests
 from headgate.tables.iceberg.reader import IcebergReader
@@ -39,9 +44,11 @@ def world(
     """A table of some commits, seen by a process that has read nothing of it."""
     world = IcebergWorld(tmp_path, object_store.s3(proxy.uri), table=own_table())
     table = world.open()
-    view = claimed(table)
+    view = claim_table(table)
     for number in range(1, COMMITS + 1):
-        view = landed(commit(table, view, record(1, number, ROWS_PER_FILE), world.file(number)))
+        view = require_landed(
+            commit(table, view, record(1, number, ROWS_PER_FILE), world.file(number))
+        )
     monkeypatch.setattr(s3_file_io, "KEPT", KeptFiles())
     proxy.forget()
     yield world

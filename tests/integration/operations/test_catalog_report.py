@@ -266,7 +266,7 @@ def test_half_of_a_commit_to_two_tables_is_found_out(
             name = change["identifier"]
             self._committed(name["namespace"][0], name["name"], json.dumps(change).encode())
 
-    monkeypatch.setattr(handler, "_committed_together", one_by_one)
+    monkeypatch.setattr(handler, "_commit_together", one_by_one)
     exit_code, found = report(tmp_path, properties_of(server))
     assert exit_code == 0
     assert found["several tables"]["state"] == "unchecked"

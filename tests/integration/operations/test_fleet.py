@@ -1,4 +1,4 @@
-"""A fleet on a real broker: workers that die, wishes of every kind, nights without topics."""
+"""A fleet on a real broker: workers that die, specs of every kind, nights without topics."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from headgate.control_protocol.errors import FleetChangedMeanwhile
 from headgate.kafka.compacted_topics import KeyedValue, TransactionalWriter
 from headgate.operations.local_kafka.broker import EmbeddedKafka
 from headgate.runtime.fleet.fleet_changes import plan_state
-from headgate.runtime.fleet.fleet_records import Wish, WishWire
+from headgate.runtime.fleet.fleet_records import CommandWire, SinkSpec
 from headgate.runtime.fleet.fleet_topics import change_fleet
-from headgate.runtime.fleet.sink_life import LifeState, WantedState
+from headgate.runtime.fleet.sink_life import DesiredState, LifeState
 
 pytestmark = pytest.mark.integration
 
@@ -67,9 +67,9 @@ def test_fleet_7_workers_share_sinks_and_take_over_from_one_that_is_killed(
             running(view, keys)
             and len({worker_of(sink) for sink in view.sinks.values()}) > 1
             and {
-                s.observed.revision == s.wish.revision
+                s.observed.revision == s.spec.revision
                 for s in view.sinks.values()
-                if s.observed and s.wish
+                if s.observed and s.spec
             }
             == {True}
         ),
@@ -96,7 +96,7 @@ def test_fleet_7_workers_share_sinks_and_take_over_from_one_that_is_killed(
         sink.judge()
 
 
-def test_fleet_7_wishes_of_every_kind_are_followed(deploy: Deploy, make_fleet: MakeFleet) -> None:
+def test_fleet_7_specs_of_every_kind_are_followed(deploy: Deploy, make_fleet: MakeFleet) -> None:
     fleet = make_fleet()
     sinks = sinks_of(deploy, fleet, "a", "b")
     fleet.command("apply", fleet.folder)
@@ -105,7 +105,7 @@ def test_fleet_7_wishes_of_every_kind_are_followed(deploy: Deploy, make_fleet: M
     commits_all(sinks)
 
     assert "running becomes paused" in fleet.command("pause", "a", "--dry-run")
-    assert fleet.view().sinks["a"].wish.state is WantedState.RUNNING  # type: ignore[union-attr]
+    assert fleet.view().sinks["a"].spec.state is DesiredState.RUNNING  # type: ignore[union-attr]
     fleet.command("pause", "a")
     fleet.wait_for(LifeState.PAUSED, "a")
     sinks["a"].produce(100)
@@ -166,7 +166,7 @@ def test_fleet_6_a_wrong_file_changes_nothing(deploy: Deploy, make_fleet: MakeFl
     said = fleet.command("apply", fleet.folder, "--prune", code=2)
     assert "HG-123 1 of 2 sink files are wrong" in said
     assert "cntrol is not a known key" in said
-    assert [s.wish for s in fleet.view().sinks.values()] == [s.wish for s in before.sinks.values()]
+    assert [s.spec for s in fleet.view().sinks.values()] == [s.spec for s in before.sinks.values()]
     (fleet.folder / "c.toml").unlink()
     said = fleet.command("apply", fleet.folder, "--prune")
     assert "1 files: 0 added, 1 changed, 1 removed" in said
@@ -174,7 +174,7 @@ def test_fleet_6_a_wrong_file_changes_nothing(deploy: Deploy, make_fleet: MakeFl
     assert "HG-411" in fleet.command("list", code=3), "nobody works"
 
 
-def test_fleet_5_who_began_earlier_changes_nothing_and_an_older_wish_does_not_win(
+def test_fleet_5_who_began_earlier_changes_nothing_and_an_older_spec_does_not_win(
     deploy: Deploy, make_fleet: MakeFleet
 ) -> None:
     fleet = make_fleet()
@@ -183,46 +183,46 @@ def test_fleet_5_who_began_earlier_changes_nothing_and_an_older_wish_does_not_wi
     settings = fleet.settings
     hanging = TransactionalWriter(settings.kafka, settings.fleet.name)
     hanging.begin()
-    older = fleet.view().sinks["a"].wish
+    older = fleet.view().sinks["a"].spec
     assert older is not None
     fleet.command("pause", "a")
-    value = WishWire().encode(older)
+    value = CommandWire().encode(older)
     with pytest.raises(FleetChangedMeanwhile):
         hanging.write([KeyedValue(settings.fleet.name, older.slot, "a", value)])
     paused = fleet.wait_until(
-        lambda view: view.sinks["a"].wish.state is WantedState.PAUSED,  # type: ignore[union-attr]
+        lambda view: view.sinks["a"].spec.state is DesiredState.PAUSED,  # type: ignore[union-attr]
         "paused",
     ).sinks["a"]
-    assert paused.wish is not None
-    # An older wish in another slot, with a clock far ahead, does not count, and is removed.
-    stray = Wish(key="a", slot=(older.slot + 1) % 12, number=0, file=older.file, time_ms=2**40)
-    produce_raw(settings, stray.slot, "a", WishWire().encode(stray))
+    assert paused.spec is not None
+    # An older spec in another slot, with a clock far ahead, does not count, and is removed.
+    stray = SinkSpec(key="a", slot=(older.slot + 1) % 12, number=0, file=older.file, time_ms=2**40)
+    produce_raw(settings, stray.slot, "a", CommandWire().encode(stray))
     fleet.wait_until(
-        lambda _: fleet._reader.records.wishes.get((stray.slot, "a")) is not None,  # type: ignore[union-attr]
+        lambda _: fleet._reader.records.specs.get((stray.slot, "a")) is not None,  # type: ignore[union-attr]
         "the stray is there",
     )
-    assert fleet.view().sinks["a"].wish == paused.wish
-    change_fleet(settings, plan_state(["a"], WantedState.RUNNING), "test")
+    assert fleet.view().sinks["a"].spec == paused.spec
+    change_fleet(settings, plan_state(["a"], DesiredState.RUNNING), "test")
     fleet.wait_until(
-        lambda _: [*fleet._reader.records.wishes] == [(older.slot, "a")],  # type: ignore[union-attr]
+        lambda _: [*fleet._reader.records.specs] == [(older.slot, "a")],  # type: ignore[union-attr]
         "tidied",
     )
 
 
-def test_fleet_3_a_forged_wish_is_refused_and_named(deploy: Deploy, make_fleet: MakeFleet) -> None:
+def test_fleet_3_a_forged_spec_is_refused_and_named(deploy: Deploy, make_fleet: MakeFleet) -> None:
     fleet = make_fleet(key=KEY)
     sinks = sinks_of(deploy, fleet, "a")
     fleet.command("apply", fleet.folder)
     fleet.start("w0")
     seen = fleet.wait_for(LifeState.RUNNING, "a")["a"]
-    assert seen.wish is not None
-    forged = Wish(
-        key="a", slot=seen.slot, number=99, file="name = 'a'\n", state=WantedState.STOPPED
+    assert seen.spec is not None
+    forged = SinkSpec(
+        key="a", slot=seen.slot, number=99, file="name = 'a'\n", state=DesiredState.STOPPED
     )
-    for key, value in (("a", WishWire().encode(forged)), ("a", None)):
+    for key, value in (("a", CommandWire().encode(forged)), ("a", None)):
         produce_raw(fleet.settings, seen.slot, key, value)
-    strange = Wish(key="evil", slot=seen.slot, number=99, file="name = 'evil'\n")
-    produce_raw(fleet.settings, seen.slot, "evil", WishWire().encode(strange))
+    strange = SinkSpec(key="evil", slot=seen.slot, number=99, file="name = 'evil'\n")
+    produce_raw(fleet.settings, seen.slot, "evil", CommandWire().encode(strange))
     fleet.wait_until(lambda view: view.workers["w0"].observed.refused == 2, "refused by the worker")
     commits_all(sinks)
     found = fleet.view()
@@ -234,7 +234,7 @@ def test_fleet_3_a_forged_wish_is_refused_and_named(deploy: Deploy, make_fleet: 
     assert "HG-125" in fleet.logs()
     fleet.command("pause", "a")
     fleet.wait_for(LifeState.PAUSED, "a")
-    assert not fleet.view().sinks["a"].refused, "a genuine wish stands behind it"
+    assert not fleet.view().sinks["a"].refused, "a genuine spec stands behind it"
     sinks["a"].judge()
 
 

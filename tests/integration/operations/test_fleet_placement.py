@@ -19,7 +19,7 @@ from support.fleet_scene import (
 )
 
 from headgate.runtime.fleet.fleet_changes import Occasion, Plan, PlanChange
-from headgate.runtime.fleet.fleet_records import Wish
+from headgate.runtime.fleet.fleet_records import SinkSpec
 from headgate.runtime.fleet.fleet_topics import change_fleet, ensure_fleet_topics
 from headgate.runtime.fleet.fleet_view import FleetRecords, FleetView
 from headgate.runtime.fleet.placement import worker_loads
@@ -48,7 +48,9 @@ def place_all_in(slot: int, sinks: Mapping[str, Deployment]) -> PlanChange:
 
     def plan(records: FleetRecords, occasion: Occasion) -> Plan:
         files = {name: sink.sink_file.read_text() for name, sink in sinks.items()}
-        return Plan(tuple(Wish(key=k, slot=slot, number=1, file=file) for k, file in files.items()))
+        return Plan(
+            tuple(SinkSpec(key=k, slot=slot, number=1, file=file) for k, file in files.items())
+        )
 
     return plan
 
@@ -81,10 +83,10 @@ def test_fleet_8_a_worker_that_joined_gets_its_part_of_the_load(
 
         def is_even(view: FleetView) -> bool:
             for key, sink in view.sinks.items():
-                if sink.wish and sink.wish.moved_ms:
-                    moved = f"{sink.wish.moved_ms}"
+                if sink.spec and sink.spec.moved_ms:
+                    moved = f"{sink.spec.moved_ms}"
                     assert moves.setdefault(key, moved) == moved, f"{key} moved twice"
-                    assert sink.wish.moved_ms - came_ms > 60_000, "it rests for a minute"
+                    assert sink.spec.moved_ms - came_ms > 60_000, "it rests for a minute"
             loads = worker_loads(view)
             even = sum(loads.values()) / len(loads)
             is_settled = running(view, [*sinks]) and not any(

@@ -19,7 +19,7 @@ from headgate.config.worker_settings import FleetSettings, WorkerSettings
 from headgate.control_protocol.errors import HeadgateError, MissingRights
 from headgate.control_protocol.identifiers import SinkName
 from headgate.kafka.compacted_topics import CompactedProducer, KeyedValue
-from headgate.kafka.slot_member import SlotMember, SlotsGained
+from headgate.kafka.fleet_group_member import SlotMember, SlotsGained
 from headgate.operations.check.required_grants import FleetRole, fleet_grant_commands
 from headgate.operations.local_kafka.broker import fetch_broker_jars
 from headgate.runtime.fleet.fleet_changes import Wanting, plan_apply
@@ -97,11 +97,11 @@ def view(settings: WorkerSettings) -> None:
 
 def operate(settings: WorkerSettings) -> None:
     ensure_fleet_topics(settings)
-    write_wish(settings)
+    write_spec(settings)
     view(settings)
 
 
-def write_wish(settings: WorkerSettings) -> None:
+def write_spec(settings: WorkerSettings) -> None:
     file = f"{MINIMAL}# {time.monotonic_ns()}\n"
     change_fleet(settings, plan_apply({SinkName("trips"): Wanting(file)}, prune=False), "test")
 
@@ -109,7 +109,7 @@ def write_wish(settings: WorkerSettings) -> None:
 def work(settings: WorkerSettings) -> None:
     take_slots(settings)
     tell(settings)
-    write_wish(settings)
+    write_spec(settings)
     view(settings)
 
 
@@ -158,7 +158,7 @@ def test_who_may_only_look_changes_nothing(kafka: FleetKafka) -> None:
     settings = settings_of(guarded(kafka, USERS[FleetRole.VIEWER]))
     until_allowed(FleetRole.VIEWER, settings)
     with pytest.raises(HeadgateError):
-        write_wish(settings)
+        write_spec(settings)
     with pytest.raises(MissingRights):
         take_slots(settings)
     with pytest.raises(MissingRights, match=r"authorization failed"):

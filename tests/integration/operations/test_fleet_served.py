@@ -1,4 +1,4 @@
-"""A fleet over HTTP, on a real broker: wishes, what workers tell, and a broker that goes away."""
+"""A fleet over HTTP, on a real broker: specs, what workers tell, and a broker that goes away."""
 
 from __future__ import annotations
 
@@ -96,18 +96,18 @@ def tell(settings: WorkerSettings, *values: ObservedSink | ObservedWorker) -> No
     producer.flush(30)
 
 
-def wishes(settings: WorkerSettings) -> dict[str, str]:
+def specs(settings: WorkerSettings) -> dict[str, str]:
     reader = FleetReader(settings)
     try:
         return {
             key: f"{record.value.state.value} {record.value.actor}"  # type: ignore[union-attr]
-            for (_, key), record in reader.read_to_end().wishes.items()
+            for (_, key), record in reader.read_to_end().specs.items()
         }
     finally:
         reader.close()
 
 
-def test_wishes_over_http_are_stored_and_seen_at_once(
+def test_specs_over_http_are_stored_and_seen_at_once(
     bootstrap: str, unique_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = settings_of(bootstrap, unique_name)
@@ -121,7 +121,7 @@ def test_wishes_over_http_are_stored_and_seen_at_once(
         put = client.ask("PUT", TRIPS, OPERATOR, MINIMAL)
         assert (put.status, json.loads(put.body)["changes"]) == (200, True), put.body
         until(lambda: is_ready(client), lambda: client.get("/readyz").body)
-        before = wishes(settings)
+        before = specs(settings)
         assert before == {"trips": "running http 127.0.0.1"}
 
         wrong = client.ask("PUT", TRIPS, OPERATOR, MINIMAL.replace("identifier", "identfier"))
@@ -130,14 +130,14 @@ def test_wishes_over_http_are_stored_and_seen_at_once(
         assert client.ask("PUT", f"{TRIPS}/stop").status == 401
         assert client.ask("PUT", f"{TRIPS}/stop?dry_run=true", OPERATOR).status == 200
         assert client.ask("PUT", f"{FLEET}/sinks/none/stop", OPERATOR).status == 404
-        assert wishes(settings) == before
+        assert specs(settings) == before
 
         for move, state in (("pause", "paused"), ("stop", "stopped"), ("start", "running")):
             assert client.ask("PUT", f"{TRIPS}/{move}", OPERATOR).status == 200
             assert json.loads(client.get(TRIPS, VIEWER).body)["wanted"] == state
         assert client.ask("DELETE", TRIPS, OPERATOR).status == 200
         assert client.get(TRIPS, VIEWER).status == 404
-        assert wishes(settings) == {}
+        assert specs(settings) == {}
 
 
 def test_what_workers_tell_is_shown_counted_and_moved(

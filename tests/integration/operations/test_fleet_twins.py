@@ -9,7 +9,7 @@ import pytest
 
 from headgate.control_protocol.errors import MemberRefused
 from headgate.kafka.compacted_topics import TopicAdmin
-from headgate.kafka.slot_member import SlotMember, SlotsGained
+from headgate.kafka.fleet_group_member import SlotMember, SlotsGained
 
 pytestmark = pytest.mark.integration
 

@@ -38,7 +38,7 @@ from support.fleet_scene import (
 
 from headgate.config.worker_settings import WorkerSettings
 from headgate.control_protocol.event_codec import record_codec
-from headgate.runtime.fleet.fleet_records import ObservedWorker, Wish
+from headgate.runtime.fleet.fleet_records import ObservedWorker, SinkSpec
 from headgate.runtime.fleet.fleet_view import FleetView
 from headgate.schemas import fleet_schemas
 
@@ -124,7 +124,7 @@ def test_fleet_10_workers_are_replaced_one_after_the_other(
             ended_ms = time.time() * 1_000
         fleet.wait_until(
             lambda view: sum(worker.observed.refused for worker in view.workers.values()) == 1,
-            "refused a wish of a newer form",
+            "refused a spec of a newer form",
         )
         assert "it needs a newer worker" in fleet.command("list", code=1)
         for sink in deployed.values():
@@ -144,7 +144,7 @@ def changed(before: FleetView, after: FleetView) -> set[str]:
 
 def moved_by_balance(before: FleetView, after: FleetView) -> set[str]:
     """The sinks that the balancer has moved meanwhile: it rests for a minute only."""
-    times = [{k: s.wish.moved_ms for k, s in v.sinks.items() if s.wish} for v in (before, after)]
+    times = [{k: s.spec.moved_ms for k, s in v.sinks.items() if s.spec} for v in (before, after)]
     return {key for key, moved_ms in times[1].items() if times[0].get(key) != moved_ms}
 
 
@@ -182,11 +182,11 @@ def longest_pause_s(sink: Deployment, began_ms: float, ended_ms: float) -> float
 
 
 def say_what_no_release_can_read_yet(settings: WorkerSettings) -> None:
-    """A wish and a worker's sign of life with a field more, as a release with such a form would."""
-    wish, worker = EXAMPLES["wish"], EXAMPLES["worker"]
-    assert isinstance(wish, Wish)
+    """A spec and a worker's sign of life with a field more, as a release with such a form would."""
+    spec, worker = EXAMPLES["wish"], EXAMPLES["worker"]
+    assert isinstance(spec, SinkSpec)
     assert isinstance(worker, ObservedWorker)
-    produce_raw(settings, wish.slot % 2, "later", with_a_field_more("wish", wish))
+    produce_raw(settings, spec.slot % 2, "later", with_a_field_more("wish", spec))
     produce_raw(
         settings,
         0,
@@ -196,7 +196,7 @@ def say_what_no_release_can_read_yet(settings: WorkerSettings) -> None:
     )
 
 
-def with_a_field_more(name: str, value: Wish | ObservedWorker) -> bytes:
+def with_a_field_more(name: str, value: SinkSpec | ObservedWorker) -> bytes:
     definition = next(each.definition for each in fleet_schemas() if each.name == name)
     fields = [*definition["fields"], {"name": "further", "type": "string"}]
     wider = {**definition, "fields": fields}

@@ -21,7 +21,7 @@ from support.small_rest_catalog import SmallRestCatalog, _Handler
 
 from headgate.control_protocol.errors import HeadgateError
 from headgate.operations.demo.producer import create_topic
-from headgate.operations.http.sink_views import ServedSink, gauges
+from headgate.operations.http.sink_status_cache import ServedSink, gauges
 from headgate.operations.http.status_page import sink_page
 from headgate.operations.status.status import status
 

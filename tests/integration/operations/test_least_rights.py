@@ -21,7 +21,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 from integration.deployment import Deployment
-from support.security_page import given_out
+from support.security_page import rights_by_resource
 
 from headgate.kafka.control_topic import ensure_control_topic
 from headgate.operations.cli.main import main
@@ -49,7 +49,7 @@ def rights_of(user: str) -> list[tuple[ResourceType, str, AclOperation]]:
     """As the page's commands give them."""
     return [
         (KINDS[kind], name, OPERATIONS[operation])
-        for (principal, kind, name), operations in given_out().items()
+        for (principal, kind, name), operations in rights_by_resource().items()
         if principal == f"User:{user}"
         for operation in sorted(operations)
     ]

@@ -111,7 +111,7 @@ def test_a_first_start_that_stopped_without_a_row_leaves_a_table_that_a_forgotte
     assert (columns.state, columns.detail[-5:]) == (State.OK, "+late")
     (table,) = try_records(load(path), 10).tables
     assert {row["late"] for row in table.rows} == {"x1", "x2", "x3"}
-    assert run_until_latest(load(path)).reached
+    assert run_until_latest(load(path)).is_reached
     with open_tables_read_only(load(path)) as tables:
         rows = tables.supports_catalog().load(tables.name).scan().to_arrow()
     assert sorted(rows["late"].to_pylist()) == ["x1", "x2", "x3"]

@@ -84,9 +84,9 @@ def test_a_connector_that_wakes_in_a_commit_is_fenced_by_its_own_mark(scene: Sce
     scene.stop_in_a_commit(scene.worker.pause_process)
     done = scene.take_over("--yes")
     assert done.exit_code == 0, done.output
-    before = len(scene.worker.said())
+    before = len(scene.worker.read_log())
     scene.worker.wake_process()
-    scene.wait_until(lambda: "stale offsets" in scene.worker.said()[before:], "its refusal")
+    scene.wait_until(lambda: "stale offsets" in scene.worker.read_log()[before:], "its refusal")
     scene.wait_until(lambda: last_error_code(scene) == "HG-291", "its members")
     scene.worker.kill()
     scene.run_to_the_end()
@@ -220,11 +220,11 @@ def test_an_interrupted_takeover_of_several_tables_goes_on(
         patched.setattr(takeover, "_commit_to", commit_once)
         assert scene.take_over("--adopt", "--yes").exit_code != 0
     assert done == ["lake.a"]
-    before = len(scene.worker.said())
+    before = len(scene.worker.read_log())
     scene.worker.start()
     scene.produce(90)
     scene.wait_until(
-        lambda: "nothing to commit to table lake.a" in scene.worker.said()[before:],
+        lambda: "nothing to commit to table lake.a" in scene.worker.read_log()[before:],
         "what it leaves out",
     )
     scene.worker.kill()

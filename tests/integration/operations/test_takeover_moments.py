@@ -119,7 +119,7 @@ def _live(scene: Scene, chance: random.Random, end: str, *, held: bool) -> int:
 
 def _come_back(scene: Scene, end: str) -> None:
     """Let the connector do all that it would do beside the sink."""
-    before = len(scene.worker.said())
+    before = len(scene.worker.read_log())
     if end == "paused, woken":
         scene.worker.wake_process()
     elif end == "killed, started again":
@@ -129,7 +129,7 @@ def _come_back(scene: Scene, end: str) -> None:
     else:
         return
     until = time.monotonic() + 60
-    while time.monotonic() < until and not CONCLUDED.search(scene.worker.said()[before:]):
+    while time.monotonic() < until and not CONCLUDED.search(scene.worker.read_log()[before:]):
         scene.produce(3)
         time.sleep(0.5)
     time.sleep(2 * INTERVAL_S)  # another commit, of whatever it has read since

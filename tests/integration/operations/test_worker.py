@@ -30,7 +30,7 @@ def test_a_sink_beside_poison_commits_is_killed_comes_again_and_leaves_in_order(
         worker.wait_until(
             lambda told: all(told[name].get("tries", 0) for name in ("segv", "busy", "memory"))
         )
-        assert worker.told()["real"]["pid"] == first, "no neighbour ended it"
+        assert worker.read_states()["real"]["pid"] == first, "no neighbour ended it"
 
         os.kill(first, signal.SIGKILL)
         sink.produce(500)

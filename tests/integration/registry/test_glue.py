@@ -36,7 +36,7 @@ from headgate.data_plane.formats.record_format import RecordFormat, UndecodableR
 from headgate.operations.audit.audit import audit
 from headgate.operations.check.check import State, check
 from headgate.operations.demo.producer import produce
-from headgate.operations.init.infer_records import propose_records
+from headgate.operations.init.infer_record_format import propose_records
 
 ROW = record(x="long", y="string")
 JSON_ROW = {

@@ -17,7 +17,7 @@ from unit.data_plane.formats.avro_worlds import record
 from headgate.config.sections import FormatSettings
 from headgate.control_protocol.errors import ConfigurationError, Unreachable
 from headgate.data_plane.cdc.policy import Envelope
-from headgate.operations.init.infer_records import ProposedRecords, propose_records
+from headgate.operations.init.infer_record_format import ProposedRecords, propose_records
 
 
 def proposed(url: str, values: list[bytes | None], key: bytes | None = None) -> ProposedRecords:

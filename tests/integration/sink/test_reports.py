@@ -20,8 +20,8 @@ from support.report_server import ReportServer
 
 from headgate.operations.access.tables import open_reader
 from headgate.operations.audit.audit import audit
+from headgate.runtime.reports.completeness_signal import Signals
 from headgate.runtime.reports.lineage import Lineage
-from headgate.runtime.reports.signal import Signals
 from headgate.runtime.telemetry import metric_catalog as names
 
 pytestmark = pytest.mark.integration
@@ -86,7 +86,7 @@ def test_report_3_a_hook_is_told_of_every_hour_in_order_though_it_fails_and_tell
         sink.wait_until_lag_zero()
         assert valid_through(sink) == "00:59"
         produce(sink, "01:10")
-        sink.wait_until(lambda: bool(server.taken(through("01:00"))), "signal of 01:00")
+        sink.wait_until(lambda: bool(server.accepted_bodies(through("01:00"))), "signal of 01:00")
         assert server.got[0].path == "/services/SECRET"
         assert server.got[0].headers["Authorization"] == f"Bearer {TOKEN}"
         server.status = 500
@@ -100,17 +100,17 @@ def test_report_3_a_hook_is_told_of_every_hour_in_order_though_it_fails_and_tell
         produce(sink, "03:30", "05:10")
         sink.wait_until_lag_zero()  # commits wait for nobody
         server.status, server.delay_s = 200, 1.0
-        sink.wait_until(lambda: bool(server.taken(through("05:00"))), "signal of 05:00")
-        signals = server.taken()
+        sink.wait_until(lambda: bool(server.accepted_bodies(through("05:00"))), "signal of 05:00")
+        signals = server.accepted_bodies()
     produce(sink, "06:10")
     sink.wait_until_lag_zero()  # it is gone
     with ReportServer(port=server.port) as again:
-        sink.wait_until(lambda: bool(again.taken(through("06:00"))), "signal of 06:00")
+        sink.wait_until(lambda: bool(again.accepted_bodies(through("06:00"))), "signal of 06:00")
         sink.kill(second)
         (third,) = sink.start()
         produce(sink, "07:10")
-        sink.wait_until(lambda: bool(again.taken(through("07:00"))), "signal of 07:00")
-        signals += again.taken()
+        sink.wait_until(lambda: bool(again.accepted_bodies(through("07:00"))), "signal of 07:00")
+        signals += again.accepted_bodies()
     sink.stop()
     said = spans(signals)
     assert said[0] == (None, "00:00")
@@ -281,17 +281,19 @@ def test_report_2_what_no_receiver_took_is_counted_and_told_by_the_next_event(
         server.status = 200
         sink.wait_until(
             lambda: bool(
-                rows_of(server.taken(lambda each: "run" in each))
-                and server.taken(lambda each: "complete_through" in each)
+                rows_of(server.accepted_bodies(lambda each: "run" in each))
+                and server.accepted_bodies(lambda each: "complete_through" in each)
             ),
             "an event and a signal",
         )
         lineage.close()
         signals.close()
-        events = server.taken(lambda each: "run" in each)
+        events = server.accepted_bodies(lambda each: "run" in each)
         assert [each["eventType"] for each in events] == ["START", "RUNNING", "COMPLETE"]
         assert rows_of(events) == 2
-        assert spans(server.taken(lambda each: "complete_through" in each)) == [(None, "01:00")]
+        assert spans(server.accepted_bodies(lambda each: "complete_through" in each)) == [
+            (None, "01:00")
+        ]
         again = Signals(sink.settings, count)  # it finds the note, and says nothing
         sink.wait_until(lambda: again._known_ms > 0, "a look at the note")
         again.close()

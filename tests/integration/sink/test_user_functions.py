@@ -27,7 +27,7 @@ def with_function(name: str) -> dict[str, Any]:
 
 DERIVED = {
     **KEPT,
-    **with_function("derived"),
+    **with_function("derive"),
     "table": {"partition_by": ["zone"]},
     "table.columns": {"columns": {"id": "long", "zone": "string", "day": "date", "twice": "long"}},
     "transform.columns": {"columns": COLUMNS},
@@ -110,7 +110,7 @@ def test_check_and_dry_run_reach_the_function_and_a_wrong_one_stops_the_sink(
     sink.start(1, OWN_PROCESS)
     sink.produce(10)
     assert answer["detail"] in sink.stopped_by_itself("HG-100")
-    sink.change(with_function("renumbered"))
+    sink.change(with_function("renumber"))
     sink.start(1, OWN_PROCESS)
     assert "rows of records that were not read" in sink.stopped_by_itself("HG-212")
     assert sink.committed() == 90

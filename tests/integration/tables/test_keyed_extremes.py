@@ -16,7 +16,7 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.manifest import FileFormat
 from pyiceberg.types import LongType
 from support import keyed_world
-from support.keyed_world import NAME, SINK, Event, KeyedWorld, shown
+from support.keyed_world import NAME, SINK, Event, KeyedWorld, rows_of
 from support.local_catalog import local_catalog
 
 from headgate.control_protocol.commit_record import KeyCounts
@@ -40,17 +40,17 @@ DUE_AT_ONCE = {
 def test_data_files_with_one_key_each_are_read_by_few_requests(
     tmp_path: Path, files: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world = KeyedWorld.made(local_catalog(tmp_path).catalog, 3, ("zone",))
+    world = KeyedWorld.create(local_catalog(tmp_path).catalog, 3, ("zone",))
     everything = [Event((n,), f"zone-{n}") for n in range(files)]
     world.commit(everything)
     assert world.commit(everything) == KeyCounts(updated=files)
     assert len(world.delete_files()) == files
-    world.restarted("two")
+    world.restart("two")
     opened = _opened(monkeypatch)
     assert world.commit([Event((n,)) for n in range(0, files, 2)]).deleted == files // 2
     assert {times for path, times in opened.items() if path.endswith(".puffin")} == {1}
     opened.clear()
-    world.restarted("three")
+    world.restart("three")
     assert world.commit(everything).updated == files - files // 2
     assert {times for path, times in opened.items() if path.endswith(".puffin")} == {1}
     _check(world)
@@ -62,15 +62,15 @@ def test_a_key_that_was_widened_is_found_in_files_of_before(
 ) -> None:
     """Some of these files are of claims that were made before."""
     monkeypatch.setitem(keyed_world.COLUMNS, "id", "int not null")
-    world = KeyedWorld.made(local_catalog(tmp_path).catalog, 3)
+    world = KeyedWorld.create(local_catalog(tmp_path).catalog, 3)
     world.commit([Event((n,), "a") for n in range(6)])
     claimed = world.files([Event((1,), "b"), Event((4,))])
-    with world.loaded().update_schema() as update:
+    with world.load().update_schema() as update:
         update.update_column("id", LongType())
     if cold:
-        world.restarted("two")
+        world.restart("two")
     later = world.files([Event((2,), "c"), Event((3,)), Event((2**40,), "d")])
-    counts = world.landed(world.attempt([*claimed, *later]))
+    counts = world.land(world.attempt([*claimed, *later]))
     assert counts == KeyCounts(inserted=1, updated=2, deleted=2)
     _check(world)
 
@@ -88,7 +88,7 @@ class Meeting(KeyReader):
 
 
 def test_a_coordinator_that_begins_waits_for_storage_once(tmp_path: Path) -> None:
-    world = KeyedWorld.made(local_catalog(tmp_path).catalog, 3)
+    world = KeyedWorld.create(local_catalog(tmp_path).catalog, 3)
     for number in range(4):
         world.commit([Event((number,), "a"), Event((9,), "b")])
     keyed = KeyedRows(KeyedBy(("id",), "from_partition", "from_offset"), Meeting())
@@ -109,7 +109,7 @@ class Colliding(KeyHash):
 def test_keys_whose_hashes_collide_in_a_word_stay_apart(
     tmp_path: Path, key: tuple[str, ...]
 ) -> None:
-    world = KeyedWorld.made(local_catalog(tmp_path).catalog, 3, (), key)
+    world = KeyedWorld.create(local_catalog(tmp_path).catalog, 3, (), key)
     keyed = KeyedRows(
         KeyedBy(key, "from_partition", "from_offset"), KeyReader(Colliding(seeds=(1, 2)))
     )
@@ -128,7 +128,7 @@ def test_keys_whose_hashes_collide_in_a_word_stay_apart(
 
 
 def test_a_puffin_file_stays_as_long_as_one_of_its_vectors_is_live(tmp_path: Path) -> None:
-    world = KeyedWorld.made(local_catalog(tmp_path).catalog, 3, ("zone",), **DUE_AT_ONCE)
+    world = KeyedWorld.create(local_catalog(tmp_path).catalog, 3, ("zone",), **DUE_AT_ONCE)
     world.commit([Event((n,), "a" if n < 5 else "b") for n in range(10)])
     world.commit([Event((0,)), Event((9,))])
     (shared,) = _puffins(world)
@@ -141,7 +141,7 @@ def test_a_puffin_file_stays_as_long_as_one_of_its_vectors_is_live(tmp_path: Pat
 
 
 def _expire(world: KeyedWorld) -> None:
-    assert SnapshotExpiry(world.catalog, threads=False).expire_now(world.loaded())
+    assert SnapshotExpiry(world.catalog, threads=False).expire_now(world.load())
 
 
 def _puffins(world: KeyedWorld) -> set[str]:
@@ -163,6 +163,6 @@ def _opened(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
 
 def _check(world: KeyedWorld) -> None:
-    location = world.loaded().metadata_location
+    location = world.load().metadata_location
     for read in (read_with_pyiceberg, read_with_duckdb):
-        assert shown(read(location)) == world.source.expected(), read.__name__
+        assert rows_of(read(location)) == world.source.expected_rows(), read.__name__

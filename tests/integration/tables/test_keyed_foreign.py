@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from integration.readers import IcebergSpark, read_with_duckdb, read_with_pyiceberg
 from support.delete_files import delete_by_equality
-from support.keyed_world import NAME, SINK, Event, KeyedWorld, Row, Source, shown
+from support.keyed_world import NAME, SINK, Event, KeyedWorld, Row, Source, rows_of
 from support.local_catalog import LocalCatalog
 
 from headgate.control_protocol.commit_record import KeyCounts
@@ -55,7 +55,7 @@ class Amid:
         attempt = self.world.attempt(self.world.files(events))
         self.spark(statement)
         assert isinstance(self.world.table.commit(attempt), Refused)
-        self.world.landed(self.world.again(attempt))
+        self.world.land(self.world.again(attempt))
         self.check()
 
     def alone(self, statement: str, effect: Effect) -> None:
@@ -65,14 +65,14 @@ class Amid:
 
     def check(self, *, pyiceberg: bool = True) -> None:
         """Of delete files by equality pyiceberg reads none."""
-        expected = self.world.source.expected()
+        expected = self.world.source.expected_rows()
         for spark in self.sparks:
             read = spark.read(self.local.name, self.local.database, NAME)
-            assert shown(read) == expected
-        location = self.world.loaded().metadata_location
-        assert shown(read_with_duckdb(location)) == expected
+            assert rows_of(read) == expected
+        location = self.world.load().metadata_location
+        assert rows_of(read_with_duckdb(location)) == expected
         if pyiceberg:
-            assert shown(read_with_pyiceberg(location)) == expected
+            assert rows_of(read_with_pyiceberg(location)) == expected
 
 
 def put(key: int, zone: str = "a") -> Event:
@@ -146,7 +146,7 @@ def test_others_change_and_rewrite_between_and_around(
     upgraded: bool,
 ) -> None:
     modes = {f"write.{what}.mode": mode for what in ("delete", "update", "merge")}
-    world = KeyedWorld.made(sqlite_catalog.catalog, version, partition_by, **modes)
+    world = KeyedWorld.create(sqlite_catalog.catalog, version, partition_by, **modes)
     amid = Amid(world, sqlite_catalog, (iceberg_spark, later_spark))
     world.commit(every(30))
     world.commit(every(30, by=3, zone="b"), [gone(4)])  # rows move to another partition
@@ -163,7 +163,7 @@ def test_others_change_and_rewrite_between_and_around(
         amid.overtaken(rewrite, nothing, *every(30, by=3), gone(2))
     amid.alone(MERGE, merged)
     amid.alone(calls("rewrite_data_files", *ALL), nothing)
-    world.restarted("another")
+    world.restart("another")
     world.commit(every(40, by=3, zone="e"), [gone(77), gone(1)])
     amid.check()
 
@@ -178,7 +178,7 @@ def test_snapshots_expire_and_orphans_go_between_and_around(
     version: int,
 ) -> None:
     """Spark's clean-up leaves what was resolved and not sent, and what the head still needs."""
-    world = KeyedWorld.made(sqlite_catalog.catalog, version)
+    world = KeyedWorld.create(sqlite_catalog.catalog, version)
     amid = Amid(world, sqlite_catalog, (iceberg_spark, later_spark))
     delete = f"DELETE FROM local.{NAME} WHERE id % 5 = 0"
     for n in range(3):
@@ -193,17 +193,17 @@ def test_snapshots_expire_and_orphans_go_between_and_around(
         amid.spark(
             f"CALL local.system.remove_orphan_files(table => '{NAME}', older_than => {day_old})"
         )
-        world.landed(attempt)
+        world.land(attempt)
         amid.check()
     amid.alone(calls("rewrite_data_files", *ALL), nothing)
     amid.spark(expiry(world))
-    world.restarted("another")
+    world.restart("another")
     world.commit(every(40, by=3, zone="e"), [gone(1)])
     amid.check()
 
 
 def snapshots(world: KeyedWorld) -> list[int]:
-    return [snapshot.snapshot_id for snapshot in world.loaded().metadata.snapshots]
+    return [snapshot.snapshot_id for snapshot in world.load().metadata.snapshots]
 
 
 def iso(moment: datetime) -> str:
@@ -229,7 +229,7 @@ def test_deletes_by_equality_between_and_around(
     upgraded: bool,
 ) -> None:
     """As Flink writes them. They hide rows of before, and none that come behind them."""
-    world = KeyedWorld.made(sqlite_catalog.catalog, 2)
+    world = KeyedWorld.create(sqlite_catalog.catalog, 2)
     amid = Amid(world, sqlite_catalog, (iceberg_spark, later_spark))
     world.commit(every(12))
     world.commit([put(4, "b"), gone(5)])
@@ -238,13 +238,13 @@ def test_deletes_by_equality_between_and_around(
     del world.source.fold[(4,)]
     attempt = world.attempt(world.files([put(4, "c"), put(6, "c"), gone(3)]))
     for key in (3, 4):
-        delete_by_equality(world.loaded(), "id", key)
+        delete_by_equality(world.load(), "id", key)
     if upgraded:
         amid.spark(f"ALTER TABLE local.{NAME} SET TBLPROPERTIES ('format-version' = '3')")
     assert isinstance(world.table.commit(attempt), Refused)
-    world.landed(world.again(attempt))
+    world.land(world.again(attempt))
     amid.check(pyiceberg=False)
-    world.restarted("another")
+    world.restart("another")
     world.commit([put(3, "d"), put(4, "d"), gone(9), put(9, "e")])
     amid.check(pyiceberg=False)
     amid.spark(calls("rewrite_data_files", *ALL, "'delete-file-threshold'", "'1'"))
@@ -257,9 +257,9 @@ def test_deletes_by_equality_between_and_around(
 def test_a_branch_has_keys_of_its_own(
     sqlite_catalog: LocalCatalog, iceberg_spark: IcebergSpark, version: int
 ) -> None:
-    world = KeyedWorld.made(sqlite_catalog.catalog, version, ("zone",))
+    world = KeyedWorld.create(sqlite_catalog.catalog, version, ("zone",))
     world.commit(every(8))
-    on_main = world.source.expected()
+    on_main = world.source.expected_rows()
     aside = IcebergTable(world.catalog, NAME, SINK, "audited", threads=False, keyed=KeyedRows(BY))
     world.table, world.source = aside, Source()
     assert isinstance(aside.commit(world.attempt(())), Landed)
@@ -269,10 +269,10 @@ def test_a_branch_has_keys_of_its_own(
 
     def read(at: str) -> list[tuple[object, ...]]:
         statement = f"SELECT * FROM local.{NAME} {at}"
-        return shown(iceberg_spark.sql("local", sqlite_catalog.database, statement))
+        return rows_of(iceberg_spark.sql("local", sqlite_catalog.database, statement))
 
     assert read("") == on_main
-    assert read("VERSION AS OF 'audited'") == world.source.expected()
+    assert read("VERSION AS OF 'audited'") == world.source.expected_rows()
 
 
 def _rows(values: Sequence[tuple[object, ...]]) -> list[Row]:

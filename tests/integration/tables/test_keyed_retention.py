@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from integration.readers import read_snapshot_with_duckdb
-from support.keyed_world import Event, KeyedWorld, shown
+from support.keyed_world import Event, KeyedWorld, rows_of
 from support.local_catalog import local_catalog
 
 from headgate.tables.iceberg.maintenance import snapshot_expiry
@@ -35,36 +35,36 @@ def test_every_kept_snapshot_has_its_delete_files(
 ) -> None:
     monkeypatch.setattr(snapshot_expiry, "DUE_MIN", 3)
     chance = random.Random(f"{version} {seed}")
-    world = KeyedWorld.made(local_catalog(tmp_path).catalog, version, ("zone",), **ASKED)
+    world = KeyedWorld.create(local_catalog(tmp_path).catalog, version, ("zone",), **ASKED)
     kept: dict[str, Fold] = {}
     partly_live = snapshots = 0
     for number in range(ROUNDS):
         few = chance.sample(range(KEYS), chance.choice((1, 2, 25)))
         world.commit([Event((key,), chance.choice([None, *"abcd"])) for key in few])
         if number % 5 == 1:
-            head = world.loaded().current_snapshot()
+            head = world.load().current_snapshot()
             assert head is not None
-            world.loaded().manage_snapshots().create_tag(head.snapshot_id, f"at-{number}").commit()
-            kept[f"at-{number}"] = world.source.expected()
+            world.load().manage_snapshots().create_tag(head.snapshot_id, f"at-{number}").commit()
+            kept[f"at-{number}"] = world.source.expected_rows()
         if number % 6 == 5:
-            world.restarted(f"c{number}")
-        table = world.loaded()
+            world.restart(f"c{number}")
+        table = world.load()
         snapshots += 1
         assert missing(world) == []
         partly_live += version == 3 and any(_in_one_file(world))
-        for ref, fold in {**kept, "main": world.source.expected()}.items():
+        for ref, fold in {**kept, "main": world.source.expected_rows()}.items():
             snapshot_id = table.metadata.refs[ref].snapshot_id
-            assert shown(table.scan(snapshot_id=snapshot_id).to_arrow()) == fold, ref
+            assert rows_of(table.scan(snapshot_id=snapshot_id).to_arrow()) == fold, ref
             if number % 8 == 7:
                 read = read_snapshot_with_duckdb(table.metadata_location, snapshot_id)
-                assert shown(read) == fold, ref
-    assert len(world.loaded().snapshots()) < snapshots, "something expired"
+                assert rows_of(read) == fold, ref
+    assert len(world.load().snapshots()) < snapshots, "something expired"
     assert version == 2 or partly_live, "a Puffin file lost some of its vectors, and stayed"
 
 
 def missing(world: KeyedWorld) -> list[str]:
     """What snapshots refer to and nobody finds."""
-    table = world.loaded()
+    table = world.load()
     paths: set[str] = set()
     for snapshot in table.snapshots():
         manifests = read_manifest_list(table.io, snapshot.manifest_list)

@@ -15,7 +15,7 @@ from integration.readers import read_with_duckdb, read_with_pyiceberg
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import CommitTableResponse
-from support.keyed_world import NAME, Event, KeyedWorld, keyed_table, shown
+from support.keyed_world import NAME, Event, KeyedWorld, keyed_table, rows_of
 from support.local_catalog import local_catalog
 
 from headgate.control_protocol.commit_record import CommitRecord
@@ -87,7 +87,7 @@ def test_key_5_rivals_stale_heads_and_lies_leave_the_fold(
 ) -> None:
     chance = random.Random(f"{seed}{version}")
     real = local_catalog(tmp_path).catalog
-    world = KeyedWorld.made(real, version, partition_by)
+    world = KeyedWorld.create(real, version, partition_by)
     lying = LyingCatalog(real, chance, version)
     rivals = [keyed_table(lying, ("id",)) for _ in range(2)]  # type: ignore[arg-type]
     for number in range(14):
@@ -140,6 +140,6 @@ def _moved(catalog: Catalog, version: int, number: int) -> None:
 
 
 def _check(world: KeyedWorld) -> None:
-    location = world.loaded().metadata_location
+    location = world.load().metadata_location
     for read in (read_with_pyiceberg, read_with_duckdb):
-        assert shown(read(location)) == world.source.expected(), read.__name__
+        assert rows_of(read(location)) == world.source.expected_rows(), read.__name__

@@ -14,7 +14,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.manifest import FileFormat
 from pyiceberg.table import CommitTableResponse
 from support.delete_files import delete_first_row
-from support.keyed_world import COLUMNS, NAME, SINK, Event, KeyedWorld, Source, keyed_table, shown
+from support.keyed_world import COLUMNS, NAME, SINK, Event, KeyedWorld, Source, keyed_table, rows_of
 from support.local_catalog import LocalCatalog, local_catalog
 
 from headgate.control_protocol.commit_record import KeyCounts
@@ -54,7 +54,7 @@ def test_key_1_after_every_commit_the_table_is_the_fold_of_its_source(
     if held is not None:
         monkeypatch.setattr(key_index, "HELD_ROWS_MAX", held)
         monkeypatch.setattr(key_index, "MERGED_RUNS", 3)
-    world = KeyedWorld.made(local_catalog(tmp_path).catalog, version, partition_by, key)
+    world = KeyedWorld.create(local_catalog(tmp_path).catalog, version, partition_by, key)
     chance = random.Random(f"{version}{partition_by}{key}")
     live = 0
     for number in range(12):
@@ -66,17 +66,17 @@ def test_key_1_after_every_commit_the_table_is_the_fold_of_its_source(
         _assert_one_delete_file_each(world)
         if number % 4 == 3:
             _check(world)
-            world.restarted(f"c{number}")
+            world.restart(f"c{number}")
 
 
 def test_key_6_a_table_that_was_upgraded_has_its_position_files_replaced_by_vectors(
     tmp_path: Path,
 ) -> None:
-    world = KeyedWorld.made(local_catalog(tmp_path).catalog, 2, ("zone",))
+    world = KeyedWorld.create(local_catalog(tmp_path).catalog, 2, ("zone",))
     world.commit([put(n) for n in range(20)])
     world.commit([put(n) for n in range(0, 20, 3)], [gone(1)])
     assert _formats(world) == {FileFormat.PARQUET}
-    world.upgraded()
+    world.upgrade_to_3()
     world.commit([put(n) for n in range(0, 20, 2)], [gone(n) for n in (3, 5)])
     _assert_one_delete_file_each(world)
     assert FileFormat.PUFFIN in _formats(world)
@@ -88,13 +88,13 @@ def test_key_6_a_table_that_was_upgraded_has_its_position_files_replaced_by_vect
 
 @pytest.mark.parametrize("version", [2, 3])
 def test_key_6_deletes_of_others_stay_beneath(tmp_path: Path, version: int) -> None:
-    world = KeyedWorld.made(local_catalog(tmp_path).catalog, 2)
+    world = KeyedWorld.create(local_catalog(tmp_path).catalog, 2)
     world.commit([put(n) for n in range(6)])
-    (rows,) = world.loaded().inspect.data_files()["file_path"].to_pylist()
-    delete_first_row(world.loaded(), rows)
+    (rows,) = world.load().inspect.data_files()["file_path"].to_pylist()
+    delete_first_row(world.load(), rows)
     del world.source.fold[(0,)]
     if version == 3:
-        world.upgraded()
+        world.upgrade_to_3()
     assert world.commit([put(0), put(1)], [gone(2)]) == KeyCounts(1, 1, 1)
     assert [len(files) for files in world.delete_files().values()] == [1, 1]
     _check(world)
@@ -103,14 +103,14 @@ def test_key_6_deletes_of_others_stay_beneath(tmp_path: Path, version: int) -> N
 def test_key_1_a_key_that_moves_to_another_partition_of_the_table_leaves_the_first(
     tmp_path: Path,
 ) -> None:
-    world = KeyedWorld.made(local_catalog(tmp_path).catalog, 3, ("zone",))
+    world = KeyedWorld.create(local_catalog(tmp_path).catalog, 3, ("zone",))
     world.commit([put(1, "a"), put(2, "a")])
     assert world.commit([put(1, "b"), put(1, "c")]) == KeyCounts(updated=1, superseded=1)
     _check(world)
 
 
 def test_key_1_another_key_than_the_table_was_filled_by_is_refused(tmp_path: Path) -> None:
-    world = KeyedWorld.made(local_catalog(tmp_path).catalog, 3)
+    world = KeyedWorld.create(local_catalog(tmp_path).catalog, 3)
     attempt = world.attempt(world.files([put(1)]))
     for table in (
         keyed_table(world.catalog, ("id", "name")),
@@ -118,12 +118,12 @@ def test_key_1_another_key_than_the_table_was_filled_by_is_refused(tmp_path: Pat
     ):
         with pytest.raises(KeyChanged, match=r"filled by the key of columns \[1\]"):
             table.commit(attempt)
-    assert world.landed(attempt).inserted == 1
+    assert world.land(attempt).inserted == 1
 
 
 def test_key_1_a_delivery_brings_no_rows_to_a_table_with_a_key(tmp_path: Path) -> None:
     """Once filled by ``[table] key``, now named by a route: its rows would be there twice."""
-    world = KeyedWorld.made(local_catalog(tmp_path).catalog, 3)
+    world = KeyedWorld.create(local_catalog(tmp_path).catalog, 3)
     world.commit([put(1)])
     plain = IcebergTable(world.catalog, NAME, SINK, threads=False)
     attempt = world.attempt(world.files([put(1)]))
@@ -148,7 +148,7 @@ def test_key_1_a_table_that_was_filled_without_a_key_gets_none(tmp_path: Path) -
 
 
 def test_key_5_a_refused_resolution_is_taken_back_and_found_anew(tmp_path: Path) -> None:
-    world = KeyedWorld.made(local_catalog(tmp_path).catalog, 3)
+    world = KeyedWorld.create(local_catalog(tmp_path).catalog, 3)
     world.commit([put(n) for n in range(9)])
     attempt = world.attempt(world.files([put(n) for n in range(0, 9, 2)]))
     overtaken = OvertakenCatalog(world)
@@ -157,12 +157,12 @@ def test_key_5_a_refused_resolution_is_taken_back_and_found_anew(tmp_path: Path)
     assert isinstance(rival.commit(attempt), Refused)
     assert {path for path in _stored(tmp_path) - before if "deletes" in path} == set()
     world.table = rival
-    assert world.landed(world.again(attempt)).updated == 5
+    assert world.land(world.again(attempt)).updated == 5
     _check(world)
 
 
 def test_key_5_what_may_have_landed_is_not_taken_back(tmp_path: Path) -> None:
-    world = KeyedWorld.made(local_catalog(tmp_path).catalog, 3)
+    world = KeyedWorld.create(local_catalog(tmp_path).catalog, 3)
     world.commit([put(n) for n in range(9)])
     attempt = world.attempt(world.files([put(3)]))
     rival = keyed_table(LostAnswer(world.catalog), ("id",))  # type: ignore[arg-type]
@@ -171,11 +171,11 @@ def test_key_5_what_may_have_landed_is_not_taken_back(tmp_path: Path) -> None:
 
 
 def test_key_2_key_files_go_when_their_commit_has_landed(tmp_path: Path) -> None:
-    world = KeyedWorld.made(local_catalog(tmp_path).catalog, 3)
+    world = KeyedWorld.create(local_catalog(tmp_path).catalog, 3)
     files = world.files([put(1), put(2), gone(1)])
     (keys,) = (file.path for file in files if file.kind is FileKind.KEYS)
     assert Path(keys.removeprefix("file://")).exists()
-    world.landed(world.attempt(files))
+    world.land(world.attempt(files))
     while Path(keys.removeprefix("file://")).exists():
         time.sleep(0.01)
 
@@ -183,13 +183,13 @@ def test_key_2_key_files_go_when_their_commit_has_landed(tmp_path: Path) -> None
 def test_key_7_more_rows_than_memory_may_hold_stop_the_sink_and_commit_nothing(
     tmp_path: Path,
 ) -> None:
-    world = KeyedWorld.made(local_catalog(tmp_path).catalog, 3)
+    world = KeyedWorld.create(local_catalog(tmp_path).catalog, 3)
     world.commit([put(n) for n in range(9)])
     world.table = keyed_table(world.catalog, ("id",), index_bytes_max=8)
-    head = world.loaded().current_snapshot()
+    head = world.load().current_snapshot()
     with pytest.raises(KeyIndexFull, match="raise changes"):
         world.commit([put(1)])
-    assert world.loaded().current_snapshot() == head
+    assert world.load().current_snapshot() == head
 
 
 def test_key_7_a_table_that_has_no_room_leaves_that_of_the_others(
@@ -201,7 +201,7 @@ def test_key_7_a_table_that_has_no_room_leaves_that_of_the_others(
     worlds = []
     for name, rows in (("large", 9), ("small", 2)):
         (tmp_path / name).mkdir()
-        world = KeyedWorld.made(local_catalog(tmp_path / name).catalog, 3)
+        world = KeyedWorld.create(local_catalog(tmp_path / name).catalog, 3)
         for n in range(rows):
             world.commit([put(n)])
         worlds.append(world)
@@ -228,15 +228,15 @@ def test_key_1_the_reference_reads_and_rewrites_a_keyed_table(
 ) -> None:
     local = sqlite_catalog
     mode = {"write.delete.mode": "merge-on-read", "write.delete.granularity": "file"}
-    world = KeyedWorld.made(local.catalog, version, ("bucket(2, id)",), **mode)
+    world = KeyedWorld.create(local.catalog, version, ("bucket(2, id)",), **mode)
 
     def spark(statement: str) -> None:
         iceberg_spark.sql(local.name, local.database, statement)
 
     def check() -> None:
         _assert_one_delete_file_each(world)
-        assert shown(iceberg_spark.read(local.name, local.database, NAME)) == (
-            world.source.expected()
+        assert rows_of(iceberg_spark.read(local.name, local.database, NAME)) == (
+            world.source.expected_rows()
         )
         _check(world)
 
@@ -254,7 +254,7 @@ def test_key_1_the_reference_reads_and_rewrites_a_keyed_table(
         attempt = world.attempt(world.files([put(n) for n in range(5, 15)]))
         spark(f"CALL {local.name}.system.{procedure}(table => '{NAME}', {options})")
         assert isinstance(world.table.commit(attempt), Refused)
-        assert world.landed(world.again(attempt)).updated == 10
+        assert world.land(world.again(attempt)).updated == 10
         check()
 
 
@@ -321,6 +321,6 @@ def _event(chance: random.Random, key: tuple[str, ...]) -> Event:
 
 
 def _check(world: KeyedWorld) -> None:
-    location = world.loaded().metadata_location
+    location = world.load().metadata_location
     for read in (read_with_pyiceberg, read_with_duckdb):
-        assert shown(read(location)) == world.source.expected(), read.__name__
+        assert rows_of(read(location)) == world.source.expected_rows(), read.__name__

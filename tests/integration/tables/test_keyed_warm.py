@@ -106,7 +106,7 @@ def test_key_7_only_a_primary_is_read_ahead(tmp_path: Path) -> None:
 
 def _claimed(folder: Path, reading: Reading, *, warms: bool = True) -> KeyedWorld:
     """A table of four data files that another coordinator has just claimed."""
-    world = KeyedWorld.made(local_catalog(folder).catalog, 3)
+    world = KeyedWorld.create(local_catalog(folder).catalog, 3)
     for number in range(4):
         world.commit([Event((number,), "a"), Event((9,), "b")])
     keyed = KeyedRows(KeyedBy(("id",), "from_partition", "from_offset"), reading)

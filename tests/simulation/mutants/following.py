@@ -64,7 +64,7 @@ def delivers_without_compare_and_set(right: Any, self: FakeTable, attempt: Any) 
     return right(self, replace(attempt, base=self.read()) if attempt.pending_commits else attempt)
 
 
-@FAMILY.replaces("PENDING-5", (secondary_pending_commits, "_delivery"))
+@FAMILY.replaces("PENDING-5", (secondary_pending_commits, "_build_delivery"))
 def newest_pending_commit_first(right: Any, primary: Any, pending: Any, secondary: Any) -> Any:
     """Of what a secondary table is pending only the newest transaction is delivered."""
     newest = pending[-1].transaction

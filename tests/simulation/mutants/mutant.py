@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from support.participant_states import unchecked
+from support.participant_states import without_checks
 
 from headgate.coordinator import machine
 
@@ -46,7 +46,7 @@ class Mutant:
         for where, name, falsified in patches:
             setattr(where, name, falsified)
         try:
-            with unchecked():
+            with without_checks():
                 yield
         finally:
             for where, name, right in reversed(before):

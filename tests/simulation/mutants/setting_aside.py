@@ -24,7 +24,7 @@ from headgate.participant import machine as participant
 FAMILY = Family()
 
 
-@FAMILY.replaces("PENDING-3", (secondary_pending_commits, "_delivery"))
+@FAMILY.replaces("PENDING-3", (secondary_pending_commits, "_build_delivery"))
 def quarantine_counts_for_itself(right: Any, primary: Any, pending: Any, secondary: Any) -> Any:
     """The secondary table's record says the transaction after the one that was delivered."""
     delivery = right(primary, pending, secondary)
@@ -95,13 +95,13 @@ def start_says_nothing_of_it(right: Any, state: State, secondary: Any) -> Offset
     return Offsets()
 
 
-@FAMILY.replaces("QUARANTINE-3", (FakeBatchWriter, "_asked"))
+@FAMILY.replaces("QUARANTINE-3", (FakeBatchWriter, "_already_held"))
 def quarantine_not_asked(right: Any, self: Any, batch: Batch) -> Any:
     """Who reads such a range again does not ask what the quarantine holds of it."""
     return frozenset()
 
 
-@FAMILY.replaces("QUARANTINE-3", (FakeBatchWriter, "_asked"))
+@FAMILY.replaces("QUARANTINE-3", (FakeBatchWriter, "_already_held"))
 def decided_anew(right: Any, self: Any, batch: Batch) -> Any:
     """What is bad now, below the quarantine's offsets, is taken for what it holds."""
     ahead = batch.quarantine.offsets if batch.quarantine else {}

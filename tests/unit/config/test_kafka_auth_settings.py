@@ -53,7 +53,7 @@ def test_clients_get_a_description_with_the_reference_and_not_the_secret(secret:
     settings = sink(f'{OIDC}client_secret = "{secret}"\nextensions = {{ pool = "p" }}')
     assert secret in settings.kafka[AUTH]
     assert SECRET not in repr(settings) + settings.kafka[AUTH]
-    assert settings.redacted(f"it said {SECRET}") == "it said ***"
+    assert settings.redact(f"it said {SECRET}") == "it said ***"
     assert SECRET not in settings.redaction_of_records.secrets, "it travels to executors"
 
 

@@ -342,9 +342,9 @@ def test_references_are_resolved_and_never_shown(
     assert settings.catalog.properties["uri"] == "postgresql://me:from-env@db/x"
     for secret in ("from-a-file", "from-env", "in-the-open", "inline"):
         assert secret not in repr(settings)
-        assert secret not in settings.redacted(f"could not use 'x://u:{secret}@h'")
-    assert settings.redacted("login from-a-file failed") == "login *** failed"
-    assert settings.kafka.masked()["bootstrap.servers"] == "127.0.0.1:9092"
+        assert secret not in settings.redact(f"could not use 'x://u:{secret}@h'")
+    assert settings.redact("login from-a-file failed") == "login *** failed"
+    assert settings.kafka.with_secrets_masked()["bootstrap.servers"] == "127.0.0.1:9092"
 
 
 @pytest.mark.parametrize(
@@ -487,7 +487,7 @@ def test_a_list_within_lists_is_told_by_its_place() -> None:
 def test_the_token_in_the_address_of_spark_is_not_shown() -> None:
     settings = sink('[spark]\nremote = "sc://spark:15002/;token=hidden-value"')
     assert "hidden-value" not in repr(settings)
-    assert settings.redacted("token hidden-value") == "token ***"
+    assert settings.redact("token hidden-value") == "token ***"
 
 
 OVERWRITTEN = [
@@ -568,7 +568,7 @@ def test_keys_come_from_files_and_are_never_shown(tmp_path: Path) -> None:
     assert settings.control.keys == Keys((new, old))
     assert settings.wire == Wire(settings.name, Keys((new, old)))
     assert new not in repr(settings) and old not in repr(settings)
-    assert settings.redacted(f"bad {new} and {old}") == "bad *** and ***"
+    assert settings.redact(f"bad {new} and {old}") == "bad *** and ***"
     assert not sink().control.keys
 
 

@@ -51,6 +51,6 @@ def test_nothing_shows_the_path_of_a_hook_or_its_token(monkeypatch: pytest.Monke
     assert settings.signal.url == settings.lineage.url == HOOK
     assert "SECRET" not in repr(settings)
     assert "a-token-of-tests" not in repr(settings)
-    shown = settings.redacted(f"Max retries exceeded with url: /services/T0SECRET/B0SECRET; {HOOK}")
+    shown = settings.redact(f"Max retries exceeded with url: /services/T0SECRET/B0SECRET; {HOOK}")
     assert "SECRET" not in shown
-    assert "a-token-of-tests" not in settings.redacted("Bearer a-token-of-tests")
+    assert "a-token-of-tests" not in settings.redact("Bearer a-token-of-tests")

@@ -19,7 +19,7 @@ CLAIMS = st.dictionaries(PARTITIONS, RANGES)
 @given(st.lists(NUMBERS, min_size=3, max_size=3).map(sorted))
 def test_ranges_that_follow_each_other_are_one(cuts: list[int]) -> None:
     begin, middle, end = cuts
-    whole = OffsetRange(begin, middle).joined_with(OffsetRange(middle, end))
+    whole = OffsetRange(begin, middle).join_with(OffsetRange(middle, end))
     assert whole == OffsetRange(begin, end)
     assert len(whole) == end - begin
     assert whole.is_empty == (begin == end)
@@ -28,10 +28,10 @@ def test_ranges_that_follow_each_other_are_one(cuts: list[int]) -> None:
 @given(RANGES, RANGES)
 def test_only_a_continuation_continues(first: OffsetRange, second: OffsetRange) -> None:
     if first.end == second.begin:
-        assert first.joined_with(second).end == second.end
+        assert first.join_with(second).end == second.end
     else:
         with pytest.raises(ValueError, match="does not continue"):
-            first.joined_with(second)
+            first.join_with(second)
 
 
 @pytest.mark.parametrize(("begin", "end"), [(-1, 0), (2, 1), (-2, -1)])
@@ -79,8 +79,8 @@ def test_moved_offsets_leave_the_old_ones_alone(old: Offsets, changes: Offsets) 
 def test_a_restriction_names_no_other_partition(
     offsets: Offsets, partitions: frozenset[TopicPartition]
 ) -> None:
-    assert offsets.restricted_to(partitions).keys() == offsets.keys() & partitions
-    assert offsets.restricted_to(offsets) == offsets
+    assert offsets.restrict_to(partitions).keys() == offsets.keys() & partitions
+    assert offsets.restrict_to(offsets) == offsets
 
 
 @given(VECTORS)

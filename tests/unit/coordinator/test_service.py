@@ -69,11 +69,11 @@ def threads() -> list[str]:
 def test_it_runs_while_the_election_partition_is_owned(
     service: CoordinatorService, lives: Lives
 ) -> None:
-    service.assigned(FOLLOWS)
+    service.on_assignment(FOLLOWS)
     assert threads() == []
-    service.assigned(LEADS)
+    service.on_assignment(LEADS)
     assert len(threads()) == 1
-    service.assigned(LEADS)
+    service.on_assignment(LEADS)
 
     assert len(threads()) == 1
     assert lives.opened <= 1
@@ -82,9 +82,9 @@ def test_it_runs_while_the_election_partition_is_owned(
 def test_hc34_f10_on_loss_the_thread_is_joined_before_anything_else(
     service: CoordinatorService, lives: Lives
 ) -> None:
-    service.assigned(LEADS)
+    service.on_assignment(LEADS)
     lives.began.wait(10)
-    service.assigned(FOLLOWS)
+    service.on_assignment(FOLLOWS)
 
     assert threads() == []
     assert (lives.opened, lives.closed) == (1, 1)
@@ -95,15 +95,15 @@ def test_f02_each_time_it_leads_again_a_new_life_begins(
 ) -> None:
     for _ in range(3):
         lives.began.clear()
-        service.assigned(LEADS)
+        service.on_assignment(LEADS)
         lives.began.wait(10)
-        service.assigned(FOLLOWS)
+        service.on_assignment(FOLLOWS)
 
     assert (lives.opened, lives.closed) == (3, 3)
 
 
 def test_hc35_closing_twice_is_closing_once(service: CoordinatorService, lives: Lives) -> None:
-    service.assigned(LEADS)
+    service.on_assignment(LEADS)
     lives.began.wait(10)
     service.close()
     service.close()
@@ -116,9 +116,9 @@ def test_w6_f13_why_it_stopped_for_good_is_told_and_its_ports_are_closed(
     service: CoordinatorService, lives: Lives
 ) -> None:
     lives.catalog.drop()
-    service.assigned(LEADS)
+    service.on_assignment(LEADS)
     while service.failure() is None and threads():
-        service.assigned(LEADS)
+        service.on_assignment(LEADS)
 
     assert isinstance(service.failure(), TableMissing)
     assert lives.closed == 1
@@ -130,10 +130,10 @@ def test_one_that_failed_is_not_begun_again(lives: Lives) -> None:
         raise ControlTopicUnfit("the control topic has two partitions")
 
     service = CoordinatorService(("trips",), refuse)
-    service.assigned(LEADS)
+    service.on_assignment(LEADS)
     service.close()
     assert isinstance(service.failure(), ControlTopicUnfit)
-    service.assigned(LEADS)
+    service.on_assignment(LEADS)
 
     assert threads() == []
     assert lives.opened == 1
@@ -150,17 +150,17 @@ def test_a_call_that_does_not_return_ends_the_leader_and_keeps_nobody_waiting(
         return lives.open()
 
     service = CoordinatorService(("trips",), hang, monotonic_s=lambda: now_s[0])
-    service.assigned(LEADS)
+    service.on_assignment(LEADS)
     assert hung.wait(10)
     now_s[0] = stopped_s = 2 * HANGS_S
-    service.assigned(LEADS)
+    service.on_assignment(LEADS)
     assert service.failure() is None, "the process was stopped, and its call with it"
     while now_s[0] < stopped_s + HANGS_S:
         now_s[0] += STOOD_STILL_S
-        service.assigned(LEADS)
+        service.on_assignment(LEADS)
         assert service.failure() is None
     now_s[0] += 1
-    service.assigned(LEADS)
+    service.on_assignment(LEADS)
     failure = service.failure()
     assert isinstance(failure, CallHangs)
     assert (failure.code, failure.exit_code) == ("HG-405", 3)
@@ -175,11 +175,11 @@ def test_turns_that_end_are_no_call_that_hangs(
 ) -> None:
     now_s = [0.0]
     service = CoordinatorService(("trips",), lives.open, monotonic_s=lambda: now_s[0])
-    service.assigned(LEADS)
+    service.on_assignment(LEADS)
     for _ in range(4):
         now_s[0] += HANGS_S / 2
         while service.driver is None or service.turn_began_s < now_s[0]:
             threading.Event().wait(0.01)
-        service.assigned(LEADS)
+        service.on_assignment(LEADS)
     assert service.failure() is None
     service.close()

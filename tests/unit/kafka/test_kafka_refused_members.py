@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError
 
 from headgate.control_protocol.errors import MemberRefused
 from headgate.kafka.consumer_group import KafkaGroupMember
-from headgate.kafka.slot_member import SlotMember
+from headgate.kafka.fleet_group_member import SlotMember
 
 NOBODY = {"bootstrap.servers": "127.0.0.1:1"}
 FENCED = KafkaError(KafkaError._FATAL, "Static consumer fenced by other consumer")
@@ -44,7 +44,7 @@ class FencedConsumer:
 
 @pytest.fixture(autouse=True)
 def fenced(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("slot_member", "consumer_group"):
+    for module in ("fleet_group_member", "consumer_group"):
         monkeypatch.setattr(f"headgate.kafka.{module}.new_consumer", lambda _: FencedConsumer())
 
 

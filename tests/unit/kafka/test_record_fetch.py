@@ -26,11 +26,11 @@ class Consumer:
 
     def __init__(self, *turns: Turn) -> None:
         self.turns = list(turns)
-        self.assigned: Mapping[tuple[str, int], int] = {}
+        self.on_assignment: Mapping[tuple[str, int], int] = {}
         self.paused: list[tuple[str, int]] = []
 
     def assign(self, begins: Mapping[tuple[str, int], int]) -> None:
-        self.assigned = begins
+        self.on_assignment = begins
 
     def pause(self, pairs: Sequence[tuple[str, int]]) -> None:
         self.paused += pairs
@@ -127,7 +127,7 @@ def test_records_outside_of_the_range_are_left_out() -> None:
 def test_an_empty_range_is_not_assigned() -> None:
     consumer = Consumer((records(A1, 5), ()))
     read(consumer, {A0: (3, 3), A1: (5, 6)})
-    assert dict(consumer.assigned) == {("a", 1): 5}
+    assert dict(consumer.on_assignment) == {("a", 1): 5}
 
 
 def test_an_offset_that_is_not_in_the_log_is_named() -> None:

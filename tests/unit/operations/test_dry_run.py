@@ -20,7 +20,7 @@ from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import Batch, TopicState
 from headgate.data_plane.write import write_batch
 from headgate.data_plane.write.in_process_writer import chunk_of
-from headgate.kafka.embedded_source import Record
+from headgate.kafka.push_source import Record
 from headgate.kafka.record_fetch import Chunk
 from headgate.operations import dry_run
 from headgate.operations.cli.main import main

@@ -18,7 +18,7 @@ TURN_MS = 50
 
 
 class NoLeadership:
-    def assigned(self, partitions: frozenset[TopicPartition]) -> None:
+    def on_assignment(self, partitions: frozenset[TopicPartition]) -> None:
         """Somebody else leads."""
 
     def failure(self) -> None:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from protocol.participating import Participant
 from protocol.values import P0, P1, offsets
-from support.participant_states import checked, unchecked
+from support.participant_states import check_step, without_checks
 
 import headgate.participant
 from headgate.control_protocol.machine_io import LogTruncated
@@ -147,6 +147,6 @@ def test_a_state_that_breaks_what_its_fields_say_is_found() -> None:
     before = Participant.writing(offsets(10, 20)).state
     broken = replace(before, work=replace(before.work, troubles={"lake.orders": "dropped"}))
     with pytest.raises(AssertionError, match="files or troubles without a claim"):
-        checked(before, broken)
-    with unchecked():
-        checked(before, broken)
+        check_step(before, broken)
+    with without_checks():
+        check_step(before, broken)

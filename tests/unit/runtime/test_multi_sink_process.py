@@ -19,6 +19,11 @@ from headgate.config.http_settings import HttpSettings
 from headgate.config.load import load, parse
 from headgate.config.setting_types import Secret
 from headgate.config.sink_settings import SinkSettings
+from headgate.control_protocol.current_sink import (
+    current_sink,
+    in_same_sink_context,
+    working_for_sink,
+)
 from headgate.control_protocol.errors import (
     ConfigurationError,
     HeadgateError,
@@ -28,11 +33,6 @@ from headgate.control_protocol.errors import (
     Unreachable,
 )
 from headgate.control_protocol.redacting_loggers import redacted_logger
-from headgate.control_protocol.sink_of_thread import (
-    in_same_sink_context,
-    sink_of_thread,
-    working_for_sink,
-)
 from headgate.runtime import multi_sink_process
 from headgate.runtime.console_log import JsonLines, Redacting
 from headgate.runtime.multi_sink_process import require_no_clashes, run_side_by_side
@@ -223,7 +223,7 @@ def test_a_line_names_the_sink_of_its_thread_whoever_writes_it() -> None:
     named, text = in_a_thread()
     assert (named, text.startswith("[")) == (None, False)
     assert json.loads(JsonLines(sinks[:1]).format(record))["sink"] == "trips"
-    assert sink_of_thread() is None
+    assert current_sink() is None
 
 
 class Counted(NoTelemetry):

@@ -34,7 +34,7 @@ from headgate.control_protocol.testing import (
 )
 from headgate.participant.driver import World
 from headgate.participant.state import State
-from headgate.runtime.lifecycle_notices import _envelope
+from headgate.runtime.control_topic_notices import _envelope
 from headgate.runtime.participant_runner import Current, OpenSink
 from headgate.runtime.telemetry.instrumented_ports import MeteredLog
 from headgate.runtime.wrong_group_detection import ASKED_EVERY_MS, Lookout, Sources
@@ -54,7 +54,7 @@ class NoLeadership:
 
     driver: Any = None
 
-    def assigned(self, partitions: frozenset[TopicPartition]) -> None:
+    def on_assignment(self, partitions: frozenset[TopicPartition]) -> None:
         """Somebody else leads."""
 
     def failure(self) -> None:

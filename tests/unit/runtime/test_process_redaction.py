@@ -40,7 +40,7 @@ from headgate.control_protocol.ports import Batch
 from headgate.control_protocol.redacting_loggers import redacted_logger, redacting
 from headgate.control_protocol.redaction import REASON_CHARACTERS_MAX, Redaction
 from headgate.data_plane.formats.registry.schemas import SchemaRegistry
-from headgate.runtime import assembly, lifecycle_notices, process, spark_submit
+from headgate.runtime import assembly, control_topic_notices, process, spark_submit
 from headgate.runtime.write_planning import source_plan
 
 SECRET = "sesame-open"
@@ -81,7 +81,7 @@ def test_a_settings_redaction_knows_every_section() -> None:
     )
     settings = parse(text)
     assert settings.redaction("me:format-secret, spark-secret") == "***, ***"
-    assert settings.redacted("spark-secret") == "***"
+    assert settings.redact("spark-secret") == "***"
 
 
 def test_what_the_package_logs_in_somebodys_program_is_redacted(
@@ -170,7 +170,7 @@ def test_a_drivers_stop_and_its_statuses_are_redacted() -> None:
     class Leadership:
         error: StopSink | None = None
 
-        def assigned(self, partitions: frozenset[TopicPartition]) -> None: ...
+        def on_assignment(self, partitions: frozenset[TopicPartition]) -> None: ...
 
         def failure(self) -> StopSink | None:
             return self.error
@@ -211,8 +211,8 @@ def said(monkeypatch: pytest.MonkeyPatch) -> list[Notice]:
 
         def close(self) -> None: ...
 
-    monkeypatch.setattr(lifecycle_notices, "control_topic_exists", lambda *_: True)
-    monkeypatch.setattr(lifecycle_notices, "open_control_log", lambda *_: Log())
+    monkeypatch.setattr(control_topic_notices, "control_topic_exists", lambda *_: True)
+    monkeypatch.setattr(control_topic_notices, "open_control_log", lambda *_: Log())
     return notices
 
 
@@ -227,14 +227,14 @@ def said(monkeypatch: pytest.MonkeyPatch) -> list[Notice]:
 def test_a_last_word_is_redacted(said: list[Notice], error: Exception, text: str) -> None:
     with (
         pytest.raises(type(error)),
-        lifecycle_notices.announcing_end(parse(LOGS_IN), Sender("one", "life")),
+        control_topic_notices.announcing_end(parse(LOGS_IN), Sender("one", "life")),
     ):
         raise error
     assert [notice.text for notice in said] == [text]
 
 
 def test_what_a_coordinator_tries_in_vain_is_redacted(said: list[Notice]) -> None:
-    complain = lifecycle_notices.Complaints(parse(LOGS_IN), Sender("one", "life"))
+    complain = control_topic_notices.Complaints(parse(LOGS_IN), Sender("one", "life"))
     complain(f"HG-401 refused {SECRET}", None)
     complain._saying.join()
     assert [(notice.code, notice.text) for notice in said] == [("HG-401", "HG-401 refused ***")]
@@ -312,13 +312,13 @@ def test_what_a_reference_inside_of_a_value_stands_for_is_masked_alone(
     mask = parse(MINIMAL + text).redaction
     assert mask("said part-of-it, Bearer part-of-it, its-own") == "said ***, ***, ***"
     remote = '[spark]\nremote = "sc://there:15002/;use_ssl=true;token=remote-token"\n'
-    assert parse(MINIMAL + remote).redacted("remote-token") == "***"
+    assert parse(MINIMAL + remote).redact("remote-token") == "***"
 
 
 def test_where_the_brokers_are_is_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BROKERS", "there.example:9092")
     text = MINIMAL.replace("127.0.0.1:9092", "${env:BROKERS}")
-    assert parse(text).redacted("at there.example:9092") == "at there.example:9092"
+    assert parse(text).redact("at there.example:9092") == "at there.example:9092"
 
 
 class _Echoing(BaseHTTPRequestHandler):

@@ -55,7 +55,7 @@ from headgate.data_plane.routing.batch_tables import NEW_MAX
 from headgate.data_plane.routing.routes import RAW_NAME_PROPERTY
 from headgate.data_plane.write.in_process_writer import chunk_of
 from headgate.data_plane.write.write_batch import write_put_records
-from headgate.kafka.embedded_source import Record
+from headgate.kafka.push_source import Record
 from headgate.runtime.routed_table_creation import TableMaker
 from headgate.runtime.sink_tables import SinkTables
 from headgate.tables.iceberg.catalog import load_catalog

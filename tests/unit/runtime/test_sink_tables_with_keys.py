@@ -29,7 +29,7 @@ def settings(home: Path, more: str = "") -> SinkSettings:
 
 def test_key_7_the_index_has_the_memory_that_the_settings_allow(tmp_path: Path) -> None:
     catalog = local_catalog(tmp_path).catalog
-    world = KeyedWorld.made(catalog, 2)
+    world = KeyedWorld.create(catalog, 2)
     world.commit([Event((n,), "a") for n in range(3)])
     world.table = SinkTables.in_catalog(settings(tmp_path), catalog).open_primary(Use.PRIMARY)
     assert world.commit([Event((1,), "b"), Event((2,))]).updated == 1
@@ -53,7 +53,7 @@ def test_key_7_who_only_claims_reads_no_index(
 ) -> None:
     """As the delivery that refreshes an idle secondary table (FRESH-2)."""
     catalog = local_catalog(tmp_path).catalog
-    world = KeyedWorld.made(catalog, 2)
+    world = KeyedWorld.create(catalog, 2)
     world.commit([Event((1,), "a")])
     tables, reads = SinkTables.in_catalog(settings(tmp_path), catalog), list[object]()
     monkeypatch.setattr(KeyReader, "read_data_file", lambda *asked: reads.append(asked))

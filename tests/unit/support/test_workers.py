@@ -99,7 +99,7 @@ def test_the_longest_scopes_come_first_and_a_new_file_counts_as_some_seconds(
 ) -> None:
     long, short, new, brief = (f"tests/unit/{name}.py" for name in ("a", "b", "c", "d"))
     seconds = {long: 9.0, short: 0.5, brief + "::test_other": 0.4}
-    monkeypatch.setattr(workers, "measured", lambda: seconds)
+    monkeypatch.setattr(workers, "measure_scopes", lambda: seconds)
     items: list[Any] = [SimpleNamespace(nodeid=f"{m}::test_it") for m in (brief, new, short, long)]
     workers.order(items)
     assert [item.nodeid.partition("::")[0] for item in items] == [long, new, short, brief]
@@ -110,7 +110,7 @@ def test_durations_are_kept_by_scope_and_those_of_gone_modules_are_not(
 ) -> None:
     this, other = "tests/repository/test_public_names.py", "tests/conftest.py"
     monkeypatch.setattr(workers, "DURATIONS", tmp_path / "durations.json")
-    monkeypatch.setattr(workers, "measured", lambda: {"tests/unit/gone.py": 7.0, other: 3.0})
+    monkeypatch.setattr(workers, "measure_scopes", lambda: {"tests/unit/gone.py": 7.0, other: 3.0})
     durations = workers.Durations()
     for nodeid, taken in ((f"{this}::test_a", 1.0), (f"{this}::test_b", 0.52)):
         report: Any = SimpleNamespace(nodeid=nodeid, duration=taken)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from contract.fake_table_world import FakeWorld
-from contract.test_secondaries import Held, delivered, drafted, opened
+from contract.test_secondaries import Held, delivery_of, open_table, stage
 from pyiceberg.exceptions import ForbiddenError
 
 from headgate.control_protocol.columns import Column, Struct
@@ -69,9 +69,9 @@ def world(tmp_path: Path) -> FakeWorld:
 
 
 def delivery(world: FakeWorld) -> CommitAttempt:
-    pending_commit = drafted(world, opened(world), 1, 10)
+    pending_commit = stage(world, open_table(world), 1, 10)
     return CommitAttempt(
-        opened(world).read(), delivered(pending_commit), pending_commits=(pending_commit,)
+        open_table(world).read(), delivery_of(pending_commit), pending_commits=(pending_commit,)
     )
 
 
@@ -116,7 +116,7 @@ def test_what_a_sink_cannot_do_without_stops_it(
 
 def test_who_is_being_delivered_is_left_alone_until_that_has_ended(world: FakeWorld) -> None:
     """Neither delivered a second time, nor read, nor changed; and the answer is its own."""
-    held = Held(opened(world))
+    held = Held(open_table(world))
     told: list[int] = []
     secondaries = SecondaryTables(lambda _: held, lambda: told.append(1))  # type: ignore[arg-type, return-value]
     first = delivery(world)
@@ -158,7 +158,7 @@ def test_pending_5_no_call_is_made_together_while_every_table_is_being_delivered
     world: FakeWorld,
 ) -> None:
     """It would count as one that has landed whole, after which all are tried together again."""
-    held, together = Held(opened(world)), Together()
+    held, together = Held(open_table(world)), Together()
     secondaries = SecondaryTables(lambda _: held, together=together)  # type: ignore[arg-type, return-value]
     first = delivery(world)
     for _ in range(2):

@@ -23,8 +23,8 @@ from headgate.control_protocol.identifiers import (
     TransactionNumber,
 )
 from headgate.control_protocol.ports import CommitAttempt, Refused, Staging
-from headgate.control_protocol.testing.contract.secondaries import delivered
-from headgate.control_protocol.testing.contract.world import KeyChange, landed
+from headgate.control_protocol.testing.contract.secondaries import delivery_record
+from headgate.control_protocol.testing.contract.world import KeyChange, require_landed
 from headgate.tables.delta.table import DeltaSinkTable
 from headgate.tables.staged_file_lists import StagedFileLists
 from headgate.tables.unstaged_secondary_table import FileListSecondaryTable, FixedColumns
@@ -53,7 +53,7 @@ def test_pending_5_who_looks_at_a_table_beside_its_delivery_does_not_move_what_t
     others: list[Thread] = []
 
     def write(table: DeltaTable, *arguments: Any, **named: Any) -> None:
-        landed(rival.commit(CommitAttempt(rival.read(), delivered(1, 1))))
+        require_landed(rival.commit(CommitAttempt(rival.read(), delivery_record(1, 1))))
         others.append(Thread(target=beside, args=(secondary, world)))
         others[0].start()
         others[0].join(_MOMENT_S)
@@ -62,7 +62,9 @@ def test_pending_5_who_looks_at_a_table_beside_its_delivery_does_not_move_what_t
     table = DeltaSinkTable(world.place, SinkName("sink"), write)
     drafts = StagedFileLists({}, world.place.location, SinkName("sink"), kept_ms=0)
     secondary = FileListSecondaryTable(table, FixedColumns(table), drafts)
-    outcome = secondary.commit(CommitAttempt(secondary.read(), delivered(1, 1), files=(file,)))
+    outcome = secondary.commit(
+        CommitAttempt(secondary.read(), delivery_record(1, 1), files=(file,))
+    )
     others[0].join()
     assert isinstance(outcome, Refused)
     assert world.numbers() == []
@@ -76,18 +78,22 @@ def test_pending_7_what_the_newest_delivery_was_made_of_outlives_new_epochs(tmp_
     transaction = TransactionId(Epoch(1), TransactionNumber(1))
     drafted = Staging(first.read(), transaction, Sender("member", "1"), (world.file(1),))
     pending_commits = first.stage(drafted)
-    landed(
-        first.commit(CommitAttempt(first.read(), delivered(1, 1), pending_commits=pending_commits))
+    require_landed(
+        first.commit(
+            CommitAttempt(first.read(), delivery_record(1, 1), pending_commits=pending_commits)
+        )
     )
     opened(world).delete_undecided_files(Epoch(2), frozenset())
     _lose_newest_version(tmp_path)
     again = opened(world)
-    landed(
-        again.commit(CommitAttempt(again.read(), delivered(1, 1), pending_commits=pending_commits))
+    require_landed(
+        again.commit(
+            CommitAttempt(again.read(), delivery_record(1, 1), pending_commits=pending_commits)
+        )
     )
     assert world.numbers() == [1]
     later = opened(world)
-    landed(later.commit(CommitAttempt(later.read(), delivered(2, 1))))
+    require_landed(later.commit(CommitAttempt(later.read(), delivery_record(2, 1))))
     later.delete_undecided_files(Epoch(3), frozenset())
     assert not list(tmp_path.rglob("1.json"))
 
@@ -101,15 +107,17 @@ def test_key_3_of_the_transactions_of_one_delivery_the_later_one_is_newer(tmp_pa
 
     def staged(number: int, *changes: KeyChange) -> tuple[PendingCommit, ...]:
         transaction = TransactionId(Epoch(1), TransactionNumber(number))
-        files = world.changed(*changes)
+        files = world.write_changes(*changes)
         here = replace(secondary.read(), location=tmp_path.as_uri())
         return secondary.stage(Staging(here, transaction, Sender("member", "1"), files))
 
     before = staged(1, KeyChange(1, "old", 90), KeyChange(2, "old", 91), KeyChange(3, None, 92))
     anew = staged(2, KeyChange(1, "new", 0), KeyChange(2, None, 1), KeyChange(3, "new", 2))
-    attempt = CommitAttempt(secondary.read(), delivered(1, 2), pending_commits=(*anew, *before))
-    landed(secondary.commit(attempt))
-    assert world.held() == {1: "new", 3: "new"}
+    attempt = CommitAttempt(
+        secondary.read(), delivery_record(1, 2), pending_commits=(*anew, *before)
+    )
+    require_landed(secondary.commit(attempt))
+    assert world.read_rows() == {1: "new", 3: "new"}
 
 
 def opened(world: DeltaWorld) -> FileListSecondaryTable:

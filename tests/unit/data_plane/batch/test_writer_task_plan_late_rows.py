@@ -25,7 +25,7 @@ from headgate.data_plane.batch.transform_and_distribution import Shaping
 from headgate.data_plane.batch.writer_task_plan import SourcePlan, plan_of_table
 from headgate.data_plane.write.in_process_writer import chunk_of
 from headgate.data_plane.write.write_batch import write_put_records
-from headgate.kafka.embedded_source import Record
+from headgate.kafka.push_source import Record
 from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
 
 LIMIT_MS = 1_785_582_000_000

@@ -46,7 +46,7 @@ def test_options_arrive_and_secrets_among_them_stay_unseen() -> None:
     )
     assert settings.format.options["case-insensitive"] == "true"
     assert "sesame" not in repr(settings)
-    assert settings.redacted("401 for me:sesame") == "401 for ***"
+    assert settings.redact("401 for me:sesame") == "401 for ***"
 
 
 def test_keys_and_headers_get_columns_of_a_created_table() -> None:

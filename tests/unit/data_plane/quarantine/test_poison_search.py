@@ -39,7 +39,7 @@ from headgate.data_plane.quarantine.poison_search import POISON_RECORDS_MAX, wri
 from headgate.data_plane.write.in_process_writer import chunk_of
 from headgate.data_plane.write.table_outlets import PartitionedRows
 from headgate.data_plane.write.write_batch import write_put_records
-from headgate.kafka.embedded_source import Record
+from headgate.kafka.push_source import Record
 from headgate.tables.iceberg.table_creation import ensure_table
 
 P0, P1 = TopicPartition("trips", 0), TopicPartition("trips", 1)

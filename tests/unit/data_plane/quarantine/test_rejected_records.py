@@ -46,7 +46,7 @@ from headgate.control_protocol.quarantine_policy import BadRecordLimits, Disposa
 from headgate.data_plane.batch.writer_task_plan import Handling, Plans, SourcePlan
 from headgate.data_plane.write.in_process_writer import chunk_of
 from headgate.data_plane.write.write_batch import write_chunks
-from headgate.kafka.embedded_source import Record
+from headgate.kafka.push_source import Record
 from headgate.tables.iceberg.table import IcebergTable
 from headgate.tables.iceberg.table_creation import ensure_table
 

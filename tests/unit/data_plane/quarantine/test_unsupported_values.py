@@ -32,7 +32,7 @@ from headgate.data_plane.quarantine.rejected_records import RejectedRecords
 from headgate.data_plane.write.in_process_writer import chunk_of
 from headgate.data_plane.write.table_outlets import Decoded
 from headgate.data_plane.write.write_batch import decoder_of, write_chunks
-from headgate.kafka.embedded_source import Record
+from headgate.kafka.push_source import Record
 from headgate.tables.neutral_schema import declared_columns
 
 COLUMNS = Struct(
@@ -48,7 +48,7 @@ P0 = TopicPartition("trips", 0)
 
 
 class NoSevens:
-    def unsupported(self, rows: pa.RecordBatch) -> Mapping[int, str]:
+    def find_unsupported(self, rows: pa.RecordBatch) -> Mapping[int, str]:
         sevens = pc.indices_nonzero(pc.fill_null(pc.equal(rows.column("id"), 7), False))
         return dict.fromkeys(sevens.to_pylist(), "id: no seven here")
 

@@ -116,10 +116,10 @@ def desk(tmp_path: Path) -> Iterator[KeyedDesk]:
 class Tasks(KeyedDesk):
     """As Spark's tasks write."""
 
-    def written(self, plan: WriterPlan, batch: Batch, chunk: Chunk) -> BatchOutcome:
+    def write_planned(self, plan: WriterPlan, batch: Batch, chunk: Chunk) -> BatchOutcome:
         assert plan.shaping.distribution is Distribution.HASH
         assert is_one_stage(plan)
-        return super().written(plan, batch, chunk)
+        return super().write_planned(plan, batch, chunk)
 
 
 def test_records_of_keyed_topics_that_name_the_sinks_own_tables_are_bad(desk: KeyedDesk) -> None:

@@ -32,7 +32,7 @@ from headgate.data_plane.spark import stages
 from headgate.data_plane.spark.job import JobDone
 from headgate.data_plane.spark.stages import join_reports
 from headgate.data_plane.write.in_process_writer import chunk_of
-from headgate.kafka.embedded_source import Record
+from headgate.kafka.push_source import Record
 from headgate.participant.settings import Distribution, SchemaPolicy, UnknownFields
 from headgate.tables.iceberg.table import IcebergTable
 from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table

@@ -20,7 +20,7 @@ from headgate.data_plane.spark.job import is_one_stage
 from headgate.data_plane.spark.tasks import join_outcomes
 from headgate.data_plane.write.in_process_writer import chunk_of
 from headgate.data_plane.write.write_batch import write_put_records
-from headgate.kafka.embedded_source import Record
+from headgate.kafka.push_source import Record
 
 SHARE = 7
 

@@ -48,7 +48,7 @@ from headgate.data_plane.formats.column_options import ColumnRule
 from headgate.data_plane.write.in_process_writer import chunk_of
 from headgate.data_plane.write.missing_columns import IGNORED_MAX
 from headgate.data_plane.write.write_batch import write_chunks
-from headgate.kafka.embedded_source import Record
+from headgate.kafka.push_source import Record
 from headgate.participant.settings import SchemaPolicy, UnknownFields
 from headgate.tables.iceberg.schema_evolution import columns_of
 from headgate.tables.iceberg.table import IcebergTable

@@ -47,7 +47,7 @@ from headgate.data_plane.routing.routes import Route
 from headgate.data_plane.write import write_batch
 from headgate.data_plane.write.in_process_writer import chunk_of
 from headgate.data_plane.write.write_batch import write_source_ranges
-from headgate.kafka.embedded_source import Record
+from headgate.kafka.push_source import Record
 from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
 
 COLUMNS = {
@@ -193,7 +193,7 @@ def test_a_function_that_leaves_out_everything_writes_no_file(
 
 
 def test_it_gets_no_call_without_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    table = OneTable(tmp_path, "counted")
+    table = OneTable(tmp_path, "count_calls")
     assert taken(table.outcome(monkeypatch, [None, b"{broken"]), 2)[1] == [(0, 0), (0, 1)]
     assert user_functions.calls == []
 
@@ -203,7 +203,7 @@ def test_it_gets_rows_after_shape_which_hides_from_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, zone: str, size: int
 ) -> None:
     seen: list[pa.RecordBatch] = []
-    monkeypatch.setattr(user_functions, "counted", lambda rows: seen.append(rows) or rows)
+    monkeypatch.setattr(user_functions, "count_calls", lambda rows: seen.append(rows) or rows)
     rules = RowRules(
         where="fare >= 1",
         expectations=(Expectation("fare", "fare < 100"),),
@@ -212,7 +212,7 @@ def test_it_gets_rows_after_shape_which_hides_from_it(
     )
     hidden = replace(KEPT, excerpts=False, keeps_content=False)
     columns = {**COLUMNS, "zone": zone}
-    table = OneTable(tmp_path, "counted", rules=rules, handling=hidden, columns=columns)
+    table = OneTable(tmp_path, "count_calls", rules=rules, handling=hidden, columns=columns)
     values = [*trips(0, 1, 2, zone=NEEDLE), *trips(200, zone=NEEDLE)]
     rows, aside = taken(table.outcome(monkeypatch, values), 4)
     assert ([row["id"] for row in rows], aside) == ([1, 2], [(0, 3)])
@@ -224,10 +224,10 @@ def test_it_gets_rows_after_shape_which_hides_from_it(
 # ------------------------------------------------------------------------------------ what is wrong
 
 WRONG = {
-    "doubled": (TransformFailed, "gives 1 rows more than it got records, as of trips partition 0"),
-    "renumbered": (TransformFailed, "rows of records that were not read, as number 1000"),
-    "renumbered_within": (TransformFailed, "2 rows of records that were not read, as number -1"),
-    "nulled": (TransformFailed, "gives rows without _headgate_record"),
+    "double": (TransformFailed, "gives 1 rows more than it got records, as of trips partition 0"),
+    "renumber": (TransformFailed, "rows of records that were not read, as number 1000"),
+    "renumber_within": (TransformFailed, "2 rows of records that were not read, as number -1"),
+    "nullify": (TransformFailed, "gives rows without _headgate_record"),
     "as_floats": (ConfigurationError, "gives _headgate_record as double"),
     "without_number": (ConfigurationError, "loses the column _headgate_record"),
     "of_another_type": (TransformFailed, "gives list, not a batch of Arrow's"),

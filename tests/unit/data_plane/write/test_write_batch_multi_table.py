@@ -45,7 +45,7 @@ from headgate.data_plane.routing.routes import RAW_NAME_PROPERTY, Route, Routing
 from headgate.data_plane.routing.table_lookup import LISTED_S, RoutedPlans
 from headgate.data_plane.write.in_process_writer import chunk_of
 from headgate.data_plane.write.write_batch import write_put_records
-from headgate.kafka.embedded_source import Record
+from headgate.kafka.push_source import Record
 from headgate.kafka.record_fetch import Chunk
 from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
 

@@ -70,7 +70,7 @@ from headgate.data_plane.batch.writer_task_plan import Handling, Plans, SourcePl
 from headgate.data_plane.formats.column_options import ColumnRule
 from headgate.data_plane.write.in_process_writer import chunk_of
 from headgate.data_plane.write.write_batch import write_put_records
-from headgate.kafka.embedded_source import Record
+from headgate.kafka.push_source import Record
 from headgate.tables.iceberg.table_creation import ensure_table
 
 INSIDE = StructType(

@@ -18,7 +18,7 @@ from unit.data_plane.write.test_write_batch_mutated_records import PLAIN, WORLDS
 
 from headgate.control_protocol.ports import BatchWritten
 from headgate.control_protocol.quarantine_policy import Disposal
-from headgate.kafka.embedded_source import Record
+from headgate.kafka.push_source import Record
 
 __all__ = ["local"]  # the fixture
 

@@ -28,7 +28,7 @@ from headgate.control_protocol.ports import Batch
 from headgate.control_protocol.rows_deleted_by_people import DeletedRecords
 from headgate.data_plane.batch.writer_task_plan import WriterPlan
 from headgate.data_plane.write.in_process_writer import chunk_of
-from headgate.kafka.embedded_source import Record
+from headgate.kafka.push_source import Record
 from headgate.kafka.record_fetch import Chunk
 from headgate.native.kernels import Words
 from headgate.operations.audit.changelog_replay import ReplayResult, SourceRanges, open_replay
@@ -87,7 +87,7 @@ class Told:
             for p, end in ends.items()
         }
         with_ids = SourceRanges(ranges, {}, left_out or {}, cohorts or {})
-        reader = IcebergReader(self.world.loaded(), SINK, "main")
+        reader = IcebergReader(self.world.load(), SINK, "main")
         with open_replay(parse(text + more), with_ids, slice_bytes) as folded:
             number = folded.add(reader)
             folded.read(lambda _: None, chunks=self._chunks)
@@ -125,7 +125,7 @@ def gone(key: int, partition: int = 0) -> Event:
 def told(tmp_path: Path) -> Iterator[Told]:
     """To be filled by the test."""
     local = local_catalog(tmp_path)
-    yield Told(local, KeyedWorld.made(local.catalog, 2))
+    yield Told(local, KeyedWorld.create(local.catalog, 2))
     local.catalog.close()
 
 
@@ -133,7 +133,7 @@ def told(tmp_path: Path) -> Iterator[Told]:
 def right(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Told:
     """A table that is the fold of its log: 20 rows of 37 changes."""
     local = local_catalog(tmp_path_factory.mktemp("filled"))
-    made = Told(local, KeyedWorld.made(local.catalog, request.param))
+    made = Told(local, KeyedWorld.create(local.catalog, request.param))
     made.commit(*(put(n) for n in range(20)), put(30, partition=1))
     made.commit(*(put(n, "b") for n in range(10)), gone(19), gone(18), gone(77))
     made.commit(put(19, "c"), gone(3), put(31, partition=1))
@@ -147,7 +147,7 @@ def filled(right: Told) -> Told:
 
 
 def counts(evidence: ReplayResult) -> dict[Fault, int]:
-    return {fault: found for fault in Fault if (found := evidence.faults.count(fault))}
+    return {fault: found for fault in Fault if (found := evidence.faults.count_of(fault))}
 
 
 @pytest.mark.parametrize("slice_bytes", [SLICE_BYTES, 500, 50])
@@ -209,15 +209,15 @@ def test_a_row_that_others_may_have_deleted_before_all_that_is_left_is_unproven(
     told: Told,
 ) -> None:
     told.commit(*(put(n) for n in range(9)))
-    told.world.loaded().delete("id = 3")
+    told.world.load().delete("id = 3")
     told.commit(put(20))
-    table = told.world.loaded()
+    table = told.world.load()
     kept = {ref.snapshot_id for ref in table.metadata.refs.values()}
     gone_now = [s.snapshot_id for s in table.snapshots() if s.snapshot_id not in kept]
     table.maintenance.expire_snapshots().by_ids(gone_now).commit()
 
     evidence = told.folded()
-    history = IcebergReader(told.world.loaded(), SINK, "main").history()
+    history = IcebergReader(told.world.load(), SINK, "main").history()
     said = assess_replay(evidence, history, {}, 0)
 
     assert (counts(evidence), evidence.faults.old) == ({Fault.LOST: 1}, 1)
@@ -339,7 +339,7 @@ def test_tombstones_that_are_skipped_and_bad_records_change_nothing(told: Told) 
 def test_a_deletion_vector_that_was_lost_is_found(told: Told) -> None:
     """The table is rolled back to where rows were alive, and its offsets are not."""
     told.commit(*(put(n) for n in range(5)))
-    before = told.world.loaded().current_snapshot()
+    before = told.world.load().current_snapshot()
     assert before
     told.commit(put(1, "b"), gone(2))
     told.world.roll_back(before.snapshot_id)
@@ -351,7 +351,7 @@ def test_keys_that_are_there_twice_are_found(told: Told) -> None:
     told.commit(*(put(n) for n in range(5)))
     old = told.world.source.fold[(1,)]
     told.commit(put(1, "b"))
-    table = told.world.loaded()
+    table = told.world.load()
     table.append(
         pa.Table.from_pylist([old, told.world.source.fold[(2,)]], table.schema().as_arrow())
     )
@@ -362,7 +362,7 @@ def test_a_column_that_came_later_is_unproven_where_it_is_empty(told: Told) -> N
     told.commit(put(1))
     told.produce(put(2), more="later")
     told.world.commit([put(2)])
-    with told.world.loaded().update_schema() as update:
+    with told.world.load().update_schema() as update:
         update.add_column("more", StringType())
     evidence = told.folded()
     assert counts(evidence) == {Fault.NEW_COLUMN: 1}
@@ -394,7 +394,7 @@ MARK = '[changes]\non_delete = "mark"\n'
 
 def marked(told: Told, key: int, offset: int, at_ms: int = 0) -> None:
     """What a sink whose deletes mark rows makes of the log's newest record."""
-    table = told.world.loaded()
+    table = told.world.load()
     if table.scan(f"id = {key}").count():
         table.delete(f"id = {key}")
     row = {"id": key, "from_partition": 0, "from_offset": offset}
@@ -404,7 +404,7 @@ def marked(told: Told, key: int, offset: int, at_ms: int = 0) -> None:
 
 @pytest.fixture
 def marking(told: Told) -> Told:
-    with told.world.loaded().update_schema() as update:
+    with told.world.load().update_schema() as update:
         update.add_column("deleted_at", TimestamptzType())
         update.make_column_optional("name")
     told.commit(*(put(n) for n in range(9)))
@@ -444,7 +444,7 @@ class Versions:
     told: Told
 
     def __post_init__(self) -> None:
-        with self.told.world.loaded().update_schema() as update:
+        with self.told.world.load().update_schema() as update:
             update.add_column("deleted_at", TimestamptzType())
             update.add_column("changed_at", TimestamptzType())
             update.make_column_optional("name")
@@ -455,7 +455,7 @@ class Versions:
         self.append(*(self.version_of(record) for record in self.told.log[-len(events) :]))
 
     def append(self, *rows: dict[str, Any]) -> None:
-        table = self.told.world.loaded()
+        table = self.told.world.load()
         table.append(pa.Table.from_pylist([*rows], table.schema().as_arrow()))
 
     @staticmethod
@@ -485,14 +485,14 @@ def test_key_14_each_change_has_one_version_with_its_values(
     assert counts(evidence) == {}
     faults = evidence.faults
     assert (faults.rows, faults.keys, faults.marked, faults.records) == (14, 9, 2, 14)
-    history = IcebergReader(versions.told.world.loaded(), SINK, "main").history()
+    history = IcebergReader(versions.told.world.load(), SINK, "main").history()
     (said,) = assess_replay(evidence, history, {}, 0).proven
     assert said.startswith("14 rows are the versions of 9 keys, value by value, 2 of them marked")
 
 
 def test_key_14_a_version_that_is_missing_added_or_changed_is_found(versions: Versions) -> None:
     told = versions.told
-    told.world.loaded().delete("from_offset = 9")  # neither the first nor the last of its key
+    told.world.load().delete("from_offset = 9")  # neither the first nor the last of its key
     (found,) = versions.folded().findings()
     assert (found.what, "1 changes have no version" in found.evidence) == ("row-lost", True)
     assert "topic/0@9" in found.evidence
@@ -509,8 +509,8 @@ def test_key_14_a_version_that_is_missing_added_or_changed_is_found(versions: Ve
 def test_key_14_rows_that_persons_deleted_without_saying_of_which_records_are_unproven(
     versions: Versions,
 ) -> None:
-    versions.told.world.loaded().delete("from_offset = 9")
-    history = IcebergReader(versions.told.world.loaded(), SINK, "main").history()
+    versions.told.world.load().delete("from_offset = 9")
+    history = IcebergReader(versions.told.world.load(), SINK, "main").history()
     foreign = tuple(replace(each, upkeep=True) for each in history.foreign)
     by_persons = replace(history, foreign=foreign, deleted=DeletedRecords(rows=1))
     said = assess_replay(versions.folded(), by_persons, {}, 0)
@@ -543,10 +543,10 @@ def test_key_13_what_was_deleted_before_the_choice_changed_may_be_marked_or_gone
     marking: Told, before: str
 ) -> None:
     marking.produce(gone(2))
-    marking.world.loaded().delete("id = 2")
+    marking.world.load().delete("id = 2")
     assert counts(marking.folded(more=MARK)) == {Fault.LOST: 1}
     choice = f'{{"marks": 9, "before": {before}}}'
-    with marking.world.loaded().transaction() as changed:
+    with marking.world.load().transaction() as changed:
         changed.set_properties({f"headgate.{SINK}.on-delete": choice})
     everywhere = before == "null"
     expected = Fault.FORMER_DELETE if everywhere else Fault.LOST

@@ -16,7 +16,7 @@ from headgate.control_protocol.quarantine_policy import Disposal
 from headgate.data_plane.batch.writer_task_plan import Handling, SourcePlan
 from headgate.data_plane.routing.routes import Route, Routing
 from headgate.data_plane.write.in_process_writer import chunk_of
-from headgate.kafka.embedded_source import Record
+from headgate.kafka.push_source import Record
 from headgate.operations.audit.changelog_replay import OtherRecords, RoutedSplit, source_batch
 from headgate.operations.audit.keyed_tables import KeyedTable, KeyedTables
 

@@ -24,7 +24,7 @@ from headgate.control_protocol.identifiers import TopicId, TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import Batch, TopicState
 from headgate.data_plane.write.in_process_writer import chunk_of
-from headgate.kafka.embedded_source import Record
+from headgate.kafka.push_source import Record
 from headgate.kafka.record_fetch import Chunk
 from headgate.operations.audit import audit as auditing
 from headgate.operations.audit import expired_records

@@ -48,7 +48,7 @@ offset = "from_offset"
 
 @pytest.fixture
 def world(sqlite_catalog: LocalCatalog) -> KeyedWorld:
-    made = KeyedWorld.made(sqlite_catalog.catalog, 2)
+    made = KeyedWorld.create(sqlite_catalog.catalog, 2)
     made.commit([put(n) for n in range(9)])
     made.commit([put(n) for n in range(3)], [Event((8,))])
     return made
@@ -72,7 +72,7 @@ def judged(sqlite_catalog: LocalCatalog) -> AuditReport:
 
 
 def test_what_was_not_compared_is_unproven(sqlite_catalog: LocalCatalog, world: KeyedWorld) -> None:
-    assert world.loaded()
+    assert world.load()
     report = judged(sqlite_catalog)
     assert report.findings == ()
     assert report.verdict is Verdict.NOT_PROVEN
@@ -124,7 +124,7 @@ def test_a_key_that_is_there_twice_is_found(
 ) -> None:
     """Somebody else appends a row whose key is there, and nobody asks him for his key."""
     row = dict.fromkeys(COLUMNS) | {"id": 5, "name": ""}
-    table = world.loaded()
+    table = world.load()
     kind = schema_to_pyarrow(table.schema(), include_field_ids=False)
     table.append(pa.Table.from_pylist([row], kind))
     report = judged(sqlite_catalog)
@@ -137,7 +137,7 @@ def test_a_delete_file_that_is_gone_is_found(
     sqlite_catalog: LocalCatalog, world: KeyedWorld
 ) -> None:
     ((file,),) = world.delete_files().values()
-    world.loaded().io.delete(file.file_path)
+    world.load().io.delete(file.file_path)
     assert "file-missing" in {found.what for found in judged(sqlite_catalog).findings}
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.security_page import given_out
+from support.security_page import rights_by_resource
 
 from headgate.config.load import parse
 from headgate.config.sink_settings import SinkSettings
@@ -31,7 +31,7 @@ class Answering(Cluster):
 
 
 def test_the_page_names_what_this_sink_uses() -> None:
-    names = {name for _, _, name in given_out()}
+    names = {name for _, _, name in rights_by_resource()}
     assert names == {"trips", settings().control.topic, settings().source.group_id}
 
 
@@ -39,13 +39,13 @@ def test_the_page_names_what_this_sink_uses() -> None:
 def test_the_pages_rights_are_what_check_asks_for(
     role: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    granted = given_out()[f"User:trips-{role}", "--topic", "trips-control"]
+    granted = rights_by_resource()[f"User:trips-{role}", "--topic", "trips-control"]
     monkeypatch.setattr("headgate.operations.check.check.control_topic_exists", lambda *_: True)
     monkeypatch.setattr("headgate.operations.check.check.uses_append_time", lambda *_: True)
     cluster = Answering(*granted)
     assert "may be read and written" in _check_control_topic(settings(), cluster)
     assert "not signed" in _check_who_may_speak(settings().control, cluster)
-    read = given_out()["User:trips-sink", "--topic", "trips"]
+    read = rights_by_resource()["User:trips-sink", "--topic", "trips"]
     assert ResourceRights(1, frozenset(read)).missing_operations("read", "describe") == []
 
 
@@ -56,7 +56,7 @@ def test_check_tells_of_rights_that_are_too_wide(wide: str) -> None:
 
 
 def test_an_observer_writes_nothing() -> None:
-    rights = given_out()
+    rights = rights_by_resource()
     observed = [ops for (who, _, _), ops in rights.items() if who == "User:trips-observer"]
     assert observed
     assert not any(ops - {"read", "describe"} for ops in observed)

@@ -14,7 +14,7 @@ from headgate.operations.check import fleet_files
 from headgate.operations.check.check import Check, State
 from headgate.operations.check.fleet_files import check_sink_files
 from headgate.runtime.fleet.fleet_changes import Plan, new_files
-from headgate.runtime.fleet.fleet_records import Removal, Wish
+from headgate.runtime.fleet.fleet_records import Removal, SinkSpec
 from headgate.runtime.fleet.sink_files import as_in_fleet
 
 NAME = SinkName("trips")
@@ -47,6 +47,6 @@ def test_those_at_work_may_have_the_file_of_before(monkeypatch: pytest.MonkeyPat
 
 def test_what_a_plan_changes_is_asked_once_for_all_participants() -> None:
     common: dict[str, Any] = {"slot": 0, "number": 1}
-    wishes = [Wish(key=key, file=MINIMAL, **common) for key in ("trips", "trips#2")]
-    plan = Plan((*wishes, Removal(key="old", **common)))
+    specs = [SinkSpec(key=key, file=MINIMAL, **common) for key in ("trips", "trips#2")]
+    plan = Plan((*specs, Removal(key="old", **common)))
     assert new_files(plan) == {NAME: MINIMAL}

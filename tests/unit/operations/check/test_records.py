@@ -27,7 +27,7 @@ from headgate.operations.check.records import (
     describe_values,
     require_readable_keys,
 )
-from headgate.operations.init.infer_records import propose_records
+from headgate.operations.init.infer_record_format import propose_records
 from headgate.operations.init.sink_file_template import build_sink_file
 
 

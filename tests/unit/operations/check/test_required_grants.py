@@ -9,7 +9,7 @@ from typing import Self
 
 import pytest
 from click.testing import CliRunner
-from support.security_page import given_out
+from support.security_page import rights_by_resource
 from unit.config.test_load import MINIMAL
 
 from headgate.config.load import parse
@@ -45,7 +45,7 @@ def test_each_role_has_its_commands(role: Role) -> None:
 
 def test_they_are_those_of_the_security_page() -> None:
     """The page was proved on a real broker (tests/integration/operations/test_least_rights.py)."""
-    page = str(given_out())
+    page = str(rights_by_resource())
     for operation in ("describe_configs", "write"):
         assert operation in page.lower().replace("describeconfigs", "describe_configs")
 

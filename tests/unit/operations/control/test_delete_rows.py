@@ -40,7 +40,7 @@ from headgate.operations.control.rollback import find_removed_snapshots
 from headgate.tables.iceberg import row_deletion
 from headgate.tables.iceberg.history import summary_of
 from headgate.tables.iceberg.maintenance.maintenance_commit import Settled
-from headgate.tables.iceberg.rollback import IcebergPast
+from headgate.tables.iceberg.rollback import IcebergSnapshots
 from headgate.tables.iceberg.row_deletion import MatchingRows, parse_predicate
 
 VERSIONS = ["2", "3"]
@@ -123,10 +123,10 @@ def test_what_matches_goes_and_the_sink_goes_on(make: Make, version: str) -> Non
 def test_a_plan_changes_nothing(make: Make) -> None:
     sink = make()
     sink.commits(2)
-    before = (sink.table.metadata_location, sink.stored())
+    before = (sink.table.metadata_location, sink.stored_files())
 
     assert plan(sink.settings, RowDeletion("offset < 7")) == [Deleted("db.trips", 7, 2)]
-    assert (sink.table.metadata_location, sink.stored()) == before
+    assert (sink.table.metadata_location, sink.stored_files()) == before
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -241,12 +241,12 @@ def test_a_commit_that_was_faster_is_looked_through_too(make: Make, version: str
     sink = make(version)
     sink.commits(2)
     before_the_next_call(sink.catalog, lambda: sink.commit(day=9))
-    before = sink.stored()
+    before = sink.stored_files()
 
     assert deleted(sink, "offset in (3, 12)") == [Deleted("db.trips", 2, 2)]
 
     assert seen(sink) == [offset for offset in range(15) if offset not in (3, 12)]
-    new = len(sink.stored() - before)
+    new = len(sink.stored_files() - before)
     assert new == 1 + (2 if version == "2" else 0), "the refused call's files were taken back"
 
 
@@ -395,7 +395,7 @@ def test_a_rollback_says_which_deleted_rows_it_would_bring_back(make: Make) -> N
     head = table.current_snapshot()
     assert head is not None
 
-    past = IcebergPast(table, sink.settings.name, sink.settings.table.branch)
+    past = IcebergSnapshots(table, sink.settings.name, sink.settings.table.branch)
 
     removed = find_removed_snapshots(past, head.snapshot_id, target.snapshot_id)
 

@@ -8,7 +8,7 @@ from rich.console import Console
 from unit.operations.demo.conversation import FIRST, P0, P1, SECOND, presence, said, start
 
 from headgate.control_protocol.events import EndCommit
-from headgate.operations.demo.control_topic_fold import Observation
+from headgate.operations.demo.control_topic_observer import Observation
 from headgate.operations.demo.screen import Scene, Screen, render_scene
 
 

@@ -16,9 +16,9 @@ from headgate.config.http_settings import HttpSettings
 from headgate.config.load import parse
 from headgate.config.setting_types import Secret
 from headgate.control_protocol.errors import HeadgateError
-from headgate.operations.http.routes import Face
+from headgate.operations.http.routes import Site
 from headgate.operations.http.server import serving
-from headgate.operations.http.sink_views import ServedSink
+from headgate.operations.http.sink_status_cache import ServedSink
 from headgate.operations.status.report import (
     CommitSummary,
     ParticipantStatus,
@@ -132,10 +132,10 @@ Serve = Callable[..., AbstractContextManager[Client]]
 def serve() -> Serve:
     @contextmanager
     def opened(
-        *said: StatusReport | HeadgateError, http_settings: HttpSettings = GUARDED, **face: Any
+        *said: StatusReport | HeadgateError, http_settings: HttpSettings = GUARDED, **site: Any
     ) -> Iterator[Client]:
         named = {getattr(s, "sink", "trips"): MadeUp(s, http_settings) for s in said}
-        shown = Face(named, http_settings, **face)
+        shown = Site(named, http_settings, **site)
         with serving("127.0.0.1:0", http_settings, shown) as url:
             yield Client(url)
 

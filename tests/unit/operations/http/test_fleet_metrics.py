@@ -22,7 +22,7 @@ from headgate.runtime.wall_clock import wall_ms
 def told() -> dict[tuple[str, ...], float]:
     return {
         (g.name, *(value for label, value in g.labels.items() if label != "fleet")): g.value
-        for g in fleet_gauges(made_up_fleet().known())
+        for g in fleet_gauges(made_up_fleet().latest())
     }
 
 
@@ -53,16 +53,16 @@ def test_a_fleet_that_was_never_read_is_as_old_as_its_reader(tmp_path: Path) -> 
     file.write_text('[fleet]\nname = "city"\n[kafka]\n"bootstrap.servers" = "127.0.0.1:1"\n')
     began_ms = wall_ms()
     followed = FollowedFleet(load_worker(file))
-    assert followed.known() is None
+    assert followed.latest() is None
     gauge = gauge_of_unread_fleet("city", followed.begun_ms)
     assert (gauge.name, gauge.labels) == (names.FLEET_READ, {"fleet": "city"})
     assert began_ms <= gauge.value * 1_000 <= wall_ms()
 
 
 def test_series_have_the_labels_that_the_catalog_names() -> None:
-    for gauge in fleet_gauges(made_up_fleet().known()):
+    for gauge in fleet_gauges(made_up_fleet().latest()):
         assert set(gauge.labels) == {"fleet", *OF_FLEET[gauge.name].labels}, gauge
-    assert {g.name for g in fleet_gauges(made_up_fleet().known())} == OF_FLEET.keys() - {
+    assert {g.name for g in fleet_gauges(made_up_fleet().latest())} == OF_FLEET.keys() - {
         names.FLEET_RESTARTS  # counted as records come
     }
 
@@ -72,7 +72,7 @@ def test_two_thousand_sinks_are_all_exported_and_counters_are_counters() -> None
     for number in range(2_000):
         fleet.runs(f"sink-{number:04}", lag_records=number, memory_bytes=1, cpu_ms=1_500)
     telemetry = OpenTelemetry(TelemetrySettings())
-    telemetry.register_gauges(lambda: fleet_gauges(fleet.known()))
+    telemetry.register_gauges(lambda: fleet_gauges(fleet.latest()))
     telemetry.count(names.FLEET_RESTARTS, 3, {"fleet": "city", "sink": "a", "code": "HG-108"})
     try:
         text = telemetry.prometheus_text().decode()
@@ -89,10 +89,10 @@ def test_two_thousand_sinks_are_all_exported_and_counters_are_counters() -> None
 def test_hostile_labels_stay_within_their_quotes() -> None:
     fleet = MadeUpFleet()
     name = 'a"} 1\nheadgate_fleet_sinks{state="error'
-    fleet.wish(name)
+    fleet.spec(name)
     fleet.tell(name, state=LifeState.ERROR, code='x"\\\n', lag_records=3)
     telemetry = OpenTelemetry(TelemetrySettings())
-    telemetry.register_gauges(lambda: fleet_gauges(fleet.known()))
+    telemetry.register_gauges(lambda: fleet_gauges(fleet.latest()))
     try:
         lines = telemetry.prometheus_text().decode().splitlines()
     finally:
@@ -102,7 +102,7 @@ def test_hostile_labels_stay_within_their_quotes() -> None:
 
 
 def test_an_empty_fleet_has_no_series_of_sinks_and_workers() -> None:
-    empty: list[Gauge] = fleet_gauges(MadeUpFleet().known())
+    empty: list[Gauge] = fleet_gauges(MadeUpFleet().latest())
     assert {g.name for g in empty} == {
         names.FLEET_READ,
         names.FLEET_SINKS,

@@ -50,12 +50,12 @@ def test_long_and_hostile_texts_neither_run_nor_widen_the_page(
 ) -> None:
     fleet = MadeUpFleet()
     for name in (NASTY, "x" * 200, "a b\nc"):
-        fleet.wish(name, actor=NASTY)
+        fleet.spec(name, actor=NASTY)
         fleet.tell(
             name, state=LifeState.ERROR, worker=NASTY, code="HG-207", text=f"{NASTY} {'y' * 3_000}"
         )
     fleet.worker(NASTY, (0,), release="z" * 100)
-    served = MadeUpServed(fleet, fleet.known(problem=NASTY, age_ms=3_600_000))
+    served = MadeUpServed(fleet, fleet.latest(problem=NASTY, age_ms=3_600_000))
     with serve_fleet(served) as client:
         seen.open(client.url)
         assert seen.page.inner_text("body").count("<script>alert(1)</script>") >= 3

@@ -1,4 +1,4 @@
-"""A fleet's pages, answers and wishes, asked by a real HTTP client; no broker is behind them."""
+"""A fleet's pages, answers and specs, asked by a real HTTP client; no broker is behind them."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from headgate.operations.http import fleet_knowledge
 from headgate.operations.http.fleet_knowledge import FollowedFleet, Known
 from headgate.operations.http.fleet_page import ROWS_PER_PAGE, Choice, fleet_page, fleet_sink_page
 from headgate.operations.http.fleet_routes import Asked, ServedFleet
-from headgate.operations.http.routes import Face
+from headgate.operations.http.routes import Site
 from headgate.operations.http.server import serving
 from headgate.runtime.fleet.fleet_changes import Occasion, Plan, PlanChange
-from headgate.runtime.fleet.fleet_records import Wish
-from headgate.runtime.fleet.fleet_view import WishRecord
-from headgate.runtime.fleet.sink_life import LifeState, WantedState
+from headgate.runtime.fleet.fleet_records import SinkSpec
+from headgate.runtime.fleet.fleet_view import CommandRecord
+from headgate.runtime.fleet.sink_life import DesiredState, LifeState
 
 SETTINGS = WorkerSettings(kafka=Properties({"bootstrap.servers": "127.0.0.1:1"}), http=GUARDED)
 FILE = MINIMAL.replace('"trips"', '"zones"', 1)
@@ -44,7 +44,7 @@ class Told(FollowedFleet):
         super().__init__(SETTINGS)
         self.told = known
 
-    def known(self) -> Known | None:
+    def latest(self) -> Known | None:
         return self.told
 
 
@@ -52,7 +52,7 @@ class MadeUpServed(ServedFleet):
     """Changes records in memory, as the topic's readers would see them."""
 
     def __init__(self, fleet: MadeUpFleet, known: Known | None = None) -> None:
-        super().__init__(Told(known or fleet.known()))
+        super().__init__(Told(known or fleet.latest()))
         self.records = fleet.records
         self.written: list[Plan] = []
 
@@ -71,7 +71,7 @@ Serve = Callable[..., AbstractContextManager[Client]]
 def serve() -> Serve:
     @contextmanager
     def opened(served: ServedFleet, http_settings: HttpSettings = GUARDED) -> Iterator[Client]:
-        with serving("127.0.0.1:0", http_settings, Face({}, http_settings, served)) as url:
+        with serving("127.0.0.1:0", http_settings, Site({}, http_settings, served)) as url:
             yield Client(url)
 
     return opened
@@ -104,7 +104,7 @@ def parsed(page: str) -> tuple[set[str], set[str]]:
 
 
 def test_who_needs_somebody_stands_first_and_then_the_worst_lag() -> None:
-    page = fleet_page(made_up_fleet().known(), Choice())
+    page = fleet_page(made_up_fleet().latest(), Choice())
     assert shown(page)[:4] == ["nobody", "poison", "busy", "quiet"]
     assert "HG-108 its process was killed by SIGSEGV" in page
     assert "in 16 s" in page
@@ -115,10 +115,10 @@ def test_who_needs_somebody_stands_first_and_then_the_worst_lag() -> None:
 
 def test_a_next_try_that_has_passed_is_now() -> None:
     fleet = MadeUpFleet()
-    fleet.wish("a")
+    fleet.spec("a")
     fleet.tell("a", state=LifeState.ERROR, code="HG-401", next_try_in_ms=10, ago_ms=5_000)
-    assert "<td" in fleet_page(fleet.known(), Choice())
-    assert re.search(r">now</td>", fleet_page(fleet.known(), Choice()))
+    assert "<td" in fleet_page(fleet.latest(), Choice())
+    assert re.search(r">now</td>", fleet_page(fleet.latest(), Choice()))
 
 
 @pytest.mark.parametrize(
@@ -136,14 +136,14 @@ def test_a_next_try_that_has_passed_is_now() -> None:
 def test_a_search_finds_sinks_by_name_worker_code_and_text(
     choice: Choice, names: list[str]
 ) -> None:
-    assert shown(fleet_page(made_up_fleet().known(), choice)) == names
+    assert shown(fleet_page(made_up_fleet().latest(), choice)) == names
 
 
 def test_two_thousand_sinks_are_shown_a_page_at_a_time() -> None:
     fleet = MadeUpFleet()
     for number in range(2_000):
         fleet.runs(f"sink-{number:04}", lag_records=number)
-    known = fleet.known()
+    known = fleet.latest()
     first, last = fleet_page(known, Choice()), fleet_page(known, Choice(number=10))
     assert shown(first) == [f"sink-{n:04}" for n in range(1_999, 1_999 - ROWS_PER_PAGE, -1)]
     assert shown(last)[-1] == "sink-0000"
@@ -154,7 +154,7 @@ def test_two_thousand_sinks_are_shown_a_page_at_a_time() -> None:
 
 
 def test_a_search_is_kept_in_its_links_and_its_field() -> None:
-    page = fleet_page(made_up_fleet().known(), Choice(text='a"b<c', kind="error"))
+    page = fleet_page(made_up_fleet().latest(), Choice(text='a"b<c', kind="error"))
     assert 'value="a&quot;b&lt;c"' in page
     assert 'name="show" value="error"' in page
     assert 'href="/?q=a%22b%3Cc&amp;show=running"' in page
@@ -162,7 +162,7 @@ def test_a_search_is_kept_in_its_links_and_its_field() -> None:
 
 def test_old_knowledge_says_how_old_it_is(serve: Serve) -> None:
     fleet = made_up_fleet()
-    known = fleet.known(age_ms=125_000, problem="HG-401 the brokers do not answer <b>")
+    known = fleet.latest(age_ms=125_000, problem="HG-401 the brokers do not answer <b>")
     with serve(MadeUpServed(fleet, known)) as client:
         for path in ("/", "/sinks/busy"):
             page = client.get(path, VIEWER).body
@@ -206,26 +206,26 @@ def test_a_sink_s_page_shows_wanted_beside_seen(serve: Serve, served: MadeUpServ
         assert client.get("/sinks/none", VIEWER).status == 404
 
 
-def test_a_refused_wish_and_a_sink_that_nobody_wants_are_said() -> None:
+def test_a_refused_spec_and_a_sink_that_nobody_wants_are_said() -> None:
     fleet = MadeUpFleet()
     fleet.tell("ghost")
     fleet.runs("forged", 3)
-    forged = fleet.wish("forged", 3)
+    forged = fleet.spec("forged", 3)
     assert "is wanted by nobody" in fleet_sink_page(
-        fleet.known(), fleet.known().fleet.sinks["ghost"]
+        fleet.latest(), fleet.latest().fleet.sinks["ghost"]
     )
-    refused = WishRecord("forged", 3, 99, NOW, Skipped(SkipReason.UNSIGNED, "somebody"))
+    refused = CommandRecord("forged", 3, 99, NOW, Skipped(SkipReason.UNSIGNED, "somebody"))
     fleet.records.take(refused)
-    known = fleet.known()
-    assert known.fleet.sinks["forged"].wish == forged
-    assert "<b>Refused</b>: the wish at 3@99" in fleet_sink_page(known, known.fleet.sinks["forged"])
+    known = fleet.latest()
+    assert known.fleet.sinks["forged"].spec == forged
+    assert "<b>Refused</b>: the spec at 3@99" in fleet_sink_page(known, known.fleet.sinks["forged"])
     assert shown(fleet_page(known, Choice(kind="refused"))) == ["forged"]
     assert shown(fleet_page(known, Choice()))[0] == "forged"
 
 
 def test_hostile_texts_are_shown_as_text(serve: Serve) -> None:
     fleet = MadeUpFleet()
-    fleet.wish(NASTY, actor=NASTY, file=NASTY)
+    fleet.spec(NASTY, actor=NASTY, file=NASTY)
     fleet.tell(
         NASTY,
         worker=NASTY,
@@ -238,7 +238,7 @@ def test_hostile_texts_are_shown_as_text(serve: Serve) -> None:
     )
     fleet.tell(NASTY, 5, worker=NASTY)
     fleet.worker(NASTY, (0,), release=NASTY)
-    known = fleet.known(problem=NASTY, age_ms=1)
+    known = fleet.latest(problem=NASTY, age_ms=1)
     with serve(MadeUpServed(fleet, known)) as client:
         for path in ("/", f"/?q={quote(NASTY)}&show={quote(NASTY)}", f"/sinks/{quote(NASTY, '')}"):
             page = client.get(path, VIEWER)
@@ -262,7 +262,7 @@ def test_the_file_is_shown_to_operators_only(serve: Serve, served: MadeUpServed)
 def test_the_list_as_json_has_every_sink_and_worker(serve: Serve, served: MadeUpServed) -> None:
     with serve(served) as client:
         told = json.loads(client.get("/api/v1/fleet", VIEWER).body)
-        assert {each["sink"] for each in told["sinks"]} == {*served.followed.known().fleet.sinks}  # type: ignore[union-attr]
+        assert {each["sink"] for each in told["sinks"]} == {*served.followed.latest().fleet.sinks}  # type: ignore[union-attr]
         assert [each["worker"] for each in told["workers"]] == ["worker-0", "worker-1", "worker-9"]
         assert told["unowned_slots"] == [6, 7]
         names = json.loads(client.get("/api/v1/sinks", VIEWER).body)
@@ -271,7 +271,7 @@ def test_the_list_as_json_has_every_sink_and_worker(serve: Serve, served: MadeUp
 
 def test_a_sink_whose_file_cannot_be_read_here_says_so(serve: Serve) -> None:
     fleet = MadeUpFleet()
-    fleet.wish("zones", file=FILE + '[http]\nviewer_token = "${file:/no/such/file}"\n')
+    fleet.spec("zones", file=FILE + '[http]\nviewer_token = "${file:/no/such/file}"\n')
     with serve(MadeUpServed(fleet)) as client:
         page = client.get("/sinks/zones/status", VIEWER)
         assert (page.status, "/no/such/file" in page.body) == (500, True)
@@ -292,7 +292,7 @@ WRITES = [
 
 
 @pytest.mark.parametrize(("method", "path"), WRITES)
-def test_only_an_operator_wishes(
+def test_only_an_operator_changes_specs(
     serve: Serve, served: MadeUpServed, method: str, path: str
 ) -> None:
     with serve(served) as client:
@@ -344,19 +344,19 @@ def test_what_cannot_be_asked_is_refused(
     assert served.written == []
 
 
-# ---------------------------------------------------------------------------------------- wishes
+# ---------------------------------------------------------------------------------------- specs
 
 
-def wishes(served: MadeUpServed) -> list[Wish]:
-    return [each for plan in served.written for each in plan.changes if isinstance(each, Wish)]
+def specs(served: MadeUpServed) -> list[SinkSpec]:
+    return [each for plan in served.written for each in plan.changes if isinstance(each, SinkSpec)]
 
 
-def test_a_wish_names_who_had_it(serve: Serve, served: MadeUpServed) -> None:
+def test_a_spec_names_who_had_it(serve: Serve, served: MadeUpServed) -> None:
     with serve(served) as client:
         got = client.ask("PUT", "/api/v1/fleet/sinks/busy/pause", OPERATOR)
         assert (got.status, json.loads(got.body)["changes"]) == (200, True)
-    (wish,) = wishes(served)
-    assert (wish.key, wish.state, wish.actor) == ("busy", WantedState.PAUSED, "http 127.0.0.1")
+    (spec,) = specs(served)
+    assert (spec.key, spec.state, spec.actor) == ("busy", DesiredState.PAUSED, "http 127.0.0.1")
 
 
 def test_a_dry_run_says_what_it_would_change_and_changes_nothing(
@@ -383,8 +383,8 @@ def test_a_file_is_put(serve: Serve, served: MadeUpServed, *, as_json: bool) -> 
     with serve(served) as client:
         got = client.ask("PUT", "/api/v1/fleet/sinks/zones", OPERATOR, body)
         assert (got.status, got.body.count("+ zones")) == (200, 1), got.body
-    (wish,) = wishes(served)
-    assert (wish.key, wish.file, wish.memory_mib) == ("zones", FILE, 1_500 if as_json else 0)
+    (spec,) = specs(served)
+    assert (spec.key, spec.file, spec.memory_mib) == ("zones", FILE, 1_500 if as_json else 0)
 
 
 @pytest.mark.parametrize(
@@ -423,7 +423,7 @@ def test_what_is_no_text_is_refused(serve: Serve, served: MadeUpServed) -> None:
     assert served.written == []
 
 
-def test_every_wish_is_one_of_the_commands_wishes(serve: Serve, served: MadeUpServed) -> None:
+def test_every_spec_is_one_of_the_commands_specs(serve: Serve, served: MadeUpServed) -> None:
     base = "/api/v1/fleet/sinks"
     with serve(served) as client:
         for method, path, body in (
@@ -438,10 +438,10 @@ def test_every_wish_is_one_of_the_commands_wishes(serve: Serve, served: MadeUpSe
             got = client.ask(method, path, OPERATOR, body)
             assert (got.status, json.loads(got.body)["changes"]) == (200, True), got.body
     changes = [[type(each).__name__ for each in plan.changes] for plan in served.written]
-    assert changes[:3] == [["Wish"]] * 3
-    assert changes[3][:2] == ["Removal", "Wish"]
+    assert changes[:3] == [["SinkSpec"]] * 3
+    assert changes[3][:2] == ["Removal", "SinkSpec"]
     assert changes[4] == ["Removal"]
-    assert changes[5] == ["Wish"] * 2
+    assert changes[5] == ["SinkSpec"] * 2
     assert {*changes[6]} == {"Drain"}
 
 

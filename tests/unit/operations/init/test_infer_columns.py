@@ -21,7 +21,7 @@ from headgate.operations.init.infer_columns import (
     ProposedColumn,
     propose_columns,
 )
-from headgate.operations.init.infer_records import propose_records
+from headgate.operations.init.infer_record_format import propose_records
 from headgate.tables.iceberg.type_parser import parse_columns
 
 

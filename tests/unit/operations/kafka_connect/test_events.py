@@ -13,7 +13,6 @@ import pytest
 
 from headgate.control_protocol.errors import AnnouncementUnreadable
 from headgate.control_protocol.identifiers import TopicPartition
-from headgate.operations.kafka_connect.announcements import ControlRecord, assemble
 from headgate.operations.kafka_connect.events import (
     FilesAnnounced,
     OffsetsAnnounced,
@@ -21,6 +20,7 @@ from headgate.operations.kafka_connect.events import (
     decode_event,
     is_event,
 )
+from headgate.operations.kafka_connect.transaction_events import ControlRecord, assemble
 
 RELEASES = ("1.11.0", "1.12.0")
 GROUP = "connect-golden"

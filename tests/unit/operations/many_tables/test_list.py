@@ -20,7 +20,7 @@ from headgate.control_protocol.commit_record import CommitRecord, PendingCommit,
 from headgate.control_protocol.events import Pause, Resume
 from headgate.control_protocol.identifiers import SinkName, TransactionId
 from headgate.control_protocol.ports import CommitAttempt
-from headgate.control_protocol.testing.contract.world import landed, record
+from headgate.control_protocol.testing.contract.world import record, require_landed
 from headgate.operations.cli import tables
 from headgate.operations.cli.main import main
 from headgate.operations.many_tables import replay_quarantined, resume, rewrite_expired_commits
@@ -70,7 +70,7 @@ class Desk:
         decided = replace(
             record(1, self.number, sink=SINK), pending_commits=pending_commits, suspended=suspended
         )
-        landed(ledger.commit(CommitAttempt(ledger.read(), decided)))
+        require_landed(ledger.commit(CommitAttempt(ledger.read(), decided)))
         return decided
 
     def delivers(self, name: str, number: int) -> None:
@@ -80,7 +80,7 @@ class Desk:
         delivery = replace(
             record(1, number, sink=SINK), primary=primary, valid_through_ms=1_000 * number
         )
-        landed(table.commit(CommitAttempt(table.read(), delivery)))
+        require_landed(table.commit(CommitAttempt(table.read(), delivery)))
 
     def pending_commit(self, name: str, number: int, rows: int) -> PendingCommit:
         uuid = self.table(name).read().uuid if self.catalog.table_exists(name) else "uuid-gone"

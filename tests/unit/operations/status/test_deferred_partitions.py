@@ -19,7 +19,7 @@ from headgate.config.load import parse
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.testing import FakeSource, FakeTopics
-from headgate.operations.http.sink_views import report_gauges
+from headgate.operations.http.sink_status_cache import report_gauges
 from headgate.operations.render_command_results import show_status
 from headgate.operations.status import status as module
 from headgate.operations.status.deferred_partitions import HeldPartition, describe_held
@@ -34,7 +34,7 @@ HELD = (HeldPartition("topic", 2, 3, 10, 7),)
 def settings(tmp_path: Path) -> SinkSettings:
     """A keyed table with records of one partition."""
     local = local_catalog(tmp_path)
-    world = KeyedWorld.made(local.catalog, 2)
+    world = KeyedWorld.create(local.catalog, 2)
     world.commit([Event((n,), "a") for n in range(9)])
     local.catalog.close()
     properties = "\n".join(f'{name} = "{value}"' for name, value in local.properties.items())

@@ -14,11 +14,11 @@ from headgate.config.load import load_worker
 from headgate.control_protocol.errors import MemberRefused, Unreachable
 from headgate.control_protocol.identifiers import TopicId
 from headgate.kafka.compacted_topics import CompactedRecord, KeyedValue, TopicFacts
-from headgate.kafka.slot_member import SlotEvent, SlotRead, SlotsGained
+from headgate.kafka.fleet_group_member import SlotEvent, SlotRead, SlotsGained
 from headgate.runtime.fleet import fleet_member
 from headgate.runtime.fleet.fleet_member import FleetMember
-from headgate.runtime.fleet.fleet_records import Drain, Wish, WishWire
-from headgate.runtime.fleet.trouble import Trouble
+from headgate.runtime.fleet.fleet_records import CommandWire, Drain, SinkSpec
+from headgate.runtime.fleet.outage_log import OutageLog
 
 
 class Cluster:
@@ -30,7 +30,7 @@ class Cluster:
         self.refusal: MemberRefused | None = None
         self.seats = 0
         self.left = 0
-        self.asked_for_wishes = 0
+        self.asked_for_specs = 0
         self.failed: list[str] = []
         self.written = False
         self.leads: list[bool] = []
@@ -39,10 +39,10 @@ class Cluster:
     def says(self, *events: SlotEvent) -> None:
         self.events.append([*events])
 
-    def gives(self, *wishes: Wish | Drain, slot: int = 0) -> None:
+    def gives(self, *specs: SinkSpec | Drain, slot: int = 0) -> None:
         records = [
-            CompactedRecord("fleet", slot, at, 0, each.key, WishWire().encode(each))
-            for at, each in enumerate(wishes)
+            CompactedRecord("fleet", slot, at, 0, each.key, CommandWire().encode(each))
+            for at, each in enumerate(specs)
         ]
         self.says(SlotsGained(frozenset({slot})), *records, SlotRead(slot))
 
@@ -56,7 +56,7 @@ class Cluster:
         return self
 
     def reader(self, *_: object) -> Cluster:
-        self.asked_for_wishes += 1
+        self.asked_for_specs += 1
         raise Unreachable("the brokers are away")
 
     def read_lags(self, *_: object) -> dict[str, int]:
@@ -126,34 +126,34 @@ def wait_until(is_so: Callable[[], Any]) -> None:
         time.sleep(0.005)
 
 
-def wish(key: str = "trips") -> Wish:
-    return Wish(key=key, slot=0, number=1, file=FILE)
+def spec(key: str = "trips") -> SinkSpec:
+    return SinkSpec(key=key, slot=0, number=1, file=FILE)
 
 
 def test_fleet_9_brokers_that_are_away_while_orphans_are_asked_for_cost_no_seat(
     cluster: Cluster, member: FleetMember
 ) -> None:
-    cluster.gives(wish())
+    cluster.gives(spec())
     wait_until(lambda: "trips" in member.look())
     cluster.topic_id = "another"
     wait_until(lambda: cluster.seats == 2)
-    wait_until(lambda: cluster.asked_for_wishes > 2)
+    wait_until(lambda: cluster.asked_for_specs > 2)
     assert (cluster.seats, cluster.left) == (2, 1), "it has kept its seat"
     assert "trips" in member.look()
 
 
 def test_fleet_10_who_is_drained_balances_no_more(cluster: Cluster, member: FleetMember) -> None:
-    cluster.gives(wish())
+    cluster.gives(spec())
     wait_until(lambda: True in cluster.leads)
     drain = Drain(worker="w0", incarnation=member._incarnation, slot=0, number=2)
-    value = WishWire().encode(drain)
+    value = CommandWire().encode(drain)
     cluster.says(CompactedRecord("fleet", 0, 5, 0, drain.key, value))
     wait_until(lambda: cluster.left == 1)
     wait_until(lambda: cluster.leads[-1] is False)
 
 
 def test_who_lost_the_topic_balances_no_more(cluster: Cluster, member: FleetMember) -> None:
-    cluster.gives(wish())
+    cluster.gives(spec())
     wait_until(lambda: True in cluster.leads)
     cluster.topic_id = None
     wait_until(lambda: cluster.leads[-1] is False)
@@ -166,14 +166,14 @@ def test_a_refused_seat_is_asked_for_again_and_each_outage_is_told(
     def told() -> int:
         return sum("HG-166" in each.message for each in caplog.records)
 
-    cluster.gives(wish())
+    cluster.gives(spec())
     for outage in (1, 2):
         wait_until(lambda: "trips" in member.look())
         cluster.refusal = MemberRefused("the cluster refuses this worker for good: fenced")
         wait_until(lambda outage=outage: cluster.seats == outage + 1)
         assert told() == outage
         assert "trips" in member.look(), "its sinks go on"
-        cluster.gives(wish())
+        cluster.gives(spec())
         wait_until(lambda: not cluster.events)
 
 
@@ -190,10 +190,10 @@ def test_each_outage_of_the_state_topic_is_told_once(
 def test_failures_to_write_are_told_once_until_something_was_written(
     cluster: Cluster, caplog: pytest.LogCaptureFixture
 ) -> None:
-    trouble = Trouble("states are not taken back")
+    trouble = OutageLog("states are not taken back")
     for failures, written in (("no right", False), ("no right", True), ("", True), ("no right", 0)):
         cluster.failed, cluster.written = [failures] if failures else [], bool(written)
-        trouble.hear(cluster)  # type: ignore[arg-type]
+        trouble.on_producer(cluster)  # type: ignore[arg-type]
     assert [each.message for each in caplog.records] == 2 * ["states are not taken back: no right"]
 
 
@@ -201,7 +201,7 @@ def test_fleet_12_a_gained_sink_has_the_lag_that_its_former_worker_told(
     cluster: Cluster, member: FleetMember
 ) -> None:
     cluster.lags = {"trips": 12_345}
-    cluster.gives(wish(), wish("zones"))
+    cluster.gives(spec(), spec("zones"))
     wait_until(lambda: len(member.look()) == 2)
     lags = {key: each.lag_records for key, each in member.look().items()}
     assert lags == {"trips": 12_345, "zones": 0}
@@ -211,13 +211,13 @@ def test_fleet_12_without_an_answer_about_lags_sinks_are_wanted_all_the_same(
     cluster: Cluster, member: FleetMember
 ) -> None:
     cluster.lags = None
-    cluster.gives(wish())
+    cluster.gives(spec())
     wait_until(lambda: "trips" in member.look())
     assert cluster.seats == 1
 
 
 @pytest.mark.parametrize(
-    ("spark", "wished_mib", "may_mib", "jvm_mib"),
+    ("spark", "desired_mib", "may_mib", "jvm_mib"),
     [
         ("", 0, 1_500, 1_500),
         ("", 4_000, 4_000, 4_000),
@@ -230,12 +230,12 @@ def test_fleet_13_a_sink_with_a_jvm_is_promised_memory_for_it(
     member: FleetMember,
     *,
     spark: str,
-    wished_mib: int,
+    desired_mib: int,
     may_mib: int | None,
     jvm_mib: int,
 ) -> None:
     file = f"{FILE}{spark}\n"
-    cluster.gives(Wish(key="trips", slot=0, number=1, file=file, memory_mib=wished_mib))
+    cluster.gives(SinkSpec(key="trips", slot=0, number=1, file=file, memory_mib=desired_mib))
     wait_until(lambda: "trips" in member.look())
     wanted = member.look()["trips"]
     assert (wanted.memory_mib, wanted.jvm_mib) == (may_mib, jvm_mib)

@@ -13,7 +13,7 @@ from headgate.control_protocol.errors import ConfigurationError, SinksClash
 from headgate.runtime.fleet.folder import Folder
 
 
-def test_each_sink_file_is_a_wish_and_its_revision_is_its_content(tmp_path: Path) -> None:
+def test_each_sink_file_is_a_spec_and_its_revision_is_its_content(tmp_path: Path) -> None:
     (tmp_path / "trips.toml").write_text('name = "trips"\n')
     (tmp_path / "notes.txt").write_text("no sink")
     (tmp_path / ".hidden.toml").write_text("an editor's")
@@ -47,9 +47,9 @@ def test_what_is_no_toml_is_wanted_all_the_same_and_its_process_says_why(tmp_pat
 def test_of_two_files_that_name_one_sink_the_first_is_run(tmp_path: Path) -> None:
     for file in ("b", "a"):
         (tmp_path / f"{file}.toml").write_text('name = "trips"\n')
-    wishes = Folder(tmp_path).look()
-    assert wishes["a"].refused is None
-    assert isinstance(wishes["b"].refused, SinksClash)
+    specs = Folder(tmp_path).look()
+    assert specs["a"].refused is None
+    assert isinstance(specs["b"].refused, SinksClash)
 
 
 def test_a_folder_that_is_none_is_an_error(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from headgate.runtime.fleet.sink_life import (
     TRANSITIONS,
     Ask,
     AskToLeave,
+    DesiredState,
     Ended,
     Failed,
     Given,
@@ -40,13 +41,12 @@ from headgate.runtime.fleet.sink_life import (
     Turned,
     Unwanted,
     Wanted,
-    WantedState,
     shown_state,
     step,
 )
 
 PID = 7
-RUNNING, STOPPED = WantedState.RUNNING, WantedState.STOPPED
+RUNNING, STOPPED = DesiredState.RUNNING, DesiredState.STOPPED
 DIES = Ended(PID, "HG-108", "its process was killed by SIGSEGV")
 
 
@@ -187,7 +187,7 @@ def test_a_process_that_was_on_its_way_when_nobody_wanted_it_any_more_is_asked_t
     assert sink.given(Started(PID)).actions == (AskToLeave(PID),)
 
 
-def test_a_stop_that_is_wished_costs_no_process_and_a_start_begins_anew() -> None:
+def test_a_stop_that_is_desired_costs_no_process_and_a_start_begins_anew() -> None:
     stop, start = (Wanted("one", state, number=n) for n, state in enumerate((STOPPED, RUNNING)))
     sink = Sink().runs().given(stop)
     assert sink.actions == (AskToLeave(PID),)
@@ -197,7 +197,7 @@ def test_a_stop_that_is_wished_costs_no_process_and_a_start_begins_anew() -> Non
     sink.given(start).starts(8)
 
 
-def test_a_stop_that_is_wished_before_the_process_is_there_asks_it_to_leave() -> None:
+def test_a_stop_that_is_desired_before_the_process_is_there_asks_it_to_leave() -> None:
     sink = Sink().given(Passed(may_start=True), Wanted("one", STOPPED))
     assert sink.actions == ()
     assert sink.given(Started(PID)).actions == (AskToLeave(PID),)
@@ -209,21 +209,21 @@ def test_a_stop_ends_the_tries_of_what_is_in_error() -> None:
     assert sink.waits(PAUSE_MS_MAX).actions == ()
 
 
-def test_a_restart_that_is_wished_leaves_in_order_and_comes_again_at_once() -> None:
+def test_a_restart_that_is_desired_leaves_in_order_and_comes_again_at_once() -> None:
     sink = Sink().runs().given(Wanted("one", RUNNING, restarts=1))
     assert sink.actions == (AskToLeave(PID),)
     sink.given(Ended(PID, "HG-111", "in order")).starts(8).given(Wanted("one", RUNNING, restarts=1))
     assert sink.actions == ()
 
 
-def test_any_new_wish_is_a_new_try_at_once() -> None:
+def test_any_new_spec_is_a_new_try_at_once() -> None:
     sink = Sink().given(Wanted("one", RUNNING, number=1)).starts()
     sink.given(Failed(PID, "HG-207", "bad", needs_person=True), DIES)
     sink.given(Wanted("one", RUNNING, number=2)).starts(8)
 
 
 @pytest.mark.parametrize(
-    ("wished", "seen", "request_"),
+    ("desired", "seen", "request_"),
     [
         ("paused", LifeState.RUNNING, Request.PAUSE),
         ("running", LifeState.PAUSED, Request.RESUME),
@@ -231,10 +231,10 @@ def test_any_new_wish_is_a_new_try_at_once() -> None:
         ("paused", LifeState.STOPPED, Request.START),
     ],
 )
-def test_a_table_that_disagrees_with_the_wish_is_asked_now_and_then(
-    wished: str, seen: LifeState, request_: Request
+def test_a_table_that_disagrees_with_the_spec_is_asked_now_and_then(
+    desired: str, seen: LifeState, request_: Request
 ) -> None:
-    sink = Sink().given(Wanted("one", WantedState(wished))).runs().given(Turned(PID, seen))
+    sink = Sink().given(Wanted("one", DesiredState(desired))).runs().given(Turned(PID, seen))
     assert sink.waits(DISAGREES_MS - 1).actions == ()
     assert sink.waits(1).actions == (Ask(request_),)
     assert sink.waits(ASKED_AGAIN_MS - 1).actions == ()

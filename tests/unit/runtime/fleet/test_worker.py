@@ -85,7 +85,7 @@ def test_it_ends_in_order_when_asked_and_kills_who_stays(folder: Path) -> None:
         worker.process.send_signal(signal.SIGTERM)
         assert worker.process.wait(60) == 0
         assert not psutil.wait_procs(processes, timeout=20)[1]
-        assert worker.told() == {}
+        assert worker.read_states() == {}
 
 
 @pytest.mark.parametrize("whose", ["worker", "warm parent"])

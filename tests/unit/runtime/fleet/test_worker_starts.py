@@ -13,7 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from headgate.runtime.fleet.sink_life import Wanted
-from headgate.runtime.fleet.wish_source import ToldSink, WantedSink
+from headgate.runtime.fleet.spec_source import DesiredSink, ToldSink
 from headgate.runtime.fleet.worker import Limits, Worker
 
 
@@ -26,9 +26,9 @@ class Lagging:
     def __init__(self, **lags: int) -> None:
         self._lags = lags
 
-    def look(self) -> Mapping[str, WantedSink]:
+    def look(self) -> Mapping[str, DesiredSink]:
         return {
-            name: WantedSink(Path(f"{name}.toml"), Wanted("1"), lag_records=lag, jvm_mib=self.jvm)
+            name: DesiredSink(Path(f"{name}.toml"), Wanted("1"), lag_records=lag, jvm_mib=self.jvm)
             for name, lag in self._lags.items()
         }
 

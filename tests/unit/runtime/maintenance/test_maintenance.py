@@ -79,7 +79,7 @@ def test_a_gate_opens_behind_a_commit_or_when_patience_is_over() -> None:
 
 
 def test_headgate_maintain_does_all_three_and_tells(sink: Maintained, tmp_path: Path) -> None:
-    for path in map(Path, (file.path.removeprefix("file://") for file in sink.written(5))):
+    for path in map(Path, (file.path.removeprefix("file://") for file in sink.write_files(5))):
         os.utime(path, (1, 1))
     sink.next_offset = 0
     sink.commits(5)
@@ -91,13 +91,13 @@ def test_headgate_maintain_does_all_three_and_tells(sink: Maintained, tmp_path: 
     assert "db.trips: would: 5 small files into about 1, 0 snapshots expired, 1 orphan" in (
         said.output
     )
-    assert (len(sink.stored()), len(sink.live())) == (6, 5)
+    assert (len(sink.stored_files()), len(sink.live())) == (6, 5)
 
     done = CliRunner().invoke(main, ["maintain", str(sink_file), "--json"])
     assert done.exit_code == 0, done.output
     (told,) = json.loads(done.output)
     assert (told["compacted_files"], told["into_files"], told["orphans"]) == (5, 1, 1)
-    assert len(sink.stored()) == 5 + 1
+    assert len(sink.stored_files()) == 5 + 1
     sink.assert_whole()
 
 

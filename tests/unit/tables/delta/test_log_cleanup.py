@@ -10,7 +10,12 @@ from contract.delta_table_world import DeltaWorld
 
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import TableView
-from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
+from headgate.control_protocol.testing.contract.world import (
+    claim_table,
+    commit,
+    record,
+    require_landed,
+)
 from headgate.tables.delta.reader import DeltaReader
 
 _DAY_S = 24 * 3600
@@ -37,14 +42,14 @@ def age(world: DeltaWorld, days: int) -> None:
 def committed(world: DeltaWorld, view: TableView, *numbers: int) -> TableView:
     table = world.open()
     for number in numbers:
-        view = landed(commit(table, view, record(1, number, number), world.file(number)))
+        view = require_landed(commit(table, view, record(1, number, number), world.file(number)))
     return view
 
 
 def test_the_sink_s_commits_clean_up_the_log(tmp_path: Path) -> None:
     """Nobody else writes here, or calls for it."""
     world = DeltaWorld(tmp_path, properties={"delta.checkpointInterval": "5"})
-    view = committed(world, claimed(world.open()), *range(1, 11))
+    view = committed(world, claim_table(world.open()), *range(1, 11))
     assert checkpoints(world) == [4, 9]
     assert versions(world) == list(range(12))
     age(world, 31)
@@ -59,7 +64,7 @@ def test_the_sink_s_commits_clean_up_the_log(tmp_path: Path) -> None:
 def test_the_table_says_how_long_its_log_is_kept(tmp_path: Path) -> None:
     kept = {"delta.logRetentionDuration": "interval 40 days"}
     world = DeltaWorld(tmp_path, properties={"delta.checkpointInterval": "5", **kept})
-    view = committed(world, claimed(world.open()), *range(1, 6))
+    view = committed(world, claim_table(world.open()), *range(1, 6))
     age(world, 31)
     committed(world, view, *range(6, 16))
     assert versions(world)[0] == 0
@@ -73,8 +78,8 @@ def test_every_hundredth_version_has_a_checkpoint_unless_the_table_says_otherwis
 ) -> None:
     world = DeltaWorld(tmp_path)
     table = world.open()
-    view = claimed(table)
+    view = claim_table(table)
     for number in range(1, 100):
-        view = landed(commit(table, view, record(1, number)))
+        view = require_landed(commit(table, view, record(1, number)))
     assert view.head == 100
     assert checkpoints(world) == [99]

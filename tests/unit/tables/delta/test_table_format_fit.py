@@ -26,7 +26,12 @@ from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import Lineage
 from headgate.control_protocol.table_format import TableSpec
 from headgate.control_protocol.table_history import Newest
-from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
+from headgate.control_protocol.testing.contract.world import (
+    claim_table,
+    commit,
+    record,
+    require_landed,
+)
 from headgate.data_plane.batch.plugin_plans import plan_of_file_schema
 from headgate.data_plane.batch.writer_task_plan import SourcePlan
 from headgate.data_plane.files.data_files import DataFiles, file_shape
@@ -96,7 +101,7 @@ def test_folders_of_such_days_are_of_bad_records(tmp_path: Path) -> None:
     assert values is not None
     days = pa.array([0, None, 2_932_897, 0], pa.date32())
     moments = pa.array([0, None, 0, -(2**62)], pa.timestamp("us", "UTC"))
-    unsupported = values.unsupported(pa.record_batch({"day": days, "at": moments}))
+    unsupported = values.find_unsupported(pa.record_batch({"day": days, "at": moments}))
     assert {row: why.partition(":")[0] for row, why in unsupported.items()} == {2: "day", 3: "at"}
 
 
@@ -151,21 +156,23 @@ def test_hg153_partitions_of_types_whose_values_are_not_written(tmp_path: Path, 
 def test_a_new_column_is_another_layout_and_older_files_fit(tmp_path: Path) -> None:
     world = DeltaWorld(tmp_path)
     table = world.open()
-    view, file = claimed(table), world.file(1)
+    view, file = claim_table(table), world.file(1)
     more = pa.table({"number": [7], "row": [0], "new": ["x"]})
     write_deltalake(world.uri, more, mode="append", schema_mode="merge")
     after = table.read()
     assert after.schema_id != view.schema_id
-    landed(commit(table, after, record(1, 1, 3), file))
+    require_landed(commit(table, after, record(1, 1, 3), file))
     assert world.table().to_pyarrow_table().num_rows == 4
 
 
 def test_the_history_tells_whose_commits_moved_which_rows(tmp_path: Path) -> None:
     world = DeltaWorld(tmp_path)
     table, other = world.open(), world.open("other")
-    landed(commit(table, claimed(table), record(1, 1, 3), world.file(1)))
-    landed(
-        commit(other, claimed(other, sink="other"), record(1, 1, 3, sink="other"), world.file(2))
+    require_landed(commit(table, claim_table(table), record(1, 1, 3), world.file(1)))
+    require_landed(
+        commit(
+            other, claim_table(other, sink="other"), record(1, 1, 3, sink="other"), world.file(2)
+        )
     )
     world.append_foreign(3)
     world.compact()
@@ -243,9 +250,9 @@ def test_an_audit_keeps_no_texts_of_the_log(
 ) -> None:
     world = DeltaWorld(tmp_path)
     table = world.open()
-    view = claimed(table)
+    view = claim_table(table)
     for number in range(1, 8):
-        view = landed(commit(table, view, record(1, number, number), world.file(number)))
+        view = require_landed(commit(table, view, record(1, number, number), world.file(number)))
     read, most = weakref.WeakSet[LogEntry](), 0
     entry = Log.entry
 
@@ -314,29 +321,29 @@ def cleaned(world: DeltaWorld, upto: int) -> None:
 def test_the_table_s_own_checkpoints_keep_the_sink_s_place(tmp_path: Path) -> None:
     world = DeltaWorld(tmp_path, properties={"delta.checkpointInterval": "2"})
     table = world.open()
-    view = claimed(table)
+    view = claim_table(table)
     for number in range(1, 6):
-        view = landed(commit(table, view, record(1, number, number), world.file(number)))
+        view = require_landed(commit(table, view, record(1, number, number), world.file(number)))
         assert world.open().read() == view
     log = world.uri / "_delta_log"
     assert len(list(log.glob("*.checkpoint.parquet"))) >= 2
     cleaned(world, 3)
     assert world.open().read().record == view.record
-    landed(commit(world.open(), world.open().read(), record(1, 6, 6), world.file(6)))
+    require_landed(commit(world.open(), world.open().read(), record(1, 6, 6), world.file(6)))
     assert world.numbers() == [1, 2, 3, 4, 5, 6]
 
 
 def test_an_idle_sink_that_renews_outlives_the_clean_up_of_the_log(tmp_path: Path) -> None:
     world = DeltaWorld(tmp_path)
     table = world.open()
-    view = landed(commit(table, claimed(table), record(1, 1, 3), world.file(1)))
+    view = require_landed(commit(table, claim_table(table), record(1, 1, 3), world.file(1)))
     world.append_foreign(2)
     old = world.table().version()
-    view = landed(commit(table, table.read(), record(1, 2, 3)))
+    view = require_landed(commit(table, table.read(), record(1, 2, 3)))
     cleaned(world, old)
     after = world.open().read()
     assert (after.record, after.lineage) == (view.record, Lineage.CONTAINS_TAG)
-    landed(commit(table, after, record(1, 3, 6), world.file(3)))
+    require_landed(commit(table, after, record(1, 3, 6), world.file(3)))
     assert world.numbers() == [1, 2, 3]
     assert not DeltaReader(world.place, SINK).history().complete
 
@@ -346,7 +353,7 @@ def test_a_sink_that_stood_still_for_longer_says_that_its_record_is_gone(
 ) -> None:
     world = DeltaWorld(tmp_path)
     table = world.open()
-    claimed(table)
+    claim_table(table)
     world.append_foreign(2)
     world.append_foreign(3)
     cleaned(world, 2)
@@ -361,7 +368,7 @@ def test_hg256_a_damaged_log_is_named_in_one_line(
     monkeypatch.setattr(open_table, "_PAUSE_S", 0.0)
     world = DeltaWorld(tmp_path)
     table = world.open()
-    landed(commit(table, claimed(table), record(1, 1, 3), world.file(1)))
+    require_landed(commit(table, claim_table(table), record(1, 1, 3), world.file(1)))
     version = world.uri / "_delta_log" / f"{1:020}.json"
     sound = version.read_bytes()
     version.unlink() if text is None else version.write_bytes(text.encode(errors="surrogateescape"))

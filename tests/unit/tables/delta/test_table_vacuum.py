@@ -26,8 +26,13 @@ from headgate.control_protocol.identifiers import (
     TransactionNumber,
 )
 from headgate.control_protocol.ports import CommitAttempt, CommitOutcome, Landed, Refused, Staging
-from headgate.control_protocol.testing.contract.secondaries import delivered
-from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
+from headgate.control_protocol.testing.contract.secondaries import delivery_record
+from headgate.control_protocol.testing.contract.world import (
+    claim_table,
+    commit,
+    record,
+    require_landed,
+)
 from headgate.operations.audit.audit import audit
 from headgate.tables.delta.table import DeltaSinkTable
 from headgate.tables.staged_file_lists import StagedFileLists
@@ -77,7 +82,7 @@ def cut_off(world: DeltaWorld, file: WrittenFile) -> None:
 def test_a_file_that_is_gone_is_refused_for_good(tmp_path: Path, remove: Removal) -> None:
     world = DeltaWorld(tmp_path)
     table = world.open()
-    view, file, sound = claimed(table), world.file(1), world.file(2)
+    view, file, sound = claim_table(table), world.file(1), world.file(2)
     remove(world, file)
     outcome = commit(table, view, record(1, 1, 3), sound, file)
     if isinstance(outcome, Refused) and not outcome.for_good:  # vacuums write versions as well
@@ -86,7 +91,7 @@ def test_a_file_that_is_gone_is_refused_for_good(tmp_path: Path, remove: Removal
     assert isinstance(outcome, Refused)
     assert outcome.for_good
     assert "is gone" in outcome.reason
-    landed(commit(table, view, record(1, 1, 3), world.file(3)))
+    require_landed(commit(table, view, record(1, 1, 3), world.file(3)))
     assert world.numbers() == [3]
 
 
@@ -94,10 +99,10 @@ def test_a_file_that_is_gone_is_refused_for_good(tmp_path: Path, remove: Removal
 def test_the_default_retention_spares_what_is_not_committed_yet(tmp_path: Path, days: int) -> None:
     world = DeltaWorld(tmp_path)
     table = world.open()
-    view, file = claimed(table), world.file(1)
+    view, file = claim_table(table), world.file(1)
     aged(path_of(world, file), days)
     world.table().vacuum(dry_run=False, full=True)
-    landed(commit(table, view, record(1, 1, 3), file))
+    require_landed(commit(table, view, record(1, 1, 3), file))
     assert world.numbers() == [1]
 
 
@@ -118,7 +123,7 @@ def deliver(
     secondary: FileListSecondaryTable, number: int, *pending_commits: PendingCommit
 ) -> CommitOutcome:
     return secondary.commit(
-        CommitAttempt(secondary.read(), delivered(1, number), pending_commits=pending_commits)
+        CommitAttempt(secondary.read(), delivery_record(1, number), pending_commits=pending_commits)
     )
 
 

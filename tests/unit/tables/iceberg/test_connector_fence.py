@@ -14,13 +14,13 @@ from support.local_catalog import local_catalog
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import CommitAttempt
 from headgate.control_protocol.table_history import FencedConnector
-from headgate.control_protocol.testing.contract.world import commit, landed, record
+from headgate.control_protocol.testing.contract.world import commit, record, require_landed
 from headgate.tables.iceberg import connector_fence
 from headgate.tables.iceberg.connector_fence import (
     PASSED,
     fence_properties,
-    kept_fence,
-    mark_at,
+    fence_to_repeat,
+    mark_behind,
     mark_property,
 )
 from headgate.tables.iceberg.connector_files import BranchFiles, read_branch_files
@@ -37,9 +37,9 @@ def test_every_commit_behind_a_takeover_carries_the_connector_s_mark(tmp_path: P
     made = local.catalog.create_table("db.rows", schema=_schema())
     table = IcebergTable(local.catalog, "db.rows", SINK, threads=False)
     fence = fence_properties(SINK, "control", "connect-trips", ENDS)
-    view = landed(table.commit(CommitAttempt(table.read(), record(1, 0), fence=fence)))
+    view = require_landed(table.commit(CommitAttempt(table.read(), record(1, 0), fence=fence)))
     for number in (1, 2):
-        view = landed(commit(table, view, record(1, number)))
+        view = require_landed(commit(table, view, record(1, number)))
         made.refresh()
         summary = made.current_snapshot().summary
         assert json.loads(summary[MARK]) == dict.fromkeys("02", PASSED)
@@ -51,15 +51,15 @@ def test_a_fence_is_known_by_its_sink_until_the_way_back(tmp_path: Path) -> None
     local = local_catalog(tmp_path)
     made = local.catalog.create_table("db.rows", schema=_schema())
     table = IcebergTable(local.catalog, "db.rows", SINK, threads=False)
-    own = mark_at("control", "connect-trips", {0: 3, 2: 1})
-    view = landed(table.commit(CommitAttempt(table.read(), record(1, 0), fence=own)))
+    own = mark_behind("control", "connect-trips", {0: 3, 2: 1})
+    view = require_landed(table.commit(CommitAttempt(table.read(), record(1, 0), fence=own)))
     assert _read(made) == ({0: 3, 2: 1}, frozenset())
     fence = fence_properties(SINK, "control", "connect-trips", ENDS)
-    view = landed(table.commit(CommitAttempt(view, record(2, 0), fence=fence)))
-    view = landed(commit(table, view, record(2, 1)))
+    view = require_landed(table.commit(CommitAttempt(view, record(2, 0), fence=fence)))
+    view = require_landed(commit(table, view, record(2, 1)))
     assert _read(made) == ({0: 3, 2: 1}, frozenset({SINK}))
-    back = mark_at("control", "connect-trips", ENDS)
-    landed(table.commit(CommitAttempt(view, record(3, 0), fence=back)))
+    back = mark_behind("control", "connect-trips", ENDS)
+    require_landed(table.commit(CommitAttempt(view, record(3, 0), fence=back)))
     assert _read(made) == (ENDS, frozenset())
     local.catalog.close()
 
@@ -77,16 +77,16 @@ def test_what_the_connector_commits_beside_the_sink_is_counted(tmp_path: Path) -
     table = IcebergTable(local.catalog, "db.rows", SINK, threads=False)
     assert _connector(made) is None
     fence = fence_properties(SINK, "control", "connect-trips", ENDS)
-    view = landed(table.commit(CommitAttempt(table.read(), record(1, 0), fence=fence)))
+    view = require_landed(table.commit(CommitAttempt(table.read(), record(1, 0), fence=fence)))
     assert _connector(made) == FencedConnector("connect-trips")
     foreign = []
     for _ in range(2):  # below the sink's newest snapshot, and above it
         made.refresh().append(pa.table({"n": [2]}), snapshot_properties={MARK: '{"0":9}'})
         foreign.append(made.refresh().current_snapshot().snapshot_id)
         assert _connector(made) == FencedConnector("connect-trips", tuple(reversed(foreign)))
-        view = landed(commit(table, table.read(), record(1, len(foreign))))
-    back = mark_at("control", "connect-trips", ENDS)
-    landed(table.commit(CommitAttempt(view, record(2, 0), fence=back)))
+        view = require_landed(commit(table, table.read(), record(1, len(foreign))))
+    back = mark_behind("control", "connect-trips", ENDS)
+    require_landed(table.commit(CommitAttempt(view, record(2, 0), fence=back)))
     assert _connector(made) is None
     local.catalog.close()
 
@@ -99,17 +99,19 @@ def test_a_table_that_nobody_took_over_carries_none(tmp_path: Path) -> None:
     local = local_catalog(tmp_path)
     made = local.catalog.create_table("db.rows", schema=_schema())
     table = IcebergTable(local.catalog, "db.rows", SINK, threads=False)
-    landed(commit(table, landed(commit(table, table.read(), record(1, 0))), record(1, 1)))
+    require_landed(
+        commit(table, require_landed(commit(table, table.read(), record(1, 0))), record(1, 1))
+    )
     assert MARK not in made.refresh().current_snapshot().summary.additional_properties
     local.catalog.close()
 
 
 def test_the_mark_is_repeated_for_a_week(monkeypatch: pytest.MonkeyPatch) -> None:
     fence = fence_properties(SINK, "control", "connect-trips", ENDS)
-    assert kept_fence(SINK, {**fence, "other": "x"}) == fence
-    assert kept_fence(SinkName("another"), fence) == {}
+    assert fence_to_repeat(SINK, {**fence, "other": "x"}) == fence
+    assert fence_to_repeat(SinkName("another"), fence) == {}
     monkeypatch.setattr(connector_fence, "_KEPT_MS", -1)
-    assert kept_fence(SINK, fence_properties(SINK, "control", "connect-trips", ENDS)) == {}
+    assert fence_to_repeat(SINK, fence_properties(SINK, "control", "connect-trips", ENDS)) == {}
 
 
 def _schema():  # type: ignore[no-untyped-def]

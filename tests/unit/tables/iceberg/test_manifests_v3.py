@@ -44,7 +44,7 @@ def rows(*ids: int) -> pa.Table:
 
 def first_row_ids(sink: SinkOnTable) -> dict[str, tuple[int | None, int]]:
     """Per live file of the newest snapshot its first row id, and how many rows it has."""
-    table = sink.loaded()
+    table = sink.load()
     snapshot = table.current_snapshot()
     assert snapshot
     return {
@@ -57,7 +57,7 @@ def first_row_ids(sink: SinkOnTable) -> dict[str, tuple[int | None, int]]:
 
 def assert_numbered(sink: SinkOnTable) -> None:
     """No id belongs to two rows, and the table's next one is higher than all."""
-    metadata = sink.loaded().metadata
+    metadata = sink.load().metadata
     assert isinstance(metadata, TableMetadataV3)
     taken: list[int] = []
     for first, count in first_row_ids(sink).values():
@@ -70,7 +70,7 @@ def assert_numbered(sink: SinkOnTable) -> None:
 
 def upgrade(sink: SinkOnTable) -> None:
     """As an engine does that knows version 3; pyiceberg refuses to."""
-    file = Path(sink.loaded().metadata_location.removeprefix("file://"))
+    file = Path(sink.load().metadata_location.removeprefix("file://"))
     metadata = json.loads(file.read_text()) | {"format-version": 3, "next-row-id": 0}
     file.write_text(json.dumps(metadata))
 
@@ -91,7 +91,7 @@ def test_snapshots_say_which_ids_they_gave_out(catalog: Catalog) -> None:
     sink = SinkOnTable.claimed(catalog, COLUMNS, properties=VERSION_3)
     for many in (rows(1, 2), None, rows(3), rows(4)):
         sink.commit(many)
-    metadata = sink.loaded().metadata
+    metadata = sink.load().metadata
     assert isinstance(metadata, TableMetadataV3)
     given = [(s.first_row_id, s.added_rows) for s in metadata.snapshots]
     # The last one merges: its manifest is new, and has room for the three rows that have ids.
@@ -116,7 +116,7 @@ def test_what_others_deleted_from_a_manifest_is_not_live(catalog: Catalog) -> No
     """Java leaves both in one manifest; merged as live, deleted rows would come back."""
     sink = SinkOnTable.claimed(catalog, COLUMNS, ["zone"], VERSION_3)
     sink.commit(rows(1, 2))
-    table = sink.loaded()
+    table = sink.load()
     snapshot = table.current_snapshot()
     assert snapshot
     (manifest,) = manifests_v3.read_manifest_list(table.io, snapshot.manifest_list)
@@ -140,7 +140,7 @@ def test_a_list_says_its_version_and_numbers_data_alone(catalog: Catalog) -> Non
     """A delete manifest has no rows of its own: Java refuses one with a first row id."""
     sink = SinkOnTable.claimed(catalog, COLUMNS, properties=VERSION_3)
     sink.commit(rows(1, 2))
-    table = sink.loaded()
+    table = sink.load()
     snapshot = table.current_snapshot()
     assert snapshot
     (data,) = manifests_v3.read_manifest_list(table.io, snapshot.manifest_list)
@@ -167,7 +167,7 @@ def test_a_snapshot_of_another_branch_takes_the_number_first(catalog: Catalog) -
     sink = SinkOnTable.claimed(catalog, COLUMNS, properties=VERSION_3)
     sink.commit(rows(1))
     aside = IcebergTable(catalog, "db.t", SinkName("other"), "aside")
-    attempt = CommitAttempt(sink.view, record(1, 2, 2), write_files(sink.loaded(), rows(2)))
+    attempt = CommitAttempt(sink.view, record(1, 2, 2), write_files(sink.load(), rows(2)))
 
     class Overtaken:
         """Between the reading of the table and the call, another sink claims its branch."""
@@ -180,9 +180,9 @@ def test_a_snapshot_of_another_branch_takes_the_number_first(catalog: Catalog) -
 
     table = IcebergTable(Overtaken(), "db.t", SinkName("sink"))  # type: ignore[arg-type]
     assert isinstance(table.commit(attempt), Refused)
-    numbers = [snapshot.sequence_number for snapshot in sink.loaded().metadata.snapshots]
+    numbers = [snapshot.sequence_number for snapshot in sink.load().metadata.snapshots]
     assert len(set(numbers)) == len(numbers)
-    sink.landed(sink.table.commit(CommitAttempt(sink.table.read(), attempt.record, attempt.files)))
+    sink.land(sink.table.commit(CommitAttempt(sink.table.read(), attempt.record, attempt.files)))
     assert_numbered(sink)
 
 
@@ -207,7 +207,7 @@ def test_a_commit_that_names_a_file_twice_is_a_stop(
 ) -> None:
     """Admission lets none in; its rows would be there twice all the same."""
     sink = SinkOnTable.claimed(catalog, COLUMNS, properties=properties)
-    files = write_files(sink.loaded(), rows(1))
+    files = write_files(sink.load(), rows(1))
     attempt = CommitAttempt(sink.view, record(1, 1, 1), (*files, *files))
     with pytest.raises(StopSink, match="names a data file twice"):
         sink.table.commit(attempt)

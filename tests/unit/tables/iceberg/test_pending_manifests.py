@@ -36,23 +36,23 @@ def sink(tmp_path: Path) -> SinkOnTable:
 def staged(sink: SinkOnTable, number: int = 1) -> tuple[PendingCommit, ...]:
     rows = pa.table({"id": pa.array([1, 2], pa.int64()), "day": pa.array([3, 4], pa.int32())})
     transaction = TransactionId(Epoch(1), TransactionNumber(number))
-    files = write_files(sink.loaded(), rows)
+    files = write_files(sink.load(), rows)
     staging = Staging(sink.view, transaction, Sender("member", "life"), files, 0)
-    return write_staged_manifests(sink.loaded(), SINK, staging)
+    return write_staged_manifests(sink.load(), SINK, staging)
 
 
 def test_a_manifest_is_listed_under_its_own_spec(sink: SinkOnTable) -> None:
     """Summaries save readers work, where the column of each partition field is still there."""
-    with sink.loaded().update_spec() as spec:
+    with sink.load().update_spec() as spec:
         spec.add_identity("id")
     (pending_commit,) = staged(sink)
-    current = sink.loaded().metadata.default_spec_id
+    current = sink.load().metadata.default_spec_id
     assert current > 0
-    found = read_staged_manifest(sink.loaded(), pending_commit, 77)
+    found = read_staged_manifest(sink.load(), pending_commit, 77)
     assert found.manifest.partition_spec_id == current
     assert [file.spec_id for file in found.files] == [current] * 2
     assert [
-        file.spec_id for file in read_staged_files(sink.loaded().io, pending_commit.manifest)
+        file.spec_id for file in read_staged_files(sink.load().io, pending_commit.manifest)
     ] == [current] * 2
     summary, _ = found.manifest.partitions
     assert (summary.lower_bound, summary.upper_bound) == (b"\x03\0\0\0", b"\x04\0\0\0")
@@ -60,11 +60,11 @@ def test_a_manifest_is_listed_under_its_own_spec(sink: SinkOnTable) -> None:
 
 def test_a_manifest_is_listed_when_its_partition_column_is_gone(sink: SinkOnTable) -> None:
     (pending_commit,) = staged(sink)
-    with sink.loaded().update_spec() as spec:
+    with sink.load().update_spec() as spec:
         spec.remove_field("day")
-    with sink.loaded().update_schema(allow_incompatible_changes=True) as schema:
+    with sink.load().update_schema(allow_incompatible_changes=True) as schema:
         schema.delete_column("day")
-    found = read_staged_manifest(sink.loaded(), pending_commit, 77)
+    found = read_staged_manifest(sink.load(), pending_commit, 77)
     assert not found.manifest.partitions
     assert found.manifest.added_rows_count == 2
 
@@ -73,7 +73,7 @@ def test_a_delivery_fetches_a_manifest_once(
     sink: SinkOnTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (pending_commit,) = staged(sink)
-    table, fetched = sink.loaded(), list[str]()
+    table, fetched = sink.load(), list[str]()
     open_input = table.io.new_input
 
     def counting(location: str) -> InputFile:
@@ -93,7 +93,7 @@ def test_only_drafts_of_earlier_epochs_belong_to_nobody(sink: SinkOnTable) -> No
     odd = folder.parent / "odd-life"
     odd.mkdir()
     (odd / "1-s0.avro").touch()
-    table = sink.loaded()
+    table = sink.load()
     assert undecided_manifests(table, SINK, Epoch(1), frozenset()) == []
     assert undecided_manifests(table, SINK, Epoch(2), frozenset()) == sorted(
         [first.manifest, second.manifest]
@@ -109,21 +109,21 @@ def test_a_draft_that_a_rollback_left_behind_is_still_the_tables(sink: SinkOnTab
     assert claim is not None
     (first,) = staged(sink, 1)
     attempt = CommitAttempt(sink.view, record(1, 1), pending_commits=(first,))
-    sink.landed(sink.table.commit(attempt))
-    sink.loaded().manage_snapshots().rollback_to_snapshot(claim).commit()
+    sink.land(sink.table.commit(attempt))
+    sink.load().manage_snapshots().rollback_to_snapshot(claim).commit()
     rows = pa.table({"id": pa.array([7], pa.int64()), "day": pa.array([3], pa.int32())})
-    sink.loaded().append(rows)
-    assert undecided_manifests(sink.loaded(), SINK, Epoch(2), frozenset()) == []
+    sink.load().append(rows)
+    assert undecided_manifests(sink.load(), SINK, Epoch(2), frozenset()) == []
 
 
 def test_nothing_is_staged_for_a_table_that_took_the_name_of_the_one_that_was_read(
     sink: SinkOnTable,
 ) -> None:
     rows = pa.table({"id": pa.array([1], pa.int64()), "day": pa.array([3], pa.int32())})
-    files = write_files(sink.loaded(), rows)
+    files = write_files(sink.load(), rows)
     transaction = TransactionId(Epoch(1), TransactionNumber(1))
     earlier = replace(sink.view, uuid="00000000-0000-0000-0000-000000000000")
     with pytest.raises(Unreachable, match=r"another table now; nothing was staged"):
         sink.table.stage(Staging(earlier, transaction, Sender("member", "life"), files))
-    folder = Path(sink.loaded().location().removeprefix("file://"), "metadata", "headgate")
+    folder = Path(sink.load().location().removeprefix("file://"), "metadata", "headgate")
     assert not folder.exists()

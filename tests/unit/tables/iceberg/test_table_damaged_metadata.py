@@ -9,7 +9,12 @@ import pytest
 from contract.iceberg_table_world import IcebergWorld
 
 from headgate.control_protocol.errors import LogUnreadable
-from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
+from headgate.control_protocol.testing.contract.world import (
+    claim_table,
+    commit,
+    record,
+    require_landed,
+)
 from headgate.tables.storage.avro_integrity import find_avro_damage
 
 
@@ -39,7 +44,7 @@ def test_a_commit_onto_a_damaged_manifest_list_is_refused_by_name(
 ) -> None:
     """Read as empty, it would take all rows before this commit out of the table."""
     table = world.open()
-    view = landed(commit(table, claimed(table), record(1, 1), world.file(1)))
+    view = require_landed(commit(table, claim_table(table), record(1, 1), world.file(1)))
     snapshot = world.table().current_snapshot()
     assert snapshot
     path = Path(snapshot.manifest_list.removeprefix("file://"))
@@ -48,7 +53,7 @@ def test_a_commit_onto_a_damaged_manifest_list_is_refused_by_name(
     with pytest.raises(LogUnreadable, match=f"cannot be read: .*{path.name} is damaged"):
         commit(table, view, record(1, 2), world.file(2))
     path.write_bytes(whole)
-    landed(commit(table, view, record(1, 2), world.file(2)))
+    require_landed(commit(table, view, record(1, 2), world.file(2)))
     assert world.numbers() == [1, 2]
 
 
@@ -59,7 +64,9 @@ def test_a_manifest_that_was_cut_off_between_two_files_is_not_rewritten(
     with world.table().transaction() as change:
         change.set_properties({"commit.manifest.min-count-to-merge": "2"})
     table = world.open()
-    view = landed(commit(table, claimed(table), record(1, 1), world.file(1), world.file(2)))
+    view = require_landed(
+        commit(table, claim_table(table), record(1, 1), world.file(1), world.file(2))
+    )
     snapshot = world.table().current_snapshot()
     assert snapshot
     (manifest,) = snapshot.manifests(world.table().io)
@@ -70,5 +77,5 @@ def test_a_manifest_that_was_cut_off_between_two_files_is_not_rewritten(
     with pytest.raises(LogUnreadable, match="it lists 1 of 2 files"):
         commit(table, view, record(1, 2), world.file(3))
     path.write_bytes(whole)
-    landed(commit(table, view, record(1, 2), world.file(3)))
+    require_landed(commit(table, view, record(1, 2), world.file(3)))
     assert world.numbers() == [1, 2, 3]

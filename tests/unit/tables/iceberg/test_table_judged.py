@@ -32,7 +32,12 @@ from headgate.control_protocol.ports import (
     Refused,
     Unknown,
 )
-from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
+from headgate.control_protocol.testing.contract.world import (
+    claim_table,
+    commit,
+    record,
+    require_landed,
+)
 from headgate.tables.iceberg import commit_request, expired_lineage
 from headgate.tables.iceberg.table import IcebergTable
 
@@ -67,7 +72,7 @@ def manifests(world: IcebergWorld) -> set[str]:
 def refused_after(world: IcebergWorld, happens: Callable[[Commit], object]) -> CommitOutcome:
     """The outcome of a commit around whose call something happens, and that is refused then."""
     table = world.open()
-    view = claimed(table)
+    view = claim_table(table)
 
     def lie(send: Commit) -> CommitTableResponse:
         happens(send)
@@ -80,8 +85,8 @@ def refused_after(world: IcebergWorld, happens: Callable[[Commit], object]) -> C
 def heir(world: IcebergWorld) -> PrimaryTable:
     """Another coordinator claims the table, and commits."""
     table = world.open()
-    view = claimed(table, epoch=2)
-    landed(commit(table, view, record(2, 1, 6), world.file(2)))
+    view = claim_table(table, epoch=2)
+    require_landed(commit(table, view, record(2, 1, 6), world.file(2)))
     return table
 
 
@@ -182,9 +187,9 @@ def test_a_branch_keeps_the_retention_that_its_owner_asked_for(
 ) -> None:
     world.append_foreign(7)
     table = world.open(branch=branch)
-    view = landed(commit(table, table.read(), record(1, 0)))
+    view = require_landed(commit(table, table.read(), record(1, 0)))
     world.keeps(branch, 42)
-    landed(commit(table, view, record(1, 1, 3), world.file(1)))
+    require_landed(commit(table, view, record(1, 1, 3), world.file(1)))
     ref = world.table().metadata.refs[branch]
 
     assert ref.min_snapshots_to_keep == 42
@@ -196,19 +201,19 @@ def test_a_commit_moves_its_own_branch_and_marks_the_table_once(
 ) -> None:
     """A first claim of an empty table sets main too: servers know of no other ref to ask for."""
     audit = world.open(branch="audit")
-    view = landed(commit(audit, audit.read(), record(1, 0)))
+    view = require_landed(commit(audit, audit.read(), record(1, 0)))
     refs = world.table().metadata.refs
     assert refs["main"].snapshot_id == refs["audit"].snapshot_id == view.head
     assert world.table().metadata.properties["headgate.sink.claimed"] == "true"
     before = refs["main"]
-    landed(commit(audit, view, record(1, 1, 3), world.file(1)))
+    require_landed(commit(audit, view, record(1, 1, 3), world.file(1)))
     refs = world.table().metadata.refs
     assert refs["main"] == before
     assert refs["audit"] != before
 
 
 def test_the_tag_outlives_every_age_limit(world: IcebergWorld) -> None:
-    claimed(world.open())
+    claim_table(world.open())
     ref = world.table().metadata.refs["headgate-sink"]
 
     assert ref.max_ref_age_ms == 2**63 - 1
@@ -227,20 +232,20 @@ def answering(world: IcebergWorld, error: Exception, *, lands: bool = False) -> 
 @pytest.mark.parametrize("error", [ForbiddenError("no"), UnauthorizedError("expired")])
 def test_missing_rights_are_named_and_tried_again(world: IcebergWorld, error: Exception) -> None:
     table = world.open()
-    view = claimed(table)
+    view = claim_table(table)
     file = world.file(1)
     for _ in range(10):
         answering(world, error)
         outcome = commit(table, view, record(1, 1, 3), file)
         assert isinstance(outcome, Unknown)
         assert outcome.reason.startswith("HG-103 table db.trips cannot be committed to")
-    landed(commit(table, view, record(1, 1, 3), file))
+    require_landed(commit(table, view, record(1, 1, 3), file))
     assert world.numbers() == [1]
 
 
 def test_a_commit_that_stays_malformed_is_a_named_stop(world: IcebergWorld) -> None:
     table = world.open()
-    view = claimed(table)
+    view = claim_table(table)
     file = world.file(1)
     for _ in range(4):
         answering(world, BadRequestError("no such update"))
@@ -254,18 +259,18 @@ def test_a_commit_that_stays_malformed_is_a_named_stop(world: IcebergWorld) -> N
 
 def test_a_400_of_a_landed_commit_counts_for_nothing(world: IcebergWorld) -> None:
     table = world.open()
-    view = claimed(table)
+    view = claim_table(table)
     for number in range(1, 8):
         answering(world, BadRequestError("a proxy's own"), lands=True)
-        view = landed(commit(table, view, record(1, number, number), world.file(number)))
+        view = require_landed(commit(table, view, record(1, number, number), world.file(number)))
     assert world.numbers() == list(range(1, 8))
 
 
 def test_a_rollback_while_the_call_is_under_way_is_refused(world: IcebergWorld) -> None:
     """It brings no new snapshot: only the branch's place tells."""
     table = world.open()
-    first = landed(commit(table, claimed(table), record(1, 1, 3), world.file(1)))
-    view = landed(commit(table, first, record(1, 2, 6), world.file(2)))
+    first = require_landed(commit(table, claim_table(table), record(1, 1, 3), world.file(1)))
+    view = require_landed(commit(table, first, record(1, 2, 6), world.file(2)))
 
     def lie(send: Commit) -> CommitTableResponse:
         world.roll_back(first.head)  # type: ignore[arg-type]
@@ -300,11 +305,11 @@ def test_of_two_first_claims_a_server_takes_one(tmp_path: Path) -> None:
 def test_newest_files_are_found_in_merged_manifests(world: IcebergWorld) -> None:
     """Old entries lie beside new ones there; one that was only removed is evidence, too."""
     table = world.open()
-    view = claimed(table)
+    view = claim_table(table)
     with world.table().transaction() as change:
         change.set_properties({"commit.manifest.min-count-to-merge": "2"})
     for number in range(1, 5):
-        view = landed(commit(table, view, record(1, number, number), world.file(number)))
+        view = require_landed(commit(table, view, record(1, number, number), world.file(number)))
     loaded = world.table()
     tagged = loaded.current_snapshot()
     assert tagged is not None
@@ -323,9 +328,9 @@ def test_no_snapshot_is_older_than_the_table(
 ) -> None:
     """Catalogs refuse time that runs backwards, and a machine's clock may be behind."""
     table = world.open()
-    view = claimed(table)
+    view = claim_table(table)
     monkeypatch.setattr(commit_request, "time", SimpleNamespace(time=lambda: 0.0))
-    landed(commit(table, view, record(1, 1, 3)))
+    require_landed(commit(table, view, record(1, 1, 3)))
     first, second = world.table().snapshots()
     assert second.timestamp_ms >= first.timestamp_ms
 
@@ -334,11 +339,11 @@ def test_a_snapshot_says_when_it_was_made_from_what_and_under_which_schema(
     world: IcebergWorld,
 ) -> None:
     table = world.open()
-    view = landed(commit(table, claimed(table), record(1, 1, 3), world.file(1)))
+    view = require_landed(commit(table, claim_table(table), record(1, 1, 3), world.file(1)))
     with world.table().update_schema() as update:
         update.add_column("note", LongType())
     before_ms = int(time.time() * 1000)
-    landed(commit(table, view, record(1, 2, 6), world.file(2)))
+    require_landed(commit(table, view, record(1, 2, 6), world.file(2)))
     made = world.table().current_snapshot()
     assert made is not None
     assert made.summary is not None
@@ -351,7 +356,7 @@ def test_a_snapshot_says_when_it_was_made_from_what_and_under_which_schema(
 def test_counts_behind_an_append_of_others_tell_nothing(world: IcebergWorld) -> None:
     """What was there before had as many rows as the tag's; that may have been other rows."""
     table = world.open()
-    landed(commit(table, claimed(table), record(1, 1, 3), world.file(1)))
+    require_landed(commit(table, claim_table(table), record(1, 1, 3), world.file(1)))
     world.compact()
     world.append_foreign(7)
     world.expire_all()
@@ -365,7 +370,7 @@ def test_a_tag_deleted_while_the_call_is_under_way_is_not_set_again(
 ) -> None:
     """Neither head nor sequence number tell: who deletes a tag means to stop the sink."""
     table = world.open()
-    view = claimed(table)
+    view = claim_table(table)
 
     def lie(send: Commit) -> CommitTableResponse:
         world.delete_tag()
@@ -402,7 +407,7 @@ def test_a_catalog_that_drops_the_tag_of_a_first_claim_is_named(
 
 def test_a_tag_that_is_removed_later_is_somebody_elses_doing(world: IcebergWorld) -> None:
     table = world.open()
-    view = claimed(table)
+    view = claim_table(table)
     drop_the_tag(world)
     assert isinstance(commit(table, view, record(1, 1, 3), world.file(1)), Unknown)
     assert world.open().read().lineage is Lineage.TAG_MISSING

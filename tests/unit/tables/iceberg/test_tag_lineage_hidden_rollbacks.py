@@ -16,7 +16,12 @@ from contract.iceberg_table_world import ROWS_PER_FILE, IcebergWorld
 from pyiceberg.manifest import DataFile
 
 from headgate.control_protocol.ports import Lineage
-from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
+from headgate.control_protocol.testing.contract.world import (
+    claim_table,
+    commit,
+    record,
+    require_landed,
+)
 from headgate.tables.iceberg import expired_lineage
 
 Act = Callable[[IcebergWorld], None]
@@ -73,9 +78,11 @@ def add_again(world: IcebergWorld, *files: Any) -> None:
 def rolled_back(world: IcebergWorld, by: int) -> tuple[int, int]:
     """Three commits of the sink, of which the last ones are taken back: return both heads."""
     table = world.open()
-    view, heads = claimed(table), []
+    view, heads = claim_table(table), []
     for number in (1, 2, 3):
-        view = landed(commit(table, view, record(1, number, 3 * number), world.file(number)))
+        view = require_landed(
+            commit(table, view, record(1, number, 3 * number), world.file(number))
+        )
         assert view.head is not None
         heads.append(view.head)
     world.roll_back(heads[-1 - by])
@@ -167,11 +174,11 @@ def test_rows_that_were_deleted_before_the_last_commit_are_not_brought_back_unse
 ) -> None:
     """The branch is set to before a deletion, and filled up to as many rows."""
     table = world.open()
-    view = landed(commit(table, claimed(table), record(1, 1, 3), world.file(1)))
+    view = require_landed(commit(table, claim_table(table), record(1, 1, 3), world.file(1)))
     before = view.head
     assert before is not None
     world.table().delete("row == 0 and number == 1")
-    landed(commit(table, table.read(), record(1, 2, 3)))
+    require_landed(commit(table, table.read(), record(1, 2, 3)))
     world.roll_back(before)
     world.table().delete("row == 1 and number == 1")
     world.compact()

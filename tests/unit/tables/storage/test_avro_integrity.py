@@ -9,7 +9,7 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.manifest import ManifestFile, read_manifest_list, write_manifest_list
 
 from headgate.tables.storage.avro_integrity import find_avro_damage, with_avro_checks
-from headgate.tables.storage.damaged_files import FileDamaged
+from headgate.tables.storage.damaged_file_error import FileDamaged
 
 LISTED = 3
 

@@ -69,29 +69,29 @@ def referred(table: Table) -> set[str]:
 
 
 def missing(sink: SinkOnTable) -> list[str]:
-    table = sink.loaded()
+    table = sink.load()
     return [path for path in referred(table) if not table.io.new_input(path).exists()]
 
 
 def orphans(sink: SinkOnTable) -> set[str]:
-    table = sink.loaded()
+    table = sink.load()
     there = Path(table.location().removeprefix("file://")).rglob("*")
     files = {f"file://{path}" for path in there if path.suffix in (".avro", ".parquet")}
     return files - referred(table)
 
 
 def ids_under(sink: SinkOnTable, ref: str) -> list[int]:
-    scanned = sink.loaded().scan().use_ref(ref).to_arrow()
+    scanned = sink.load().scan().use_ref(ref).to_arrow()
     return sorted(scanned["id"].to_pylist())
 
 
 def tag(sink: SinkOnTable, position: int, name: str = "just-now") -> None:
-    table = sink.loaded()
+    table = sink.load()
     table.manage_snapshots().create_tag(table.snapshots()[position].snapshot_id, name).commit()
 
 
 def count(sink: SinkOnTable) -> int:
-    return len(sink.loaded().snapshots())
+    return len(sink.load().snapshots())
 
 
 def test_what_is_due_goes_and_storage_holds_what_is_referred_to(
@@ -131,17 +131,17 @@ def test_a_branch_that_was_made_meanwhile_keeps_its_retention(
     sink: SinkOnTable, server: ServerChecks
 ) -> None:
     def around(send: Send) -> CommitTableResponse:
-        due = sink.loaded().snapshots()[1].snapshot_id
+        due = sink.load().snapshots()[1].snapshot_id
         branch = SetSnapshotRefUpdate(  # type: ignore[call-arg]
             ref_name="audit", type="branch", snapshot_id=due, min_snapshots_to_keep=7
         )
-        sink.catalog.commit_table(sink.loaded(), (), (branch,))
+        sink.catalog.commit_table(sink.load(), (), (branch,))
         return send()
 
     server.around = around
     sink.commit(rows(90))
 
-    ref: SnapshotRef = sink.loaded().metadata.refs["audit"]
+    ref: SnapshotRef = sink.load().metadata.refs["audit"]
     assert (ref.snapshot_ref_type, ref.min_snapshots_to_keep) == ("branch", 7)
     assert ids_under(sink, "audit") == [0]
     assert missing(sink) == []
@@ -153,7 +153,7 @@ def test_a_tag_taken_along_by_a_removal_without_an_answer_is_set_again(
     def around(send: Send) -> CommitTableResponse:
         tag(sink, 2)
         send()
-        sink.loaded().append(rows(70))
+        sink.load().append(rows(70))
         raise ConnectionError("the answer was lost")
 
     server.around = around
@@ -170,10 +170,10 @@ def test_it_is_said_when_nobody_can_tell_any_more_what_a_removal_took_along(
     """The answer came late, and the log of the table's versions is short."""
 
     def around(send: Send) -> CommitTableResponse:
-        with sink.loaded().transaction() as change:
+        with sink.load().transaction() as change:
             change.set_properties({"write.metadata.previous-versions-max": str(kept)})
         send()
-        sink.loaded().append(rows(70))
+        sink.load().append(rows(70))
         raise ConnectionError("the answer was lost")
 
     server.around = around
@@ -198,7 +198,7 @@ def test_a_tag_taken_along_by_a_removal_that_lands_late_is_set_again(
     sink.commit(rows(90))
     tag(sink, 2)
     late[0]()
-    assert "just-now" not in sink.loaded().metadata.refs
+    assert "just-now" not in sink.load().metadata.refs
     if deposed:
         sink.table.close()
     else:
@@ -216,7 +216,7 @@ def test_a_tag_taken_along_is_lost_if_the_process_is_killed_then_and_no_file_is(
 
     def around(send: Send) -> CommitTableResponse:
         tag(sink, 2)
-        kept.update(referred(sink.loaded()))
+        kept.update(referred(sink.load()))
         send()
         raise Killed
 
@@ -224,7 +224,7 @@ def test_a_tag_taken_along_is_lost_if_the_process_is_killed_then_and_no_file_is(
     server.around = around
     with pytest.raises(Killed):
         sink.commit(rows(90))
-    io = sink.loaded().io
+    io = sink.load().io
     assert all(io.new_input(path).exists() for path in kept)
     sink.table = IcebergTable(server, "db.t", SINK, threads=False)  # type: ignore[arg-type]
     sink.view = sink.table.read()
@@ -232,7 +232,7 @@ def test_a_tag_taken_along_is_lost_if_the_process_is_killed_then_and_no_file_is(
         sink.commit(rows(number))
 
     assert server.removals > 1
-    assert "just-now" not in sink.loaded().metadata.refs
+    assert "just-now" not in sink.load().metadata.refs
     assert missing(sink) == []
 
 
@@ -248,7 +248,7 @@ def test_a_tag_is_not_set_again_on_files_that_an_orphan_clean_up_has_met(
 
     def around(send: Send) -> CommitTableResponse:
         tag(sink, 2)
-        table = sink.loaded()
+        table = sink.load()
         (manifest, *_) = table.snapshots()[2].manifests(table.io)
         (entry, *_) = manifest.fetch_manifest_entry(table.io)
         response = send()
@@ -265,7 +265,7 @@ def test_a_tag_is_not_set_again_on_files_that_an_orphan_clean_up_has_met(
     server.around = around
     sink.commit(rows(90))
 
-    assert "just-now" not in sink.loaded().metadata.refs
+    assert "just-now" not in sink.load().metadata.refs
     assert "of its files some are gone too" in caplog.text
 
 
@@ -295,7 +295,7 @@ def test_a_removal_whose_refs_have_moved_endangers_nothing(
     server.around = around
     sink.commit(rows(90))
     tag(sink, 2)
-    sink.loaded().append(rows(70))  # main has moved: the removal requires that it has not
+    sink.load().append(rows(70))  # main has moved: the removal requires that it has not
     sink.table.close()
 
     assert "stands since" not in caplog.text
@@ -307,7 +307,7 @@ def test_files_are_left_when_others_changed_the_table_meanwhile(
     """Any change: what it means for the files is not known."""
 
     def around(send: Send) -> CommitTableResponse:
-        with sink.loaded().transaction() as change:
+        with sink.load().transaction() as change:
             change.set_properties({"comment": "changed"})
         return send()
 
@@ -338,7 +338,7 @@ def test_a_change_that_concerns_no_file_holds_a_removal_up_and_no_more(
     sink: SinkOnTable, server: ServerChecks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def read(*arguments: object) -> list[str]:
-        with sink.loaded().transaction() as change:
+        with sink.load().transaction() as change:
             change.set_properties({"comment": "changed"})
         return right(*arguments)  # type: ignore[arg-type]
 
@@ -358,7 +358,7 @@ def test_a_table_that_never_rests_is_left_for_the_next_commit(
     """Each removal finds that others were faster; what is due goes when they are quiet."""
 
     def overtaken(*arguments: object) -> bool:
-        with sink.loaded().transaction() as change:
+        with sink.load().transaction() as change:
             change.set_properties({"comment": str(len(tried))})
         tried.append(1)
         return right(*arguments)  # type: ignore[arg-type]
@@ -386,7 +386,7 @@ def test_a_tag_that_cannot_be_set_again_is_named(
 
     def around(send: Send) -> CommitTableResponse:
         tag(sink, 2)
-        kept.update(referred(sink.loaded()))
+        kept.update(referred(sink.load()))
         response = send()
         monkeypatch.setattr(server, "commit_table", refuse)
         return response
@@ -403,7 +403,7 @@ def test_a_tag_that_cannot_be_set_again_is_named(
     assert len(refused) == 5
     assert "just-now was set on snapshot" in caplog.text
     assert "is gone; its files are kept" in caplog.text
-    io = sink.loaded().io
+    io = sink.load().io
     assert all(io.new_input(path).exists() for path in kept)
 
 
@@ -411,7 +411,7 @@ def test_partition_statistics_go_with_their_snapshots(
     sink: SinkOnTable, server: ServerChecks
 ) -> None:
     """Servers forget other statistics with a snapshot, these not."""
-    table = sink.loaded()
+    table = sink.load()
     due, last = table.snapshots()[1].snapshot_id, table.snapshots()[-1].snapshot_id
     for snapshot_id in (due, last):
         file = PartitionStatisticsFile(
@@ -422,7 +422,7 @@ def test_partition_statistics_go_with_their_snapshots(
     sink.view = sink.table.read()
     sink.commit(rows(90))
     assert server.removals == 1
-    left = [file.snapshot_id for file in sink.loaded().metadata.partition_statistics]
+    left = [file.snapshot_id for file in sink.load().metadata.partition_statistics]
     assert left == [last]
 
 
@@ -431,11 +431,11 @@ def test_files_of_snapshots_that_are_back_stay(
     sink: SinkOnTable, server: ServerChecks, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
     """An operator registers the version of the table from before the removal."""
-    location = sink.loaded().metadata_location
+    location = sink.load().metadata_location
     held: list[str] = []
 
     def around(send: Send) -> CommitTableResponse:
-        held.append(sink.loaded().metadata_location)
+        held.append(sink.load().metadata_location)
         response = send()
         if when == "before-reading-back":
             put_back()
@@ -472,14 +472,14 @@ def test_a_file_that_somebody_refers_to_again_stays(
     sink: SinkOnTable, server: ServerChecks
 ) -> None:
     """Compaction replaced it; a writer that took its time adds it once more."""
-    table = sink.loaded()
+    table = sink.load()
     replaced = [task.file.file_path for task in table.scan().plan_files()]
     table.overwrite(rows(50))
     sink.view = sink.table.read()
 
     def around(send: Send) -> CommitTableResponse:
         response = send()
-        sink.loaded().add_files(replaced[:1], check_duplicate_files=False)
+        sink.load().add_files(replaced[:1], check_duplicate_files=False)
         return response
 
     server.around = around
@@ -487,9 +487,9 @@ def test_a_file_that_somebody_refers_to_again_stays(
 
     assert isinstance(outcome, Landed)
     assert server.around is None
-    assert replaced[0] in referred(sink.loaded())
+    assert replaced[0] in referred(sink.load())
     assert missing(sink) == []
-    assert not any(sink.loaded().io.new_input(path).exists() for path in replaced[1:])
+    assert not any(sink.load().io.new_input(path).exists() for path in replaced[1:])
 
 
 def test_a_zombies_removal_is_refused_by_the_server(
@@ -509,7 +509,7 @@ def test_a_zombies_removal_is_refused_by_the_server(
 
 def test_what_two_snapshots_share_goes_with_the_second(sink: SinkOnTable) -> None:
     """A ref that was set again stands on a snapshot that shares its manifest list with another."""
-    table = sink.loaded()
+    table = sink.load()
     first = table.snapshots()[1]
     copy = first.model_copy(update={"snapshot_id": 7})
     files = [
@@ -538,7 +538,7 @@ def test_a_file_that_somebody_refers_to_again_while_it_is_judged_stays(
     sink: SinkOnTable, server: ServerChecks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The removal is judged again by the newer version of the table, and so are its files."""
-    table = sink.loaded()
+    table = sink.load()
     replaced = [task.file.file_path for task in table.scan().plan_files()]
     table.overwrite(rows(50))
     sink.view = sink.table.read()
@@ -547,7 +547,7 @@ def test_a_file_that_somebody_refers_to_again_while_it_is_judged_stays(
         found = right(*arguments)  # type: ignore[arg-type]
         if not read_once:
             read_once.append(1)
-            sink.loaded().add_files(replaced[:1], check_duplicate_files=False)
+            sink.load().add_files(replaced[:1], check_duplicate_files=False)
         return found
 
     read_once: list[int] = []
@@ -556,16 +556,16 @@ def test_a_file_that_somebody_refers_to_again_while_it_is_judged_stays(
     sink.commit(rows(90))
 
     assert server.removals == 1
-    assert replaced[0] in referred(sink.loaded())
+    assert replaced[0] in referred(sink.load())
     assert missing(sink) == []
-    assert not any(sink.loaded().io.new_input(path).exists() for path in replaced[1:])
+    assert not any(sink.load().io.new_input(path).exists() for path in replaced[1:])
 
 
 def test_statistics_that_went_with_their_snapshots_do_not_keep_their_files(
     sink: SinkOnTable, server: ServerChecks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not even where the table changed while its files were read."""
-    table = sink.loaded()
+    table = sink.load()
     there = Path(table.location().removeprefix("file://")) / "metadata" / "partitions.avro"
     there.touch()
     due = table.snapshots()[1].snapshot_id
@@ -577,7 +577,7 @@ def test_statistics_that_went_with_their_snapshots_do_not_keep_their_files(
 
     def read(*arguments: object) -> list[str]:
         found = right(*arguments)  # type: ignore[arg-type]
-        with sink.loaded().transaction() as change:
+        with sink.load().transaction() as change:
             change.set_properties({"comment": "changed"})
         return found
 
@@ -595,15 +595,15 @@ def test_a_table_made_anew_while_files_were_read_loses_none(
 
     def read(*arguments: object) -> list[str]:
         found = right(*arguments)  # type: ignore[arg-type]
-        schema = sink.loaded().schema()
+        schema = sink.load().schema()
         sink.catalog.drop_table("db.t")
         sink.catalog.create_table("db.t", schema)
         return found
 
     right = snapshot_expiry.unreachable_files
     monkeypatch.setattr(snapshot_expiry, "unreachable_files", read)
-    before = {path for path in referred(sink.loaded()) if path.endswith(".parquet")}
-    io = sink.loaded().io
+    before = {path for path in referred(sink.load()) if path.endswith(".parquet")}
+    io = sink.load().io
     sink.commit(rows(90))
     assert server.removals == 0
     assert all(io.new_input(path).exists() for path in before)
@@ -620,7 +620,7 @@ def test_only_metadata_files_that_fell_out_of_the_log_go_and_only_where_that_is_
     sink = SinkOnTable.claimed(server, {"id": "long"}, properties=properties)  # type: ignore[arg-type]
     for number in range(4):
         sink.commit(rows(number))
-    table = sink.loaded()
+    table = sink.load()
     folder = Path(table.location().removeprefix("file://")) / "metadata"
     there = {f"file://{path}" for path in folder.glob("*.json")}
     named = {entry.metadata_file for entry in table.metadata.metadata_log}
@@ -668,7 +668,7 @@ def test_nothing_is_removed_while_a_removal_may_still_land(
     assert server.removals == 1
     doubted = sink.table._upkeep._doubted
     assert doubted is not None
-    sink.table._upkeep._maintain(sink.loaded())
+    sink.table._upkeep._maintain(sink.load())
     assert sink.table._upkeep._doubted is doubted
     assert server.removals == 1
     sink.commit(rows(91))

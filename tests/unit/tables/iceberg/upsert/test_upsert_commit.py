@@ -7,7 +7,7 @@ from pathlib import Path
 
 from contract.iceberg_table_world import LyingCatalog
 from pyiceberg.table import CommitTableResponse
-from support.keyed_world import Event, KeyedWorld, keyed_table, shown
+from support.keyed_world import Event, KeyedWorld, keyed_table, rows_of
 from support.local_catalog import local_catalog
 
 from headgate.control_protocol.commit_record import KeyCounts
@@ -21,10 +21,10 @@ def put(*keys: int) -> list[Event]:
 def test_key_7_rows_that_a_rollback_made_live_again_are_found(tmp_path: Path) -> None:
     """With the fourth commit, a merge has left their keys out of the index, for they are dead."""
     local = local_catalog(tmp_path)
-    world = KeyedWorld.made(local.catalog, 3)
+    world = KeyedWorld.create(local.catalog, 3)
     for begin in (0, 9):
         world.commit(put(*range(begin, begin + 9)))
-    head, fold = world.loaded().current_snapshot(), dict(world.source.fold)
+    head, fold = world.load().current_snapshot(), dict(world.source.fold)
     assert head is not None
     for _ in range(4):
         world.commit(put(*range(18)))
@@ -33,7 +33,7 @@ def test_key_7_rows_that_a_rollback_made_live_again_are_found(tmp_path: Path) ->
     world.source.fold = fold
 
     assert world.commit(put(*range(3))) == KeyCounts(updated=3)
-    assert shown(world.loaded().scan().to_arrow()) == world.source.expected()
+    assert rows_of(world.load().scan().to_arrow()) == world.source.expected_rows()
     local.catalog.close()
 
 
@@ -42,12 +42,12 @@ def test_key_2_key_files_outlive_an_answer_that_does_not_show_their_commit(
 ) -> None:
     """A cache before the catalog says that all is well, and shows the table as it was."""
     local = local_catalog(tmp_path)
-    world = KeyedWorld.made(local.catalog, 3)
+    world = KeyedWorld.create(local.catalog, 3)
     world.commit(put(1, 2))
     lying = LyingCatalog(local.catalog)
     world.table = keyed_table(lying, ("id",))  # type: ignore[arg-type]
     attempt = world.attempt(world.files([Event((1,))]))
-    before = world.loaded()
+    before = world.load()
     stale = CommitTableResponse(
         metadata=before.metadata, metadata_location=before.metadata_location
     )
@@ -55,6 +55,6 @@ def test_key_2_key_files_outlive_an_answer_that_does_not_show_their_commit(
     lying.lies.append(lambda _: stale)
     assert isinstance(world.table.commit(attempt), Unknown)
 
-    assert world.landed(world.again(attempt)) == KeyCounts(deleted=1)
-    assert shown(world.loaded().scan().to_arrow()) == world.source.expected()
+    assert world.land(world.again(attempt)) == KeyCounts(deleted=1)
+    assert rows_of(world.load().scan().to_arrow()) == world.source.expected_rows()
     local.catalog.close()

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from headgate.control_protocol.sink_of_thread import in_same_sink_context
+from headgate.control_protocol.current_sink import in_same_sink_context
 
 JOIN_S = 2.0
 """A call that takes longer ends by itself later, and nothing follows it."""

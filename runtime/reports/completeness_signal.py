@@ -19,12 +19,12 @@ from headgate.control_protocol.errors import TableMissing
 from headgate.control_protocol.ports import TableView
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.kafka.record_sender import GroupNote
+from headgate.runtime.background_thread import Pauses, WokenThread
 from headgate.runtime.reports.receivers import Receiver, describe_trouble, open_receiver
 from headgate.runtime.sink_tables import SinkTables, open_tables_read_only
 from headgate.runtime.telemetry import metric_catalog as names
 from headgate.runtime.telemetry.instrumented_ports import Count
 from headgate.runtime.wall_clock import wall_ms
-from headgate.runtime.woken_thread import Pauses, WokenThread
 
 _log = redacted_logger("headgate.coordinator")
 
@@ -145,7 +145,7 @@ class Signals:
 
     def on_landed(self, view: TableView) -> None:
         """Take a commit; costs a comparison, unless an hour or a day has passed."""
-        passed = self._passed(view.record.valid_through_ms if view.record else None)
+        passed = self._last_passed(view.record.valid_through_ms if view.record else None)
         if passed is not None and passed > self._known_ms:
             self._thread.wake()
 
@@ -173,7 +173,7 @@ class Signals:
         # The note first: of two coordinators, an old one then knows what the new one has said.
         said = Said.from_note(self._note.read())
         complete = read_complete(self._settings)
-        passed = self._passed(complete.through_ms)
+        passed = self._last_passed(complete.through_ms)
         known = said.through_ms if said and said.uuid == complete.uuid else -1
         if passed is not None and passed > known:
             self._send(complete, said, passed)
@@ -181,7 +181,7 @@ class Signals:
         elif said and time.monotonic() >= self._refresh_s:
             self._store(said)
         self._known_ms = known
-        decided = self._passed(complete.decided_ms)
+        decided = self._last_passed(complete.decided_ms)
         return decided is None or decided <= known
 
     def _send(self, complete: Complete, said: Said | None, passed: int) -> None:
@@ -201,7 +201,7 @@ class Signals:
         self._note.store(said.to_note())
         self._refresh_s = time.monotonic() + _REFRESH_S
 
-    def _passed(self, time_ms: int | None) -> int | None:
+    def _last_passed(self, time_ms: int | None) -> int | None:
         return last_passed(time_ms, self._unit_ms, wall_ms())
 
 

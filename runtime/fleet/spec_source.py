@@ -1,4 +1,4 @@
-"""What a worker is told of wishes, and tells of its sinks: a folder, or a fleet's topics."""
+"""Defines where sinks' specs come from, and where a worker tells of them: a folder, or topics."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from headgate.runtime.fleet.sink_life import Life, Wanted
 
 
 @dataclass(frozen=True, slots=True)
-class WantedSink:
-    """A sink that is wanted: its file, the wish, and the memory that it may take, 0 for any.
+class DesiredSink:
+    """Describes a sink that is wanted: its file, the spec, and the memory that it may take, 0 for
+    any.
 
     ``refused``: why it is not started. Without a ``memory_mib`` the worker's own limit counts.
     ``lag_records``: what it had still to read, as was told last; who has most is started first.
@@ -30,7 +31,7 @@ class WantedSink:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a sink's process takes: private memory, processor time, and of a core lately."""
+    """Says what a sink's process takes: private memory, processor time, and of a core lately."""
 
     memory_bytes: int | None = None
     cpu_ms: int | None = None
@@ -39,7 +40,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a sink's process says of itself with a turn; what it does not know is ``None``."""
+    """Says what a sink's process tells of itself with a turn; what it does not know is ``None``."""
 
     revision: str = ""
     leads: bool | None = None
@@ -49,23 +50,23 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class ToldSink:
-    """What a worker tells of one sink; without a ``life`` it was refused.
+    """Says what a worker tells of one sink; without a ``life`` it was refused.
 
     ``waits_for``: why it has no process yet, though it may be started.
     """
 
     name: str
-    wanted: WantedSink | None
+    wanted: DesiredSink | None
     life: Life | None
     usage: Usage = Usage()
     report: Report = Report()
     waits_for: str = ""
 
 
-class WishSource(Protocol):
-    """Where wishes come from, and where what became of them is told. Nothing here waits."""
+class SpecSource(Protocol):
+    """Yields specs, and is told what became of them. Nothing here waits."""
 
-    def look(self) -> Mapping[str, WantedSink]:
+    def look(self) -> Mapping[str, DesiredSink]:
         """Return what is wanted here now, by name. What cannot be read now is as before."""
         ...
 
@@ -74,7 +75,7 @@ class WishSource(Protocol):
         ...
 
     def leave(self) -> bool:
-        """Take no wishes any longer, so that others may; return whether that is done."""
+        """Take no specs any longer, so that others may; return whether that is done."""
         ...
 
     def close(self) -> None:

@@ -13,8 +13,8 @@ from unit.operations.routed_shop import CLICKS, ORDERS, Shop, shop_settings
 from headgate.config.load import parse
 from headgate.control_protocol.commit_record import PendingCommit, Suspended
 from headgate.control_protocol.ports import Landed
-from headgate.runtime.reports import signal
-from headgate.runtime.reports.signal import (
+from headgate.runtime.reports import completeness_signal
+from headgate.runtime.reports.completeness_signal import (
     Complete,
     Said,
     last_passed,
@@ -71,10 +71,12 @@ def test_who_waits_for_a_table_that_is_behind_does_not_store_the_same_note_again
         def store(self, note: str) -> None:
             stored.append(note)
 
-    monkeypatch.setattr(signal, "GroupNote", Note)
+    monkeypatch.setattr(completeness_signal, "GroupNote", Note)
     behind = Complete("a-uuid", 5 * HOUR, 7 * HOUR)
-    monkeypatch.setattr(signal, "read_complete", lambda _settings: behind)
-    signals = signal.Signals(parse(f'{MINIMAL}\n[signal]\ntopic = "hours"\n'), lambda *_: None)
+    monkeypatch.setattr(completeness_signal, "read_complete", lambda _settings: behind)
+    signals = completeness_signal.Signals(
+        parse(f'{MINIMAL}\n[signal]\ntopic = "hours"\n'), lambda *_: None
+    )
     signals.close()
     stored.clear()
     signals._refresh_s = 0.0

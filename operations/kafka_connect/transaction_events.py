@@ -15,7 +15,7 @@ from headgate.operations.kafka_connect.events import (
     decode_event,
     is_event,
 )
-from headgate.operations.kafka_connect.plan import Announcement
+from headgate.operations.kafka_connect.takeover_plan import Announcement
 
 
 @dataclass(frozen=True, slots=True)

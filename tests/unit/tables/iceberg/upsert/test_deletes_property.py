@@ -9,7 +9,7 @@ from pyiceberg.types import LongType, NestedField, TimestamptzType
 from headgate.control_protocol.errors import ConfigurationError, DeletesChanged
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import Offsets
-from headgate.tables.iceberg.upsert.delete_choice import (
+from headgate.tables.iceberg.upsert.deletes_property import (
     DeleteChoice,
     column_of_marks,
     require_other_choice,

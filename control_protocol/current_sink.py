@@ -16,7 +16,7 @@ _R = TypeVar("_R")
 _SINK: ContextVar[str | None] = ContextVar("headgate_sink", default=None)
 
 
-def sink_of_thread() -> str | None:
+def current_sink() -> str | None:
     """Return the sink for which this thread works, if it works for one alone."""
     return _SINK.get()
 
@@ -35,8 +35,8 @@ def in_same_sink_context(work: Callable[_P, _R]) -> Callable[_P, _R]:
     """Wrap ``work`` for another thread, so that it works for the sink of the calling thread."""
     sink = _SINK.get()
 
-    def done(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+    def run_in_context(*args: _P.args, **kwargs: _P.kwargs) -> _R:
         _SINK.set(sink)
         return work(*args, **kwargs)
 
-    return done
+    return run_in_context

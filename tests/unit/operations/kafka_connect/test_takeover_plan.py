@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from headgate.control_protocol.identifiers import TopicPartition
-from headgate.operations.kafka_connect.plan import (
+from headgate.operations.kafka_connect.takeover_plan import (
     Announcement,
     ControlLog,
     TableHistory,

@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import Producer
 
 from headgate.control_protocol.identifiers import TopicPartition
-from headgate.kafka.first_records import first_timestamps
+from headgate.kafka.first_record_timestamps import first_timestamps
 
 pytestmark = pytest.mark.integration
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headgate.control_protocol.errors import ConfigurationError, Unreachable
-from headgate.operations.java import (
+from headgate.operations.java_installation import (
     fetch_jars,
     java_version,
     require_java,

@@ -12,7 +12,7 @@ from unit.config.test_load import MINIMAL
 from headgate.config.load import parse
 from headgate.config.report_settings import LineageSettings, SignalSettings
 from headgate.control_protocol.errors import ConfigurationError, ReceiverAway
-from headgate.operations.check.reports import check_receiver
+from headgate.operations.check.report_receivers import check_receiver
 from headgate.operations.check.required_grants import Role, grant_commands
 from headgate.operations.check.table import NotChecked
 

@@ -34,7 +34,7 @@ def first_timestamps(
     if not asked:
         return {}
     try:
-        with closing(new_consumer(_config(kafka_config, group_id))) as consumer:
+        with closing(new_consumer(_consumer_config(kafka_config, group_id))) as consumer:
             consumer.assign(
                 [kafka.TopicPartition(at.topic, at.partition, asked[at]) for at in asked]
             )
@@ -66,7 +66,7 @@ def _read(
     return found
 
 
-def _config(kafka_config: Mapping[str, str], group_id: str) -> dict[str, str | bool | int]:
+def _consumer_config(kafka_config: Mapping[str, str], group_id: str) -> dict[str, str | bool | int]:
     return {
         **kafka_config,
         "log_level": 2,

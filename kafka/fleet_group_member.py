@@ -135,18 +135,18 @@ class SlotMember:
         for slot in gained:
             slot.offset = kafka.OFFSET_BEGINNING
         consumer.incremental_assign(gained)
-        self._events.append(SlotsGained(_numbers(gained)))
+        self._events.append(SlotsGained(_slot_numbers(gained)))
 
     def _on_revoked(self, consumer: kafka.Consumer, leaving: list[kafka.TopicPartition]) -> None:
         consumer.incremental_unassign(leaving)
-        self._events.append(SlotsRevoked(_numbers(leaving)))
+        self._events.append(SlotsRevoked(_slot_numbers(leaving)))
 
     def _on_lost(self, consumer: kafka.Consumer, leaving: list[kafka.TopicPartition]) -> None:
         consumer.incremental_unassign(leaving)
-        self._events.append(SlotsLost(_numbers(leaving)))
+        self._events.append(SlotsLost(_slot_numbers(leaving)))
 
 
-def _numbers(slots: list[kafka.TopicPartition]) -> frozenset[int]:
+def _slot_numbers(slots: list[kafka.TopicPartition]) -> frozenset[int]:
     return frozenset(slot.partition for slot in slots)
 
 

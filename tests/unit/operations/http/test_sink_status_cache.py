@@ -18,14 +18,19 @@ from headgate.config.load import parse
 from headgate.config.reload import Reload
 from headgate.config.setting_types import Secret
 from headgate.control_protocol.errors import ConfigurationError, HeadgateError, Unreachable
-from headgate.operations.http import sink_views
+from headgate.operations.http import sink_status_cache
 from headgate.operations.http.app import (
     describe_reload,
     follow_sink_files,
-    opened_server_meters,
+    open_server_meters,
     serve,
 )
-from headgate.operations.http.sink_views import ServedSink, gauges, report_gauges, watching_sink
+from headgate.operations.http.sink_status_cache import (
+    ServedSink,
+    gauges,
+    report_gauges,
+    watching_sink,
+)
 from headgate.operations.status.report import StatusReport
 from headgate.runtime.health import EXIT_CODES, Condition, Unwell
 from headgate.runtime.telemetry import metric_catalog as names
@@ -126,7 +131,7 @@ def test_tokens_are_masked_and_not_short(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setenv("V", "v" * 20)
     monkeypatch.setenv("O", "o" * 20)
     settings = parse(MINIMAL + section)
-    assert settings.redacted(f"x {'v' * 20} {'o' * 20}") == "x *** ***"
+    assert settings.redact(f"x {'v' * 20} {'o' * 20}") == "x *** ***"
     assert "v" * 20 not in repr(settings)
     monkeypatch.setenv("O", "v" * 20)
     with pytest.raises(ConfigurationError, match="are the same"):
@@ -194,7 +199,7 @@ def test_without_the_server_s_library_the_extra_is_named(monkeypatch: pytest.Mon
     settings = replace(parse(MINIMAL), http=HttpSettings(listen="127.0.0.1:0"))
     with (
         pytest.raises(ConfigurationError, match="uvicorn") as refused,
-        opened_server_meters(settings),
+        open_server_meters(settings),
     ):
         pytest.fail("it serves")
     assert "headgate[http]" in refused.value.hint
@@ -233,7 +238,7 @@ def test_why_a_participant_is_not_well_is_what_the_command_says() -> None:
 
 
 def test_a_look_that_never_ends_is_no_good_news(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sink_views, "_LOOK_S_MAX", -1.0)
+    monkeypatch.setattr(sink_status_cache, "_LOOK_S_MAX", -1.0)
     go_on = threading.Event()
 
     class Stuck(MadeUp):

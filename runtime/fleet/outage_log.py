@@ -8,8 +8,8 @@ from headgate.kafka.compacted_topics import CompactedProducer
 _log = redacted_logger("headgate.worker")
 
 
-class Trouble:
-    """One thing that may not work. Use from one thread."""
+class OutageLog:
+    """Logs the outages of one thing. Use from one thread."""
 
     def __init__(self, what: str) -> None:
         self._what = what
@@ -21,12 +21,12 @@ class Trouble:
             _log.warning("%s: %s", self._what, why)
 
     def end(self) -> None:
-        """It works (again): what fails from here on is another outage."""
+        """Note that it works (again): what fails from here on is another outage."""
         if self._said:
             _log.info("over: %s", self._what)
         self._said.clear()
 
-    def hear(self, producer: CompactedProducer) -> None:
+    def on_producer(self, producer: CompactedProducer) -> None:
         """Say why records were not written lately; it is over once some were, and none failed."""
         failures, written = producer.failures(), producer.has_written()
         for failure in failures:

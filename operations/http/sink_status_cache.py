@@ -14,9 +14,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from headgate.config.sink_settings import SinkSettings
+from headgate.control_protocol.current_sink import in_same_sink_context
 from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.offsets import OffsetRange
-from headgate.control_protocol.sink_of_thread import in_same_sink_context
 from headgate.operations.status.report import StatusReport
 from headgate.operations.status.status import status
 from headgate.runtime.health import Condition, Unwell

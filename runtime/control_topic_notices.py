@@ -14,6 +14,7 @@ from dataclasses import replace
 
 from headgate.config.shared_configuration import configuration_digest
 from headgate.config.sink_settings import SinkSettings
+from headgate.control_protocol.current_sink import in_same_sink_context
 from headgate.control_protocol.errors import (
     CODE,
     HeadgateError,
@@ -25,7 +26,6 @@ from headgate.control_protocol.events import Envelope, Notice, NoticeKind
 from headgate.control_protocol.identifiers import Epoch, Sender, SinkName, TransactionNumber
 from headgate.control_protocol.ports import ControlLog
 from headgate.control_protocol.redacting_loggers import redacted_logger
-from headgate.control_protocol.sink_of_thread import in_same_sink_context
 from headgate.kafka.control_log import KafkaLog, KafkaLogTimes, LogClients
 from headgate.kafka.control_topic import control_topic_exists
 from headgate.runtime.wall_clock import wall_ms
@@ -62,10 +62,10 @@ def announcing_end(settings: SinkSettings, sender: Sender) -> Iterator[None]:
         raise
     except HeadgateError as error:
         text = f"{error.message} ({error.hint})" if error.hint else error.message
-        append_event(settings, sender, stop_notice(error.code, settings.redacted(text)))
+        append_event(settings, sender, stop_notice(error.code, settings.redact(text)))
         raise
     except Exception as error:
-        text = settings.redacted(f"{type(error).__name__}: {error}")
+        text = settings.redact(f"{type(error).__name__}: {error}")
         append_event(settings, sender, stop_notice(HeadgateError.code, text))
         raise
     append_event(settings, sender, stop_notice())
@@ -132,7 +132,7 @@ class Complaints:
         self._due_s = time.monotonic() + _TROUBLE_EVERY_S
         found = CODE.search(text)
         code = found[0] if found else RetryLater.code
-        redacted = self._settings.redacted(text)[:_ERROR_CHARS_MAX]
+        redacted = self._settings.redact(text)[:_ERROR_CHARS_MAX]
         trouble = Notice(NoticeKind.ERROR, code, redacted, next_try_ms=next_try_ms)
         self._saying = threading.Thread(
             target=in_same_sink_context(append_event),

@@ -214,15 +214,15 @@ def _propose_of_json(
         enclosed = known["connect-json"].envelopes.total() > len(values) // 2
         name = "connect-json" if enclosed else "json"
     looks = known[name]
-    documents = [_document(value, name) for value in values]
+    documents = [_parse_document(value, name) for value in values]
     envelope = looks.envelope or Envelope.PLAIN
-    rows = [_row(document, envelope) for document in documents if document is not None]
+    rows = [_row_in(document, envelope) for document in documents if document is not None]
     proposal = propose_columns(row for row in rows if row is not None)
     if name == "connect-json":  # its schemas tell times and decimals from numbers and texts
         place = ROW_PLACES.get(envelope, RowPlace())
         written = _written_columns(values, _format_of(name, options), place)
         proposal = _proposal_of(written, looks) if written.fields else proposal
-    keys = [_document(key, name) for key, _ in records]
+    keys = [_parse_document(key, name) for key, _ in records]
     return ProposedRecords(
         name,
         looks,
@@ -231,7 +231,7 @@ def _propose_of_json(
     )
 
 
-def _document(value: bytes | None, format_name: str) -> Document | None:
+def _parse_document(value: bytes | None, format_name: str) -> Document | None:
     try:
         document = json.loads(value or b"")
     except (ValueError, RecursionError):
@@ -241,7 +241,7 @@ def _document(value: bytes | None, format_name: str) -> Document | None:
     return document if isinstance(document, dict) else None
 
 
-def _row(document: Document, envelope: Envelope) -> Document | None:
+def _row_in(document: Document, envelope: Envelope) -> Document | None:
     """Return the row in a value, as far as it shows one."""
     if envelope is Envelope.PLAIN:
         return document

@@ -7,7 +7,7 @@ from unit.operations.demo.conversation import FIRST, P0, P1, SECOND, ack, presen
 from headgate.control_protocol.events import EndCommit, WriteStatus, WrittenRange
 from headgate.control_protocol.identifiers import Epoch, TransactionId, TransactionNumber
 from headgate.control_protocol.offsets import OffsetRange
-from headgate.operations.demo.control_topic_fold import (
+from headgate.operations.demo.control_topic_observer import (
     CoordinatorLeads,
     FilesReported,
     Observation,

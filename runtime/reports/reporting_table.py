@@ -21,7 +21,7 @@ from headgate.runtime.telemetry.instrumented_ports import Count
 OnLanded = Callable[[TableView], None]
 
 
-def _uncounted(_name: str, _amount: float, _labels: Mapping[str, str]) -> None:
+def _count_nothing(_name: str, _amount: float, _labels: Mapping[str, str]) -> None:
     """Do nothing: this sink is not measured."""
 
 
@@ -42,13 +42,13 @@ def with_reports(
     if settings.lineage:
         from headgate.runtime.reports.lineage import Lineage
 
-        lineage = Lineage(settings, life, count or _uncounted, failure)
+        lineage = Lineage(settings, life, count or _count_nothing, failure)
         closing.callback(lineage.close)
         heard.append(lineage.on_landed)
     if settings.signal:
-        from headgate.runtime.reports.signal import Signals
+        from headgate.runtime.reports.completeness_signal import Signals
 
-        signals = Signals(settings, count or _uncounted)
+        signals = Signals(settings, count or _count_nothing)
         closing.callback(signals.close)
         heard.append(signals.on_landed)
     return ReportedPrimary(table, heard) if heard else table

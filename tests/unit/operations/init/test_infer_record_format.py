@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from headgate.config.sections import FormatSettings
-from headgate.operations.init.infer_records import propose_records
+from headgate.operations.init.infer_record_format import propose_records
 
 KINDS = "org.apache.kafka.connect.data"
 FIELDS = [

@@ -15,7 +15,7 @@ from headgate.control_protocol.identifiers import (
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import Batch, BatchFailed
 from headgate.data_plane.write.in_process_writer import PutWriter
-from headgate.kafka.embedded_source import Buffers, EmbeddedMember, Record
+from headgate.kafka.push_source import Buffers, EmbeddedMember, Record
 
 
 def test_the_task_asks_for_a_pause_when_its_buffer_is_full() -> None:

@@ -1,4 +1,4 @@
-"""The face of real participants, through a kill, against what the brokers say."""
+"""What servers show of real participants, through a kill, against what the brokers say."""
 
 from __future__ import annotations
 
