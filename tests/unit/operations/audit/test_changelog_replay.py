@@ -181,7 +181,7 @@ def test_shape_3_a_hashed_column_is_compared_as_its_table_has_it(
     catalog = told.local.catalog
     catalog.drop_table(NAME)
     ensure_table(catalog, NAME, TableDeclaration(columns, key=("id",)))
-    told = Told(told.local, KeyedWorld.made(catalog, 2))
+    told = Told(told.local, KeyedWorld.create(catalog, 2))
 
     def hashed(text: str) -> Any:
         digest = hmac.digest(b"k" * 32, text.encode(), "sha256")
