@@ -43,8 +43,8 @@ from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_tabl
 SEED, ROUNDS, CHUNK = 7, 6, 20_000
 
 
-PLAIN, BYTES = "db.rows", "db.hashed_rows"
-HASHED_AS_BYTES = "one hashed, as bytes"
+HASHED = {f"hashed to {kind}": kind for kind in ("string", "fixed(32)", "binary")}
+"""The type of the column, by what is measured."""
 
 
 def shapes() -> Mapping[str, Shaping]:
@@ -52,8 +52,7 @@ def shapes() -> Mapping[str, Shaping]:
 
     hashed = RowRules(hashed=("email",), key=b"k" * 32)
     made = {
-        "one column hashed": hashed,
-        HASHED_AS_BYTES: hashed,
+        **dict.fromkeys(HASHED, hashed),
         "one column masked": RowRules(masks=(Mask("email", 2, 4, "***"),)),
         "half of them left out": RowRules(where="number < 0"),
         "all of them stay": RowRules(where="number >= -1"),
@@ -135,8 +134,9 @@ def main() -> None:
             },
         )
         columns = {"email": "string", "number": "int", **WORKLOADS["taxi"].columns}
-        ensure_table(catalog, PLAIN, TableDeclaration(columns))
-        ensure_table(catalog, BYTES, TableDeclaration({**columns, "email": "fixed(32)"}))
+        tables = {"string": "db.rows", "fixed(32)": "db.fixed_rows", "binary": "db.binary_rows"}
+        for kind, name in tables.items():
+            ensure_table(catalog, name, TableDeclaration({**columns, "email": kind}))
         runs = {"plain": Shaping(), **({} if chosen.only else shapes())}
         chunks = chunks_of(chosen.records)
         taken: dict[str, float] = dict.fromkeys(runs, 0.0)
@@ -144,7 +144,7 @@ def main() -> None:
         sizes: dict[str, int] = {}
         for _ in range(ROUNDS):
             for what, shaping in runs.items():
-                name = BYTES if what == HASHED_AS_BYTES else PLAIN
+                name = tables[HASHED.get(what, "string")]
                 taken_s, rows[what], sizes[what] = write(catalog, name, chunks, shaping)
                 taken[what] += taken_s / ROUNDS
         catalog.close()
