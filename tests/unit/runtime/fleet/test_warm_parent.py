@@ -63,7 +63,6 @@ def test_a_turn_is_told_when_there_is_something_new_or_now_and_then(
     monkeypatch.setattr(warm_parent, "time", hours := Hours())
     lines, events = os.pipe()
     report = TurnReport(events, Path("trips.toml"), "trips")
-    told = []
     for second in range(25):
         report.on_turn("takes part" if second < 12 else "coordinates")
         report.on_turn("takes part")  # within the same second nothing is told twice
