@@ -179,7 +179,9 @@ def test_all_snapshots_are_asked_for_whoever_wants_fewer() -> None:
     fewer = {"snapshot-loading-mode": "refs"}
     with tokens(60) as server:
         server.overrides = fewer
-        with load_catalog("lake", {"type": "rest", "uri": server.uri, **fewer}) as catalog:
-            with pytest.raises(ValidationError):  # the server has no tables
-                catalog.load_table("db.t")
+        with (
+            load_catalog("lake", {"type": "rest", "uri": server.uri, **fewer}) as catalog,
+            pytest.raises(ValidationError),  # the server has no tables
+        ):
+            catalog.load_table("db.t")
         assert server.asked[-1].endswith("/tables/t")
