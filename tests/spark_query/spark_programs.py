@@ -191,8 +191,11 @@ def running_below(pid: int, text: str) -> list[psutil.Process]:
     return found
 
 
-def dies(where: str, batch: int) -> str:
-    """Code that kills the driver in this batch: before the write, before or after the commit."""
+def dies(where: str, batch: int, victims: str = "os.getpid(),") -> str:
+    """Code that kills the driver in this batch: before the write, before or after the commit.
+
+    ``victims``: what is killed instead, in the order given.
+    """
     return f"""
 import os, signal
 from headgate.spark import batches, query_table
@@ -202,7 +205,8 @@ def dying(owner, name, number, *, after=False):
         planned = next((each for each in given if hasattr(each, "proposed")), None)
         result = kept(*given, **named) if after else None
         if planned.proposed.number == number:
-            os.kill(os.getpid(), signal.SIGKILL)
+            for victim in ({victims}):
+                os.kill(victim, signal.SIGKILL)
         return result if after else kept(*given, **named)
     setattr(owner, name, instead)
 dying(*{{"before the write": (batches, "write_frame"),

@@ -1,8 +1,9 @@
-"""Queries of Spark Connect on a real broker, whose clients are killed (QUERY-27)."""
+"""Queries of Spark Connect on a real broker: server and client are killed (QUERY-27)."""
 
 from __future__ import annotations
 
 import json
+import signal
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
@@ -12,7 +13,7 @@ import psutil
 import pytest
 from integration.readers import read_with_duckdb
 from spark_query.connect_server import Server, connect_server, in_worker
-from spark_query.spark_programs import PATIENCE_S, Programs, running_below
+from spark_query.spark_programs import PATIENCE_S, Programs, dies, running_below
 from spark_query.test_real_query import PARTITIONS, RECORDS, end_of, headgate, judge, produce
 
 from headgate.config.load import load
@@ -159,3 +160,23 @@ def test_query_14_a_paused_query_of_connect_can_be_stopped(programs: Connected) 
     headgate("resume", programs.sink_file)
     end_of(programs)
     judge(programs, 2 * RECORDS)
+
+
+@pytest.mark.wide
+def test_query_27_a_server_that_is_killed_neither_loses_nor_doubles(
+    bootstrap: str, topic_factory: Callable[..., str], tmp_path: Path
+) -> None:
+    topic = topic_factory(PARTITIONS)
+    produce(bootstrap, topic, 0)
+    dying = in_worker(dies("after the commit", 1, "os.getppid(), os.getpid()"))
+    with connect_server(tmp_path) as server:
+        programs = Connected(tmp_path, bootstrap, topic, server)
+        with programs.start(dying) as client:
+            ended = server.running.process.wait(PATIENCE_S)
+            assert ended == -signal.SIGKILL, client.output[-4000:]
+    with connect_server(tmp_path) as server:
+        programs = Connected(tmp_path, bootstrap, topic, server)
+        assert programs.rows() == 1_000
+        end_of(programs)
+    judge(programs)
+    assert audit(load(programs.sink_file)).findings == ()
