@@ -5,13 +5,16 @@ Only Spark's public API is used, on the driver. The table decides what a batch i
 
 from __future__ import annotations
 
+import atexit
 import json
 import pickle
+import traceback
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
+from socket import gethostname
 from typing import Any
 
 import pyspark
@@ -30,7 +33,8 @@ from headgate.control_protocol.errors import (
 from headgate.control_protocol.identifiers import Sender, TopicPartition
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import SourceTopics
-from headgate.control_protocol.redacting_loggers import redacted_logger
+from headgate.control_protocol.redacting_loggers import redacted_logger, redacting
+from headgate.control_protocol.redaction import Redaction
 from headgate.control_protocol.spark_batch_decision import Done, ProposedBatch, source_offsets
 from headgate.coordinator.recovery import record_to_resume
 from headgate.data_plane.spark.query_records import (
@@ -49,6 +53,7 @@ ARROW_ROWS = 32_768
 _ARROW_SETTING = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _SUPPORTED = ((3, 5), (4, 1))
 """Versions of Spark whose checkpoints a test has written and read (QUERY-11)."""
+_SUPPORTED_CONNECT = ((4, 1),)
 _EARLIEST, _LATEST = -2, -1
 """What the Kafka source calls the two ends of a partition."""
 
@@ -126,7 +131,8 @@ class Batches:
 
     ``checkpoint`` is the folder that the query uses. Each object is one run (QUERY-13), with a
     table of its own: several in one function fill several tables (QUERY-20). ``close`` it when the
-    query has ended. It raises a ``HeadgateError`` that ends the query.
+    query has ended. It raises a ``HeadgateError`` that ends the query. With Spark Connect the
+    server calls it, and reads the sink file for itself, at the same path.
     """
 
     def __init__(
@@ -151,6 +157,7 @@ class Batches:
             )
         self.settings = load(sink)
         require_fit_for_query(self.settings, records=records)
+        self._sink = Path(sink).absolute()
         self._checkpoint = checkpoint
         self._stateful = stateful
         self._records = records
@@ -162,11 +169,12 @@ class Batches:
 
     def require_usable(self, frame: Any) -> None:
         """Raise ``ConfigurationError`` for a session or a frame that cannot be used."""
-        if type(frame).__module__.startswith("pyspark.sql.connect"):
+        is_connect = type(frame).__module__.startswith("pyspark.sql.connect")
+        if is_connect and pyspark_version() not in _SUPPORTED_CONNECT:
             raise ConfigurationError(
-                "a query of Spark Connect is not supported: its batches would be committed by a "
-                "process of the server, which has neither the sink file nor its secrets",
-                "run the query in a classic session, as spark-submit starts one",
+                f"PySpark {pyspark.__version__} is not supported for queries of Spark Connect, "
+                "only 4.1: nobody has killed its server yet",
+                "install pyspark 4.1 on client and server, or run the query in a classic session",
             )
         if self._records:
             _require_records(frame, RECORD_COLUMNS)
@@ -174,6 +182,11 @@ class Batches:
         declared = {column.name for column in self.settings.table.columns} | self._columns_of_marks
         if self.settings.table.create and (unknown := sorted(set(frame.columns) - declared)):
             raise unknown_columns(self.settings.table.identifier, unknown)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """QUERY-27: hand over what it was built from, never settings or secrets."""
+        flags = {"stateful": self._stateful, "records": self._records}
+        return _OnConnectServer, (partial(Batches, str(self._sink), self._checkpoint, **flags),)
 
     @property
     def _columns_of_marks(self) -> set[str]:
@@ -302,6 +315,47 @@ class Batches:
                 "select the Kafka source's partition and offset (and topic) by these names; or say "
                 "stateful=True where a row is of several records",
             )
+
+
+class _OnConnectServer:
+    """What a process of a Connect server calls for the ``Batches`` of a client (QUERY-27).
+
+    It reads the sink file at its first batch, so that what fails is what ended the query.
+    """
+
+    def __init__(self, build: Callable[[], Batches]) -> None:
+        self._build = build
+        self._batches: Batches | None = None
+
+    def __call__(self, frame: Any, number: int) -> None:
+        redaction = Redaction()
+        try:
+            batches = self._batches = self._batches or self._open()
+            batches.session = frame.sparkSession
+            redaction = batches.settings.redaction
+            with redacting(redaction):
+                batches(frame, number)
+        # The client is told the whole chain of errors, and foreign ones may show a secret.
+        except HeadgateError as error:
+            raise redaction.redact_error(error) from None
+        except Exception:  # noqa: BLE001 - its text is raised
+            raise RuntimeError(redaction(traceback.format_exc())) from None
+
+    def close(self) -> None:
+        """Close table and catalog."""
+        if self._batches is not None:
+            self._batches.close()
+
+    def _open(self) -> Batches:
+        try:
+            opened = self._build()
+        except ConfigurationError as error:
+            error.message = f"on the Spark Connect server {gethostname()}: {error.message}"
+            remedy = "have the sink file there at the same path, with the secrets that it names"
+            error.hint = "; ".join(filter(None, (remedy, error.hint)))
+            raise
+        atexit.register(opened.close)
+        return opened
 
 
 def pyspark_version() -> tuple[int, int]:

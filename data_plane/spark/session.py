@@ -284,7 +284,10 @@ def ship_once(spark: Any) -> None:
 
     The archive stays until this process ends: an executor that comes later fetches it.
     """
-    if is_local(spark) or (found := spark.sparkContext.applicationId) in _shipped_to:
+    if is_local(spark):
+        return
+    found = spark.session_id if _is_connect(spark) else spark.sparkContext.applicationId
+    if found in _shipped_to:
         return
     scratch = tempfile.mkdtemp(prefix="headgate-spark-")
     atexit.register(shutil.rmtree, scratch, ignore_errors=True)

@@ -62,12 +62,34 @@ def pyspark_of(spark: str) -> list[str]:
     return [str(folder)]
 
 
+def submit_options(spark: str, conf: Mapping[str, str]) -> list[str]:
+    """What spark-submit is told, here and there."""
+    every = {
+        "spark.jars": kafka_source_jars(spark),
+        "spark.ui.enabled": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.log.level": "ERROR",
+        **conf,
+    }
+    return [word for key, value in every.items() for word in ("--conf", f"{key}={value}")]
+
+
+def environment_of(spark: str) -> dict[str, str]:
+    """The environment of a process that is to find this PySpark."""
+    known = filter(None, [os.environ.get("PYTHONPATH")])
+    path = os.pathsep.join([*pyspark_of(spark), *known])
+    return {**os.environ, "PYTHONPATH": path, "PYSPARK_PYTHON": sys.executable}
+
+
 class Programs:
     """The page's example in a folder, on a topic of a broker; ``run`` starts it."""
 
     def __init__(self, folder: Path, bootstrap: str, topic: str, *, spark: str = "4.1") -> None:
         self.folder, self._spark = folder, spark
         self.master = "local[2]"
+        self.remote = ""
         self.conf: Mapping[str, str] = {}
         self._changes = {
             "localhost:9092": bootstrap,
@@ -105,24 +127,12 @@ class Programs:
         """Start the query; it is killed in the end, with all that it started."""
         program = self.folder / name
         program.write_text(f"{before}\n{query or self.query}")
-        conf = {
-            "spark.jars": kafka_source_jars(self._spark),
-            "spark.ui.enabled": "false",
-            "spark.driver.host": "127.0.0.1",
-            "spark.driver.bindAddress": "127.0.0.1",
-            "spark.sql.session.timeZone": "UTC",
-            "spark.log.level": "ERROR",
-            **self.conf,
-        }
-        options = [word for key, value in conf.items() for word in ("--conf", f"{key}={value}")]
-        environment = {
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join(
-                [*pyspark_of(self._spark), *filter(None, [os.environ.get("PYTHONPATH")])]
-            ),
-            "PYSPARK_PYTHON": sys.executable,
-            "PYSPARK_SUBMIT_ARGS": " ".join([f"--master {self.master}", *options, "pyspark-shell"]),
-        }
+        environment = environment_of(self._spark)
+        if self.remote:
+            environment["SPARK_REMOTE"] = self.remote
+        else:
+            words = [f"--master {self.master}", *submit_options(self._spark, self.conf)]
+            environment["PYSPARK_SUBMIT_ARGS"] = " ".join([*words, "pyspark-shell"])
         log = program.with_suffix(".log")
         with (
             log.open("w") as output,
@@ -181,8 +191,11 @@ def running_below(pid: int, text: str) -> list[psutil.Process]:
     return found
 
 
-def dies(where: str, batch: int) -> str:
-    """Code that kills the driver in this batch: before the write, before or after the commit."""
+def dies(where: str, batch: int, victims: str = "os.getpid(),") -> str:
+    """Code that kills the driver in this batch: before the write, before or after the commit.
+
+    ``victims``: what is killed instead, in the order given.
+    """
     return f"""
 import os, signal
 from headgate.spark import batches, query_table
@@ -192,7 +205,8 @@ def dying(owner, name, number, *, after=False):
         planned = next((each for each in given if hasattr(each, "proposed")), None)
         result = kept(*given, **named) if after else None
         if planned.proposed.number == number:
-            os.kill(os.getpid(), signal.SIGKILL)
+            for victim in ({victims}):
+                os.kill(victim, signal.SIGKILL)
         return result if after else kept(*given, **named)
     setattr(owner, name, instead)
 dying(*{{"before the write": (batches, "write_frame"),

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import datetime as dt
 import importlib
+import pickle
 import sys
 import time
+import traceback
 import zipfile
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import pyarrow as pa
@@ -349,15 +352,86 @@ def test_query_25_a_keyed_query_ends_where_partitions_were_added(keyed: History)
         query(of_keys([1], [6]), 0)
 
 
-def test_another_pyspark_and_spark_connect_are_refused_by_name(
+def test_another_pyspark_is_refused_by_name(
     history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    remote: Callable[..., object] = type("DataFrame", (), {"__module__": "pyspark.sql.connect"})
-    with pytest.raises(ConfigurationError, match="Connect"):
-        batches.write(remote(), history.sink, "anywhere")
     monkeypatch.setattr(batches.pyspark, "__version__", "4.0.1")
     with pytest.raises(ConfigurationError, match=r"4\.0\.1"):
         batches.Batches(history.sink, "anywhere")
+
+
+def test_query_27_connect_of_another_pyspark_is_refused_by_name(
+    history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remote: Callable[..., object] = type("DataFrame", (), {"__module__": "pyspark.sql.connect"})
+    monkeypatch.setattr(batches.pyspark, "__version__", "3.5.8")
+    with pytest.raises(ConfigurationError, match=r"3\.5\.8 .* Spark Connect"):
+        batches.write(remote(), history.sink, "anywhere")
+
+
+def with_secret(history: History, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Let the sink file take a password from a variable."""
+    text = history.sink.read_text()
+    password = '"sasl.password" = "${env:THE_PASSWORD}"'
+    history.sink.write_text(text.replace("[catalog]", f"{password}\n[catalog]"))
+    monkeypatch.setenv("THE_PASSWORD", "hunter2-hunter2")
+    return "hunter2-hunter2"
+
+
+def on_server(query: batches.Batches) -> Any:
+    """What a process of the server has of it."""
+    return pickle.loads(pickle.dumps(query))
+
+
+def test_query_27_a_connect_server_gets_a_path_and_reads_the_file_itself(
+    history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = with_secret(history, monkeypatch)
+    monkeypatch.chdir(history.folder)
+    sent = batches.Batches(history.sink.name, str(one_batch(history, 5)._checkpoint))
+    assert secret.encode() not in pickle.dumps(sent)
+    monkeypatch.chdir("/")
+    for _ in range(2):  # a start each: a run of its own (QUERY-13)
+        with closing(on_server(sent)) as called:
+            called(frame(0, 5), 0)
+            called(frame(0, 5), 0)
+    assert record_now(history).records == 15
+    runs = {on_server(sent)._open()._run for _ in range(2)}
+    assert len(runs) == 2
+
+
+def test_query_27_a_sink_file_that_the_server_lacks_is_named_with_the_remedy(
+    history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_secret(history, monkeypatch)
+    called = on_server(one_batch(history, 5))
+    monkeypatch.delenv("THE_PASSWORD")
+    with pytest.raises(ConfigurationError, match=r"on the Spark Connect server .*THE_PASSWORD"):
+        called(frame(0, 5), 0)
+    history.sink.unlink()
+    with pytest.raises(ConfigurationError) as raised:
+        called(frame(0, 5), 0)
+    said = str(raised.value)
+    assert said.startswith("HG-100 on the Spark Connect server ")
+    assert f"{history.sink}: cannot be read: No such file" in said
+    assert "(have the sink file there at the same path, with the secrets that it names" in said
+
+
+@pytest.mark.parametrize("error", [RowsUnfit("hunter2-hunter2", "why"), OSError("hunter2-hunter2")])
+def test_query_27_a_client_is_told_no_secret(
+    history: History, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    secret = with_secret(history, monkeypatch)
+
+    def failing(*_: object) -> None:
+        raise error from ValueError(secret)
+
+    monkeypatch.setattr(batches, "write_frame", failing)
+    with closing(on_server(one_batch(history, 5))) as called, pytest.raises(Exception) as raised:
+        called(frame(0, 5), 0)
+    told = "".join(traceback.format_exception(raised.value))
+    assert secret not in told
+    assert ("HG-275 *** (why)" if isinstance(error, RowsUnfit) else "OSError: ***") in told
 
 
 def test_a_new_checkpoint_begins_where_the_table_is(history: History) -> None:
