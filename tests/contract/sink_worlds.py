@@ -23,7 +23,7 @@ class FolderSinkWorld:
     """The format of docs/table-formats/writing-a-table-format.md, installed as its package is."""
 
     table = 'type = "folder"'
-    more = ""
+    further_sections = ""
 
     def __init__(self, home: Path) -> None:
         self.lake = home / "lake"
@@ -40,7 +40,7 @@ class FolderSinkWorld:
 
 class DeltaSinkWorld:
     table = 'type = "delta"'
-    more = quarantine = ""
+    further_sections = quarantine = ""
 
     def __init__(self, home: Path) -> None:
         self.lake = home / "lake"

@@ -264,7 +264,7 @@ def test_half_of_a_commit_to_two_tables_is_found_out(
     def one_by_one(self: Any, changes: list[dict[str, Any]]) -> None:
         for change in changes:
             name = change["identifier"]
-            self._committed(name["namespace"][0], name["name"], json.dumps(change).encode())
+            self._commit(name["namespace"][0], name["name"], json.dumps(change).encode())
 
     monkeypatch.setattr(handler, "_commit_together", one_by_one)
     exit_code, found = report(tmp_path, properties_of(server))

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 from confluent_kafka.admin import AdminClient, NewTopic
 from integration.deployment import Deployment
-from integration.operations.test_face import asked
+from integration.operations.test_served_sinks import asked
 from integration.operations.test_status import asked as status
 from repository.tree import ROOT
 

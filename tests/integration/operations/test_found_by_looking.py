@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from integration.conftest import Deploy
 from integration.deployment import Deployment, Participant
-from integration.operations.test_face import asked
+from integration.operations.test_served_sinks import asked
 from integration.sink_file import COLUMNS
 from support.small_rest_catalog import SmallRestCatalog, _Handler
 

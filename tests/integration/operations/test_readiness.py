@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from integration.conftest import Deploy
 from integration.deployment import Deployment
-from integration.operations.test_face import asked, series
+from integration.operations.test_served_sinks import asked, series
 from integration.operations.test_status import asked as status
 
 from headgate.operations.demo.producer import create_topic

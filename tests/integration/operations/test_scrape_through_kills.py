@@ -19,7 +19,7 @@ from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 from integration.conftest import Deploy
 from integration.deployment import Deployment, Participant
-from integration.operations.test_face import asked, series
+from integration.operations.test_served_sinks import asked, series
 
 from headgate.control_protocol.commit_record_codec import decode
 from headgate.runtime.telemetry import metric_catalog as names
