@@ -18,6 +18,7 @@ from headgate.control_protocol.events import (
     WriteStatus,
 )
 from headgate.control_protocol.identifiers import Epoch, Sender, TopicPartition
+from headgate.control_protocol.message_encoding import Skipped
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import Batch
 
@@ -48,6 +49,7 @@ class Calm:
         self._gained_ms: int | None = None
         self._stands: dict[TopicPartition, tuple[int, int]] = {}
         self._leader: str | None = None
+        self._epoch = self._echoed_epoch = Epoch(0)
         self.on = False
         self.epochs = 0
         self.elections = 0
@@ -58,7 +60,10 @@ class Calm:
         self._read.clear()
         self._gained_ms = None
         self._stands.clear()
-        self.epochs, self.elections = 0, int(self._election_is_due())
+        # A claim that a catalog reported and the table does not have, said again to those who had
+        # not heard it, cannot be told from a new one (LOG-5): the leader must go above it.
+        is_below_echo = self._echoed_epoch > self._epoch
+        self.epochs, self.elections = 0, int(self._election_is_due()) + int(is_below_echo)
 
     def log_is_lost(self) -> None:
         """What was said since the last commit is void: an epoch is due, and the open transaction's
@@ -71,6 +76,11 @@ class Calm:
         heirs = (member for member, at in self._world.group.wanted.items() if ELECTION in at)
         return next(heirs, None) != self._leader
 
+    def on_echo(self, said: Envelope | Skipped) -> None:
+        """An old event is said again."""
+        if isinstance(said, Envelope):
+            self._echoed_epoch = max(self._echoed_epoch, said.epoch)
+
     def said(self, envelope: Envelope, offset: int) -> None:
         """It stands in the log, at this place for the first time."""
         self._complete(envelope, offset)
@@ -78,6 +88,7 @@ class Calm:
         if isinstance(event, StartCommit) and event.settled_to is None:
             life = envelope.sender.incarnation.partition("c")[0]
             self._leader = f"{envelope.sender.member}.{life}"  # as the group calls it
+            self._epoch = envelope.epoch
         stale = isinstance(event, Settlement) and STALE in event.reason
         self._world.struck["stale status refused"] += stale
         if not self.on:

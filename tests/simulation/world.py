@@ -51,6 +51,7 @@ from headgate.control_protocol.events import (
     WriteStatus,
 )
 from headgate.control_protocol.identifiers import SinkName, TopicPartition, TransactionId
+from headgate.control_protocol.message_encoding import decode
 from headgate.control_protocol.ports import Batch, CommitAttempt
 from headgate.control_protocol.testing import (
     AppendFault,
@@ -351,7 +352,12 @@ class World(Deployment):
         some seeds, so that the others are what they would be without."""
         if self.seed % 25 == ECHOES and not self.calm.on and self._echoes.random() < ECHO_RATE:
             self.struck["old event said again"] += 1
-            self.log.append(self._echoes.choice(self.log.messages))
+            message: Any = self._echoes.choice(self.log.messages)  # an envelope in most seeds
+            self.log.append(message)
+            if isinstance(message, bytes):
+                wire, topic_id = self.forger.wire, self.log.topic_id
+                message = wire.verify_and_decode(message, topic_id) if wire else decode(message)
+            self.calm.on_echo(message)
 
     def _tally(self, said: Envelope) -> None:
         """Situations that nobody makes happen, and that must happen all the same."""
