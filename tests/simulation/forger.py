@@ -137,8 +137,14 @@ class Forger:
         if genuine:
             ways.append(lambda: self.dice.choice(genuine)[:SEAL_BYTES] + plain)
         if genuine and not world.calm.on:  # an old END is answered once more: no work is lost
-            ways.append(lambda: self.dice.choice(genuine))
+            ways.append(lambda: self._again(genuine))
         return self.dice.choice(ways)()
+
+    def _again(self, genuine: list[bytes]) -> bytes:
+        message = self.dice.choice(genuine)
+        self.world.struck["old event said again"] += 1
+        self.world.calm.on_echo(self._keyed.verify_and_decode(message, self.world.log.topic_id))
+        return message
 
     def _is_genuine(self, message: bytes, topic_id: TopicId) -> bool:
         """Read once: reading a long log whenever it speaks took minutes of a seed."""
