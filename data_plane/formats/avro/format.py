@@ -8,6 +8,7 @@ column is required. The schema's defaults are never used, so that an explicit nu
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import lru_cache
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +26,8 @@ from headgate.data_plane.formats.format_registry import take_options
 from headgate.data_plane.formats.record_format import Faults
 from headgate.data_plane.formats.unknown_fields import UnknownColumns, UnknownFieldFinder
 from headgate.native.kernels import Flags, Integers
+
+_SCHEMAS_KEPT = 64
 
 
 class AvroWriter:
@@ -63,9 +66,15 @@ class AvroRecords(AvroWriter):
     """Reads bare Avro values, all written with the option ``schema``."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        super().__init__(parse_schema(take_options(options, required=["schema"])["schema"]))
+        super().__init__(_parse_own(take_options(options, required=["schema"])["schema"]))
 
     def record_names(self, values: Sequence[bytes]) -> tuple[Integers, Sequence[str]]:
         """Return, for each value, the index of its record's full name; -1 if it is not a record."""
         code = 0 if self.writer.called else -1
         return np.full(len(values), code, np.int64), (self.writer.called,)
+
+
+@lru_cache(maxsize=_SCHEMAS_KEPT)
+def _parse_own(text: str) -> Avro:
+    """Return a sink file's schema, kept for the next batch; a registry's are in its own cache."""
+    return parse_schema(text)

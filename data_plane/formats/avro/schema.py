@@ -8,8 +8,8 @@ that contains itself is refused: no table has a column for it, and its values ne
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any
 
 from headgate.data_plane.formats.casting.time_units import counted_type
@@ -68,10 +68,8 @@ class Avro:
         return {"float": 4, "double": 8}.get(self.type, 1)
 
 
-@lru_cache(maxsize=256)
-def parse_schema(text: str, references: tuple[str, ...] = ()) -> Avro:
-    """Return the type that the JSON text describes, kept for the next batch. Raises
-    ``UnfitSchema``.
+def parse_schema(text: str, references: Sequence[str] = ()) -> Avro:
+    """Return the type that the JSON text describes. Raises ``UnfitSchema``.
 
     ``references``: further schemas, each after those that it uses; the text may use their types.
     """

@@ -152,7 +152,7 @@ class SchemaRegistry:
         answer, what = self._answer(front, _AVRO, "Avro")
         texts = self._references(answer)
         try:
-            made = parse_schema(answer.text, tuple(texts.values()))
+            made = parse_schema(answer.text, list(texts.values()))
             return fetched(made, (answer.text, *texts.values()))
         except UnfitSchema as error:
             raise UnfitSchema(f"{what}: {error}") from error
