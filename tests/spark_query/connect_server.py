@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import socket
-import subprocess
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pyspark
-from spark_query.spark_programs import PATIENCE_S, Running, environment_of, submit_options
+from spark_query.spark_programs import (
+    PATIENCE_S,
+    Running,
+    environment_of,
+    run_apart,
+    submit_options,
+)
+
+from headgate.operations.local_kafka.broker import free_port
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +36,7 @@ def connect_server(folder: Path) -> Iterator[Server]:
     These read this environment's compiled modules: its home has no archive with their sources.
     They have but 10 s to start.
     """
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     home = folder / "spark-home"
     if not home.exists():
         home.mkdir()
@@ -40,24 +45,11 @@ def connect_server(folder: Path) -> Iterator[Server]:
     own = {"spark.connect.grpc.binding.port": str(port)}
     command = [home / "bin/spark-submit", "--master", "local[2]", *submit_options("4.1", own)]
     command += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer"]
+    environment = {**environment_of("4.1"), "SPARK_HOME": str(home)}
     log = folder / f"server-{port}.log"
-    with (
-        log.open("w") as output,
-        subprocess.Popen(
-            [*command, "spark-internal"],
-            env={**environment_of("4.1"), "SPARK_HOME": str(home)},
-            cwd=folder,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        ) as process,
-    ):
-        running = Running(process, log)
-        try:
-            _wait_for_port(running, port)
-            yield Server(running, f"sc://127.0.0.1:{port}")
-        finally:
-            running.kill()
+    with run_apart([*command, "spark-internal"], log, environment, cwd=folder) as running:
+        _wait_for_port(running, port)
+        yield Server(running, f"sc://127.0.0.1:{port}")
 
 
 def _wait_for_port(running: Running, port: int) -> None:

@@ -18,7 +18,6 @@ import os
 import random
 import shutil
 import signal
-import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -34,7 +33,13 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from integration.readers import read_with_duckdb
 from integration.sink_file import toml
 from integration.spark.cluster import StandaloneCluster
-from spark_query.spark_programs import PATIENCE_S, Programs, Running, running_below
+from spark_query.spark_programs import (
+    PATIENCE_S,
+    Programs,
+    Running,
+    locate_table,
+    running_below,
+)
 
 from headgate.config.load import load
 from headgate.control_protocol.errors import TableMissing
@@ -249,11 +254,11 @@ class Kills:
         checkpoint = self._folder / "appends" if appends else self.programs.checkpoint
         if not running.wait_for(_READY):
             return False
-        known = _done_batches(checkpoint), self._locate(name)
+        known = _done_batches(checkpoint), locate_table(self._folder, name)
         deadline_s = time.monotonic() + PATIENCE_S / 4
         while running.process.poll() is None and time.monotonic() < deadline_s:
             done = _done_batches(checkpoint)
-            here = self._locate(name)
+            here = locate_table(self._folder, name)
             if done == known[0] and here != known[1] and _has_new_rows(here):
                 running.signal(signal.SIGSTOP)
                 if _done_batches(checkpoint) == done:
@@ -388,25 +393,12 @@ class Kills:
         return rows
 
     def _read(self, name: str) -> list[tuple[Any, ...]]:
-        found = self._locate(name)
+        found = locate_table(self._folder, name)
         if not found:
             return []
         table = read_with_duckdb(found)
         columns = ("id", "kafka_partition", "kafka_offset")
         return list(zip(*(table.column(each).to_pylist() for each in columns), strict=True))
-
-    def _locate(self, name: str) -> str:
-        """Return where the table's metadata is now; empty before anybody has made it."""
-        with closing(sqlite3.connect(self._folder / "catalog.db")) as catalog:
-            try:
-                found = catalog.execute(
-                    "select metadata_location from iceberg_tables"
-                    " where table_namespace || '.' || table_name = ?",
-                    (name,),
-                ).fetchone()
-            except sqlite3.OperationalError:  # nobody has come so far
-                return ""
-        return str(found[0]) if found else ""
 
 
 def _done_batches(checkpoint: Path) -> set[str]:

@@ -7,11 +7,12 @@ import json
 import os
 import re
 import signal
+import sqlite3
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -133,22 +134,9 @@ class Programs:
         else:
             words = [f"--master {self.master}", *submit_options(self._spark, self.conf)]
             environment["PYSPARK_SUBMIT_ARGS"] = " ".join([*words, "pyspark-shell"])
-        log = program.with_suffix(".log")
-        with (
-            log.open("w") as output,
-            subprocess.Popen(
-                [sys.executable, "-u", program],
-                env=environment,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            ) as process,
-        ):
-            running = Running(process, log)
-            try:
-                yield running
-            finally:
-                running.kill()
+        command = [sys.executable, "-u", str(program)]
+        with run_apart(command, program.with_suffix(".log"), environment) as running:
+            yield running
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +167,46 @@ class Running:
     def kill(self) -> None:
         self.signal(signal.SIGKILL)
         self.process.wait()
+
+
+@contextlib.contextmanager
+def run_apart(
+    command: Sequence[str | Path],
+    log: Path,
+    environment: Mapping[str, str],
+    cwd: Path | None = None,
+) -> Iterator[Running]:
+    """Run it in a session of its own; it is killed in the end, with all that it started."""
+    with (
+        log.open("w") as output,
+        subprocess.Popen(
+            command,
+            env=environment,
+            cwd=cwd,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        ) as process,
+    ):
+        running = Running(process, log)
+        try:
+            yield running
+        finally:
+            running.kill()
+
+
+def locate_table(folder: Path, name: str) -> str:
+    """Return where the table's metadata is now; empty before anybody has made it."""
+    with contextlib.closing(sqlite3.connect(folder / "catalog.db")) as catalog:
+        try:
+            found = catalog.execute(
+                "select metadata_location from iceberg_tables"
+                " where table_namespace || '.' || table_name = ?",
+                (name,),
+            ).fetchone()
+        except sqlite3.OperationalError:  # nobody has come so far
+            return ""
+    return str(found[0]) if found else ""
 
 
 def running_below(pid: int, text: str) -> list[psutil.Process]:

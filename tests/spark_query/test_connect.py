@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,7 +12,7 @@ import psutil
 import pytest
 from integration.readers import read_with_duckdb
 from spark_query.connect_server import Server, connect_server, in_worker
-from spark_query.spark_programs import PATIENCE_S, Programs, dies, running_below
+from spark_query.spark_programs import PATIENCE_S, Programs, dies, locate_table, running_below
 from spark_query.test_real_query import PARTITIONS, RECORDS, end_of, headgate, judge, produce
 
 from headgate.config.load import load
@@ -66,11 +65,9 @@ class Connected(Programs):
 
     def rows(self) -> int:
         """How many the table has; none while nothing is committed."""
-        try:
-            with sqlite3.connect(self.folder / "catalog.db") as catalog:
-                ((location,),) = catalog.execute("select metadata_location from iceberg_tables")
-        except (sqlite3.OperationalError, ValueError):
-            return 0  # not created yet
+        location = locate_table(self.folder, "db.trips")
+        if not location:
+            return 0
         metadata = json.loads(Path(location.removeprefix("file://")).read_text())
         return read_with_duckdb(location).num_rows if metadata.get("snapshots") else 0
 

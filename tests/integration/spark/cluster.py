@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -11,6 +10,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pyspark
+
+from headgate.operations.local_kafka.broker import free_port
 
 START_S = 600
 
@@ -21,7 +22,7 @@ class StandaloneCluster:
     def __init__(self, folder: Path, stack: ExitStack) -> None:
         self._folder, self._stack = folder, stack
         self._workers: list[subprocess.Popen[bytes]] = []
-        port = _free_port()
+        port = free_port()
         self.master = f"spark://127.0.0.1:{port}"
         arguments = ["--host", "127.0.0.1", "--port", str(port), "--webui-port", "0"]
         _, self._log = stack.enter_context(_daemon(folder, "master.Master", arguments))
@@ -87,9 +88,3 @@ def _wait_for(log: Path, text: str, count: int) -> None:
     while log.read_text().count(text) < count:
         assert time.monotonic() < deadline, log.read_text()
         time.sleep(0.1)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
