@@ -183,8 +183,8 @@ def _begin_due_work(state: State, now_ms: int) -> Step:
         return state, stop
     if state.phase is Phase.ANSWERING:
         return _finish_transaction(state, now_ms)
-    may_look = state.may(Timer.LOOK, now_ms) and state.may(Timer.RETRY, now_ms)
-    if state.phase is Phase.WRITING and may_look and now_ms >= look_due_ms(state):
+    may_look = state.may(Timer.RETRY, now_ms) and now_ms >= look_due_ms(state)
+    if state.phase is Phase.WRITING and may_look:
         return _read_end_offsets(state, now_ms)
     return state, ()
 

@@ -351,13 +351,17 @@ class World(Deployment):
         """Somebody says a genuine event again, of whatever age (LOG-5); with dice of its own, in
         some seeds, so that the others are what they would be without."""
         if self.seed % 25 == ECHOES and not self.calm.on and self._echoes.random() < ECHO_RATE:
-            self.struck["old event said again"] += 1
-            message: Any = self._echoes.choice(self.log.messages)  # an envelope in most seeds
+            message = self._echoes.choice(self.log.messages)
             self.log.append(message)
-            if isinstance(message, bytes):
-                wire, topic_id = self.forger.wire, self.log.topic_id
-                message = wire.verify_and_decode(message, topic_id) if wire else decode(message)
-            self.calm.on_echo(message)
+            self.on_echo(message)
+
+    def on_echo(self, message: Any) -> None:
+        """An old event is said again: in bytes where events are signed, else an envelope itself."""
+        self.struck["old event said again"] += 1
+        if isinstance(message, bytes):
+            wire, topic_id = self.forger.wire, self.log.topic_id
+            message = wire.verify_and_decode(message, topic_id) if wire else decode(message)
+        self.calm.on_echo(message)
 
     def _tally(self, said: Envelope) -> None:
         """Situations that nobody makes happen, and that must happen all the same."""
