@@ -15,11 +15,12 @@ import tempfile
 import time
 import uuid
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from bad_records import chunk_of
 from pyiceberg.catalog import Catalog
 
 from comparison.workloads import WORKLOADS
@@ -36,7 +37,6 @@ from headgate.data_plane.batch.transform_and_distribution import Shaping, Transf
 from headgate.data_plane.batch.writer_task_plan import Plans, SourcePlan
 from headgate.data_plane.write.write_batch import write_chunks
 from headgate.kafka.record_fetch import Chunk
-from headgate.native.byte_arrays import Packed
 from headgate.tables.iceberg.catalog import load_catalog
 from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
 
@@ -79,21 +79,8 @@ def chunks_of(count: int) -> list[Chunk]:
         % (number, -1 if number % 2 else 0, value[1:])
         for number, value in enumerate(WORKLOADS["taxi"].records(count, SEED))
     ]
-    found = []
-    for begin in range(0, count, CHUNK):
-        some = values[begin : begin + CHUNK]
-        found.append(
-            Chunk(
-                values=Packed.of(some),
-                lengths=np.array(list(map(len, some)), np.int64),
-                places=np.zeros(len(some), np.int64),
-                offsets=np.arange(begin, begin + len(some), dtype=np.int64),
-                timestamps=np.full(len(some), 1_785_585_600_000, np.int64),
-                keys=None,
-                headers=None,
-            )
-        )
-    return found
+    found = (chunk_of(values[at : at + CHUNK], at) for at in range(0, count, CHUNK))
+    return [replace(chunk, keys=None, headers=None) for chunk in found]
 
 
 def write(
