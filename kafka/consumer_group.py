@@ -24,7 +24,7 @@ from headgate.kafka.client_settings import (
     settings_error,
     settings_for_offset_queries,
     with_quiet_log,
-    with_session,
+    with_session_timeout,
 )
 from headgate.kafka.clients import is_fatal, new_admin, new_consumer
 from headgate.kafka.error_codes import NO_RIGHTS
@@ -251,7 +251,7 @@ def _member_config(
     config |= {"on_commit": _on_offsets_committed, "error_cb": _on_client_error, "logger": log}
     if protocol == "classic":
         config.setdefault("partition.assignment.strategy", "cooperative-sticky")
-        config = with_session(config)
+        config = with_session_timeout(config)
     return config
 
 

@@ -105,7 +105,7 @@ def look_due_ms(state: State) -> int:
     due_ms = state.deadlines.get(Timer.LOOK)
     if due_ms is None:
         return 0
-    more = state.quiet_looks - 1 if _is_quiet(state) else 0
+    more = state.idle_intervals - 1 if _is_quiet(state) else 0
     return due_ms + more * state.settings.end_offset_interval_ms
 
 

@@ -314,7 +314,7 @@ class SchemaNeeds:
 class State:
     """Holds all of it: ``table`` is the one that this participant's own sink file names,
     ``configuration`` the parts of the file that must be equal for all (CONFIG-1); both are
-    constant, as sink, sender, settings and ``quiet_looks``.
+    constant, as sink, sender, settings and ``idle_intervals``.
     """
 
     sink: SinkName
@@ -322,7 +322,7 @@ class State:
     settings: ParticipantSettings
     table: str | None = None
     configuration: Mapping[str, str] = field(default_factory=dict)
-    quiet_looks: int = 1
+    idle_intervals: int = 1
     """Where the source had nothing new, so many intervals pass until it is looked at again."""
     term: Term = Term()
     work: Work = Work()

@@ -85,7 +85,7 @@ BUFFER_BYTES_MAX = 64 * 1024 * 1024
 MISSING_TOPIC_MAX_S = 60.0
 """A topic that brokers still do not know after this time does not exist; metadata lags for less."""
 
-QUIET_LOOKS = 4
+IDLE_INTERVALS = 4
 """Asking each interval where a quiet source ends is a third of what an idle sink takes of the
 processor; nobody waits for the answer but a batch that is full at once."""
 
@@ -215,7 +215,7 @@ def open_sink(
             clock,
             settings.redaction,
         )
-        state = replace(build_state(settings, sender), quiet_looks=QUIET_LOOKS)
+        state = replace(build_state(settings, sender), idle_intervals=IDLE_INTERVALS)
         sink = OpenSink(state, world, service, watch, current=current)
         if meters:
             meters.set_state_source(lambda: sink.state)

@@ -135,7 +135,7 @@ def asked_after(participant: Participant) -> int:
 
 def test_a_source_with_nothing_new_is_asked_more_seldom_until_something_comes() -> None:
     participant = Participant.writing(AT)
-    participant.state = replace(participant.state, quiet_looks=4)
+    participant.state = replace(participant.state, idle_intervals=4)
     assert asked_after(participant) == 1, "in this transaction nobody has looked yet"
     participant.source_ends({P0: 10, P1: 20})
     assert asked_after(participant) == 4
@@ -148,7 +148,7 @@ def test_a_source_with_nothing_new_is_asked_more_seldom_until_something_comes() 
 def test_each_transaction_begins_with_a_look_whether_or_not_there_was_something_new() -> None:
     """So what was gained is read no later than ever: its position comes with a START."""
     participant = Participant.writing(AT)
-    participant.state = replace(participant.state, quiet_looks=4)
+    participant.state = replace(participant.state, idle_intervals=4)
     participant.answers(1, {P0: 10, P1: 20})
     participant.start(2, AT, settled_to=participant.next_offset)
     assert asked_after(participant) == 1
@@ -159,7 +159,7 @@ def test_while_a_limit_may_end_the_transaction_early_each_interval_has_its_look(
     limits: Limits,
 ) -> None:
     participant = Participant()
-    participant.state = replace(participant.state, quiet_looks=4)
+    participant.state = replace(participant.state, idle_intervals=4)
     participant.owns(P0, P1)
     participant.hears_itself()
     participant.hears(replace(started(1, AT, 1, None), limits=limits), transaction=1)
