@@ -20,6 +20,7 @@ from support.local_catalog import LocalCatalog, local_catalog
 from support.object_store import ObjectStore
 from support.postgres_server import PostgresServer
 from support.shared_broker import SharedBroker
+from support.topics import delete_topics
 
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.native import kernels
@@ -171,8 +172,7 @@ def topic_factory(bootstrap: str, admin: AdminClient, unique_name: str) -> Itera
         return name
 
     yield make
-    for deleted in admin.delete_topics(made).values() if made else ():
-        deleted.result()
+    delete_topics(admin, *made)
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ import confluent_kafka as kafka
 import pytest
 from confluent_kafka.admin import AdminClient
 from support.control_envelopes import EXAMPLES, envelope
+from support.topics import delete_topics, wait_for_topics
 
 from headgate.control_protocol import message_encoding
 from headgate.control_protocol.errors import LogDiscontinuity
@@ -83,8 +84,9 @@ class KafkaWorld:
             future.result()
 
     def recreate(self) -> None:
-        self._admin.delete_topics([self._topic])[self._topic].result()
+        delete_topics(self._admin, self._topic)
         ensure_control_topic(self._config, self._topic)
+        wait_for_topics(self._admin, self._topic)
 
 
 @pytest.fixture(params=["fake", pytest.param("kafka", marks=pytest.mark.integration)])
@@ -96,7 +98,7 @@ def world(request: pytest.FixtureRequest) -> Iterator[World]:
     topic: str = request.getfixturevalue("unique_name")
     with ExitStack() as stack:
         yield KafkaWorld(request.getfixturevalue("bootstrap"), topic, stack)
-    admin.delete_topics([topic])[topic].result()
+    delete_topics(admin, topic)
 
 
 def numbered_event(number: int) -> Envelope:

@@ -6,6 +6,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 from conftest import TopicFactory
 from support.control_envelopes import EXAMPLES, envelope
+from support.topics import delete_topics
 
 from headgate.control_protocol.errors import (
     AppendUnconfirmed,
@@ -43,7 +44,7 @@ def test_a_missing_topic_is_made_with_the_right_settings(
         assert settings["message.timestamp.type"].value == "LogAppendTime"
         assert uses_append_time(config, unique_name)
     finally:
-        admin.delete_topics([unique_name])[unique_name].result()
+        delete_topics(admin, unique_name)
 
 
 @pytest.mark.integration

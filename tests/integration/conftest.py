@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from integration.deployment import Deployment
 from integration.iceberg.rest_server import LyingProxy
@@ -15,6 +14,7 @@ from integration.readers import IcebergSpark
 from integration.sink_file import Sections
 from support.counting_proxy import CountingProxy
 from support.object_store import ObjectStore
+from support.topics import delete_topics
 
 Deploy = Callable[..., Deployment]
 
@@ -65,7 +65,4 @@ def deploy(
             return sink
 
         yield make
-    controls = [sink.settings.control.topic for sink in made]
-    for deleted in admin.delete_topics(controls).values() if controls else ():
-        with suppress(KafkaException):  # a sink that never ran has none
-            deleted.result()
+    delete_topics(admin, *(sink.settings.control.topic for sink in made))

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Self
 
 import psutil
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
+from support.topics import delete_topics
 
 from headgate.config.load import load_worker
 from headgate.config.worker_settings import WorkerSettings
@@ -61,9 +62,7 @@ class Fleet:
         if self._reader:
             self._reader.close()
         admin = AdminClient({"bootstrap.servers": self._bootstrap})
-        for deleted in admin.delete_topics([self._name, f"{self._name}-state"]).values():
-            with suppress(KafkaException):
-                deleted.result()
+        delete_topics(admin, self._name, f"{self._name}-state")
 
     def _worker_file(self, worker: str) -> Path:
         path = self._home / f"{worker}.worker.toml"

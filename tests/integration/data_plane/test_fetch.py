@@ -7,9 +7,10 @@ import time
 from collections.abc import Callable
 
 import pytest
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from integration.data_plane.filling import log_range, produce, read, topic_id, transaction
+from support.topics import delete_topics
 
 from headgate.control_protocol.errors import OffsetOutOfRange, TopicRecreated, WriteFailed
 from headgate.control_protocol.identifiers import TopicId
@@ -134,15 +135,8 @@ def test_a_topic_created_again_with_fewer_records(
     topic = topic_factory()
     produce(bootstrap, topic, numbered(0, 20))
     ids = {topic: topic_id(admin, topic)}
-    admin.delete_topics([topic])[topic].result()
-    bound_s = time.monotonic() + 30
-    while True:  # deletion is answered before it is done
-        try:
-            admin.create_topics([NewTopic(topic, 1, 1)])[topic].result()
-            break
-        except KafkaException:
-            assert time.monotonic() < bound_s
-            time.sleep(0.2)
+    delete_topics(admin, topic)
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result()
     produce(bootstrap, topic, numbered(0, 3))
     with pytest.raises(TopicRecreated, match=topic):
         read(bootstrap, {(topic, 0): (10, 20)}, topic_ids=ids)

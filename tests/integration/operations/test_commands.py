@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from support.topics import delete_topics
 from unit.operations.filled_table import FilledTable
 
 from headgate.config.load import load
@@ -52,7 +53,7 @@ def answers(result: Result) -> dict[str, dict[str, str]]:
 def control(settings: SinkSettings, bootstrap: str, admin: AdminClient) -> object:
     ensure_control_topic({"bootstrap.servers": bootstrap}, settings.control.topic)
     yield settings.control.topic
-    admin.delete_topics([settings.control.topic])[settings.control.topic].result()
+    delete_topics(admin, settings.control.topic)
 
 
 def say(producer: Producer, settings: SinkSettings, *envelopes: Envelope) -> None:
@@ -116,7 +117,7 @@ def test_a_control_topic_with_two_partitions(
         assert result.exit_code == 2
         assert answers(result)["control topic"]["code"] == "HG-104"
     finally:
-        admin.delete_topics([name])[name].result()
+        delete_topics(admin, name)
 
 
 def test_a_missing_dead_letter_topic(filled: FilledTable, sink_file: Path) -> None:

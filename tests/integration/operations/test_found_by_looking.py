@@ -18,6 +18,7 @@ from integration.deployment import Deployment, Participant
 from integration.operations.test_served_sinks import asked
 from integration.sink_file import COLUMNS
 from support.small_rest_catalog import SmallRestCatalog, _Handler
+from support.topics import delete_topics
 
 from headgate.control_protocol.errors import HeadgateError
 from headgate.operations.demo.producer import create_topic
@@ -131,8 +132,7 @@ def test_a_record_that_does_not_fit(deploy: Deploy) -> None:
 
 def test_a_topic_that_was_dropped(deploy: Deploy, admin: AdminClient) -> None:
     sink, participant = at_work(deploy)
-    for gone in admin.delete_topics(list(sink.topics)).values():
-        gone.result()
+    delete_topics(admin, *sink.topics)
     # For a minute it may be the brokers' metadata that lags: who works says that it asks again.
     finds(sink, "HG-100", participant, where=sink.topics[0], logs="HG-401")
     create_topic(sink.bootstrap, sink.topics[0], partitions=sink.partitions)  # for who tidies up

@@ -13,6 +13,7 @@ from integration.conftest import Deploy
 from integration.deployment import Deployment
 from integration.operations.test_served_sinks import asked, series
 from integration.operations.test_status import asked as status
+from support.topics import delete_topics
 
 from headgate.operations.demo.producer import create_topic
 from headgate.operations.local_kafka.broker import EmbeddedKafka
@@ -69,7 +70,7 @@ def test_a_source_topic_that_is_deleted_makes_a_participant_unready(
     sink.wait_until_lag_zero()
     sink.wait_until(lambda: all_ready(sink), "all are ready")
     (topic,) = sink.topics
-    admin.delete_topics([topic])[topic].result()
+    delete_topics(admin, topic)
     sink.wait_until(lambda: said_by_all(sink, Condition.FAILING), "all say that it is gone")
     (participant,) = sink.participants
 

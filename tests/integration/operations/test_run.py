@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
+from support.topics import delete_topics
 
 HEADGATE = (sys.executable, "-c", "from headgate.operations.cli.main import main; main()")
 RECORDS = 3_000
@@ -70,7 +71,7 @@ def test_a_sink_from_init_to_a_clean_audit(
     assert [(p["produced"], p["in_table"]) for p in report["partitions"]] == [
         (RECORDS // 2, RECORDS // 2)
     ] * 2
-    admin.delete_topics([f"{unique_name}-control"])
+    delete_topics(admin, f"{unique_name}-control")
 
 
 def produce(bootstrap: str, topic: str) -> None:

@@ -10,6 +10,7 @@ from click.testing import CliRunner, Result
 from confluent_kafka.admin import AdminClient
 from integration.conftest import Deploy
 from integration.deployment import Deployment
+from support.topics import delete_topics
 
 from headgate.control_protocol.errors import RetryLater
 from headgate.kafka.group_offsets import store_offset
@@ -160,8 +161,7 @@ def test_a_topic_that_is_another_one_begins_where_the_group_says(
 ) -> None:
     """As on another cluster (TAKEOVER-12)."""
     (topic,) = sink.topics
-    admin.delete_topics([topic])[topic].result()
-    sink.wait_until(lambda: topic not in admin.list_topics().topics, "the topic is gone")
+    delete_topics(admin, topic)
     create_topic(sink.bootstrap, topic, partitions=2)
     sink.produce(60)
     group = f"{sink.settings.source.group_id}-before"

@@ -22,6 +22,7 @@ from integration.sink.test_debezium_postgres import server
 from integration.tables.test_keyed_routes import keyed_routes
 from support.debezium_engine import ONE_TOPIC, Debezium
 from support.postgres_server import PostgresServer
+from support.topics import delete_topics
 
 from headgate.operations.audit.audit import audit
 from headgate.operations.check.check import State
@@ -149,8 +150,7 @@ def besides(admin: AdminClient) -> Iterator[None]:
     for made in admin.create_topics([NewTopic(name, 1) for name in names]).values():
         made.result()
     yield
-    for gone in admin.delete_topics(names).values():
-        gone.result()
+    delete_topics(admin, *names)
 
 
 BY_TABLE = r"""

@@ -10,6 +10,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSp
 from integration.conftest import Deploy
 from integration.deployment import Deployment
 from integration.sink.test_changes import KEYED, Changelog, assert_folded, assert_well
+from support.topics import delete_topics
 
 from headgate.operations.audit.audit import audit
 from headgate.operations.check.check import Check, check
@@ -108,8 +109,7 @@ def test_key_8_a_topic_that_was_not_multiplied_stops_the_sink_until_it_is_reset(
     assert stored_offsets(sink).code == "HG-222"
     assert any("HG-222" in note for note in status(sink.settings).notes)
 
-    admin.delete_topics([topic])[topic].result()
-    sink.wait_until(lambda: topic not in admin.list_topics(timeout=10).topics, "it to be gone")
+    delete_topics(admin, topic)
     admin.create_topics([NewTopic(topic, 5, 1)])[topic].result()
     sink.partitions = 5
     anew = Changelog(sink, 10)

@@ -12,6 +12,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 from integration.conftest import Deploy
 from integration.deployment import Deployment
 from integration.sink_file import record
+from support.topics import delete_topics
 
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.operations.audit.audit import audit
@@ -139,7 +140,7 @@ def passed_by_retention(sink: Deployment, admin: AdminClient) -> Unread:
 
 def created_anew(sink: Deployment, admin: AdminClient) -> Unread:
     topic = sink.topics[0]
-    admin.delete_topics([topic])[topic].result()
+    delete_topics(admin, topic)
     create_topic(sink.bootstrap, topic, partitions=2)
     sink.produce(300)
     return list(range(200, 500))

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+from support.topics import delete_topics
 
 from headgate.kafka.client_settings import settings_for_offset_queries
 
@@ -34,7 +35,7 @@ def topic(
     """A new topic of four partitions; a test's group may carry its name too."""
     create_topic(unique_name, 4)
     yield unique_name
-    admin.delete_topics([unique_name])[unique_name].result()
+    delete_topics(admin, unique_name)
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
+from support.topics import delete_topics
 
 from headgate.control_protocol.errors import ConfigurationError, Unreachable
 from headgate.control_protocol.identifiers import TopicPartition
@@ -61,7 +62,7 @@ def test_a_recreated_topic_has_another_id(
     topics = KafkaSourceTopics({"bootstrap.servers": bootstrap}, [topic], topic)
     before = topics.describe()[topic].topic_id
     assert topics.describe()[topic].topic_id == before
-    admin.delete_topics([topic])[topic].result()
+    delete_topics(admin, topic)
     with pytest.raises(ConfigurationError, match=topic):
         topics.describe()
     create_topic(topic, 1)

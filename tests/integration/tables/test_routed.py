@@ -21,6 +21,7 @@ from integration.tables.routed_sink import (
     table_of,
     with_zones,
 )
+from support.topics import delete_topics
 
 from headgate.operations.audit.audit import audit
 from headgate.operations.check.check import State
@@ -153,7 +154,7 @@ def test_topics_of_a_pattern_appear_and_vanish_while_the_sink_runs(
     admin.create_topics([NewTopic(late, 2, 1)])[late].result()
     sink.produce(100, late)
     sink.wait_until(lambda: sink.committed() >= 200, "rows of the topic that appeared")
-    admin.delete_topics([late])[late].result()
+    delete_topics(admin, late)
     sink.produce(100)
     sink.wait_until(lambda: sink.committed() >= 300, "rows after the topic vanished")
     sink.stop()

@@ -9,6 +9,7 @@ from itertools import islice
 import pytest
 from confluent_kafka.admin import AdminClient
 from integration.oracle import read_source
+from support.topics import delete_topics
 
 from headgate.control_protocol.errors import ConfigurationError, Unreachable
 from headgate.operations.demo import producer as producing
@@ -54,7 +55,7 @@ def test_a_topic_is_made_once_and_must_fit(
         with pytest.raises(ConfigurationError, match="has 2 partitions, not 4"):
             create_topic(bootstrap, unique_name)
     finally:
-        admin.delete_topics([unique_name])[unique_name].result()
+        delete_topics(admin, unique_name)
 
 
 def test_no_broker_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
