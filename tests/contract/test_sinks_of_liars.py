@@ -32,7 +32,7 @@ from headgate.testing import contract
 from headgate.testing.sink_in_process import SinkInProcess
 
 KEYS = FileKind.KEYS
-TURNS_MAX = 300
+TURNS_MAX = 110
 """A test of the contract takes 55 turns at most, with all its lives, on a format that is right."""
 LIARS: dict[str, Liar] = {}
 

@@ -33,8 +33,8 @@ from headgate.control_protocol.events import (
 from headgate.control_protocol.identifiers import LEAP_MAX, ControlOffset, Sender
 from headgate.control_protocol.machine_io import Append, Heard, LogTruncated
 from headgate.control_protocol.machine_io import Heard as ParticipantHeard
+from headgate.coordinator import machine
 from headgate.coordinator.inputs_and_actions import LeadershipGained
-from headgate.coordinator.machine import WINDOWS_MAX
 from headgate.coordinator.outgoing_events import patience_ms
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.schema_changes import GATHERING_MS
@@ -189,12 +189,17 @@ def test_what_was_overtaken_on_its_way_counts_and_once_only() -> None:
     assert len(coordinator.term.collection.statuses) == 1
 
 
-def test_what_many_say_takes_bounded_memory_and_the_newest_are_known() -> None:
+def test_what_many_say_takes_bounded_memory_and_the_newest_are_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kept = 400
+    assert kept < machine.WINDOWS_MAX
+    monkeypatch.setattr(machine, "WINDOWS_MAX", kept)
     coordinator = Coordinator.at(Phase.OPEN)
-    senders = [Sender("forged", f"{n:012x}") for n in range(WINDOWS_MAX + 10)]
+    senders = [Sender("forged", f"{n:012x}") for n in range(kept + 10)]
     for sender in senders:
         coordinator.hears(gain(P1), sender, sequence=1)
-    assert len(coordinator.state.watch.windows) == WINDOWS_MAX
+    assert len(coordinator.state.watch.windows) == kept
     before = without_place(coordinator.state)
     for sender in senders[-100:]:
         coordinator.hears(gain(P1), sender, sequence=1)

@@ -32,7 +32,7 @@ def walked(first: int) -> Tally:
     return played(seeds, real=frozenset(seeds))
 
 
-@pytest.mark.parametrize("first", range(1, SEEDS, SEEDS_AT_ONCE))
+@pytest.mark.parametrize("first", [1, pytest.param(1 + SEEDS_AT_ONCE, marks=pytest.mark.wide)])
 def test_every_row_once_and_every_file_there_over_the_real_adapter(first: int) -> None:
     walk = walked(first)
 
@@ -83,6 +83,7 @@ def test_a_killed_coordinator_accounts_for_no_ref_in_a_later_life_either() -> No
     assert closed.is_accountable, "it had the time to look"
 
 
+@pytest.mark.wide
 def test_what_befalls_real_tables_has_really_struck() -> None:
     struck: Counter[str] = Counter()
     for first in range(1, SEEDS, SEEDS_AT_ONCE):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -13,7 +14,15 @@ import pytest
 from integration.readers import read_with_duckdb
 from spark_query.connect_server import Server, connect_server, in_worker
 from spark_query.spark_programs import PATIENCE_S, Programs, dies, locate_table, running_below
-from spark_query.test_real_query import PARTITIONS, RECORDS, end_of, headgate, judge, produce
+from spark_query.test_real_query import (
+    PARTITIONS,
+    RECORDS,
+    end_of,
+    headgate,
+    in_records_mode,
+    judge,
+    produce,
+)
 
 from headgate.config.load import load
 from headgate.operations.audit.audit import audit
@@ -94,6 +103,7 @@ def wait_for_no_worker(programs: Connected) -> None:
         time.sleep(0.2)
 
 
+@pytest.mark.wide
 def test_query_27_the_example_of_the_page_fills_the_table_once_through_connect(
     programs: Connected,
 ) -> None:
@@ -140,6 +150,20 @@ def test_query_27_a_client_reads_what_failed_on_the_server(programs: Connected) 
     told = ended.stdout.partition("told: ")[2]
     assert "HG-275 " in told, ended.stdout[-6000:]
     assert "id" in told
+
+
+@pytest.mark.wide
+def test_query_26_records_are_handed_over_through_connect_once(programs: Connected) -> None:
+    """The server's Python process is killed after a commit, and the checkpoint is lost."""
+    programs.query = in_records_mode(programs.query)
+    killed = programs.run(in_worker(dies("after the commit", 1)))
+    assert killed.returncode == 1, killed.stdout[-4000:]
+    assert programs.rows() == 1_000
+    shutil.rmtree(programs.checkpoint)
+    end_of(programs)
+    judge(programs)
+    report = audit(load(programs.sink_file))
+    assert (report.findings, report.unproven) == ((), ()), report
 
 
 @pytest.mark.wide

@@ -1,4 +1,8 @@
-"""The example jobs on a real broker: killed after a commit, their tables against the source."""
+"""The example jobs on a real broker: killed after a commit, their tables against the source.
+
+Each runs in a driver of its own, and as a client of a Spark Connect server, whose Python process
+for the query is what is killed there (QUERY-27).
+"""
 
 from __future__ import annotations
 
@@ -7,12 +11,13 @@ import json
 import signal
 import sqlite3
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
 from integration.readers import read_with_duckdb
+from spark_query.connect_server import Server, connect_server, in_worker
 from spark_query.spark_programs import ROOT, Programs, dies
 
 from headgate.config.load import load
@@ -32,8 +37,16 @@ BEGAN = dt.datetime(2026, 11, 29, 8, tzinfo=dt.UTC)
 class Example(Programs):
     """One of the jobs, with topics of the test's own."""
 
-    def __init__(self, name: str, folder: Path, bootstrap: str, topics: dict[str, str]) -> None:
+    def __init__(
+        self,
+        name: str,
+        folder: Path,
+        bootstrap: str,
+        topics: dict[str, str],
+        server: Server | None,
+    ) -> None:
         super().__init__(folder, bootstrap, topics["trips"])
+        self.remote = server.address if server else ""
         for theirs, ours in topics.items():
             self._changes |= {
                 f'"subscribe", "{theirs}"': f'"subscribe", "{ours}"',
@@ -62,14 +75,29 @@ class Example(Programs):
         return rows
 
     def run_through_a_kill(self) -> None:
-        killed = self.run(dies("after the commit", 1))
-        assert killed.returncode == -signal.SIGKILL, killed.stdout[-4000:]
+        dying = dies("after the commit", 1)
+        killed = self.run(in_worker(dying) if self.remote else dying)
+        # A client outlives the server's Python process, and ends with an error.
+        expected = 1 if self.remote else -signal.SIGKILL
+        assert killed.returncode == expected, killed.stdout[-4000:]
         for _ in range(3):
             ended = self.run()
             if ended.returncode == 0:
                 return
             assert "KafkaMicroBatchStream.metrics" in ended.stdout, ended.stdout[-4000:]
         raise AssertionError(ended.stdout[-4000:])
+
+
+@pytest.fixture(params=["driver", "connect"])
+def server(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Server | None]:
+    """The server of Spark Connect whose client the job is; nothing where it has its own driver."""
+    if request.param == "driver":
+        yield None
+        return
+    with connect_server(tmp_path_factory.mktemp("server")) as running:
+        yield running
 
 
 @pytest.fixture
@@ -97,9 +125,9 @@ def city_of(number: int) -> str:
 
 
 def test_query_23_the_window_s_rows_are_those_of_all_records_after_a_kill(
-    bootstrap: str, topics: dict[str, str], tmp_path: Path
+    bootstrap: str, topics: dict[str, str], tmp_path: Path, server: Server | None
 ) -> None:
-    example = Example("per_window", tmp_path, bootstrap, {"trips": topics["trips"]})
+    example = Example("per_window", tmp_path, bootstrap, {"trips": topics["trips"]}, server)
     example.run_through_a_kill()
     wanted = Counter(
         (at(n).replace(minute=at(n).minute // 5 * 5, second=0), city_of(n)) for n in range(RECORDS)
@@ -111,9 +139,9 @@ def test_query_23_the_window_s_rows_are_those_of_all_records_after_a_kill(
 
 
 def test_query_9_each_pair_of_two_streams_is_there_once_after_a_kill(
-    bootstrap: str, topics: dict[str, str], tmp_path: Path
+    bootstrap: str, topics: dict[str, str], tmp_path: Path, server: Server | None
 ) -> None:
-    example = Example("joined", tmp_path, bootstrap, topics)
+    example = Example("joined", tmp_path, bootstrap, topics, server)
     example.run_through_a_kill()
     wanted = [n for n in range(RECORDS) if n % 3 and n % 10]
     rows = sorted((row["id"], row["city"], row["fare"]) for row in example.rows())

@@ -91,6 +91,7 @@ def test_a_control_topic_of_headgate_s_takes_every_clock(
         sink.judge()
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("away", ["ahead of"], indirect=True)
 def test_a_clock_that_an_older_control_topic_refuses_is_named_everywhere(
     own_kafka: EmbeddedKafka, shifted: Shifted, tmp_path: Path

@@ -96,6 +96,7 @@ def test_fleet_7_workers_share_sinks_and_take_over_from_one_that_is_killed(
         sink.judge()
 
 
+@pytest.mark.wide
 def test_fleet_7_specs_of_every_kind_are_followed(deploy: Deploy, make_fleet: MakeFleet) -> None:
     fleet = make_fleet()
     sinks = sinks_of(deploy, fleet, "a", "b")
@@ -209,6 +210,7 @@ def test_fleet_5_who_began_earlier_changes_nothing_and_an_older_spec_does_not_wi
     )
 
 
+@pytest.mark.wide
 def test_fleet_3_a_forged_spec_is_refused_and_named(deploy: Deploy, make_fleet: MakeFleet) -> None:
     fleet = make_fleet(key=KEY)
     sinks = sinks_of(deploy, fleet, "a")
@@ -238,6 +240,7 @@ def test_fleet_3_a_forged_spec_is_refused_and_named(deploy: Deploy, make_fleet: 
     sinks["a"].judge()
 
 
+@pytest.mark.wide
 def test_fleet_9_sinks_go_on_without_the_fleets_topics_and_follow_them_again(
     deploy: Deploy, make_fleet: MakeFleet, admin: AdminClient
 ) -> None:
@@ -266,6 +269,7 @@ def test_fleet_9_sinks_go_on_without_the_fleets_topics_and_follow_them_again(
         sink.judge()
 
 
+@pytest.mark.wide
 def test_fleet_9_sinks_go_on_while_the_brokers_of_the_fleet_are_away(
     deploy: Deploy, tmp_path: Path, own_kafka: EmbeddedKafka, unique_name: str
 ) -> None:
@@ -290,6 +294,7 @@ def test_fleet_9_sinks_go_on_while_the_brokers_of_the_fleet_are_away(
             sink.judge()
 
 
+@pytest.mark.wide
 def test_fleet_9_a_worker_that_stands_still_is_replaced_and_gives_way(
     deploy: Deploy, make_fleet: MakeFleet
 ) -> None:

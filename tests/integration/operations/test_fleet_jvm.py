@@ -32,6 +32,7 @@ def one_runs_and_one_waits(view: FleetView) -> bool:
     return states == [LifeState.IDLE, LifeState.RUNNING]
 
 
+@pytest.mark.wide
 def test_fleet_13_a_jvm_for_which_there_is_no_memory_waits(
     deploy: Deploy, tmp_path: Path, bootstrap: str, unique_name: str
 ) -> None:

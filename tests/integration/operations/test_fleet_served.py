@@ -184,6 +184,7 @@ def test_what_workers_tell_is_shown_counted_and_moved(
         assert "leaves worker-1" in drained.body
 
 
+@pytest.mark.wide
 def test_a_broker_that_is_away_makes_knowledge_old_and_no_sink_lost(
     own_kafka: EmbeddedKafka, unique_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -39,6 +39,7 @@ def told(fleet: Fleet) -> dict[str, list[str]]:
     return found
 
 
+@pytest.mark.wide
 def test_fleet_1_who_has_given_a_slot_away_says_nothing_of_it_any_more(
     deploy: Deploy, fleet: Fleet
 ) -> None:

@@ -119,6 +119,7 @@ def own(name: str) -> str:
     return f"{name}_{uuid.uuid4().hex[:8]}"
 
 
+@pytest.mark.wide
 def test_the_tutorial_of_the_first_sink_does_what_it_says(tmp_path: Path, bootstrap: str) -> None:
     replaced = {"trips": own("trips"), "127.0.0.1:9092": bootstrap}
     assert typed("first-sink.md", tmp_path, replaced).output.strip() == "1000"

@@ -40,6 +40,7 @@ def all_ready(sink: Deployment) -> bool:
     return all(asked(each, "/readyz") == (200, "ok\n") for each in sink.participants)
 
 
+@pytest.mark.wide
 def test_a_broker_that_is_silent_makes_every_participant_unready(
     own_kafka: EmbeddedKafka, tmp_path: Path
 ) -> None:

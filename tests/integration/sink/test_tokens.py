@@ -149,6 +149,7 @@ def test_check_says_which_half_failed(sink: Deployment, server: TokenServer) -> 
     assert "broker  " not in refused_by_server, "nothing to ask with"
 
 
+@pytest.mark.wide
 def test_the_consumer_of_batches_is_asked_too_and_says_which_half_failed(
     sink: Deployment, server: TokenServer
 ) -> None:

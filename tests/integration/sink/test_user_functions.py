@@ -69,6 +69,7 @@ def test_filtered_derived_and_bad_records_are_exact_though_a_participant_is_kill
     assert any("commits hold as many" in proven for proven in report.proven)
 
 
+@pytest.mark.wide
 def test_a_function_slower_than_the_time_for_a_commit_delays_and_loses_nothing(
     deploy: Deploy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -83,6 +84,7 @@ def test_a_function_slower_than_the_time_for_a_commit_delays_and_loses_nothing(
     sink.judge()
 
 
+@pytest.mark.wide
 def test_check_and_dry_run_reach_the_function_and_a_wrong_one_stops_the_sink(
     deploy: Deploy,
 ) -> None:

@@ -226,6 +226,7 @@ def test_a_transform_says_where_each_row_goes(deploy: Deploy) -> None:
     assert said["transform"].state is State.OK, said["transform"]
 
 
+@pytest.mark.wide
 def test_a_function_says_where_each_row_goes_though_its_process_is_killed(
     deploy: Deploy, monkeypatch: pytest.MonkeyPatch, topic_factory: Callable[..., str]
 ) -> None:

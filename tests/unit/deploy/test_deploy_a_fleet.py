@@ -143,6 +143,7 @@ def _config_maps(volume: dict[str, Any]) -> list[str]:
     return [each["configMap"]["name"] for each in sources if "configMap" in each]
 
 
+@pytest.mark.wide
 @renders
 def test_two_thousand_files_come_through_in_several_config_maps(tmp_path: Path) -> None:
     folder = copied(tmp_path)

@@ -295,7 +295,7 @@ def test_brackets_deeper_than_anybody_means_them(either_loops: Loops) -> None:
 
 
 def test_nothing_is_read_that_is_not_there(tmp_path: Path) -> None:
-    _run_under_sanitizers(tmp_path, 0, 30_000)
+    _run_under_sanitizers(tmp_path, 0, 3_000)
 
 
 @pytest.mark.wide

@@ -27,8 +27,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(90
 
 HEADGATE = (sys.executable, "-c", "from headgate.operations.cli.main import main; main()")
 RECORDS = 40_000
-WRITERS = ["in-process", pytest.param("spark", marks=pytest.mark.wide)]
-"""What a newcomer's own demo has is Spark, whose sessions take most of its time."""
+WRITERS = ["in-process", "spark"]
 
 
 def processes_in(folder: Path) -> Iterator[psutil.Process]:
@@ -51,6 +50,7 @@ def assert_nothing_runs_in(folder: Path) -> None:
         time.sleep(0.2)
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("writer", WRITERS)
 def test_a_killed_coordinator_loses_and_doubles_nothing(tmp_path: Path, writer: str) -> None:
     folder = tmp_path / "demo"
