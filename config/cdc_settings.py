@@ -84,7 +84,7 @@ class ChangesSettings:
         return self.history or self.on_delete is OnDelete.MARK
 
     @property
-    def hold_ms(self) -> int | None:
+    def partition_hold_ms(self) -> int | None:
         """Return how long added partitions are held at least; ``None``: they stop the sink."""
         fails = self.on_partitions_added is OnPartitionsAdded.FAIL
         return None if fails else self.growth_ms

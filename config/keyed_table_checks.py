@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from headgate.config.cdc_settings import OnPartitionsAdded
 from headgate.config.column_rule_checks import rules_of_columns
-from headgate.config.route_checks import policy_of
+from headgate.config.route_checks import schema_policy_of
 from headgate.config.table_declaration import arrow_schema_of, declared_table
 from headgate.config.table_settings import SchemaSettings, TableSettings
 from headgate.control_protocol.errors import KeyUnfit
@@ -73,7 +73,7 @@ def _require_valid_routed_keys(settings: SinkSections) -> None:
     for each in tables.table:
         if not each.key:
             continue
-        policy = policy_of(tables, each)
+        policy = schema_policy_of(tables, each)
         table = TableSettings(
             identifier=each.match,
             columns=each.columns,
@@ -117,7 +117,7 @@ def _require_valid_keyed_table(settings: SinkSections, table: TableSettings) -> 
     if settings.changes.marks:
         _require_markable_table(settings, table)
     if settings.changes.history:
-        _require_ordered_versions(settings)
+        _require_ordered_history(settings)
     _require_readable_envelope(settings, table)
     _require_coordinate_columns(settings, table)
     _require_supported_policies(settings, table)
@@ -147,7 +147,7 @@ def _require_markable_table(settings: SinkSections, table: TableSettings) -> Non
     require_markable(table.identifier, schema, changes, table.record_columns.columns_by_part())
 
 
-def _require_ordered_versions(settings: SinkSections) -> None:
+def _require_ordered_history(settings: SinkSections) -> None:
     """KEY-16: refuse what would take the order from the versions of a key, or some of them."""
     if settings.changes.on_partitions_added is not OnPartitionsAdded.FAIL:
         raise KeyUnfit(

@@ -189,7 +189,7 @@ class TablesSettings:
         return any(each.key for each in self.table)
 
     @property
-    def lingers(self) -> tuple[DeliveryLinger, ...]:
+    def delivery_lingers(self) -> tuple[DeliveryLinger, ...]:
         """Return how long pending commits wait for others; every section counts, since the first
         match decides."""
         return tuple(DeliveryLinger(each.match, each.delivery_linger_ms) for each in self.table)

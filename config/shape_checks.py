@@ -27,12 +27,12 @@ def require_valid_shape(settings: SinkSections) -> None:
         if shape.tables:
             raise ShapeUnfit("shape.tables is set without a rule", "add one, or leave it out")
         return
-    _require_each_once(settings)
+    _require_columns_named_once(settings)
     _require_readable_conditions(settings)
-    _require_fitting_tables(settings)
-    _require_declared_text(settings)
+    _require_tables_fit_shape(settings)
+    _require_hidden_columns_are_text(settings)
     if shape.hidden:
-        _require_no_other_way_out(settings)
+        _require_hidden_values_nowhere_else(settings)
 
 
 def _require_hash_key(settings: SinkSections) -> None:
@@ -53,7 +53,7 @@ def _require_hash_key(settings: SinkSections) -> None:
         )
 
 
-def _require_each_once(settings: SinkSections) -> None:
+def _require_columns_named_once(settings: SinkSections) -> None:
     shape = settings.shape
     for what, names in (
         ("column", shape.hidden),
@@ -87,7 +87,7 @@ def _require_readable_conditions(settings: SinkSections) -> None:
             raise ShapeUnfit(f"{where}: {error.message}", error.hint) from None
 
 
-def _require_fitting_tables(settings: SinkSections) -> None:
+def _require_tables_fit_shape(settings: SinkSections) -> None:
     shape, tables = settings.shape, settings.tables
     if not shape.tables:
         return
@@ -103,7 +103,7 @@ def _require_fitting_tables(settings: SinkSections) -> None:
         raise ShapeUnfit(f"shape.tables is not a valid pattern: {error}", "mend it") from None
 
 
-def _require_declared_text(settings: SinkSections) -> None:
+def _require_hidden_columns_are_text(settings: SinkSections) -> None:
     """Compare hidden columns with those that are declared; a table's own are compared later."""
     shape = settings.shape
     declared: list[ColumnSettings] = [*(settings.transform.columns or settings.table.columns)]
@@ -124,7 +124,7 @@ def _require_declared_text(settings: SinkSections) -> None:
             )
 
 
-def _require_no_other_way_out(settings: SinkSections) -> None:
+def _require_hidden_values_nowhere_else(settings: SinkSections) -> None:
     """Refuse what would show a hidden value beside its column."""
     shape = settings.shape
     if settings.quarantine.dead_letter_topic:
@@ -136,7 +136,7 @@ def _require_no_other_way_out(settings: SinkSections) -> None:
     for each in shape.mask:
         if any(each.column in key for key in keys):
             raise masked_key_error(each.column)
-    paths = set(_paths_of_hidden(settings))
+    paths = set(_hidden_column_paths(settings))
     for number, route in enumerate(settings.tables.routing.routes if settings.tables else (), 1):
         if route.field and path_of(route.field) in paths:
             raise ShapeUnfit(
@@ -145,7 +145,7 @@ def _require_no_other_way_out(settings: SinkSections) -> None:
             )
 
 
-def _paths_of_hidden(settings: SinkSections) -> Iterator[tuple[str, ...]]:
+def _hidden_column_paths(settings: SinkSections) -> Iterator[tuple[str, ...]]:
     hidden = settings.shape.hidden
     for name in hidden:
         yield (name,)

@@ -25,7 +25,7 @@ from headgate.control_protocol.machine_io import (
     OutgoingEvent,
     Stop,
     Tick,
-    until_due_ms,
+    ms_until_due,
 )
 from headgate.control_protocol.multipart_status import split_status
 from headgate.control_protocol.ports import Clock, ControlLog
@@ -80,7 +80,7 @@ class MachineDriver(ABC, Generic[State, Input, Action]):
         if not self._idle or self._listener.behind or not self._awaits_log_only():
             return turn_ms
         now_ms = self._clock.monotonic_ms()
-        return until_due_ms(self.state.deadlines, self._ticked_ms, now_ms, idle_ms)
+        return ms_until_due(self.state.deadlines, self._ticked_ms, now_ms, idle_ms)
 
     @abstractmethod
     def _awaits_log_only(self) -> bool:

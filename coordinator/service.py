@@ -78,7 +78,7 @@ class CoordinatorService:
             self._retired = threading.Event()
             self.turn_began_s = self._monotonic_s()
             self._thread = threading.Thread(
-                target=in_same_sink_context(self._run),
+                target=in_same_sink_context(self._run_coordinator),
                 args=(self._retired,),
                 name="headgate-coordinator",
                 daemon=True,
@@ -112,7 +112,7 @@ class CoordinatorService:
             _log.error("a call of the coordinator did not return; the table fences what it may do")
         self._thread = None
 
-    def _run(self, retired: threading.Event) -> None:
+    def _run_coordinator(self, retired: threading.Event) -> None:
         try:
             driver, close = self._factory()
             self.driver = driver

@@ -207,7 +207,7 @@ class RepeatedRefusal:
     since_ms: int = 0
     looked: bool = False
 
-    def same_as(self, other: RepeatedRefusal) -> bool:
+    def is_same_fault(self, other: RepeatedRefusal) -> bool:
         """Return whether it is the same participant with the same fault, whatever its words."""
         ours, theirs = self.objection, other.objection
         alike = (ours.fault, ours.table) == (theirs.fault, theirs.table)
@@ -322,7 +322,7 @@ class AccessRefusals:
             {name: each for name, each in self.deliveries.items() if name not in tables},
         )
 
-    def of_pending_tables(self) -> AccessRefusals:
+    def restrict_to_pending_tables(self) -> AccessRefusals:
         """Keep what another epoch may count on: where nothing is pending, nothing tells whether
         others filled the table meanwhile."""
         return AccessRefusals(
@@ -388,10 +388,10 @@ class Delivery:
     def with_secondaries(self, secondaries: Mapping[str, TableView]) -> Delivery:
         return replace(self, secondaries=secondaries)
 
-    def with_unseen(self, tables: tuple[str, ...]) -> Delivery:
+    def with_unseen_tables(self, tables: tuple[str, ...]) -> Delivery:
         return replace(self, unseen=tables)
 
-    def with_decided(
+    def with_decided_commits(
         self, primary: str, pending: tuple[PendingCommit, ...], now_ms: int
     ) -> Delivery:
         """Take in a decision that has landed: its drafts are pending commits now."""
@@ -490,7 +490,7 @@ class StatusCollection:
             awaited=self.awaited | gained,
         )
 
-    def with_buffered(self, sender: Sender, amounts: tuple[int, int]) -> StatusCollection:
+    def with_buffered_amounts(self, sender: Sender, amounts: tuple[int, int]) -> StatusCollection:
         return replace(self, buffered={**self.buffered, sender: amounts})
 
     def with_first_start(self) -> StatusCollection:
@@ -541,18 +541,18 @@ class Progress:
     valid_through_ms: int | None = None
     """Up to which time the table is complete (COMMIT-4); within an epoch it never falls."""
 
-    def with_heard(self, offset: ControlOffset) -> Progress:
+    def with_heard_offset(self, offset: ControlOffset) -> Progress:
         return replace(self, heard_to=ControlOffset(offset + 1))
 
     def with_first_start(self) -> Progress:
         """EPOCH-2: take for L of an epoch's first START its own place in the log."""
         return replace(self, settled_to=self.heard_to)
 
-    def with_next(self, offsets: Offsets) -> Progress:
+    def with_next_transaction(self, offsets: Offsets) -> Progress:
         """COMMIT-1: open the next transaction. ``offsets``: C, with what is new in the sources."""
         return replace(self, offsets=offsets, number=TransactionNumber(self.number + 1))
 
-    def with_judged(
+    def with_judged_settlement(
         self, settlement: AckCommit | AbortCommit, activity: Mapping[TopicPartition, Activity]
     ) -> Progress:
         """Keep what is to be said of the transaction once its outcome is known."""
@@ -681,7 +681,7 @@ class Suspicion:
     """What was refused in the last epoch of this coordinator: the next one counts on
     (SUSPEND-1)."""
 
-    def with_doubt(self, message: str) -> Suspicion:
+    def with_doubted_secondaries(self, message: str) -> Suspicion:
         return replace(self, doubted=message)
 
     def with_tables_beyond(self, tables: frozenset[str]) -> Suspicion:
@@ -694,7 +694,9 @@ class Suspicion:
         """Keep what the term counted, if it is one that ends."""
         if term is None:
             return self
-        return replace(self, refused_access=term.suspensions.refused_access.of_pending_tables())
+        return replace(
+            self, refused_access=term.suspensions.refused_access.restrict_to_pending_tables()
+        )
 
     def without_troubled_tables(self) -> Suspicion:
         return replace(self, troubled={})
@@ -728,7 +730,7 @@ class Call:
         """Note that the question is answered; another answer to it is ignored."""
         return replace(self, asked=None)
 
-    def with_failure(self) -> Call:
+    def with_failure_counted(self) -> Call:
         return replace(self, failures=self.failures + 1)
 
     def without_failures(self) -> Call:
@@ -757,7 +759,7 @@ class EpochWatch:
     peers: Mapping[str, int] = field(default_factory=dict)
     """When other participants were heard last; never this one (ELECTION-2)."""
 
-    def with_windows(self, windows: Mapping[Sender, ReplayWindow]) -> EpochWatch:
+    def with_replay_windows(self, windows: Mapping[Sender, ReplayWindow]) -> EpochWatch:
         return replace(self, windows=windows)
 
     def with_peers(self, peers: Mapping[str, int]) -> EpochWatch:
@@ -822,7 +824,7 @@ class State:
         """Set a deadline, or clear it (``None``)."""
         return replace(self, deadlines=with_deadline(self.deadlines, timer, at_ms))
 
-    def with_end_by(self, due_ms: int) -> State:
+    def with_end_due_by(self, due_ms: int) -> State:
         """Let END come then at the latest."""
         return self.with_deadline(Timer.END, min(self.deadlines.get(Timer.END, due_ms), due_ms))
 

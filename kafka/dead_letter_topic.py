@@ -32,11 +32,11 @@ class DeadLetterTopic:
     def progress(self) -> Progress | None:
         """Return the progress; ``None`` if none is known. Raises if there is no such topic."""
         self._sender.require_topic()
-        return Progress.from_note(note) if (note := self._note.read()) else None
+        return Progress.from_offset_metadata(note) if (note := self._note.read()) else None
 
     def store(self, progress: Progress) -> None:
         """Store how much was sent."""
-        self._note.store(progress.to_note())
+        self._note.store(progress.to_offset_metadata())
 
     def send(self, letters: Iterable[DeadLetter]) -> int:
         """Send all letters and return their number, confirmed. If it raises, some may be there."""

@@ -75,7 +75,7 @@ class TokenKeeper:
             self._ensure_running()
             return self._current()
 
-    def for_client(self) -> Token:
+    def token_for_client(self) -> Token:
         """Return ``current``, as a client is to see it: with half of the life that is left.
 
         A client asks again at 80 % of that. By its true end it would connect with tokens of whose
@@ -106,7 +106,7 @@ class TokenKeeper:
         return self._failures
 
     @property
-    def share_left(self) -> float | None:
+    def life_share_left(self) -> float | None:
         """Return which share of the newest token's life is left, 0 to 1; ``None`` without one."""
         with self._changed:
             if self._token is None:
@@ -132,18 +132,18 @@ class TokenKeeper:
         if self._thread is None:
             self._failure = self._failing_since_s = None  # said before it went idle
             self._thread = threading.Thread(
-                target=self._run, name="headgate-token-keeper", daemon=True
+                target=self._renew_until_idle, name="headgate-token-keeper", daemon=True
             )
             self._thread.start()
 
-    def _run(self) -> None:
+    def _renew_until_idle(self) -> None:
         pause = threading.Event()  # never set; whoever replaces time.sleep replaces it for all
         while True:
-            pause.wait(self._renew())
+            pause.wait(self._renew_token())
             if self._is_idle():
                 return
 
-    def _renew(self) -> float:
+    def _renew_token(self) -> float:
         """Ask once; return how long to wait before the next time."""
         try:
             token = self._fetch()

@@ -43,7 +43,7 @@ def open_catalog(
     return load_catalog(catalog.name, catalog.properties, timeout_s, jvm)
 
 
-def open_iceberg(
+def open_iceberg_format(
     settings: SinkSettings, of: CatalogSettings, opening: ExitStack, *, looking: bool
 ) -> IcebergFormat:
     """Open a catalog's tables; ``opening`` closes it. Raises what ``open_catalog`` raises.

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from headgate.config.http_settings import HttpSettings, parse_address
+from headgate.config.http_settings import HttpSettings, parse_listen_address
 from headgate.config.reload import Reload, describe_when_adopted
 from headgate.config.sections import WriterKind
 from headgate.config.sink_settings import SinkSettings
@@ -112,7 +112,7 @@ class _OneSink:
             pause_s = AGAIN_S
             while not self._beside.stop.is_set():
                 begun_s = time.monotonic()
-                self._once()
+                self._run_once()
                 if self.error is None:
                     return
                 if time.monotonic() - begun_s > pause_s:
@@ -121,12 +121,12 @@ class _OneSink:
                 self._wait_before_retry(pause_s)
                 pause_s = min(2 * pause_s, AGAIN_S_MAX)
 
-    def _once(self) -> None:
+    def _run_once(self) -> None:
         stop, turns = self._beside.stop, self._beside.turns
         process = Process(stop, turns.manager_of(self.name), self._beside.measuring, self.reload)
         try:
             if self.error:  # a restart takes what the file says now
-                self.settings = self._read()
+                self.settings = self._read_settings()
             self.error, self.ended = None, False
             with logging_start_and_end(self.settings.name):
                 run_in(process, self.settings)
@@ -147,7 +147,7 @@ class _OneSink:
             if self.reload.is_changed() or (again and time.monotonic() > due_s):
                 return
 
-    def _read(self) -> SinkSettings:
+    def _read_settings(self) -> SinkSettings:
         read = self.reload.read(self.settings)
         self._beside.require_no_clash(read)
         return read
@@ -167,7 +167,7 @@ def require_no_clashes(sinks: Sequence[SinkSettings]) -> None:
                     f"two of the sink files name the sink {settings.name}",
                     "name each file once; to run more participants of a sink, start more processes",
                 )
-            if _same_address(settings.http, other.http):
+            if _is_same_address(settings.http, other.http):
                 raise SinksClash(
                     f"sinks {other.name} and {settings.name} in one process both listen on "
                     f"{settings.http.listen}",
@@ -177,9 +177,12 @@ def require_no_clashes(sinks: Sequence[SinkSettings]) -> None:
                 raise second_spark_sink_error(settings.name)
 
 
-def _same_address(one: HttpSettings, other: HttpSettings) -> bool:
+def _is_same_address(one: HttpSettings, other: HttpSettings) -> bool:
     if not one.listen or not other.listen:
         return False
-    (host, port), (other_host, other_port) = parse_address(one.listen), parse_address(other.listen)
+    (host, port), (other_host, other_port) = (
+        parse_listen_address(one.listen),
+        parse_listen_address(other.listen),
+    )
     hosts = {host, other_host}
     return 0 != port == other_port and (len(hosts) == 1 or bool(hosts & {*_EVERYWHERE}))

@@ -14,10 +14,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from headgate.config.quarantine_settings import QuarantineSettings
-from headgate.config.route_checks import pattern_of
+from headgate.config.route_checks import compile_name_pattern
 from headgate.config.sink_settings import SinkSettings
 from headgate.config.table_declaration import declaration_if_created, quarantine_declaration
-from headgate.config.table_format_registry import created_spec, plugin_format_of, spec_of
+from headgate.config.table_format_registry import (
+    plugin_format_of_table,
+    spec_to_create,
+    table_spec_of,
+)
 from headgate.config.table_settings import TableSettings
 from headgate.control_protocol.columns import Struct
 from headgate.control_protocol.commit_record import CommitRecord, PendingCommit
@@ -65,7 +69,7 @@ from headgate.control_protocol.table_format import (
     Use,
 )
 from headgate.control_protocol.table_history import FileRows, TableReader
-from headgate.coordinator.secondary_pending_commits import find_undelivered
+from headgate.coordinator.secondary_pending_commits import find_undelivered_commits
 from headgate.participant.settings import UnknownFields
 from headgate.tables.iceberg.catalog import catalog_failure, missing_rights_error
 from headgate.tables.secondary_tables import SecondaryTables
@@ -120,7 +124,7 @@ class TableAtRest:
 Answer = TableAtRest | HeadgateError
 
 
-def secondary_names(quarantine: QuarantineSettings) -> tuple[str, ...]:
+def named_secondary_tables(quarantine: QuarantineSettings) -> tuple[str, ...]:
     """Return the tables that receive rows which the primary table decides (rule PENDING-1)."""
     return (quarantine.table,) if quarantine.keeps_rejected else ()
 
@@ -132,7 +136,7 @@ def require_catalog(settings: SinkSettings) -> None:
             tables.supports_catalog()
 
 
-def table_failure(error: Exception, what: str) -> HeadgateError:
+def translate_table_error(error: Exception, what: str) -> HeadgateError:
     """Translate what a table, its catalog or its store raised, whatever the format; the message
     begins with ``what`` went wrong."""
     return catalog_failure(error, what)
@@ -208,19 +212,19 @@ class SinkTables:
 
     def _open_format(self, name: str) -> TableFormat:
         settings = self.settings
-        if found := plugin_format_of(settings, name):
+        if found := plugin_format_of_table(settings, name):
             self._opening.callback(found.close)
             return found
-        from headgate.runtime.catalogs import open_iceberg
+        from headgate.runtime.catalogs import open_iceberg_format
 
         place = (
             settings.quarantine.catalog if self._is_foreign_quarantine(name) else settings.catalog
         )
-        return open_iceberg(settings, place, self._opening, looking=self._looks)
+        return open_iceberg_format(settings, place, self._opening, looking=self._looks)
 
     def spec(self, name: str) -> TableSpec:
         """Return what the sink file says of a table."""
-        return spec_of(self.settings, name)
+        return table_spec_of(self.settings, name)
 
     @property
     def primary(self) -> TableFormat:
@@ -269,7 +273,7 @@ class SinkTables:
     @property
     def has_catalog(self) -> bool:
         """Return whether a catalog lists the sink's tables; nothing is opened for the answer."""
-        return plugin_format_of(self.settings, self.name) is None
+        return plugin_format_of_table(self.settings, self.name) is None
 
     @property
     def lock(self) -> SupportsLock | None:
@@ -305,7 +309,7 @@ class SinkTables:
         spec = self.spec(name)
         table = found.open(spec, settings.name, use)
         if use is Use.PRIMARY and isinstance(table, SupportsColumnCheck):
-            self._require_columns_of(table)
+            self._require_columns_at_commit(table)
         if isinstance(table, SupportsStaging):
             return cast("SecondaryTable", table)
         evolves = Capability.EVOLUTION in found.capabilities
@@ -320,7 +324,7 @@ class SinkTables:
         """Return the sink's table, which the caller closes."""
         return self.open(self.name, use)
 
-    def _require_columns_of(self, table: SupportsColumnCheck) -> None:
+    def _require_columns_at_commit(self, table: SupportsColumnCheck) -> None:
         """Raise at a commit what a start would; not where the sink itself changes columns
         (SCHEMA-5)."""
         from headgate.runtime.start_checks import require_fitting_schema  # not for readers
@@ -338,7 +342,7 @@ class SinkTables:
 
         Raises ``TableRecreated`` if it cannot be found.
         """
-        if name in secondary_names(self.settings.quarantine):
+        if name in named_secondary_tables(self.settings.quarantine):
             return
         if name == self.settings.quarantine.table:
             with suppress(TableMissing):
@@ -381,14 +385,16 @@ class SinkTables:
         if found := self.catalog_of():
             readers = found.readers([self.spec(name) for name in names], self.settings.name)
         else:
-            readers = self._readers(names)
+            readers = self._readers_of(names)
         for name, answer in readers:
             if not isinstance(answer, HeadgateError):
                 yield name, self._build_at_rest(name, answer)
             elif not isinstance(answer, TableMissing):
                 yield name, answer
 
-    def _readers(self, names: Collection[str]) -> Iterator[tuple[str, TableReader | HeadgateError]]:
+    def _readers_of(
+        self, names: Collection[str]
+    ) -> Iterator[tuple[str, TableReader | HeadgateError]]:
         for name in names:
             try:
                 yield name, self.primary.reader(self.spec(name), self.settings.name)
@@ -417,16 +423,16 @@ class SinkTables:
             wanted -= {f"{space}.{short}" for space in spaces for short in self.names(space)}
         return sorted(name for name in wanted if not self.exists(name))
 
-    def named_by_routes(self) -> set[str]:
+    def find_tables_named_by_routes(self) -> set[str]:
         """Return existing tables whose names a route can produce, where a catalog lists them."""
         found = self.catalog_of()
         if found is None:
             return set()
         targets = [route.to for route in self.settings.tables.route]
-        names = [pattern_of(to) for to in targets]
+        names = [compile_name_pattern(to) for to in targets]
         spaces = {to.rpartition(".")[0] for to in targets}
         plain = {space for space in spaces if "{" not in space}
-        patterns = [pattern_of(space) for space in spaces - plain]
+        patterns = [compile_name_pattern(space) for space in spaces - plain]
         listed = found.namespaces() if patterns else ()
         spaces = plain | {each for each in listed if any(p.fullmatch(each) for p in patterns)}
         there = (f"{space}.{short}" for space in spaces for short in self.names(space))
@@ -438,7 +444,7 @@ class SinkTables:
         ``inferred`` columns, which records showed, come before those of the sink file. ``raw`` is
         kept: the name before the route turned it into a table name.
         """
-        spec, found = created_spec(self.settings, table, raw, inferred), self.primary
+        spec, found = spec_to_create(self.settings, table, raw, inferred), self.primary
         found.require_supported(spec)
         return found.create(spec)
 
@@ -464,7 +470,7 @@ class SinkTables:
                     views[name] = table.read()
             except HeadgateError:
                 continue
-        return find_undelivered(record.pending_commits, views, self.reader.view().uuid)
+        return find_undelivered_commits(record.pending_commits, views, self.reader.view().uuid)
 
     def reader_for_commit(self, name: str) -> LoadedReader:
         """Open a table as a commit to it does. Raises ``TableFormatLacks``, and as
@@ -503,23 +509,23 @@ class SinkTables:
     def plan_writes(self, source: SourcePlan) -> WriterPlan:
         """Return how files of the sink's table, as it is now, are written from this source."""
         from headgate.data_plane.batch.writer_task_plan import plan_of_file_schema
-        from headgate.runtime.write_planning import shaping
+        from headgate.runtime.write_planning import shaping_of
 
         layout = self.file_schema(self.name)
-        return plan_of_file_schema(layout, self.name, source, shaping(self.settings))
+        return plan_of_file_schema(layout, self.name, source, shaping_of(self.settings))
 
     # ----------------------------------------------------------------------------------- for a run
 
     def prepare_tables(self) -> SinkTables:
         """Create what may be created. Raises if a table cannot take its records."""
-        from headgate.runtime.start_checks import is_ready
+        from headgate.runtime.start_checks import primary_table_exists
 
         try:
-            there = is_ready(self)
+            there = primary_table_exists(self)
         except TableChanged:
-            if not self._complete_table():
+            if not self._add_declared_columns():
                 raise
-            there = is_ready(self)
+            there = primary_table_exists(self)
         if not there:
             self.primary.create(self.spec(self.name))
             self.require_fit_table()
@@ -527,7 +533,7 @@ class SinkTables:
             self.prepare_quarantine()
         return self
 
-    def _complete_table(self) -> bool:
+    def _add_declared_columns(self) -> bool:
         """Add columns that the sink file has got since a start created the table, which still has
         no rows; return whether it may have them now."""
         from headgate.tables.iceberg.complete_empty_table import complete_table
@@ -562,14 +568,14 @@ class SinkTables:
 
         aside = self._quarantine_plans() if self.settings.quarantine.keeps_rejected else None
         lookup = TableLookup(self.primary, self.spec)
-        return planning_of(self.settings, self._plans(aside), lookup)
+        return planning_of(self.settings, self._table_plans(aside), lookup)
 
-    def _plans(self, aside: QuarantinePlans | None) -> TablePlans:
+    def _table_plans(self, aside: QuarantinePlans | None) -> TablePlans:
         from headgate.data_plane.batch.plugin_plans import PluginPlans
         from headgate.data_plane.batch.writer_task_plan import Plans
-        from headgate.runtime.write_planning import shaping
+        from headgate.runtime.write_planning import shaping_of
 
-        shape = shaping(self.settings)
+        shape = shaping_of(self.settings)
         if found := self.catalog_of():  # it has the quarantine, too
             return Plans(found.catalog, shape)
         return PluginPlans(partial(self.file_schema, self.name), shape, aside)
@@ -608,7 +614,7 @@ class SinkTables:
         return SecondaryTables(
             partial(self.open, use=use),
             on_commit,
-            required=secondary_names(settings.quarantine) if settings.tables else None,
+            required=named_secondary_tables(settings.quarantine) if settings.tables else None,
             make=maker.create_requested if maker else None,
             listed=maker.table_lister if maker else lambda _: (),
             together=self.atomic_commits() if maker else None,
@@ -627,7 +633,7 @@ class SinkTables:
         if settings.tables:
             maker = TableMaker(settings, tables, filled=lambda: table.read().filled)
         on_commit = (
-            tables.start_dead_letters(opening)
+            tables.start_dead_letter_forwarder(opening)
             if settings.quarantine.keeps_rejected
             else lambda: None
         )
@@ -643,7 +649,7 @@ class SinkTables:
     def _copy_for_coordinator(self, settings: SinkSettings, opening: ExitStack) -> SinkTables:
         """Return the same tables for one coordinator life."""
         tables, made = SinkTables(settings, opening), dict[int, TableFormat]()
-        for name in (self.name, *secondary_names(settings.quarantine)):
+        for name in (self.name, *named_secondary_tables(settings.quarantine)):
             found = self.format_of(name)
             if id(found) not in made and (maintained := self._maintained_format_of(name)):
                 made[id(found)] = maintained.for_coordinator()
@@ -657,7 +663,7 @@ class SinkTables:
             return None
         return found.unsent_rows(self.spec(name), self.settings.name)
 
-    def start_dead_letters(self, opening: ExitStack) -> Callable[[], None]:
+    def start_dead_letter_forwarder(self, opening: ExitStack) -> Callable[[], None]:
         """Return what is to hear of commits to the quarantine; ``opening`` ends it."""
         aside, settings = self.settings.quarantine, self.settings
         rows = self.unsent_rows(aside.table) if aside.dead_letter_topic else None

@@ -32,7 +32,7 @@ class Planning:
         self, batch: Batch, write: Callable[[WriterPlan], BatchOutcome]
     ) -> BatchOutcome:
         """Write the batch by its plan. Raises what planning raises."""
-        source = source_plan(self._settings, batch)
+        source = build_source_plan(self._settings, batch)
         if self._routed is None:
             return write(self.plans.plan_of(batch, source))
         return self._routed.write_with_tables(batch, source, write)
@@ -48,7 +48,7 @@ def planning_of(settings: SinkSettings, plans: TablePlans, lookup: TableLookup) 
     return Planning(settings, plans, routed)
 
 
-def source_plan(settings: SinkSettings, batch: Batch) -> SourcePlan:
+def build_source_plan(settings: SinkSettings, batch: Batch) -> SourcePlan:
     """Return where the batch's records come from, and how their values are read."""
     tables = settings.tables
     changes = settings.changes.changes_of_key(settings.table.key)
@@ -72,7 +72,7 @@ def source_plan(settings: SinkSettings, batch: Batch) -> SourcePlan:
             **({"unmatched": tables.unmatched} if tables else {}),
         ),
         sink=settings.name,
-        redaction=settings.redaction_of_records,
+        redaction=settings.redaction_for_tasks,
         schema_policy=settings.table.schema.policy,
         routing=tables.routing if tables else None,
         creates_tables=tables.create.schema is not CreateFrom.OFF and not settings.transform,
@@ -80,7 +80,7 @@ def source_plan(settings: SinkSettings, batch: Batch) -> SourcePlan:
     )
 
 
-def shaping(settings: SinkSettings) -> Shaping:
+def shaping_of(settings: SinkSettings) -> Shaping:
     """Return what happens to rows between decoding and files."""
     parts = record_columns(settings) if settings.tables else {}
     here = settings.transforms_here

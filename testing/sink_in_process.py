@@ -40,7 +40,7 @@ from headgate.data_plane.write.write_batch import write_put_records
 from headgate.kafka.push_source import Record
 from headgate.participant.driver import ParticipantDriver
 from headgate.participant.state import Timer
-from headgate.runtime.assembly import build_coordinator_driver, build_state
+from headgate.runtime.assembly import build_coordinator_driver, build_participant_state
 from headgate.runtime.maintenance.scheduler import begin_maintenance
 from headgate.runtime.sink_tables import SinkTables
 from headgate.testing.in_memory_deployment import Deployment
@@ -142,11 +142,11 @@ class SinkInProcess(Deployment):
         self.participant.run_once(0)
         self.coordinator.run_once(0)
 
-    def until_settled(self, *but: str) -> None:
+    def run_until_settled(self, *but: str) -> None:
         """Everything is read, decided, and delivered, but to these tables."""
         self.until(lambda: self.lag() == 0 and self.pending() <= set(but))
 
-    def until_killed(self, step: str) -> Callable[[], CommitOutcome]:
+    def run_until_killed(self, step: str) -> Callable[[], CommitOutcome]:
         """Turns, until the process is about to take this step, or has taken it: it is gone then.
 
         Return the commit that it was about to make, or had made, as it would still arrive.
@@ -180,7 +180,7 @@ class SinkInProcess(Deployment):
 
     def resume(self, *tables: str) -> None:
         """As ``headgate tables resume`` says it."""
-        self.say_resume(self.record, *tables)
+        self.request_resume(self.record, *tables)
 
 
 class Life(Node):
@@ -198,7 +198,7 @@ class Life(Node):
         self.tables = self._prepare_tables()
         self.on_assignment(frozenset(sink.source.partitions))
         sink.group.assign({self.member: frozenset(sink.source.partitions)})
-        initial = build_state(sink.settings, Sender(self.member, "p"))
+        initial = build_participant_state(sink.settings, Sender(self.member, "p"))
         self.enter(replace(initial, deadlines={Timer.ALIVE: 10**9}), _Writer(sink, self.tables))
 
     def _prepare_tables(self) -> SinkTables:

@@ -99,7 +99,7 @@ class ManyTables:
         """So many transactions, each with so many records for every topic, and delivered."""
         for _ in range(count):
             self.sink.produce(each)
-            self.sink.until_settled()
+            self.sink.run_until_settled()
 
     def files(self, name: str) -> int:
         """Live data files."""

@@ -209,7 +209,7 @@ def _by_target(
     of_value = np.array([places[t] if t else -1 for t in named] + [-1], np.int64)
     of_record = of_value[codes]
     is_routed = of_record >= 0
-    for place, some in _filter(chunk, is_routed).split_by(of_record[is_routed]):
+    for place, some in _filter(chunk, is_routed).split_by_group(of_record[is_routed]):
         yield there[place], some
 
 

@@ -17,7 +17,7 @@ from zipimport import zipimporter
 
 import pyarrow as pa
 
-from headgate.control_protocol.columns import join_columns as joined_columns
+from headgate.control_protocol.columns import unify_columns as joined_columns
 from headgate.control_protocol.errors import StopBefore
 from headgate.control_protocol.events import Destination, WrittenFile
 from headgate.control_protocol.identifiers import TopicPartition
@@ -77,7 +77,7 @@ def join_outcomes(batch: Batch, outcomes: Sequence[BatchOutcome]) -> BatchOutcom
             names = frozenset(name for failure in wanting for name in failure.names)
             return replace(wanting[0], number=batch.number, names=names)
         if isinstance(worst.fatal, StopBefore):
-            worst.fatal.with_others(
+            worst.fatal.with_other_places(
                 each.fatal for each in failures if isinstance(each.fatal, StopBefore)
             )
         return replace(worst, number=batch.number)

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap64
 
-from headgate.config.route_checks import source_of
+from headgate.config.route_checks import source_plan_of_table
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.commit_record import PartitionCohorts
 from headgate.control_protocol.events import TableStart
@@ -52,7 +52,7 @@ from headgate.operations.audit.replay_compare import (
     compare,
 )
 from headgate.operations.audit.report import Finding
-from headgate.runtime.write_planning import shaping, source_plan
+from headgate.runtime.write_planning import build_source_plan, shaping_of
 from headgate.tables.iceberg.upsert.delete_files import positions_of
 from headgate.tables.iceberg.upsert.key_index import KeyHash
 from headgate.tables.iceberg.upsert.key_reader import UNKNOWN, Sources
@@ -427,10 +427,10 @@ class Replay:
         """Return the table's number. Raises ``ConfigurationError``."""
         view = reader.view()
         start = TableStart(view.table, view.uuid, view.schema_id, view.spec_id, file_prefix="")
-        reading = source_plan(self._settings, self._source_batch(start))
+        reading = build_source_plan(self._settings, self._source_batch(start))
         if self._settings.tables:
-            reading = source_of(self._settings, reading, start.table)
-        plan = plan_of_table(reader.table, start, reading, shaping(self._settings))
+            reading = source_plan_of_table(self._settings, reading, start.table)
+        plan = plan_of_table(reader.table, start, reading, shaping_of(self._settings))
         rows = sum(file.records for file in reader.live_files() if not file.deletes)
         records = sum(len(span) for span in self._source.ranges.values())
         folder = self._folder / str(len(self._tables))
@@ -488,7 +488,7 @@ class Replay:
             expired_below(self._settings, history, table_replay.columns),
             table_replay.versions,
         )
-        floors = history.examined_from
+        floors = history.examined_from_offsets
         faults = Faults(floors={source: floors.get(at, 0) for source, at in sources.items()})
         for part in range(table_replay.slicing.count):
             compare(changes.read(part), live.read(part), held, faults)

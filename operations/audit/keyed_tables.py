@@ -73,7 +73,7 @@ def compare_delete_counts(
             deaths.findings.append(
                 Finding(
                     "change-count",
-                    f"{commit.place_in_words}: {commit.record.records} rows came and {died} died; "
+                    f"{commit.describe_place}: {commit.record.records} rows came and {died} died; "
                     f"its record counts {counts.inserted} inserted, {counts.updated} updated, "
                     f"{counts.deleted} deleted and {counts.superseded} superseded",
                 )

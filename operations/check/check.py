@@ -30,11 +30,11 @@ from headgate.control_protocol.errors import (
     Unreachable,
 )
 from headgate.control_protocol.identifiers import TopicPartition
-from headgate.control_protocol.redaction import printable
+from headgate.control_protocol.redaction import to_printable_line
 from headgate.kafka.authentication import token_keeper_for
-from headgate.kafka.cluster import ANSWER_S_MAX, Cluster, newest_append_time, silent
+from headgate.kafka.cluster import ANSWER_S_MAX, Cluster, read_newest_append_time, with_log_silenced
 from headgate.kafka.consumer_group import require_group_settings
-from headgate.kafka.control_topic import control_topic_exists, uses_append_time
+from headgate.kafka.control_topic import has_fitting_control_topic, uses_append_time
 from headgate.kafka.record_fetch import try_batch_consumer
 from headgate.kafka.token_providers import claims_of
 from headgate.native.kernels import InPython, loops
@@ -65,7 +65,7 @@ from headgate.operations.many_tables.list import check_routes
 from headgate.runtime.configuration_comparison import (
     SIGNS_MISSED,
     find_other_configuration,
-    recent_envelopes,
+    read_recent_envelopes,
 )
 from headgate.runtime.health import read_heard_events
 from headgate.runtime.telemetry.opentelemetry import require_libraries
@@ -302,7 +302,7 @@ def _check_token(kafka: Mapping[str, Any]) -> str:
     audience = claims_of(token.text).get("aud", "")
     to = f", audience {audience}" if isinstance(audience, str) and audience else ""
     left_s = token.expires_s - time.time()
-    return printable(
+    return to_printable_line(
         f"a token for {token.principal}{to}, valid for {left_s:.0f} s; renewed at half of its life"
     )
 
@@ -353,11 +353,13 @@ def _check_control_topic(
     name = settings.control.topic
     looks = "describe_configs" in rights.control  # a viewer may not, and need not
     if looks:
-        exists = control_topic_exists(silent(settings.kafka), name, int(ANSWER_S_MAX * 1000))
+        exists = has_fitting_control_topic(
+            with_log_silenced(settings.kafka), name, int(ANSWER_S_MAX * 1000)
+        )
     else:
         exists = cluster.topic(name) is not None
     if not exists:
-        if not cluster.may_create(name):
+        if not cluster.may_create_topic(name):
             raise ControlTopicUnfit(
                 f"control topic {name} does not exist and may not be created",
                 "create it with one partition, or grant CREATE",
@@ -373,7 +375,9 @@ def _check_control_topic(
     written = " and written" if "write" in needed else ""
     fit = "is as it should be, and " if looks else ""
     own_time = ""
-    if looks and not uses_append_time(silent(settings.kafka), name, int(ANSWER_S_MAX * 1000)):
+    if looks and not uses_append_time(
+        with_log_silenced(settings.kafka), name, int(ANSWER_S_MAX * 1000)
+    ):
         own_time = (
             "; it takes its writers' time, so brokers refuse one whose clock is far ahead: set its "
             "message.timestamp.type=LogAppendTime"
@@ -384,19 +388,19 @@ def _check_control_topic(
 def _check_clock(settings: SinkSettings) -> str:
     """Compare this machine's clock with the brokers' as the newest event shows it."""
     topic, interval_ms = settings.control.topic, settings.participant.presence_interval_ms
-    newest_ms = newest_append_time(settings.kafka, topic, settings.source.group_id)
+    newest_ms = read_newest_append_time(settings.kafka, topic, settings.source.group_id)
     if newest_ms is None:
         raise NotChecked(f"{topic} does not say what time the brokers have")
     ahead_ms = wall_ms() - newest_ms
     if ahead_ms > interval_ms:  # nothing was said lately; or by this clock only
-        heard_events = recent_envelopes(settings)
+        heard_events = read_recent_envelopes(settings)
         if (
             read_heard_events(heard_events, newest_ms, SIGNS_MISSED * interval_ms).ended
             is not False
         ):
             raise NotChecked("nobody is at work, so that no event says what time the brokers have")
         wait_s = 2 * interval_ms / 1000
-        next_ms = newest_append_time(settings.kafka, topic, settings.source.group_id, wait_s)
+        next_ms = read_newest_append_time(settings.kafka, topic, settings.source.group_id, wait_s)
         if next_ms is None:
             raise NotChecked("nobody says anything now that would tell the brokers' time")
         ahead_ms = wall_ms() - next_ms
@@ -411,7 +415,7 @@ def _check_clock(settings: SinkSettings) -> str:
 
 def _check_participants(settings: SinkSettings) -> str:
     """CONFIG-1: ask what a start asks: whether those at work have this file."""
-    heard_events, now_ms = recent_envelopes(settings), wall_ms()
+    heard_events, now_ms = read_recent_envelopes(settings), wall_ms()
     error, _ = find_other_configuration(settings, heard_events, now_ms)
     if error:
         raise error

@@ -25,7 +25,7 @@ from headgate.control_protocol.identifiers import SinkName
 from headgate.kafka.cluster import Cluster
 from headgate.kafka.cluster_trial import NO_ID, ClusterTrial, describe_client
 from headgate.kafka.control_topic import APPEND_TIME, CONTROL_SETTINGS
-from headgate.kafka.record_samples import newest_records
+from headgate.kafka.record_samples import read_newest_records
 from headgate.operations.check.check import (
     CLOCKS_DIFFER_MS_MAX,
     Check,
@@ -105,7 +105,7 @@ def _ask_of_sink(
 def _describe(cluster: Cluster, trial: ClusterTrial, topic: str, *, control: bool = False) -> str:
     found = cluster.topic(topic)
     if found is None:
-        may = cluster.may_create(topic) if control else False
+        may = cluster.may_create_topic(topic) if control else False
         also = f", and may {'' if may else 'not '}be created" if control else ""
         raise NotChecked(f"it is not there{also}")
     needed = RIGHTS[Role.SINK].control if control else RIGHTS[Role.SINK].source
@@ -138,7 +138,7 @@ def _describe_group(cluster: Cluster, name: str) -> str:
 
 def _read_source(settings: SinkSettings) -> str:
     topic = settings.source.topics[0]
-    records = newest_records(settings.kafka, topic, 1)
+    records = read_newest_records(settings.kafka, topic, 1)
     return f"the newest record of {topic} was read" if records else f"{topic} holds no record"
 
 
@@ -170,7 +170,7 @@ def _ask_by_trial(questions: Questions, trial: ClusterTrial, advice: _Advice) ->
     questions.ask("topic ids", lambda: _check_topic_id(trial, advice))
     questions.ask("topic settings", lambda: _check_settings(trial, advice))
     questions.ask("control events", lambda: _check_append(trial, advice))
-    questions.ask("batch consumer", trial.read_as_batches_are)
+    questions.ask("batch consumer", trial.try_batch_consumer)
     questions.ask("transactions", lambda: _check_transactions(trial, advice))
     questions.ask("rebalance: classic", lambda: _check_classic_rebalance(trial))
     questions.ask("rebalance: consumer", lambda: _check_consumer_rebalance(trial, advice))

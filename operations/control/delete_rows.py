@@ -84,7 +84,7 @@ def carry_out(settings: SinkSettings, asked: RowDeletion) -> Iterator[Deleted]:
     """
     with _open_tables(settings, asked) as (tables, every):
         for each in every:
-            each.deletion.require_allowed()
+            each.deletion.require_deletable()
         for each in every:
             unsettled = each.deletion.delete(commit_waiter(tables, each.table))
             if unsettled:

@@ -15,7 +15,7 @@ from headgate.runtime.maintenance.scheduler import (
     tables_to_maintain,
 )
 from headgate.runtime.maintenance.table_maintenance import Done, OnProgress, Round
-from headgate.runtime.sink_tables import SinkTables, open_tables_read_only, table_failure
+from headgate.runtime.sink_tables import SinkTables, open_tables_read_only, translate_table_error
 
 STEPS = ("rows", "compact", "expire", "orphans")
 _LOOK_S = 0.2
@@ -68,7 +68,7 @@ def maintain(
                 try:
                     _maintain_table(one, steps)
                 except Exception as error:  # noqa: BLE001 - it becomes one of ours
-                    one.done.failed = str(table_failure(error, f"{name} is not maintained"))
+                    one.done.failed = str(translate_table_error(error, f"{name} is not maintained"))
                 yield one.done
 
 

@@ -295,7 +295,9 @@ class _RewriteSession:
 
         ``came``: the records of what a delivery has brought after all.
         """
-        listed = reader.history().deleted.of_topics(record_of(self._tables.ledger).topic_ids)
+        listed = reader.history().deleted.restrict_to_topics(
+            record_of(self._tables.ledger).topic_ids
+        )
         gone = {}
         for at, seen in expired.partitions.items():
             once = came.offsets_of(at).offsets | bitmap_of_ranges(listed.get(at, ()))

@@ -22,7 +22,7 @@ from headgate.control_protocol.events import Envelope, Presence
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.message_encoding import SkipReason
 from headgate.control_protocol.offsets import OffsetRange
-from headgate.control_protocol.spark_batch_decision import QUERY_TOPIC, is_of_query
+from headgate.control_protocol.spark_batch_decision import QUERY_TOPIC, is_record_of_query
 from headgate.control_protocol.table_history import (
     FencedConnector,
     History,
@@ -31,7 +31,7 @@ from headgate.control_protocol.table_history import (
 )
 from headgate.coordinator.settings import CoordinatorSettings
 from headgate.kafka.cluster import Cluster
-from headgate.kafka.first_record_timestamps import first_timestamps
+from headgate.kafka.first_record_timestamps import read_first_timestamps
 from headgate.operations.access.kafka_connection import open_source_topics, read_control_tail
 from headgate.operations.access.tables import (
     describe_unusable_tables,
@@ -121,7 +121,7 @@ def status(
         envelopes, now_ms, SIGNS_MISSED * settings.participant.presence_interval_ms
     )
     stopped = record is not None and record.stopped
-    of_query = is_of_query(record) and not heard_events.alive
+    of_query = is_record_of_query(record) and not heard_events.alive
     if of_query:
         notes.texts.append("a Spark query fills the table: only its commits show whether it runs")
     ask_group = notes.reachable and heard_events.silent and not (stopped or of_query)
@@ -175,7 +175,7 @@ def status(
         rejected_records=table_status.bad,
     )
     if with_age and notes.reachable:
-        earliest = partial(first_timestamps, settings.kafka, settings.source.group_id)
+        earliest = partial(read_first_timestamps, settings.kafka, settings.source.group_id)
         return replace(report, lag_seconds=_lag_ages(report, earliest, now_ms))
     return report
 

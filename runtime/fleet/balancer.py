@@ -20,7 +20,7 @@ from headgate.runtime.fleet.fleet_view import (
     FleetRecords,
     FleetView,
     find_stale_keys,
-    outdated_places,
+    outdated_specs,
 )
 from headgate.runtime.fleet.outage_log import OutageLog
 from headgate.runtime.fleet.placement import find_moves
@@ -86,20 +86,20 @@ class Balancer:
             due_s = now_s + EVERY_S
             self._read_trouble.end()
             fleet = reader.view()
-            present = _present(fleet)
+            present = _incarnations_here(fleet)
             if present != workers:
                 workers, rests_until_s = present, now_s + RESTS_S
             for key in find_stale_keys(reader.records, fleet, wall_ms()):
                 producer.write(KeyedValue(self._settings.fleet.state_topic, 0, key, None))
-            self._state_trouble.on_producer(producer)
+            self._state_trouble.log_outage_of_producer(producer)
             if now_s >= rests_until_s:
                 self._balance(reader.records, fleet)
         producer.flush(1.0)
-        self._state_trouble.on_producer(producer)
+        self._state_trouble.log_outage_of_producer(producer)
 
     def _balance(self, records: FleetRecords, fleet: FleetView) -> None:
         moves = find_moves(fleet, wall_ms())
-        if not moves and not outdated_places(records):
+        if not moves and not outdated_specs(records):
             return
         actor = f"balancer of {self._settings.worker.name}"
         try:
@@ -114,7 +114,7 @@ class Balancer:
             _log.info("balances: %s", line.removeprefix("~ "))
 
 
-def _present(fleet: FleetView) -> frozenset[tuple[str, str]]:
+def _incarnations_here(fleet: FleetView) -> frozenset[tuple[str, str]]:
     return frozenset(
         (name, worker.observed.incarnation)
         for name, worker in fleet.workers.items()

@@ -23,8 +23,8 @@ from headgate.runtime.fleet.fleet_view import (
     FleetRecords,
     FleetView,
     WorkerView,
-    outdated_places,
-    view,
+    build_fleet_view,
+    outdated_specs,
 )
 from headgate.runtime.fleet.placement import Move, Placing, load_of
 from headgate.runtime.fleet.sink_life import DesiredState
@@ -42,7 +42,7 @@ class Plan:
     lines: tuple[str, ...] = ()
 
 
-def new_files(plan: Plan) -> Mapping[SinkName, str]:
+def changed_files(plan: Plan) -> Mapping[SinkName, str]:
     """Return the file of each sink that a plan changes."""
     specs = [each for each in plan.changes if isinstance(each, SinkSpec)]
     return {sink_of_key(spec.key): spec.file for spec in specs}
@@ -82,7 +82,7 @@ def plan_apply(wanted: Mapping[SinkName, Wanting], *, prune: bool) -> PlanChange
             want = wanted.get(sink_of_key(key))
             if want is not None and (spec.file, spec.memory_mib) != (want.file, want.memory_mib):
                 changed = replace(spec, file=want.file, memory_mib=want.memory_mib)
-                making.change(changed, f"~ {key}", *_difference(spec, changed))
+                making.change(changed, f"~ {key}", *_diff_specs(spec, changed))
             elif want is None and prune:
                 making.remove(spec)
         there = {sink_of_key(key) for key in making.specs}
@@ -226,7 +226,7 @@ class _Making:
         self._number = records.highest_number + 1
         self._changes: list[FleetCommand] = []
         self._lines: list[str] = []
-        self.fleet: FleetView = view(records, occasion.now_ms)
+        self.fleet: FleetView = build_fleet_view(records, occasion.now_ms)
         self.specs = {key: s.spec for key, s in self.fleet.sinks.items() if s.spec is not None}
         self.placing = Placing.of_fleet(self.fleet, occasion.slots)
         self._tidy = [*_outdated_records(records, self.fleet)]
@@ -287,7 +287,7 @@ class _Making:
 
 def _outdated_records(records: FleetRecords, fleet: FleetView) -> Iterator[Removal]:
     """Yield the removal of specs that do not count, and of drains of workers' earlier starts."""
-    for slot, key in outdated_places(records):
+    for slot, key in outdated_specs(records):
         yield Removal(key=key, slot=slot, number=0)
     for drain in records.drains.values():
         worker = fleet.workers.get(drain.worker)
@@ -295,7 +295,7 @@ def _outdated_records(records: FleetRecords, fleet: FleetView) -> Iterator[Remov
             yield Removal(key=drain.key, slot=drain.slot, number=0)
 
 
-def _difference(before: SinkSpec, after: SinkSpec) -> Iterator[str]:
+def _diff_specs(before: SinkSpec, after: SinkSpec) -> Iterator[str]:
     """Yield how two specs differ, as ``diff -u`` shows files. Secrets are references (FLEET-6)."""
     if before.memory_mib != after.memory_mib:
         yield f"  memory_mib: {before.memory_mib} becomes {after.memory_mib}"

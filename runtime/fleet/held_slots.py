@@ -76,7 +76,7 @@ class HeldSlots:
         if not isinstance(record.value, Skipped):
             self.orphans.pop(record.key, None)
 
-    def on_read(self, number: int) -> None:
+    def on_slot_read(self, number: int) -> None:
         """Follow what was read: the slot's end is reached."""
         slot = self.slots.get(number)
         if slot and slot.reading is not None:
@@ -88,12 +88,12 @@ class HeldSlots:
         self.slots.clear()
         self._lost = False
 
-    def on_said_elsewhere(self, keys: frozenset[str]) -> None:
+    def on_specs_elsewhere(self, keys: frozenset[str]) -> None:
         """Let these go: the fleet has specs of them again, and somebody follows those."""
         for key in keys:
             self.orphans.pop(key, None)
 
-    def on_passed(self, now_ms: int) -> None:
+    def on_tick(self, now_ms: int) -> None:
         """Drop what was lost, and did not come back after the group had answered."""
         for number, slot in [*self.slots.items()]:
             if slot.drop_ms is not None and now_ms >= slot.drop_ms:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from threading import Lock
 
-from headgate.control_protocol.commit_record_codec import marker_property
+from headgate.control_protocol.commit_record_codec import claim_marker_property
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.identifiers import SinkName, TopicId, tag_name
 from headgate.control_protocol.ports import CommitAttempt, CommitOutcome, PrimaryTable
@@ -51,7 +51,7 @@ class FakeWorld:
         self._catalog.delete_tag(tag_name(SinkName(sink)))
 
     def delete_marker(self, sink: str = "sink") -> None:
-        del self._catalog.properties[marker_property(SinkName(sink))]
+        del self._catalog.properties[claim_marker_property(SinkName(sink))]
 
     def recreate(self) -> None:
         self._catalog.recreate()

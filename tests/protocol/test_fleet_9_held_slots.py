@@ -30,7 +30,7 @@ def holding(*specs: SinkSpec, slots: frozenset[int] = frozenset({0, 1})) -> Held
     for each in specs:
         held.on_record(record(each))
     for slot in slots:
-        held.on_read(slot)
+        held.on_slot_read(slot)
     return held
 
 
@@ -42,7 +42,7 @@ def test_fleet_7_a_slot_counts_once_it_is_read_to_its_end() -> None:
     assert not held.owned
     held.on_record(record(Removal(key="a", slot=0, number=2)))
     held.on_record(record(spec("b", 0, 3)))
-    held.on_read(0)
+    held.on_slot_read(0)
     assert [*held.specs()] == ["b"]
     assert held.owned == {0}
     held.on_record(record(spec("c", 0, 4)))
@@ -74,16 +74,16 @@ def test_fleet_7_a_late_record_of_a_slot_that_was_given_up_says_nothing() -> Non
 def test_fleet_9_a_session_that_expires_stops_nothing_until_the_group_has_answered() -> None:
     held = holding(spec("a", 0), spec("b", 1))
     held.on_lost(frozenset({0, 1}))
-    held.on_passed(10**9)
+    held.on_tick(10**9)
     assert [*held.specs()] == ["a", "b"]
     assert not held.owned
     held.on_gained(frozenset({0}), 10**9)
     assert [*held.specs()] == ["a", "b"], "while it is read, too"
     held.on_record(record(spec("a", 0)))
-    held.on_read(0)
-    held.on_passed(10**9 + RETAINED_MS - 1)
+    held.on_slot_read(0)
+    held.on_tick(10**9 + RETAINED_MS - 1)
     assert [*held.specs()] == ["a", "b"]
-    held.on_passed(10**9 + RETAINED_MS)
+    held.on_tick(10**9 + RETAINED_MS)
     assert [*held.specs()] == ["a"]
 
 
@@ -93,8 +93,8 @@ def test_fleet_9_a_slot_that_comes_back_in_the_second_step_is_kept() -> None:
     held.on_gained(frozenset({0}), 0)
     held.on_gained(frozenset({1}), RETAINED_MS - 1)
     held.on_record(record(spec("b", 1)))
-    held.on_read(1)
-    held.on_passed(10 * RETAINED_MS)
+    held.on_slot_read(1)
+    held.on_tick(10 * RETAINED_MS)
     assert [*held.specs()] == ["a", "b"], "slot 0 is being read again, and counts as before"
 
 
@@ -104,9 +104,9 @@ def test_fleet_9_specs_of_a_topic_that_is_gone_are_followed_until_another_speaks
     assert [*held.specs()] == ["a", "b", "c"]
     held.on_gained(frozenset({0}), 0)
     held.on_record(record(spec("a", 0, 1, restarts=5)))
-    held.on_read(0)
+    held.on_slot_read(0)
     assert held.specs()["a"].restarts == 5
-    held.on_said_elsewhere(frozenset({"b"}))
+    held.on_specs_elsewhere(frozenset({"b"}))
     assert {*held.specs()} == {"a", "c"}
     held.on_record(record(Removal(key="a", slot=0, number=2)))
     assert [*held.specs()] == ["c"], "the spec of the former topic does not rise again"

@@ -149,7 +149,7 @@ class Stage(Deployment):
 
     def operator_resumes(self, table: str) -> None:
         """As ``headgate tables resume`` says it."""
-        said = self.say_resume(FakeTable(self.catalog, SINK).read().record, table)
+        said = self.request_resume(FakeTable(self.catalog, SINK).read().record, table)
         self.lines.append(f"        operator: {brief(said)}")
 
     # -------------------------------------------------------------------------------- turns

@@ -28,10 +28,10 @@ from simulation.real_catalog import Call
 from support.verdicts import Kind, Violation
 
 from headgate.control_protocol.commit_record_codec import (
-    deletes_table_property,
     expired_before_ms,
-    expired_rows,
+    expired_row_count,
     maintenance_property,
+    on_delete_property,
 )
 from headgate.control_protocol.events import TableStart, WrittenFile
 from headgate.control_protocol.identifiers import (
@@ -193,7 +193,7 @@ class Ages:
         if summary.get(maintenance_property(sink)) == ROW_EXPIRY:
             self._world.struck["rows expired"] += 1
             gone = there - self._there
-            limit_ms, count = expired_before_ms(sink, summary), expired_rows(sink, summary)
+            limit_ms, count = expired_before_ms(sink, summary), expired_row_count(sink, summary)
             assert limit_ms is not None
             self._total += len(gone)
             self._limit_ms = max(limit_ms, self._limit_ms or 0)
@@ -224,7 +224,7 @@ class Ages:
     def _wrong_properties(self) -> Violation | None:
         """EXPIRY-1 and EXPIRY-3: the table knows the highest limit, and the sum."""
         sink, properties = self._world.sink, self._world.catalog.metadata.properties
-        stored = expired_before_ms(sink, properties), expired_rows(sink, properties)
+        stored = expired_before_ms(sink, properties), expired_row_count(sink, properties)
         known = self._limit_ms, self._total
         if stored == known:
             return None
@@ -251,7 +251,7 @@ class Ages:
     def is_chosen(self, known: bool) -> None:
         """KEY-13: a table that was claimed says what deletes do. Raises ``Violation``."""
         properties = self._world.catalog.metadata.properties
-        text = properties.get(deletes_table_property(self._world.sink))
+        text = properties.get(on_delete_property(self._world.sink))
         if known and self.marks and (not text or json.loads(text)["marks"] != DELETED_AT):
             raise Violation(Kind.UNTRUTH, f"deletes mark rows, and the table says {text}")
 

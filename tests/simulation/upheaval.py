@@ -62,7 +62,7 @@ def _delete_tag(world: World) -> bool:
         return False
     world.catalog.delete_tag(tag)
     if world.seed % 2:
-        world.catalog.delete_property(commit_record_codec.marker_property(world.sink))
+        world.catalog.delete_property(commit_record_codec.claim_marker_property(world.sink))
     return True
 
 

@@ -551,7 +551,7 @@ def world_of(history: History) -> Iterator[None]:
         for owner, name, instead in (
             (batches, "write_frame", striking_write),
             (QueryTable, "commit", striking_commit),
-            (batches, "open_sources", lambda _: PlayedSources(history)),
+            (batches, "open_source_topics", lambda _: PlayedSources(history)),
             (query_table, "OffsetCopies", NoCopies),
             (query_table, "_PAUSE_S", 0.0),
             (SqlCatalog, "commit_table", lying_commit(history)),

@@ -12,7 +12,12 @@ from headgate.runtime.fleet.fleet_records import (
     SinkSpec,
     state_key,
 )
-from headgate.runtime.fleet.fleet_view import CommandRecord, FleetRecords, ObservedRecord, view
+from headgate.runtime.fleet.fleet_view import (
+    CommandRecord,
+    FleetRecords,
+    ObservedRecord,
+    build_fleet_view,
+)
 from headgate.runtime.fleet.sink_life import DesiredState, LifeState
 
 NOW = 1_790_000_000_000
@@ -64,7 +69,7 @@ class MadeUpFleet:
         self.tell(key, slot, **{"revision": spec.revision, **other})
 
     def latest(self, **other: Any) -> Known:
-        known = Known("city", view(self.records, NOW), SLOTS, NOW)
+        known = Known("city", build_fleet_view(self.records, NOW), SLOTS, NOW)
         return replace(known, **other)
 
     def _next(self) -> int:

@@ -31,8 +31,15 @@ from headgate.testing.contract import (
     QuarantineSinkContract,
     SinkContract,
 )
-from headgate.testing.contract.world import BEGIN, COLUMNS, changing, fold, key_of, source
-from headgate.testing.contract.world import some_bad as without_headers
+from headgate.testing.contract.world import (
+    BEGIN,
+    COLUMNS,
+    changing_value,
+    expected_rows,
+    key_of,
+    source_places,
+)
+from headgate.testing.contract.world import sometimes_bad_value as without_headers
 from headgate.testing.sink_in_process import SinkInProcess
 
 pytestmark = [
@@ -73,8 +80,8 @@ def places(server: PostgresServer, *names: str) -> list[tuple[Any, ...]]:
 def test_three_tables_and_what_no_route_takes(shop: SinkInProcess, server: PostgresServer) -> None:
     shop.begin()
     shop.produce(30)
-    shop.until_settled()
-    assert places(server, *EVERY) == source(shop)
+    shop.run_until_settled()
+    assert places(server, *EVERY) == source_places(shop)
     assert len(places(server, "zone_a")) == 8
     asked = "SELECT topic, count(*) FROM db.rejected WHERE message = '{}' GROUP BY topic"
     bad = asked.format("zone: a text of PostgreSQL holds no NUL")
@@ -132,7 +139,7 @@ def test_a_restored_database_that_lacks_a_delivery_is_delivered_again(
     missing."""
     shop.begin()
     shop.produce(30)
-    shop.until_settled()
+    shop.run_until_settled()
     with locked(server, "db.zone_a"):
         shop.produce(30)
         shop.until(lambda: shop.pending() == {"db.zone_a"} and shop.lag() == 0)
@@ -141,15 +148,15 @@ def test_a_restored_database_that_lacks_a_delivery_is_delivered_again(
     server.start()
     elsewhere(server, "CREATE DATABASE replica TEMPLATE postgres")
     shop.begin()
-    shop.until(lambda: places(server, *EVERY) == source(shop))
+    shop.until(lambda: places(server, *EVERY) == source_places(shop))
     shop.die()
     elsewhere(server, "ALTER DATABASE postgres RENAME TO lost")
     elsewhere(server, "ALTER DATABASE replica RENAME TO postgres")
-    assert len(places(server, *EVERY)) < len(source(shop))
+    assert len(places(server, *EVERY)) < len(source_places(shop))
     shop.begin()
     shop.produce(30)
-    shop.until_settled()
-    assert places(server, *EVERY) == source(shop)
+    shop.run_until_settled()
+    assert places(server, *EVERY) == source_places(shop)
     assert not audit(shop.settings, with_source=False).findings
 
 
@@ -169,7 +176,7 @@ def test_tables_are_looked_at_by_few_connections_however_many_they_are(
 
     shop.begin()
     shop.produce(30)
-    shop.until_settled()
+    shop.run_until_settled()
     shop.die()
     connect, opened, seen = psycopg.connect, list[Any](), list[int]()
 
@@ -195,7 +202,7 @@ def orders(server: PostgresServer) -> dict[int, str]:
 def by_key(server: PostgresServer, lake: Path) -> SinkInProcess:
     text = CHANGES.replace("[coordinator]", '[coordinator]\non_topic_recreated = "earliest"')
     settings = settings_at([server], lake, text)
-    return SinkInProcess(settings, changing, key_of)
+    return SinkInProcess(settings, changing_value, key_of)
 
 
 @pytest.mark.wide
@@ -207,7 +214,7 @@ def test_key_3_a_table_with_a_key_among_others_is_the_fold_of_a_topic_that_was_c
     try:
         shop.begin()
         shop.produce(50)
-        shop.until_settled()
+        shop.run_until_settled()
         with locked(server, "db.orders"):
             shop.produce(25)
             shop.until(lambda: shop.pending() == {"db.orders"} and shop.lag() == 0)
@@ -228,12 +235,12 @@ def test_key_3_a_table_with_a_key_among_others_is_the_fold_of_a_topic_that_was_c
                 == 2
             )
             shop.die()
-        expected = fold(75)
+        expected = expected_rows(75)
         expected.pop(3)
-        expected |= fold(10)
+        expected |= expected_rows(10)
         shop.begin()
         shop.until(lambda: orders(server) == expected)
-        shop.until_settled()
+        shop.run_until_settled()
         assert len(places(server, "returns")) == 85
         report = audit(shop.settings, with_source=False)
         assert not report.findings
@@ -252,7 +259,7 @@ def test_pending_4_a_restored_database_that_lacks_a_delivery_by_key_is_delivered
     try:
         shop.begin()
         shop.produce(50)
-        shop.until_settled()
+        shop.run_until_settled()
         with locked(server, "db.orders"):
             shop.produce(25)
             shop.until(lambda: shop.pending() == {"db.orders"} and shop.lag() == 0)
@@ -261,14 +268,14 @@ def test_pending_4_a_restored_database_that_lacks_a_delivery_by_key_is_delivered
         server.start()
         elsewhere(server, "CREATE DATABASE replica TEMPLATE postgres")
         shop.begin()
-        shop.until(lambda: orders(server) == fold(75))
+        shop.until(lambda: orders(server) == expected_rows(75))
         shop.die()
         elsewhere(server, "ALTER DATABASE postgres RENAME TO lost")
         elsewhere(server, "ALTER DATABASE replica RENAME TO postgres")
-        assert orders(server) == fold(50)
+        assert orders(server) == expected_rows(50)
         shop.begin()
-        shop.until(lambda: orders(server) == fold(75))
-        shop.until_settled()
+        shop.until(lambda: orders(server) == expected_rows(75))
+        shop.run_until_settled()
         assert not audit(shop.settings, with_source=False).findings
     finally:
         shop.die()

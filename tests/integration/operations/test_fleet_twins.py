@@ -25,7 +25,7 @@ def test_a_member_whose_seat_another_has_taken_ends_by_name(
 ) -> None:
     """The client says it once, without its flag of a fatal error, and never that slots are lost."""
     kafka = {"bootstrap.servers": bootstrap}
-    TopicAdmin(kafka).ensure(unique_name, 4)
+    TopicAdmin(kafka).ensure_topic(unique_name, 4)
 
     def member() -> SlotMember:
         return SlotMember(

@@ -189,7 +189,7 @@ def all_sure(right: Any, statuses: Any, by: Any) -> Any:
     return replace(right(statuses, by), unsure=frozenset())
 
 
-@FAMILY.replaces("COMMIT-4", (machine, "_decide"))
+@FAMILY.replaces("COMMIT-4", (machine, "_decide_transaction"))
 def says_before_it_lands(right: Any, state: State, *given: Any) -> Any:
     """ACK is said when the commit is sent."""
     judged, actions = right(state, *given)

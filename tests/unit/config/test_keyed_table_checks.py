@@ -32,7 +32,7 @@ from headgate.config.shape_settings import ShapeSettings
 from headgate.config.shared_configuration import agreed_settings
 from headgate.config.sink_settings import SinkSettings
 from headgate.config.table_declaration import declared_table
-from headgate.config.table_format_registry import table_spec
+from headgate.config.table_format_registry import primary_table_spec
 from headgate.config.table_settings import (
     ColumnSettings,
     RecordColumns,
@@ -222,10 +222,10 @@ def test_key_14_key_16_what_would_take_versions_or_their_order_is_refused(
 
 def test_key_14_a_history_appends_and_its_columns_identify_no_row() -> None:
     sink = history("id")
-    spec = table_spec(sink)
+    spec = primary_table_spec(sink)
     assert (spec.key, sink.replaces_rows, sink.has_keyed_table) == (None, False, True)
     assert [column.name for column in sink.table.columns][-1] == "deleted_at"
-    assert table_spec(settings("id")).key is not None
+    assert primary_table_spec(settings("id")).key is not None
     many = routed(replace(KEYED, columns=OPTIONAL), places=ALL_TIMED, changes=HISTORY)
     keys = KeysByRoute.of(many)
     assert not keys.has_key("lake.orders")

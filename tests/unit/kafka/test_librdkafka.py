@@ -13,7 +13,7 @@ from headgate.kafka import librdkafka
 
 def test_a_build_that_hides_the_functions_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
     """Any shared object stands for it that links no librdkafka."""
-    monkeypatch.setattr(librdkafka, "_library", librdkafka._library.__wrapped__)
+    monkeypatch.setattr(librdkafka, "_load_library", librdkafka._load_library.__wrapped__)
     monkeypatch.setattr(librdkafka, "cimpl", pyarrow.lib)
     with pytest.raises(ConfigurationError, match="does not show rd_kafka_conf_new") as caught:
         librdkafka.BatchConsumer({})
@@ -26,7 +26,7 @@ def test_freshness_a_pause_is_taken_back_before_partitions_are_assigned(
     """The other way round, the first fetch finds its partition paused, nothing wakes the client
     when it is resumed, and every other batch begins a second late."""
     consumer = librdkafka.BatchConsumer({"bootstrap.servers": "127.0.0.1:1", "group.id": "reader"})
-    library, called = librdkafka._library(), []
+    library, called = librdkafka._load_library(), []
     for name in ("assign", "resume_partitions"):
         real = getattr(library, name)
 

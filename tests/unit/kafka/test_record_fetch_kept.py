@@ -248,7 +248,7 @@ def test_chunks_are_cut_and_joined_with_all_that_they_hold(*, asked: bool) -> No
     whole = chunk(7, 8, 9, 10, 11, asked=asked)
     some = whole.where(np.array([True, False, True, True, False]))
     assert plain(some) == plain(chunk(7, 9, 10, asked=asked))
-    groups = {number: plain(part) for number, part in whole.split_by(whole.places)}
+    groups = {number: plain(part) for number, part in whole.split_by_group(whole.places)}
     assert groups == {
         0: plain(chunk(8, 10, asked=asked)),
         1: plain(chunk(7, 9, 11, asked=asked)),
@@ -279,7 +279,7 @@ def test_headers_stay_lent_when_a_chunk_is_cut(monkeypatch: pytest.MonkeyPatch) 
     lent = Lent([[("h", b"7")], [("h", b"8")]])
     whole = with_headers(chunk(7, 8), lent)
     one = whole.where(np.array([False, True]))
-    (group,) = [part for number, part in whole.split_by(whole.places) if number == 1]
+    (group,) = [part for number, part in whole.split_by_group(whole.places) if number == 1]
     for part, offset in ((one, b"8"), (group, b"7")):
         assert isinstance(part.headers, Lent)
         assert list(part.headers) == [[("h", offset)]]

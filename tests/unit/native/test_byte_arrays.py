@@ -34,6 +34,6 @@ def test_flags_choose() -> None:
 
 
 def test_framed_values_stand_behind_each_other() -> None:
-    assert Packed.of([b"a", b"", b"bc"]).join_between(b"<", b">") == b"<a><><bc>"
-    assert Packed.of([b"x", b"a", b"b"])[1:].join_between(b"(", b")") == b"(a)(b)"
-    assert Packed.of([]).join_between(b"<", b">") == b""
+    assert Packed.of([b"a", b"", b"bc"]).concat_wrapped(b"<", b">") == b"<a><><bc>"
+    assert Packed.of([b"x", b"a", b"b"])[1:].concat_wrapped(b"(", b")") == b"(a)(b)"
+    assert Packed.of([]).concat_wrapped(b"<", b">") == b""

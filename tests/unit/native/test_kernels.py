@@ -390,5 +390,5 @@ def test_threads_that_share_keys_share_their_hash_table(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(ours, "_c", Slow())
     with ThreadPoolExecutor(2) as threads:
-        tables = [threads.submit(ours._slots_of, keys, keys.places) for _ in range(2)]
+        tables = [threads.submit(ours._key_slots_of, keys, keys.places) for _ in range(2)]
     assert tables[0].result() is tables[1].result()

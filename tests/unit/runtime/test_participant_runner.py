@@ -34,7 +34,7 @@ from headgate.control_protocol.testing import (
 )
 from headgate.participant.driver import World
 from headgate.participant.state import State
-from headgate.runtime.control_topic_notices import _envelope
+from headgate.runtime.control_topic_notices import _build_envelope
 from headgate.runtime.participant_runner import Current, OpenSink
 from headgate.runtime.telemetry.instrumented_ports import MeteredLog
 from headgate.runtime.wrong_group_detection import ASKED_EVERY_MS, Lookout, Sources
@@ -83,7 +83,9 @@ class Sink:
 
     def hears(self, text: str) -> None:
         notice = Notice(NoticeKind.ASKED, text=text, actor="ann@one")
-        FakeLog(self.server).append([_envelope(SETTINGS.name, Sender("operator", text), notice)])
+        FakeLog(self.server).append(
+            [_build_envelope(SETTINGS.name, Sender("operator", text), notice)]
+        )
 
     def turns(self, ms: int = ASKED_EVERY_MS) -> None:
         for _ in range(ms // 50 + 1):

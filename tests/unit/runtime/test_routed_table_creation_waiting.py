@@ -99,7 +99,7 @@ def test_a_first_snapshot_of_more_tables_than_a_minute_brings_is_whole(
     shop.begin()
     shop.produce(TABLES * KEYS * 2)
     begun_ms = shop.clock.now_ms
-    shop.until_settled()
+    shop.run_until_settled()
     assert shop.clock.now_ms - begun_ms >= 2 * MINUTE_MS, "three tables a minute"
 
     for number in range(TABLES):

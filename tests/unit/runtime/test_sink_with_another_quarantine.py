@@ -21,8 +21,8 @@ from headgate.control_protocol.errors import TableRecreated, TableUnfit
 from headgate.operations.audit.audit import audit
 from headgate.operations.audit.report import AuditReport
 from headgate.operations.check.table import TableCheck
-from headgate.testing.contract.world import BEGIN, COLUMNS, source
-from headgate.testing.contract.world import some_bad as value
+from headgate.testing.contract.world import BEGIN, COLUMNS, source_places
+from headgate.testing.contract.world import sometimes_bad_value as value
 from headgate.testing.sink_in_process import SinkInProcess
 
 OWN, RENAMED, MOVED = "", 'table = "db.rejected"\n', 'location = "LAKE/rejected"\n'
@@ -55,7 +55,7 @@ def filled_with(lake: Path, aside: str) -> SinkInProcess:
 
 def goes_on(shop: SinkInProcess) -> None:
     shop.produce(30)
-    shop.until_settled()
+    shop.run_until_settled()
 
 
 def checked(settings: SinkSettings, shop: SinkInProcess) -> str:
@@ -107,9 +107,9 @@ def test_quarantine_1_rows_that_were_copied_count_and_nothing_expires(lake: Path
     theirs.append(rows.cast(theirs.schema().as_arrow()))
     shop.settings = kept_in(lake, ASIDE, restart=True)
     shop.begin()
-    shop.until_settled()
+    shop.run_until_settled()
     shop.die()
-    assert sorted(filled(lake, "orders") + kept(lake)) == source(shop)
+    assert sorted(filled(lake, "orders") + kept(lake)) == source_places(shop)
     report = audited(shop)
     assert not report.findings
     assert any("9 records were quarantined in db.orders_quarantine" in r for r in report.remarks)

@@ -30,8 +30,8 @@ from headgate.runtime.maintenance.table_maintenance import Done
 from headgate.tables.iceberg.maintenance.snapshot_selection import KEEP_MIN, MAX_AGE_MS
 from headgate.tables.iceberg.table import IcebergTable
 from headgate.tables.iceberg.table_creation import CREATED_MS
-from headgate.testing.contract.world import BEGIN, COLUMNS, source
-from headgate.testing.contract.world import some_bad as value
+from headgate.testing.contract.world import BEGIN, COLUMNS, source_places
+from headgate.testing.contract.world import sometimes_bad_value as value
 from headgate.testing.sink_in_process import SinkInProcess
 
 ASIDE = """
@@ -86,8 +86,8 @@ def test_bad_records_are_in_an_iceberg_table_and_all_others_in_the_delta_table(
 ) -> None:
     shop.begin()
     shop.produce(30)
-    shop.until_settled()
-    assert sorted(filled(lake, "orders") + kept(lake)) == source(shop)
+    shop.run_until_settled()
+    assert sorted(filled(lake, "orders") + kept(lake)) == source_places(shop)
     assert len(kept(lake)) == 9
     assert not (lake / "orders_quarantine").exists()
     assert not audit(shop.settings, with_source=False).findings
@@ -106,7 +106,7 @@ def test_a_catalog_that_is_gone_at_a_start_stops_it_before_anything_is_decided(
 ) -> None:
     shop.begin()
     shop.produce(30)
-    shop.until_settled()
+    shop.run_until_settled()
     shop.die()
     decided = DeltaTable(lake / "orders").version()
     database = lake / "aside.sqlite"
@@ -118,8 +118,8 @@ def test_a_catalog_that_is_gone_at_a_start_stops_it_before_anything_is_decided(
     database.write_bytes(sound)
     shop.begin()
     shop.produce(30)
-    shop.until_settled()
-    assert sorted(filled(lake, "orders") + kept(lake)) == source(shop)
+    shop.run_until_settled()
+    assert sorted(filled(lake, "orders") + kept(lake)) == source_places(shop)
 
 
 PLACED = (
@@ -162,8 +162,8 @@ def test_a_table_made_by_hand_gets_what_it_has_columns_for(shop: SinkInProcess, 
     assert "exists (iceberg, UUID" in check_quarantine(shop.settings)
     shop.begin()
     shop.produce(30)
-    shop.until_settled()
-    assert sorted(filled(lake, "orders") + kept(lake)) == source(shop)
+    shop.run_until_settled()
+    assert sorted(filled(lake, "orders") + kept(lake)) == source_places(shop)
 
 
 def test_good_records_do_not_wait_for_a_catalog_that_is_down_and_bad_ones_do(
@@ -173,7 +173,7 @@ def test_good_records_do_not_wait_for_a_catalog_that_is_down_and_bad_ones_do(
     shop.value = lambda at, offset: b"{broken" if offset in bad else value(at, 1)
     shop.begin()
     shop.produce(30)
-    shop.until_settled()
+    shop.run_until_settled()
     with monkeypatch.context() as down:
         down.setattr(SqlCatalog, "load_table", _down)
         shop.produce(30)
@@ -184,8 +184,8 @@ def test_good_records_do_not_wait_for_a_catalog_that_is_down_and_bad_ones_do(
         shop.until(lambda: next(turns, None) is None)
         assert shop.lag() == 90
         assert not shop.pending()
-    shop.until_settled()
-    assert sorted(filled(lake, "orders") + kept(lake)) == source(shop)
+    shop.run_until_settled()
+    assert sorted(filled(lake, "orders") + kept(lake)) == source_places(shop)
     assert len(kept(lake)) == 6
 
 
@@ -232,15 +232,15 @@ def test_its_small_files_become_few(lake: Path) -> None:
         shop.begin()
         for _ in range(3):
             shop.produce(10)
-            shop.until_settled()
+            shop.run_until_settled()
         done = done_to(shop, "compact")
         assert (done.table, done.into_files) == ("db.orders_quarantine", 1)
         assert done.compacted_files >= 3
         shop.produce(10)
-        shop.until_settled()
+        shop.run_until_settled()
     finally:
         shop.die()
-    assert sorted(filled(lake, "orders") + kept(lake)) == source(shop)
+    assert sorted(filled(lake, "orders") + kept(lake)) == source_places(shop)
     assert not audit(shop.settings, with_source=False).findings
 
 
@@ -250,7 +250,7 @@ def test_orphan_1_orphans_go_and_what_the_delta_table_owes_stays(
     shop = SinkInProcess(parse(text_of(lake) + MAINTAINED), value)
     shop.begin()
     shop.produce(30)
-    shop.until_settled()
+    shop.run_until_settled()
     with monkeypatch.context() as catalog_down:
         catalog_down.setattr(IcebergTable, "send", _lost)
         shop.produce(30)
@@ -268,9 +268,9 @@ def test_orphan_1_orphans_go_and_what_the_delta_table_owes_stays(
     assert not orphan.exists()
     shop.begin()
     shop.produce(30)
-    shop.until_settled()
+    shop.run_until_settled()
     shop.die()
-    assert sorted(filled(lake, "orders") + kept(lake)) == source(shop)
+    assert sorted(filled(lake, "orders") + kept(lake)) == source_places(shop)
     assert not audit(shop.settings, with_source=False).findings
 
 
@@ -281,7 +281,7 @@ def test_its_old_snapshots_expire_and_nothing_that_was_delivered_goes(lake: Path
         shop.begin()
         for _ in range(4):
             shop.produce(10)
-            shop.until_settled()
+            shop.run_until_settled()
         table = catalog(lake).load_table(name)
         before = len(table.snapshots())
         with table.transaction() as change:
@@ -291,13 +291,13 @@ def test_its_old_snapshots_expire_and_nothing_that_was_delivered_goes(lake: Path
         assert (done.table, done.expired_snapshots) == (name, before - after)
         assert after < before
         shop.produce(10)
-        shop.until_settled()
+        shop.run_until_settled()
         shop.begin()
         shop.produce(10)
-        shop.until_settled()
+        shop.run_until_settled()
     finally:
         shop.die()
-    assert sorted(filled(lake, "orders") + kept(lake)) == source(shop)
+    assert sorted(filled(lake, "orders") + kept(lake)) == source_places(shop)
     assert not audit(shop.settings, with_source=False).findings
 
 
@@ -315,8 +315,8 @@ def test_it_is_maintained_beside_the_stream(
         shop.begin()
         for _ in range(3):
             shop.produce(10)
-            shop.until_settled()
+            shop.run_until_settled()
         shop.until(compacted)
     finally:
         shop.die()
-    assert sorted(filled(lake, "orders") + kept(lake)) == source(shop)
+    assert sorted(filled(lake, "orders") + kept(lake)) == source_places(shop)

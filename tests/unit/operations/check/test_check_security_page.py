@@ -40,7 +40,9 @@ def test_the_pages_rights_are_what_check_asks_for(
     role: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     granted = rights_by_resource()[f"User:trips-{role}", "--topic", "trips-control"]
-    monkeypatch.setattr("headgate.operations.check.check.control_topic_exists", lambda *_: True)
+    monkeypatch.setattr(
+        "headgate.operations.check.check.has_fitting_control_topic", lambda *_: True
+    )
     monkeypatch.setattr("headgate.operations.check.check.uses_append_time", lambda *_: True)
     cluster = Answering(*granted)
     assert "may be read and written" in _check_control_topic(settings(), cluster)

@@ -17,7 +17,7 @@ from unit.runtime.test_sink_with_quarantine_of_another_format import text_of
 
 from headgate.config.load import parse
 from headgate.operations.cli.main import main
-from headgate.testing.contract.world import some_bad as value
+from headgate.testing.contract.world import sometimes_bad_value as value
 from headgate.testing.sink_in_process import SinkInProcess
 
 HUDI_FILE = """
@@ -109,7 +109,7 @@ def of_delta(home: Path, tables: str = ONE, *, apart: bool = False) -> World:
     sink = SinkInProcess(parse(written), value)
     sink.begin()
     sink.produce(10)
-    sink.until_settled()
+    sink.run_until_settled()
     sink.die()
     return World(home / "sink.toml", "db.orders", "id", lambda: None)
 

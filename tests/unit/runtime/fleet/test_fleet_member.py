@@ -193,7 +193,7 @@ def test_failures_to_write_are_told_once_until_something_was_written(
     trouble = OutageLog("states are not taken back")
     for failures, written in (("no right", False), ("no right", True), ("", True), ("no right", 0)):
         cluster.failed, cluster.written = [failures] if failures else [], bool(written)
-        trouble.on_producer(cluster)  # type: ignore[arg-type]
+        trouble.log_outage_of_producer(cluster)  # type: ignore[arg-type]
     assert [each.message for each in caplog.records] == 2 * ["states are not taken back: no right"]
 
 

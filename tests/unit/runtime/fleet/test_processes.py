@@ -16,7 +16,7 @@ from headgate.runtime.fleet.processes import (
     LATELY_S,
     MEASURE_S,
     ProcessWatch,
-    memory_here_mib,
+    machine_memory_mib,
     private_bytes,
     process_tree,
     resident_bytes,
@@ -54,7 +54,7 @@ def kernel(monkeypatch: pytest.MonkeyPatch) -> Kernel:
         said.walks.append(said.now_s)
         return said.private
 
-    monkeypatch.setattr(processes, "cpu_ms", lambda _: said.cpu)
+    monkeypatch.setattr(processes, "used_cpu_ms", lambda _: said.cpu)
     monkeypatch.setattr(processes, "resident_bytes", lambda _: said.resident)
     monkeypatch.setattr(processes, "private_bytes", walk)
     return said
@@ -137,4 +137,4 @@ def test_memory_of_what_a_process_has_started_is_found() -> None:
 
 
 def test_memory_here_is_that_of_a_machine() -> None:
-    assert 64 < memory_here_mib() < 1 << 30
+    assert 64 < machine_memory_mib() < 1 << 30

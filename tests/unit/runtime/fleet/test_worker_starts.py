@@ -45,7 +45,7 @@ class Lagging:
 def started(worker: Any) -> list[str]:
     """The sinks that it has asked for since the last time, after one more turn."""
     worker._parent = SimpleNamespace(stdin=io.BytesIO())
-    worker._turn()
+    worker._reconcile()
     return [json.loads(line)["start"] for line in worker._parent.stdin.getvalue().splitlines()]
 
 
