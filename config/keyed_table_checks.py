@@ -46,7 +46,7 @@ def require_valid_keyed_tables(settings: SinkSections) -> None:
             f"changes.unavailable_placeholder: {error}",
             "give it the text of the connector's unavailable.value.placeholder, or leave it out",
         ) from None
-    if not changes.marks and changes.deleted_at != type(changes)().deleted_at:
+    if not changes.marks_deleted_rows and changes.deleted_at != type(changes)().deleted_at:
         raise KeyUnfit(
             "changes.deleted_at is set, and deletes mark no rows",
             'set changes.on_delete = "mark", or leave it out',
@@ -114,7 +114,7 @@ def _require_valid_keyed_table(settings: SinkSections, table: TableSettings) -> 
         from headgate.tables.iceberg.table_creation import key_ids
 
         key_ids(declared_table(table).schema(), table.key)
-    if settings.changes.marks:
+    if settings.changes.marks_deleted_rows:
         _require_markable_table(settings, table)
     if settings.changes.history:
         _require_ordered_history(settings)
@@ -181,14 +181,14 @@ class KeysByRoute:
     single: bool = False
 
     @classmethod
-    def of(cls, settings: SinkSections) -> KeysByRoute:
+    def from_settings(cls, settings: SinkSections) -> KeysByRoute:
         history = settings.changes.history
         return cls(settings.tables.routing, history, history and bool(settings.table.key))
 
     def has_key(self, table: str) -> bool:
         return not self.history and bool(self.routing.key_of(table))
 
-    def may_have_key(self, topic: str) -> bool:  # keys may move all the same (KEY-16)
+    def may_feed_keyed_table(self, topic: str) -> bool:  # keys may move all the same (KEY-16)
         return self.single or may_have_key(self.routing, topic)
 
 
@@ -203,7 +203,7 @@ def find_added_partitions(
         for at in requested
         if at not in stored
         and at.topic in known
-        and (settings.table.key or routed.may_have_key(at.topic))
+        and (settings.table.key or routed.may_feed_keyed_table(at.topic))
     ]
 
 

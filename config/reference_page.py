@@ -130,7 +130,7 @@ def _describe_type(hint: Any) -> str:
 
 def _describe_default(key: Key) -> str:
     value = key.field.default
-    if key.required:
+    if key.is_required:
         return "required"
     if isinstance(value, bool):
         return f"`{str(value).lower()}`"

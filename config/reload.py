@@ -80,7 +80,7 @@ class Reload:
         if not self.is_changed():
             return None
         try:
-            read = self.read(settings)
+            read = self.read_settings(settings)
             if read == settings:
                 return None
             how = self._describe(settings, read)
@@ -94,7 +94,7 @@ class Reload:
         _log.info("sink %s: %s", settings.name, text, extra=log_extra(LogEvent.SINK_RELOADED))
         return read
 
-    def read(self, settings: SinkSettings) -> SinkSettings:
+    def read_settings(self, settings: SinkSettings) -> SinkSettings:
         """Return the file's settings now.
 
         Raises ``HeadgateError``, also if the file is another sink's.

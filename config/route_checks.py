@@ -212,10 +212,10 @@ def _require_distinct_locations(settings: SinkSections) -> None:
 def _require_own_quarantine_location(settings: SinkSections, places: Collection[str]) -> None:
     tables, quarantine = settings.tables, settings.quarantine
     for place in places if quarantine.location else ():
-        if tables.location_of(quarantine.table, place) == quarantine.location.rstrip("/"):
+        if tables.creation_location_of(quarantine.table, place) == quarantine.location.rstrip("/"):
             continue
         for route in tables.routing.routes:
-            made = compile_name_pattern(tables.location_of(route.to, place))
+            made = compile_name_pattern(tables.creation_location_of(route.to, place))
             if made.fullmatch(quarantine.location.rstrip("/")):
                 raise TablesUnfit(
                     f"quarantine.location = {quarantine.location!r} may be that of a table to "
@@ -332,7 +332,7 @@ def declaration_of_table(
             pick_existing_column(text, columns, "sort") for text in tables.create.sort_by
         ),
         properties=tables.create.properties,
-        location=tables.location_of(table, each.location),
+        location=tables.creation_location_of(table, each.location),
         record_columns=tables.record_columns,
         key=each.key,
     )

@@ -124,7 +124,7 @@ class ControlSettings:
     """A second key, accepted while keys are rotated (docs/guides/security.md)."""
 
     @property
-    def keys(self) -> Keys:
+    def signing_keys(self) -> Keys:
         return Keys(tuple(key.text for key in (self.key, self.accepted_key) if key))
 
 
@@ -277,7 +277,7 @@ class SinkSections:
 
     def _declare_mark_columns(self) -> None:
         """Declare the column in which deletes mark rows, in keyed tables whose columns are."""
-        if not self.changes.marks:
+        if not self.changes.marks_deleted_rows:
             return
         name = self.changes.deleted_at
         table, tables = self.table, self.tables
@@ -293,16 +293,18 @@ class SinkSections:
             object.__setattr__(self, "tables", replace(tables, table=some))
 
     @property
-    def limits(self) -> BadRecordLimits:
+    def bad_record_limits(self) -> BadRecordLimits:
         """Return what a coordinator tolerates: it refuses a claim beyond these settings."""
         disposals = [self.quarantine.policy, self.quarantine.tombstones]
         disposals += [self.tables.unmatched] if self.tables else []
-        passes = bool(self.transform or self.shape.where or self.maintenance.late_by)
+        passes = bool(self.transform or self.shape.where or self.maintenance.late_rows_column)
         passes |= self.has_keyed_table and self.changes.may_skip
-        return replace(self.quarantine.limits, may_skip=passes or Disposal.SKIP in disposals)
+        return replace(
+            self.quarantine.bad_record_limits, may_skip=passes or Disposal.SKIP in disposals
+        )
 
     @property
-    def transforms_here(self) -> bool:
+    def transforms_in_process(self) -> bool:
         """Return whether a transform runs in the participant's process, without Spark."""
         return bool(self.transform) and not self.spark.is_writer
 
@@ -311,7 +313,7 @@ class SinkSections:
         """Return whether the quarantine is of another format than the table."""
         return self.quarantine.keeps_rejected and self.quarantine.type not in ("", self.table.type)
 
-    def type_of(self, table: str) -> str:
+    def table_type_of(self, table: str) -> str:
         """Return the format of a table of this sink."""
         is_foreign = self.has_foreign_quarantine and table == self.quarantine.table
         return self.quarantine.type if is_foreign else self.table.type
@@ -330,7 +332,7 @@ class SinkSections:
     @property
     def wire(self) -> Wire:
         """Return how this sink's events are written, and which ones are trusted."""
-        return Wire(self.name, self.control.keys)
+        return Wire(self.name, self.control.signing_keys)
 
     @property
     def election_topic(self) -> str:
@@ -354,7 +356,7 @@ class SinkSections:
             *(self.format.auth.client_secret.text, self.format.auth.private_key.text),
             *_REMOTE_TOKEN.findall(self.spark.remote),
         )
-        keys = frozenset((*self.control.keys.texts, *filter(None, tokens)))
+        keys = frozenset((*self.control.signing_keys.texts, *filter(None, tokens)))
         read_with = self.redaction_for_tasks.secrets
         return Redaction(keys.union(read_with, *(each.secrets for each in some)))
 

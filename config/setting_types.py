@@ -207,10 +207,10 @@ class Properties(Mapping[str, str]):
 
     @classmethod
     def __get_pydantic_core_schema__(cls, _: object, handler: GetCoreSchemaHandler) -> Any:
-        return handler.generate_schema(Annotated[Any, PlainValidator(cls.of_section)])
+        return handler.generate_schema(Annotated[Any, PlainValidator(cls.from_section)])
 
     @classmethod
-    def of_section(cls, section: object) -> Properties:
+    def from_section(cls, section: object) -> Properties:
         """Take names and texts; numbers and booleans become their text."""
         if not isinstance(section, dict):
             raise WrongType("a section")
@@ -256,4 +256,4 @@ class Properties(Mapping[str, str]):
         return self._parts.union(whole.values(), filter(None, passwords))
 
 
-Texts = Annotated[Mapping[str, str], PlainValidator(Properties.of_section)]
+Texts = Annotated[Mapping[str, str], PlainValidator(Properties.from_section)]

@@ -31,7 +31,7 @@ def require_valid_shape(settings: SinkSections) -> None:
     _require_readable_conditions(settings)
     _require_tables_fit_shape(settings)
     _require_hidden_columns_are_text(settings)
-    if shape.hidden:
+    if shape.hidden_columns:
         _require_hidden_values_nowhere_else(settings)
 
 
@@ -56,7 +56,7 @@ def _require_hash_key(settings: SinkSections) -> None:
 def _require_columns_named_once(settings: SinkSections) -> None:
     shape = settings.shape
     for what, names in (
-        ("column", shape.hidden),
+        ("column", shape.hidden_columns),
         ("expectation", tuple(each.name for each in shape.expect)),
     ):
         twice = sorted({name for name in names if names.count(name) > 1 or not name})
@@ -109,7 +109,7 @@ def _require_hidden_columns_are_text(settings: SinkSections) -> None:
     declared: list[ColumnSettings] = [*(settings.transform.columns or settings.table.columns)]
     parts = set(settings.table.record_columns.columns_by_part().values())
     types = {column.name: column.type for column in declared}
-    for name in shape.hidden if declared and not settings.tables else ():
+    for name in shape.hidden_columns if declared and not settings.tables else ():
         if name not in types and name not in parts:
             raise ShapeUnfit(
                 f"[shape] hides the column {name!r}, which is not declared",
@@ -146,7 +146,7 @@ def _require_hidden_values_nowhere_else(settings: SinkSections) -> None:
 
 
 def _hidden_column_paths(settings: SinkSections) -> Iterator[tuple[str, ...]]:
-    hidden = settings.shape.hidden
+    hidden = settings.shape.hidden_columns
     for name in hidden:
         yield (name,)
     sections = [settings.table.columns, *(each.columns for each in settings.tables.table)]

@@ -66,7 +66,7 @@ def configuration_digest(settings: SinkSettings) -> str:
 
 def _settings_to_compare(settings: SinkSettings) -> Mapping[str, str]:
     quarantine, form = settings.quarantine, settings.format
-    late_by = _text_or_digest(settings.maintenance.late_by)
+    late_by = _text_or_digest(settings.maintenance.late_rows_column)
     rules = decoded_column_rules(settings)
     return {
         "source.topics": _text_or_digest(", ".join(settings.source.topics)),
@@ -104,7 +104,7 @@ def _transform_digest(settings: SinkSettings) -> str:
     transform = asdict(settings.transform)
     if not settings.transform:
         return ""
-    return _digest([transform, "in-process"] if settings.transforms_here else transform)
+    return _digest([transform, "in-process"] if settings.transforms_in_process else transform)
 
 
 def _key_settings(settings: SinkSettings) -> Mapping[str, str]:
@@ -119,7 +119,7 @@ def _key_settings(settings: SinkSettings) -> Mapping[str, str]:
         values.append(_text_or_digest(changes.unavailable_placeholder))
     if changes.history:
         values.append(f"history, deletes in {changes.deleted_at}")
-    elif changes.marks:
+    elif changes.marks_deleted_rows:
         values.append(f"{changes.on_delete} in {changes.deleted_at}")
     named = {"table.key": _text_or_digest(", ".join(key))} if key else {}
     return {**named, "changes": ", ".join(values)}

@@ -55,7 +55,7 @@ def plugin_format(settings: SinkSections) -> TableFormat | None:
 
 def plugin_format_of_table(settings: SinkSections, table: str) -> TableFormat | None:
     """Return the format of a table of the sink (Iceberg: none). Raises ``TableFormatUnknown``."""
-    name = settings.type_of(table)
+    name = settings.table_type_of(table)
     return None if name == ICEBERG else _find_format(name, "table.type")
 
 
@@ -144,7 +144,7 @@ def secondary_table_spec(settings: SinkSections, name: str) -> TableSpec:
     section = section_of_table(tables, name)
     unknown_fields = schema_policy_of(tables, section).unknown_fields
     return replace(
-        _base_spec(settings, name, tables.location_of(name)),
+        _base_spec(settings, name, tables.creation_location_of(name)),
         properties=tables.create.properties,
         renewed_ms=tables.valid_through_refresh_ms,
         key=_row_key(settings, tables.routing.key_of(name), tables.record_columns),
@@ -181,8 +181,8 @@ def quarantine_spec(settings: SinkSections) -> TableSpec:
 
     quarantine, tables = settings.quarantine, settings.tables
     beside = f"{settings.table.location.rstrip('/')}_quarantine"
-    default = tables.location_of(quarantine.table) if tables else beside
-    if settings.type_of(quarantine.table) == ICEBERG:
+    default = tables.creation_location_of(quarantine.table) if tables else beside
+    if settings.table_type_of(quarantine.table) == ICEBERG:
         default = ""
     made = quarantine_declaration()
     return replace(
@@ -233,7 +233,7 @@ def _primary_table_properties(settings: SinkSections) -> Mapping[str, str]:
 def _row_key(settings: SinkSections, key: tuple[str, ...], places: RecordColumns) -> RowKey | None:
     if not key or settings.changes.history:  # KEY-14: its commits only append
         return None
-    deleted_at = settings.changes.deleted_at if settings.changes.marks else ""
+    deleted_at = settings.changes.deleted_at if settings.changes.marks_deleted_rows else ""
     return RowKey(key, places.partition, places.offset, places.topic, deleted_at)
 
 

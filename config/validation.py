@@ -370,7 +370,7 @@ def _require_valid_row_expiry(settings: SinkSections) -> None:
             "maintenance.rows_after_ms is set together with table.shared_with",
             "the rows of other sinks would expire, too: give each sink a table of its own",
         )
-    if settings.maintenance.late_by and (settings.table.key or settings.transform):
+    if settings.maintenance.late_rows_column and (settings.table.key or settings.transform):
         raise MaintenanceUnfit(
             'maintenance.rows_late = "skip" is set together with '
             + ("table.key" if settings.table.key else "a transform"),

@@ -42,7 +42,7 @@ class FleetSettings:
     """A second key, accepted while keys are rotated."""
 
     @property
-    def keys(self) -> Keys:
+    def signing_keys(self) -> Keys:
         return Keys(tuple(key.text for key in (self.key, self.accepted_key) if key))
 
     @property
@@ -108,7 +108,7 @@ class WorkerSettings:
             *(self.kafka_auth.client_secret.text, self.kafka_auth.private_key.text),
         )
         return Redaction(
-            frozenset((*self.fleet.keys.texts, *filter(None, tokens))) | self.kafka.secrets
+            frozenset((*self.fleet.signing_keys.texts, *filter(None, tokens))) | self.kafka.secrets
         )
 
     def redact(self, text: str) -> str:

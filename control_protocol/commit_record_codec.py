@@ -202,7 +202,7 @@ def decode(sink: SinkName, summary: Mapping[str, str]) -> CommitRecord | None:
     properties = _Properties(sink, summary)
     version = properties.read(_VERSION, _parse_natural)
     if version not in VERSIONS_READ:
-        raise properties.unreadable(
+        raise properties.unreadable_error(
             _VERSION, f"is {version}, this headgate reads {VERSIONS_READ[-1]}", "upgrade headgate"
         )
     values = {
@@ -279,7 +279,7 @@ class _Properties:
     def __contains__(self, name: str) -> bool:
         return _property_name(self._sink, name) in self._summary
 
-    def unreadable(self, name: str, problem: str, hint: str = "") -> RecordUnreadable:
+    def unreadable_error(self, name: str, problem: str, hint: str = "") -> RecordUnreadable:
         where = f"the snapshot property {_property_name(self._sink, name)}"
         return RecordUnreadable(
             f"sink {self._sink}: {where} {problem}",
@@ -290,13 +290,13 @@ class _Properties:
         """Return what ``read`` makes of the text."""
         text = self._summary.get(_property_name(self._sink, name))
         if not isinstance(text, str):
-            raise self.unreadable(name, "is missing" if text is None else "is no text")
+            raise self.unreadable_error(name, "is missing" if text is None else "is no text")
         try:
             return read(text)
         except _NotOne as problem:
-            raise self.unreadable(name, f"is {problem}") from None
+            raise self.unreadable_error(name, f"is {problem}") from None
         except (ValueError, RecursionError) as problem:
-            raise self.unreadable(name, f"is malformed: {problem}") from problem
+            raise self.unreadable_error(name, f"is malformed: {problem}") from problem
 
 
 # ------------------------------------------------------------------------- fields by declared type

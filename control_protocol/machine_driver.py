@@ -71,7 +71,7 @@ class MachineDriver(ABC, Generic[State, Input, Action]):
         self._ticked_ms = 0
         self._idle = False
 
-    def wait_ms(self, turn_ms: int, idle_ms: int) -> int:
+    def log_wait_ms(self, turn_ms: int, idle_ms: int) -> int:
         """Return how long the next turn may wait for the log: ``turn_ms``, or longer while idle.
 
         Idle, for at most ``idle_ms``: the last tick changed nothing, so that nothing is to be done

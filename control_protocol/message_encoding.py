@@ -84,7 +84,7 @@ class AvroMessages:
         }
         self._by_header = {header: (name, s) for name, (header, s) in self._by_name.items()}
 
-    def header_of(self, name: str) -> bytes:
+    def message_header_of(self, name: str) -> bytes:
         """Return the first bytes of each message of this schema."""
         return self._by_name[name][0]
 
@@ -128,7 +128,7 @@ def undecodable_message(name: str, problem: Exception) -> Skipped:
 
 
 _EVENTS = AvroMessages(control_schemas(), PROTOCOL_VERSION)
-_STATUS = _EVENTS.header_of("write-status")
+_STATUS = _EVENTS.message_header_of("write-status")
 
 
 def encode(envelope: Envelope) -> bytes:

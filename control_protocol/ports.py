@@ -349,7 +349,7 @@ class GroupMember(Protocol):
     def is_full(self) -> bool:
         """Return whether the source will show no more until some of it is read."""
 
-    def commit(self, offsets: Offsets, note: str) -> None:
+    def commit_offsets(self, offsets: Offsets, note: str) -> None:
         """Copy settled offsets of owned partitions to the group, for lag tools; best effort."""
 
     def close(self) -> None:

@@ -57,7 +57,7 @@ class ForeignSnapshot:
     expired_rows: int = 0
 
     @property
-    def removed_rows(self) -> int:
+    def removed_row_count(self) -> int:
         """Return how many rows it took away: rewritten files delete and add the rows that they
         keep.
 
@@ -103,9 +103,9 @@ class History:
         return self.deleted.rows
 
     @property
-    def removed_rows(self) -> int:
+    def removed_row_count(self) -> int:
         """Return how many rows others took away, as far as their snapshots are left."""
-        return sum(snapshot.removed_rows for snapshot in self.foreign)
+        return sum(snapshot.removed_row_count for snapshot in self.foreign)
 
     @property
     def examined_from_offsets(self) -> Mapping[TopicPartition, int]:

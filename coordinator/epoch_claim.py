@@ -461,7 +461,7 @@ def begin_epoch(state: State, view: TableView, now_ms: int) -> Step:
         ),
         suspensions=Suspensions(
             suspended=suspended,
-            refused_access=state.suspicion.refused_access.without(suspended),
+            refused_access=state.suspicion.refused_access.without_tables(suspended),
         ),
     )
     age_max_ms = state.settings.claim_age_max_ms

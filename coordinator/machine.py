@@ -429,7 +429,7 @@ def _on_own_event(state: State, record: LogRecord, now_ms: int) -> Step:
             return enter_phase(state, Phase.COLLECTING, term=collecting, failures=0), ()
         case Phase.EVOLVING, Tables() as tables:
             return on_tables_event(state, tables, now_ms)
-        case Phase.SETTLING, Settlement() if said.transaction == term.closing:
+        case Phase.SETTLING, Settlement() if said.transaction == term.closing_number:
             return _open_or_deliver(state, now_ms)
         case _:
             return state, ()
@@ -609,7 +609,7 @@ def _unnamed_partitions(state: State) -> frozenset[TopicPartition]:
     stale in its turn, again and again.
     """
     term = term_of(state)
-    counts = term.closing if term.tokens.marks[1:] else 0
+    counts = term.closing_number if term.tokens.marks[1:] else 0
     answers = (each for each in term.collection.statuses if each.transaction >= counts)
     heard = named_partitions(answers) | term.collection.named_by_presence
     # Partitions, never a count of participants: one that left may have been heard, and the one that
@@ -790,7 +790,7 @@ def _on_commit_landed(state: State, view: TableView, now_ms: int) -> Step:
     stored, found = term.primary.view.record, view.record
     assert stored is not None
     assert found is not None
-    answered = term.pause.answered if stored.paused == found.paused else term.closing
+    answered = term.pause.answered if stored.paused == found.paused else term.closing_number
     committed = replace(
         term,
         primary=term.primary.with_landed(view),
@@ -875,7 +875,7 @@ def has_ranges_beyond_ends(state: State) -> bool:
 def with_source_ends(state: State, topics: Mapping[str, TopicState]) -> State:
     """Take in the answer. For a partition that could not be asked, the known end stays."""
     term = term_of(state)
-    sources = term.sources.with_ends(source_ends_of(topics, term.sources.topic_ids))
+    sources = term.sources.with_known_ends(source_ends_of(topics, term.sources.topic_ids))
     call = state.call.without_failures()
     return replace(state, call=call, term=replace(term, sources=sources))
 
@@ -896,7 +896,7 @@ def is_repeated(state: State, said: Envelope) -> bool:
     A gain so far behind counts: somebody else may have used a higher number in its name, and to be
     wrong costs an END that comes soon, instead of one that waits for the new owner (COMMIT-2).
     """
-    heard = state.watch.windows.get(said.sender, ReplayWindow()).has(said.sequence)
+    heard = state.watch.windows.get(said.sender, ReplayWindow()).has_number(said.sequence)
     return not is_gain(said) if heard is None else heard
 
 
@@ -924,7 +924,7 @@ def is_epoch_too_far(state: State, said: Envelope) -> bool:
 def is_unknown_transaction(term: Term, said: Envelope) -> bool:
     """LOG-6: return whether the transaction of this epoch was never opened, or is not ended yet."""
     open_one = isinstance(said.event, StartCommit | Tables)
-    newest = term.progress.number if open_one else term.closing
+    newest = term.progress.number if open_one else term.closing_number
     return said.epoch == term.epoch and said.transaction > newest
 
 

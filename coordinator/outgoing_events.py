@@ -160,12 +160,12 @@ def append_events(state: State) -> tuple[Action, ...]:
             return _append_action(term, (term.progress.number, start_event(state, first=True)))
         case Phase.CLOSING:
             start = (term.progress.number, start_event(state, first=False))
-            return _append_action(term, (term.closing, EndCommit()), start)
+            return _append_action(term, (term.closing_number, EndCommit()), start)
         case Phase.EVOLVING if term.changes.tables is not None:
             return _append_action(term, (term.progress.number, term.changes.tables))
         case Phase.SETTLING:
             assert isinstance(term.progress.settlement, AckCommit | AbortCommit)
-            return _append_action(term, (term.closing, term.progress.settlement))
+            return _append_action(term, (term.closing_number, term.progress.settlement))
         case _:
             return ()
 

@@ -281,7 +281,7 @@ def suspend_tables(
     found = suspensions_for(state, troubles, now_ms + state.wall_ahead_ms)
     suspended = {**term.suspensions.suspended, **found}
     require_not_too_many_suspended(suspended)
-    refused = term.suspensions.refused_access.without(suspended)
+    refused = term.suspensions.refused_access.without_tables(suspended)
     state = replace(
         state,
         term=replace(

@@ -123,7 +123,7 @@ class CoordinatorService:
                     if self._polled.is_set():
                         self._polled.clear()
                         driver.begin_to_lead()
-                    if not driver.run_once(driver.wait_ms(_TURN_MS, _IDLE_MS)):
+                    if not driver.run_once(driver.log_wait_ms(_TURN_MS, _IDLE_MS)):
                         retired.wait(_TROUBLE_WAIT_S)
             except Exception as error:
                 self._failure = error  # first: what closes now may ask what it ends with

@@ -172,7 +172,7 @@ def _describe_unread_partitions(
 
 
 def _feeds_keyed_table(identity: Identity, topic: str) -> bool:
-    return identity.keyed or identity.routed_keys.may_have_key(topic)
+    return identity.keyed or identity.routed_keys.may_feed_keyed_table(topic)
 
 
 def _held_log_line(state: State, held: DeferredPartitions) -> LogLine:

@@ -44,7 +44,7 @@ class RoutedKeys(Protocol):
     def has_key(self, table: str) -> bool:
         """Return whether records replace and delete rows of this table."""
 
-    def may_have_key(self, topic: str) -> bool:
+    def may_feed_keyed_table(self, topic: str) -> bool:
         """Return whether records of this topic may go to such a table."""
 
 
@@ -54,7 +54,7 @@ class _NoKeys:
     def has_key(self, table: str) -> bool:  # noqa: ARG002 - the port's
         return False
 
-    def may_have_key(self, topic: str) -> bool:  # noqa: ARG002 - the port's
+    def may_feed_keyed_table(self, topic: str) -> bool:  # noqa: ARG002 - the port's
         return False
 
 
@@ -316,7 +316,7 @@ class AccessRefusals:
     deliveries: Mapping[str, RefusedAccess] = field(default_factory=dict)
     """Apart from reads, which are often allowed where deliveries are not."""
 
-    def without(self, tables: Collection[str]) -> AccessRefusals:
+    def without_tables(self, tables: Collection[str]) -> AccessRefusals:
         return AccessRefusals(
             {name: each for name, each in self.reads.items() if name not in tables},
             {name: each for name, each in self.deliveries.items() if name not in tables},
@@ -412,7 +412,7 @@ class SourceState:
     cohorts: PartitionCohorts = field(default_factory=dict)
     """Which partitions of C are younger than others (KEY-8)."""
 
-    def with_ends(self, ends: Mapping[TopicPartition, int]) -> SourceState:
+    def with_known_ends(self, ends: Mapping[TopicPartition, int]) -> SourceState:
         """Learn where logs end now; where nothing was learned, the known end stays."""
         return replace(self, ends={**self.ends, **ends})
 
@@ -592,13 +592,13 @@ class Term:
     tokens: Tokens = field(default_factory=Tokens)
 
     @property
-    def closing(self) -> TransactionNumber:
+    def closing_number(self) -> TransactionNumber:
         """Return the transaction being ended while the next one is open already (rule COMMIT-1)."""
         return TransactionNumber(self.progress.number - 1)
 
     @property
     def closing_id(self) -> TransactionId:
-        return TransactionId(self.epoch, self.closing)
+        return TransactionId(self.epoch, self.closing_number)
 
     @property
     def has_started(self) -> bool:
@@ -614,7 +614,7 @@ class ReplayWindow:
     heard: int = 0
     """Bit n stands for ``highest - n``."""
 
-    def has(self, number: int) -> bool | None:
+    def has_number(self, number: int) -> bool | None:
         """Return whether it was heard; ``None`` below the window, where nobody knows it."""
         behind = self.highest - number
         if not 0 <= behind <= LEAP_MAX:

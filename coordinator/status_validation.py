@@ -434,7 +434,7 @@ def admission_criteria(state: State, now_ms: int) -> AdmissionCriteria:
         suspended=frozenset(term.suspensions.suspended),
         committed=term.tokens.committed,
         may_skip=state.limits.may_skip,
-        closing=term.closing,
+        closing=term.closing_number,
         ends=term.sources.ends,
         keyed=state.identity.keyed,
     )
@@ -464,7 +464,7 @@ def _primary_prefixes(state: State, now_ms: int) -> Prefixes:
     term = term_of(state)
     young = _young_prefixes(state, term.primary.view, now_ms)
     marks = term.tokens.marks[1:]
-    return replace(young, newest=term.closing, marks=marks) if marks else young
+    return replace(young, newest=term.closing_number, marks=marks) if marks else young
 
 
 def _young_prefixes(state: State, table: TableView, now_ms: int) -> Prefixes:

@@ -94,7 +94,7 @@ def with_authentication(settings: Mapping[str, Any]) -> dict[str, Any]:
 def token_trouble_of(settings: Mapping[str, Any]) -> str:
     """Return why these settings' clients get no new token, to be put behind another reason."""
     keeper = token_keeper_for(settings)
-    return f"; {keeper.trouble}" if keeper and keeper.trouble else ""
+    return f"; {keeper.renewal_trouble}" if keeper and keeper.renewal_trouble else ""
 
 
 def _explain_expired_token(
@@ -110,7 +110,7 @@ def _explain_expired_token(
     last: list[str] = []
 
     def explain_error(error: KafkaError) -> None:
-        reason = keeper.trouble
+        reason = keeper.renewal_trouble
         if error.code() != expired or not reason:
             last.clear()
             told(error)

@@ -88,7 +88,7 @@ class Cluster:
         except (kafka.KafkaException, ValueError, TypeError) as error:
             raise settings_error(error, settings) from error
 
-    def brokers(self) -> int:
+    def count_brokers(self) -> int:
         """Return how many brokers answer."""
         patience = time.monotonic() + ANSWER_S_MAX
         while True:
@@ -104,7 +104,7 @@ class Cluster:
         codes = {complaint.code() for complaint in self._complaints}
         return _ALL_DOWN in codes and not codes.isdisjoint(_MOST_TELLING)
 
-    def topic(self, name: str) -> ResourceRights | None:
+    def describe_topic(self, name: str) -> ResourceRights | None:
         """Return a topic, or ``None`` if it does not exist."""
         futures = self._admin.describe_topics(
             kafka.TopicCollection([name]),
@@ -144,7 +144,7 @@ class Cluster:
             raise _description_error(f"the settings of topic {topic}", error) from error
         return None if policy is None else "compact" in str(policy.value)
 
-    def group(self, name: str) -> ResourceRights:
+    def describe_group(self, name: str) -> ResourceRights:
         """Return a group, whether or not it exists. A new cluster's first group takes a moment."""
         patience = time.monotonic() + ANSWER_S_MAX
         while True:

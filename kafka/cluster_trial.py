@@ -59,7 +59,7 @@ class Appended:
 
 
 class ClusterTrial:
-    """One topic with the trial's name; once ``made``, whoever made it has to ``delete`` it.
+    """One topic with the trial's name; once ``made``, whoever made it has to ``delete_topic`` it.
 
     Raises ``MissingRights`` and ``Unreachable`` with what was tried and what was answered.
     """
@@ -71,7 +71,7 @@ class ClusterTrial:
         self._admin = new_admin(self._others)
         self.made = False
 
-    def describe(self) -> tuple[str, int]:
+    def describe_cluster(self) -> tuple[str, int]:
         """Return the cluster's id, as it calls itself, and the number of its brokers."""
         try:
             found = self._admin.describe_cluster(request_timeout=WAIT_S).result()
@@ -112,7 +112,7 @@ class ClusterTrial:
         asked[self.name].result()
         self.made = self.made or not validate_only
 
-    def delete(self) -> None:
+    def delete_topic(self) -> None:
         try:
             self._admin.delete_topics([self.name], request_timeout=WAIT_S)[self.name].result()
         except kafka.KafkaException as error:
@@ -133,7 +133,7 @@ class ClusterTrial:
                     raise _trial_error(f"describing topic {topic}", error) from error
                 time.sleep(0.1)  # brokers learn of a new topic one after the other
 
-    def settings_of(self, topic: str) -> Mapping[str, str]:
+    def topic_settings_of(self, topic: str) -> Mapping[str, str]:
         """Return what DescribeConfigs says of the topic; empty if the cluster does not answer."""
         return read_topic_settings(self._settings, topic, int(WAIT_S * 1000)) or {}
 

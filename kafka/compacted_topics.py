@@ -250,8 +250,8 @@ class CompactedReader:
 class TransactionalWriter:
     """Writes several records at once, or none. Beginning it ends whoever began before (FLEET-5).
 
-    So what is read after ``begin`` is what the next ``write`` changes: if somebody else begins in
-    between, the write fails, and has changed nothing.
+    So what is read after ``fence_earlier_writers`` is what the next ``write`` changes: if somebody
+    else begins in between, the write fails, and has changed nothing.
     """
 
     def __init__(
@@ -272,7 +272,7 @@ class TransactionalWriter:
         config["delivery.timeout.ms"] = int(CHANGE_TIMEOUT_S * 1000)
         self._producer: kafka.Producer = _make_client(kafka_config, lambda: new_producer(config))
 
-    def begin(self) -> None:
+    def fence_earlier_writers(self) -> None:
         """End whoever began before, and wait for what they had under way.
 
         Raises ``Unreachable``, ``MissingRights``.
@@ -344,7 +344,7 @@ class CompactedProducer:
         self._written = False
         self._producer: kafka.Producer = self._open()
 
-    def write(self, record: KeyedValue) -> bool:
+    def try_write(self, record: KeyedValue) -> bool:
         """Return whether the client took it; it does not while its queue is full."""
         try:
             self._producer.produce(
@@ -361,13 +361,13 @@ class CompactedProducer:
             return False
         return True
 
-    def failures(self) -> Sequence[str]:
+    def take_failures(self) -> Sequence[str]:
         """Return why records were not written since the last call, once each."""
         self._call_client(lambda: self._producer.poll(0))
         failed, self._failed = self._failed, []
         return sorted({*failed})
 
-    def has_written(self) -> bool:
+    def take_has_written(self) -> bool:
         """Return whether a record is known to be written since the last call."""
         written, self._written = self._written, False
         return written

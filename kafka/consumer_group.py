@@ -175,7 +175,7 @@ class KafkaGroupMember:
         """Return ``False``: what Kafka holds does not wait for us."""
         return False
 
-    def commit(self, offsets: Offsets, note: str) -> None:
+    def commit_offsets(self, offsets: Offsets, note: str) -> None:
         """Commit in the background; a refusal is only logged, since the table holds the truth."""
         copies = [
             kafka.TopicPartition(p.topic, p.partition, offset, note)

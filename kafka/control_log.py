@@ -139,7 +139,7 @@ class LogClients:
                 self._producer = new_producer(self._producer_config)
             return self._producer
 
-    def discard(self, producer: kafka.Producer, answer_s: float) -> None:
+    def discard_producer(self, producer: kafka.Producer, answer_s: float) -> None:
         """Drop what was not confirmed: it must not be sent after what is appended later."""
         with self._lock:
             if self._producer is producer:
@@ -205,7 +205,7 @@ class KafkaLog:
         # After a fatal error (no right to write) the client raises inside its own callbacks, which
         # Python reports as a SystemError.
         except (kafka.KafkaException, BufferError, SystemError) as error:
-            self._clients.discard(producer, answer_s)
+            self._clients.discard_producer(producer, answer_s)
             if fatal := _fatal_error(error):
                 raise self._append_error([fatal], 0) from error
             raise AppendUnconfirmed(f"control topic {self._topic}: {error}") from error
@@ -214,7 +214,7 @@ class KafkaLog:
         if errors or missing:
             # Before the caller learns of it, and appends again: what is still in the queue would be
             # sent behind that, and out of order.
-            self._clients.discard(producer, answer_s)
+            self._clients.discard_producer(producer, answer_s)
             raise self._append_error(errors, missing)
 
     def read(self, timeout_ms: int) -> list[LogRecord]:
@@ -292,7 +292,7 @@ class KafkaLog:
     def _assign_from(self, offset: int) -> None:
         # The id before the position: a topic that is re-created in between is another one than was
         # adopted, and noticed. The other way round its id would be taken for that of the position.
-        if self._identity.adopt():
+        if self._identity.adopt_topic():
             # A client compares leader epochs. A new topic's epochs restart at 0, so it would take
             # them for old news about the former topic, and never read from the new one.
             self._consumer.close()
@@ -348,7 +348,7 @@ class _Identity:
         self._asked: Future[Any] | None = None
         self._due_s = 0.0
 
-    def adopt(self) -> bool:
+    def adopt_topic(self) -> bool:
         """Adopt the topic that has the name now; ``Unreachable`` if there is none.
 
         Returns whether it is another one than before.
@@ -369,7 +369,7 @@ class _Identity:
     def require_id(self) -> TopicId:
         """The adopted topic's id; before any was adopted, that of the topic with the name now."""
         if not self._id:
-            self.adopt()
+            self.adopt_topic()
         return self.adopted_topic_id
 
     def ask_soon(self) -> None:

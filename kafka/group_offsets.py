@@ -95,7 +95,7 @@ class OffsetCopies:
         self._group_id = group_id
         self._consumer: kafka.Consumer | None = None
 
-    def copy(self, offsets: Offsets, note: str) -> None:
+    def commit_offsets(self, offsets: Offsets, note: str) -> None:
         """Commit in the background; a refusal changes nothing, since the table holds the truth."""
         copies = [
             kafka.TopicPartition(at.topic, at.partition, offset, note)

@@ -165,16 +165,16 @@ class LentHeaders(Sequence[Headers]):
     def __getitem__(self, row: Any) -> Any:
         return self._read_headers(int(self._require_alive()[row]))
 
-    def where(self, rows: Integers) -> LentHeaders:
+    def take(self, rows: Integers) -> LentHeaders:
         """Return the headers of some messages; they stay valid as long as all of them."""
         some = LentHeaders(self._library, self._require_alive()[rows])
         self._lenders.append(some)
         return some
 
-    def end(self) -> None:
+    def end_loan(self) -> None:
         self._pointers = None
         for some in self._lenders:
-            some.end()
+            some.end_loan()
 
     def _require_alive(self) -> Addresses:
         if self._pointers is None:
@@ -297,7 +297,7 @@ class BatchConsumer:
 
     def _give_back_messages(self) -> None:
         if self._lent is not None:
-            self._lent.end()  # first: whoever still asks gets an error, not freed memory
+            self._lent.end_loan()  # first: whoever still asks gets an error, not freed memory
         # Forgotten before they are freed, so that an interrupt in between frees nothing twice.
         taken, self._taken, self._lent = self._taken, _NONE, None
         loops().destroy_messages(self._library.message_destroy, taken)
@@ -315,7 +315,7 @@ class BatchConsumer:
             topics=self._read_topics(structs["topic"]),
             partitions=structs["partition"].astype(np.int64),
             offsets=structs["offset"].astype(np.int64),
-            timestamps=loops().timestamps(self._library.message_timestamp, taken),
+            timestamps=loops().message_timestamps(self._library.message_timestamp, taken),
             sizes=sizes,
             values=Packed.copy_from(structs["value"], sizes),
             keys=Packed.copy_from(structs["key"], structs["key_size"].astype(np.int64))

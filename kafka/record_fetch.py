@@ -93,16 +93,16 @@ class Chunk:
     keys: Packed | None = None
     headers: Sequence[Headers] | None = None
 
-    def where(self, wanted: np.ndarray[Any, np.dtype[np.bool_]]) -> Chunk:
+    def filter(self, wanted: np.ndarray[Any, np.dtype[np.bool_]]) -> Chunk:
         """Return only the records whose flag is set."""
         headers = self.headers
         return Chunk(
-            self.values.where(wanted),
+            self.values.filter(wanted),
             self.lengths[wanted],
             self.places[wanted],
             self.offsets[wanted],
             self.timestamps[wanted],
-            None if self.keys is None else self.keys.where(wanted),
+            None if self.keys is None else self.keys.filter(wanted),
             None if headers is None else _headers_of_rows(headers, np.flatnonzero(wanted)),
         )
 
@@ -157,7 +157,7 @@ class Chunk:
 
 def _headers_of_rows(headers: Sequence[Headers], rows: Integers) -> Sequence[Headers]:
     if isinstance(headers, LentHeaders):
-        return headers.where(rows)
+        return headers.take(rows)
     return [headers[row] for row in rows.tolist()]
 
 
@@ -183,7 +183,7 @@ def read_ranges(reading: ReadRequest) -> Generator[Chunk, None, None]:
     cluster does not deliver. If it returns normally, the ranges were read to their ends, from the
     topics with the expected ids.
     """
-    consumer = _CLIENTS.take(reading.kafka)
+    consumer = _CLIENTS.take_consumer(reading.kafka)
     try:
         yield from _RangeReader(consumer, reading).chunks()
         # Behind the last record: asked before, a topic could be re-created between answer and read,
@@ -193,7 +193,7 @@ def read_ranges(reading: ReadRequest) -> Generator[Chunk, None, None]:
     except BaseException:
         consumer.close()
         raise
-    _CLIENTS.give_back(reading.kafka, consumer)
+    _CLIENTS.give_back_consumer(reading.kafka, consumer)
 
 
 def try_batch_consumer(kafka: Mapping[str, str], at: TopicPartition, timeout_s: float) -> str:
@@ -298,7 +298,7 @@ class _RangeReader:
         if messages.sizes.any():
             fitting = int(_CHUNK_BYTES / messages.sizes.mean())
             self._fitting = max(1, min(fitting, _CHUNK_RECORDS))
-        return chunk if wanted.all() else chunk.where(wanted)
+        return chunk if wanted.all() else chunk.filter(wanted)
 
     def _on_event(self, event: Event) -> None:
         at = TopicPartition(event.topic, event.partition)
@@ -398,14 +398,14 @@ class _Clients:
         self._admins: dict[_Key, AdminClient] = {}
         atexit.register(self.close)
 
-    def take(self, kafka: Mapping[str, str]) -> BatchConsumer:
+    def take_consumer(self, kafka: Mapping[str, str]) -> BatchConsumer:
         with self._lock:
             idle = self._idle.get(self._client_key(kafka))
             if idle:
                 return idle.pop()
         return _new_consumer(kafka, _keeper_with_token(kafka))
 
-    def give_back(self, kafka: Mapping[str, str], consumer: BatchConsumer) -> None:
+    def give_back_consumer(self, kafka: Mapping[str, str], consumer: BatchConsumer) -> None:
         with self._lock:
             self._idle.setdefault(self._client_key(kafka), []).append(consumer)
 

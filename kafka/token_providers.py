@@ -97,7 +97,7 @@ def _oidc_provider(settings: Mapping[str, Any], _: str) -> tuple[Fetch, str]:
     url = settings["token_url"]
     asked = {name: settings[name] for name in ("scope", "audience") if name in settings}
     endpoint = _Endpoint(url, settings, asked, ca=settings.get("ca", ""))
-    return endpoint.token, f"the token server {_host_of(url)}"
+    return endpoint.fetch_token, f"the token server {_host_of(url)}"
 
 
 def _azure_provider(settings: Mapping[str, Any], servers: str) -> tuple[Fetch, str]:
@@ -116,7 +116,7 @@ def _azure_provider(settings: Mapping[str, Any], servers: str) -> tuple[Fetch, s
         if "client_secret" not in settings:
             given["assertion_file"] = assertion
         endpoint = _Endpoint(url, given, {"scope": f"{resource}/.default"}, in_form=True)
-        return endpoint.token, f"Entra ID at {_host_of(url)}"
+        return endpoint.fetch_token, f"Entra ID at {_host_of(url)}"
     base = os.environ.get("AZURE_POD_IDENTITY_AUTHORITY_HOST", "http://169.254.169.254")
     asked = {"api-version": "2018-02-01", "resource": resource}
     if client:
@@ -148,7 +148,7 @@ class _Endpoint:
         self._ca = ca
         self._in_form = in_form
 
-    def token(self) -> Token:
+    def fetch_token(self) -> Token:
         settings, headers = self._settings, {}
         client = settings["client_id"]
         form = {"grant_type": "client_credentials", **self._asked}

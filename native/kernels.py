@@ -56,7 +56,7 @@ class Loops(Protocol):
     def gather(self, addresses: Addresses, sizes: Integers) -> pa.LargeBinaryArray:
         """Copy the given number of bytes from each address; address 0 gives null."""
 
-    def timestamps(self, timestamp: Any, messages: Addresses) -> Integers:
+    def message_timestamps(self, timestamp: Any, messages: Addresses) -> Integers:
         """Return what librdkafka's ``rd_kafka_message_timestamp`` says for each."""
 
     def destroy_messages(self, destroy: Any, messages: Addresses) -> None:
@@ -305,7 +305,7 @@ class InC:
         parts = [valid, pa.py_buffer(bounds), octets]
         return pa.Array.from_buffers(pa.large_binary(), count, parts)
 
-    def timestamps(self, timestamp: Any, messages: Addresses) -> Integers:
+    def message_timestamps(self, timestamp: Any, messages: Addresses) -> Integers:
         found = np.empty(len(messages), np.int64)
         self._c.timestamps(_address(timestamp), *_address_and_length(messages), found.ctypes.data)
         return found
@@ -477,7 +477,7 @@ class InPython:
         found = pa.concat_arrays([_gather_near(addresses[rows], sizes[rows]) for rows in near])
         return found.take(pa.array(np.argsort(order)))
 
-    def timestamps(self, timestamp: Any, messages: Addresses) -> Integers:
+    def message_timestamps(self, timestamp: Any, messages: Addresses) -> Integers:
         found = map(timestamp, messages.tolist(), repeat(None))
         return np.fromiter(found, np.int64, len(messages))
 

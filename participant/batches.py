@@ -247,7 +247,7 @@ def _merge_files(waiting: _FilesByTable, more: _FilesByTable) -> _FilesByTable:
 def _extend_range(written: WrittenRange, result: PartitionResult) -> WrittenRange:
     times = [t for t in (written.max_timestamp_ms, result.max_timestamp_ms) if t is not None]
     return WrittenRange(
-        range=written.range.join_with(result.range),
+        range=written.range.extended_by(result.range),
         records=written.records + result.records,
         quarantined=written.quarantined + result.quarantined,
         skipped=written.skipped + result.skipped,

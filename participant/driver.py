@@ -153,7 +153,9 @@ class ParticipantDriver(MachineDriver[State, Input, Action]):
             case Submit(batch):
                 self._world.writer.submit(batch)
             case CopyOffsets(offsets, uuid):
-                self._world.group.commit(offsets, offset_metadata_of_table(uuid, self._sink))
+                self._world.group.commit_offsets(
+                    offsets, offset_metadata_of_table(uuid, self._sink)
+                )
         return None
 
     def _on_failure(self, action: Action, error: HeadgateError) -> Input:

@@ -183,7 +183,7 @@ def _begin_due_work(state: State, now_ms: int) -> Step:
         return state, stop
     if state.phase is Phase.ANSWERING:
         return _finish_transaction(state, now_ms)
-    may_look = state.may(Timer.RETRY, now_ms) and now_ms >= look_due_ms(state)
+    may_look = state.is_not_held_back_by(Timer.RETRY, now_ms) and now_ms >= look_due_ms(state)
     if state.phase is Phase.WRITING and may_look:
         return _read_end_offsets(state, now_ms)
     return state, ()
@@ -191,7 +191,7 @@ def _begin_due_work(state: State, now_ms: int) -> Step:
 
 def _finish_transaction(state: State, now_ms: int) -> Step:
     """ANSWER-1: answer END once, after a last look at the end of the source."""
-    may_read = not state.source.last_read_done and state.may(Timer.RETRY, now_ms)
+    may_read = not state.source.last_read_done and state.is_not_held_back_by(Timer.RETRY, now_ms)
     if may_read and readable_positions(state):
         return _read_end_offsets(state, now_ms)
     if state.said.has_unconfirmed:
@@ -246,7 +246,7 @@ def _on_end_offsets(state: State, known: EndOffsetsRead, now_ms: int) -> Step:
         return state, ()
     ranges = cap_ranges(there, records_max)
     too_many_files = state.work.files_waiting >= state.settings.files_max
-    held_back = too_many_files or not state.may(Timer.PACE, now_ms)
+    held_back = too_many_files or not state.is_not_held_back_by(Timer.PACE, now_ms)
     if not ranges or state.work.leaving or held_back:
         return state, ()
     if state.needs.answers:

@@ -116,7 +116,7 @@ def open_task(settings: SinkSettings, steering: Steering) -> Iterator[SinkTask]:
 
     The task seeks and pauses the caller's consumer through ``steering``. It writes in this process.
     """
-    if settings.transform and not settings.transforms_here:
+    if settings.transform and not settings.transforms_in_process:
         raise ConfigurationError(
             "the transform needs Spark, and an embedded task writes inside this process",
             "run the sink with headgate run; or write a function of Arrow batches, with "
@@ -351,7 +351,7 @@ def build_coordinator_driver(
         settings.coordinator,
         world,
         coordinator.StartAt(settings.source.start_at if start_ms is None else start_ms),
-        limits=settings.limits,
+        limits=settings.bad_record_limits,
     )
 
 
@@ -374,9 +374,9 @@ def build_coordinator_identity(settings: SinkSettings, life: Sender) -> Identity
         paces=settings.tables.delivery_lingers,
         refresh_ms=settings.tables.valid_through_refresh_ms,
         keyed=settings.replaces_rows,
-        routed_keys=KeysByRoute.of(settings),
+        routed_keys=KeysByRoute.from_settings(settings),
         growth_ms=settings.changes.partition_hold_ms,
-        multiples_only=settings.changes.multiples_only,
+        multiples_only=settings.changes.requires_partition_multiples,
         first_interval=0.5 + 0.5 * jitter_of(life),
     )
 

@@ -107,7 +107,7 @@ def read_recent_envelopes(settings: SinkSettings) -> list[Envelope]:
         messages = read_newest_messages(
             settings.kafka, topic, settings.source.group_id, RECORDS_READ
         )
-        signed = bool(messages and settings.control.keys)
+        signed = bool(messages and settings.control.signing_keys)
         topic_id = Cluster(settings.kafka).topic_id(topic) if signed else TopicId("")
     except RetryLater:
         return []

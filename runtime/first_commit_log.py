@@ -18,7 +18,7 @@ class FirstCommitLog:
         self._interval_ms = settings.coordinator.commit_interval_ms
         self._awaited = self._over = False
 
-    def look(self, state: State) -> None:
+    def log_progress(self, state: State) -> None:
         """Log what is new to a person, if anything is."""
         if self._over:
             return

@@ -100,7 +100,7 @@ class LastError:
     next_try_ms: int | None = None
 
     @classmethod
-    def of(cls, error: HeadgateError, redacted: Callable[[str], str]) -> LastError:
+    def from_error(cls, error: HeadgateError, redacted: Callable[[str], str]) -> LastError:
         """Return the error as it is shown to people."""
         text = f"{error.message} ({error.hint})" if error.hint else error.message
         return cls(error.code, redacted(text))

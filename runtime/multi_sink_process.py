@@ -62,7 +62,9 @@ def run_side_by_side(
     for path, settings in files.items():
         beside.sinks.append(_OneSink(path, settings, beside))
     threads = [
-        threading.Thread(target=sink.work, name=f"headgate-{sink.name}", daemon=True)
+        threading.Thread(
+            target=sink.run_until_asked_to_end, name=f"headgate-{sink.name}", daemon=True
+        )
         for sink in beside.sinks
     ]
     with handle_signals(stop, [sink.reload for sink in beside.sinks]):
@@ -106,7 +108,7 @@ class _OneSink:
         self.reload = Reload(path, self._adopt_settings)
         self._beside = beside
 
-    def work(self) -> None:
+    def run_until_asked_to_end(self) -> None:
         """Take part again and again, until the process is asked to end."""
         with working_for_sink(self.name):
             pause_s = AGAIN_S
@@ -148,7 +150,7 @@ class _OneSink:
                 return
 
     def _read_settings(self) -> SinkSettings:
-        read = self.reload.read(self.settings)
+        read = self.reload.read_settings(self.settings)
         self._beside.require_no_clash(read)
         return read
 

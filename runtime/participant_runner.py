@@ -46,7 +46,7 @@ class OpenSink(participant.ParticipantDriver):
         super().run_once(timeout_ms)
         self._lookout.require_right_group(self.state, self._clock.monotonic_ms(), leads=self.leads)
 
-    def adopt(self, settings: SinkSettings) -> None:
+    def adopt_settings(self, settings: SinkSettings) -> None:
         """Adopt other intervals and limits: at once here, and from the next START for all."""
         self.state = replace(self.state, settings=settings.participant)
         if self._current:

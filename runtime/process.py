@@ -327,7 +327,7 @@ def _run_turns(sink: Sink, settings: SinkSettings, turn: _Turn) -> SinkSettings 
     first = FirstCommitLog(settings)
     while not turn.stop.is_set():
         sink.turn(idle_ms=IDLE_MS)
-        first.look(sink.state)
+        first.log_progress(sink.state)
         turn.report_turn("coordinates" if sink.leads else "takes part")
         if turn.process.on_progress:
             turn.process.on_progress(Progress(sink.state, sink.leads, settings))

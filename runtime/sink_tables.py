@@ -222,25 +222,25 @@ class SinkTables:
         )
         return open_iceberg_format(settings, place, self._opening, looking=self._looks)
 
-    def spec(self, name: str) -> TableSpec:
+    def table_spec_of(self, name: str) -> TableSpec:
         """Return what the sink file says of a table."""
         return table_spec_of(self.settings, name)
 
     @property
-    def primary(self) -> TableFormat:
+    def primary_format(self) -> TableFormat:
         return self.format_of(self.name)
 
     # What only some formats support, for commands that need it: they raise ``TableFormatLacks``.
 
     def supports_rollback(self) -> SupportsRollback:
         """Return the format as one whose tables go back to older snapshots."""
-        if isinstance(found := self.primary, SupportsRollback):
+        if isinstance(found := self.primary_format, SupportsRollback):
             return found
         raise self._lacks_catalog_error(self.name)
 
     def supports_row_deletion(self) -> SupportsRowDeletion:
         """Return the format as one from whose tables people delete rows."""
-        if isinstance(found := self.primary, SupportsRowDeletion):
+        if isinstance(found := self.primary_format, SupportsRowDeletion):
             return found
         raise self._lacks_catalog_error(self.name)
 
@@ -276,11 +276,11 @@ class SinkTables:
         return plugin_format_of_table(self.settings, self.name) is None
 
     @property
-    def lock(self) -> SupportsLock | None:
+    def external_lock(self) -> SupportsLock | None:
         """Return the format as one whose commits need an external lock, if they do."""
         if self.has_catalog:  # to open one would need its answer
             return None
-        return found if isinstance(found := self.primary, SupportsLock) else None
+        return found if isinstance(found := self.primary_format, SupportsLock) else None
 
     def supports_catalog(self, name: str = "") -> SupportsCatalog:
         """Return a table's format, or the sink's, as one whose tables a catalog lists."""
@@ -291,7 +291,7 @@ class SinkTables:
     def _lacks_catalog_error(self, name: str) -> TableFormatLacks:
         return TableFormatLacks(
             f"this works with Iceberg tables only, and {name} is a table of format "
-            f"{self.settings.type_of(name)}",
+            f"{self.settings.table_type_of(name)}",
             "use the tools of its own format",
         )
 
@@ -306,7 +306,7 @@ class SinkTables:
         is_primary = name == self.name
         if not (is_primary or settings.tables or self.catalog_of(name)):
             self._require_former_quarantine(name)
-        spec = self.spec(name)
+        spec = self.table_spec_of(name)
         table = found.open(spec, settings.name, use)
         if use is Use.PRIMARY and isinstance(table, SupportsColumnCheck):
             self._require_columns_at_commit(table)
@@ -358,7 +358,7 @@ class SinkTables:
     @contextmanager
     def open_at_rest(self, name: str) -> Iterator[TableAtRest]:
         """Open a table for reading. Raises ``TableMissing``, and what reading a catalog raises."""
-        reader = self.format_of(name).reader(self.spec(name), self.settings.name)
+        reader = self.format_of(name).reader(self.table_spec_of(name), self.settings.name)
         with closing(reader):
             yield self._build_at_rest(name, reader)
 
@@ -372,7 +372,9 @@ class SinkTables:
                 reader.has_sink_tag,
             )
         staged_rows = (
-            _refuse_staged_read if name == self.name else self._staged_lists(self.spec(name)).rows
+            _refuse_staged_read
+            if name == self.name
+            else self._staged_lists(self.table_spec_of(name)).rows
         )
         return TableAtRest(reader, staged_rows, lambda: reader.view().schema_id)
 
@@ -383,7 +385,9 @@ class SinkTables:
         One that does not answer keeps no other from it.
         """
         if found := self.catalog_of():
-            readers = found.readers([self.spec(name) for name in names], self.settings.name)
+            readers = found.readers(
+                [self.table_spec_of(name) for name in names], self.settings.name
+            )
         else:
             readers = self._readers_of(names)
         for name, answer in readers:
@@ -397,7 +401,7 @@ class SinkTables:
     ) -> Iterator[tuple[str, TableReader | HeadgateError]]:
         for name in names:
             try:
-                yield name, self.primary.reader(self.spec(name), self.settings.name)
+                yield name, self.primary_format.reader(self.table_spec_of(name), self.settings.name)
             except RetryLater as error:
                 yield name, missing_rights_error(error) or error
             except HeadgateError:  # dropped, or damaged: it is suspended, which is reported
@@ -405,15 +409,15 @@ class SinkTables:
 
     def file_schema(self, name: str) -> FileSchema:
         """Return how files of a table are written now. Raises as ``TableFormat.file_schema``."""
-        return self.format_of(name).file_schema(self.spec(name))
+        return self.format_of(name).file_schema(self.table_spec_of(name))
 
     def exists(self, name: str) -> bool:
         """Return whether a table exists, usable or not. Raises ``RetryLater``."""
-        return self.format_of(name).exists(self.spec(name))
+        return self.format_of(name).exists(self.table_spec_of(name))
 
     def names(self, namespace: str) -> Collection[str]:
         """Return the last part of the name of each table there; some may not be tables."""
-        return self.primary.list_table_names(self.spec(f"{namespace}.any"))
+        return self.primary_format.list_table_names(self.table_spec_of(f"{namespace}.any"))
 
     def missing(self, names: Collection[str]) -> list[str]:
         """Return, sorted, the names of routed tables that do not exist."""
@@ -444,7 +448,7 @@ class SinkTables:
         ``inferred`` columns, which records showed, come before those of the sink file. ``raw`` is
         kept: the name before the route turned it into a table name.
         """
-        spec, found = spec_to_create(self.settings, table, raw, inferred), self.primary
+        spec, found = spec_to_create(self.settings, table, raw, inferred), self.primary_format
         found.require_supported(spec)
         return found.create(spec)
 
@@ -476,12 +480,12 @@ class SinkTables:
         """Open a table as a commit to it does. Raises ``TableFormatLacks``, and as
         ``SinkTable.read``."""
         if isinstance(found := self.format_of(name), SupportsReplay):
-            return found.reader_for_commit(self.spec(name), self.settings.name)
+            return found.reader_for_commit(self.table_spec_of(name), self.settings.name)
         raise self._lacks_catalog_error(name)
 
     def read_snapshots(self, name: str) -> TableSnapshots:
         """Return the snapshots of a table. Raises as ``SinkTable.read``."""
-        return self.supports_rollback().read_snapshots(self.spec(name), self.settings.name)
+        return self.supports_rollback().read_snapshots(self.table_spec_of(name), self.settings.name)
 
     def snapshots_of(self, found: TableAtRest) -> TableSnapshots:
         """Return the snapshots of a table that is open for reading."""
@@ -489,7 +493,7 @@ class SinkTables:
 
     def roll_back(self, attempt: CommitAttempt, back: RollbackSnapshot) -> CommitOutcome:
         """Commit a claim that continues an older snapshot of the table that it was read from."""
-        spec = self.spec(attempt.base.table)
+        spec = self.table_spec_of(attempt.base.table)
         return self.supports_rollback().roll_back(spec, self.settings.name, attempt, back)
 
     def require_fit_table(self) -> None:
@@ -527,7 +531,7 @@ class SinkTables:
                 raise
             there = primary_table_exists(self)
         if not there:
-            self.primary.create(self.spec(self.name))
+            self.primary_format.create(self.table_spec_of(self.name))
             self.require_fit_table()
         if self.settings.quarantine.keeps_rejected:
             self.prepare_quarantine()
@@ -539,7 +543,7 @@ class SinkTables:
         from headgate.tables.iceberg.complete_empty_table import complete_table
         from headgate.tables.iceberg.table_creation import TableDeclaration
 
-        found, spec = self.catalog_of(), self.spec(self.name)
+        found, spec = self.catalog_of(), self.table_spec_of(self.name)
         if found is None or not spec.create:
             return False
         with suppress(Exception):  # what it lacks is reported; or another participant added it
@@ -558,7 +562,7 @@ class SinkTables:
             require_writable_place(
                 wanted.location or wanted.catalog.properties.get("warehouse", "")
             )
-        self.format_of(wanted.table).create(self.spec(wanted.table))
+        self.format_of(wanted.table).create(self.table_spec_of(wanted.table))
         self.require_fit_quarantine()
 
     def planning(self) -> Planning:
@@ -567,7 +571,7 @@ class SinkTables:
         from headgate.runtime.write_planning import planning_of
 
         aside = self._quarantine_plans() if self.settings.quarantine.keeps_rejected else None
-        lookup = TableLookup(self.primary, self.spec)
+        lookup = TableLookup(self.primary_format, self.table_spec_of)
         return planning_of(self.settings, self._table_plans(aside), lookup)
 
     def _table_plans(self, aside: QuarantinePlans | None) -> TablePlans:
@@ -587,7 +591,7 @@ class SinkTables:
         name = self.settings.quarantine.table
         if found := self.catalog_of(name):
             return Plans(found.catalog)
-        read = partial(self.format_of(name).reader, self.spec(name), self.settings.name)
+        read = partial(self.format_of(name).reader, self.table_spec_of(name), self.settings.name)
         return PluginQuarantinePlans(partial(self.file_schema, name), read)
 
     def atomic_commits(self) -> AtomicCommits | None:
@@ -595,7 +599,7 @@ class SinkTables:
 
         Raises ``NotAtomic`` if the catalog has no such call.
         """
-        found = self.primary
+        found = self.primary_format
         if not (self.settings.tables.atomic and isinstance(found, SupportsAtomicCommit)):
             return None
         return found.atomic_commits()
@@ -661,7 +665,7 @@ class SinkTables:
         found = self.format_of(name)
         if not isinstance(found, SupportsDeadLetters):
             return None
-        return found.unsent_rows(self.spec(name), self.settings.name)
+        return found.unsent_rows(self.table_spec_of(name), self.settings.name)
 
     def start_dead_letter_forwarder(self, opening: ExitStack) -> Callable[[], None]:
         """Return what is to hear of commits to the quarantine; ``opening`` ends it."""

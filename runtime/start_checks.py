@@ -350,7 +350,7 @@ def primary_table_exists(tables: SinkTables) -> bool:
     try:
         call_with_retries(lambda: require_fit_table(tables), PATIENCE_S if renewable else 0.0)
     except TableMissing:
-        spec = tables.spec(tables.name)
+        spec = tables.table_spec_of(tables.name)
         if found is not None:
             require_never_filled(settings, PATIENCE_S)
             require_creatable_table(settings, found.catalog)

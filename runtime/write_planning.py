@@ -64,10 +64,10 @@ def build_source_plan(settings: SinkSettings, batch: Batch) -> SourcePlan:
         handling=Handling(
             policy=settings.quarantine.policy,
             tombstones=(changes and changes.tombstones.disposal) or settings.quarantine.tombstones,
-            limits=settings.quarantine.limits,
+            limits=settings.quarantine.bad_record_limits,
             tag=tag_name(settings.name, settings.table.branch),
-            excerpts=settings.quarantine.excerpts and not settings.shape.hidden,
-            keeps_content=not settings.shape.hidden,
+            excerpts=settings.quarantine.excerpts and not settings.shape.hidden_columns,
+            keeps_content=not settings.shape.hidden_columns,
             unrouted_tombstones=settings.changes.tombstones.disposal,
             **({"unmatched": tables.unmatched} if tables else {}),
         ),
@@ -83,9 +83,9 @@ def build_source_plan(settings: SinkSettings, batch: Batch) -> SourcePlan:
 def shaping_of(settings: SinkSettings) -> Shaping:
     """Return what happens to rows between decoding and files."""
     parts = record_columns(settings) if settings.tables else {}
-    here = settings.transforms_here
+    here = settings.transforms_in_process
     transform = transform_plan(settings.transform, parts, in_process=here)
-    rules, late_by = settings.shape.rules, settings.maintenance.late_by
+    rules, late_by = settings.shape.row_rules, settings.maintenance.late_rows_column
     if late_by:
         rules = replace(rules or RowRules(), late_by=late_by)
     return Shaping(transform, settings.spark.distribution, rules)

@@ -223,7 +223,7 @@ class Batches:
             if self._stateful:
                 compute_rows(frame)
             return
-        planned = table.plan(proposed, now, found)
+        planned = table.plan_batch(proposed, now, found)
         places = None
         if self._records:
             frame = self._select_records(frame, planned)

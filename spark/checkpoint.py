@@ -24,12 +24,12 @@ def read_batch(
     ``read`` returns the text of a file by its path, or raises what reading it raises.
     """
     log = _CheckpointLog(checkpoint.rstrip("/"), read, spark_version)
-    ends = log.sources(f"offsets/{number}")
+    ends = log.read_sources(f"offsets/{number}")
     if number > 0:
-        begins = log.sources(f"offsets/{number - 1}")
+        begins = log.read_sources(f"offsets/{number - 1}")
     else:
         begins = [log.first_offsets_of(place) for place in range(len(ends))]
-    query = log.query()
+    query = log.read_query_id()
     begin, end = _parse_kafka_offsets(begins), _parse_kafka_offsets(ends)
     if begin is None or end is None:
         return ProposedBatch(query, number, by_number=True)
@@ -43,13 +43,13 @@ class _CheckpointLog:
         self._read = read
         self._spark = f" (Spark {spark_version})" if spark_version else ""
 
-    def query(self) -> str:
+    def read_query_id(self) -> str:
         try:
             return str(json.loads(self._read_text("metadata"))["id"])
         except (ValueError, KeyError, TypeError) as error:
             raise self._damaged_error("metadata") from error
 
-    def sources(self, name: str) -> list[str]:
+    def read_sources(self, name: str) -> list[str]:
         """Return the line of each source."""
         lines = self._read_lines(name)
         if len(lines) < 3:  # the version, Spark's own metadata, and at least one source

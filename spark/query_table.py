@@ -140,9 +140,9 @@ def require_fit_for_query(settings: SinkSettings, *, records: bool = False) -> N
         "transform": bool(settings.transform),
         "quarantine": settings.quarantine.keeps_rejected,
         "changes.history" if settings.changes.history else "changes.on_delete": (
-            settings.changes.marks
+            settings.changes.marks_deleted_rows
         ),
-        "maintenance.rows_late": bool(settings.maintenance.late_by),
+        "maintenance.rows_late": bool(settings.maintenance.late_rows_column),
         "spark.distribution": settings.spark.distribution
         in (Distribution.HASH, Distribution.RANGE),
     }
@@ -185,7 +185,7 @@ class QueryTable:
         self._run = QueryRun(settings.name, settings.source.group_id, sender)
         with ExitStack() as opening:
             tables = SinkTables(settings, opening)
-            if not isinstance(tables.primary, SupportsCatalog):
+            if not isinstance(tables.primary_format, SupportsCatalog):
                 raise ConfigurationError(
                     f"sink {settings.name}: a Spark query fills Iceberg tables only",
                     "use headgate run for this table",
@@ -276,7 +276,7 @@ class QueryTable:
 
     # ----------------------------------------------------------------------------------- a batch
 
-    def plan(self, proposed: ProposedBatch, now: TableNow, take: Take) -> PlannedBatch:
+    def plan_batch(self, proposed: ProposedBatch, now: TableNow, take: Take) -> PlannedBatch:
         """Plan how the batch is written, below a folder of the run's own (QUERY-18)."""
         view, sender = now.view, self._run.sender
         transaction = now.next_transaction(sender)
@@ -369,4 +369,4 @@ class QueryTable:
         assert self._uuid is not None, "it was read"
         # QUERY-16
         note = offset_metadata_of_table(self._uuid, self.settings.name)
-        self._copies.copy(without_query_offset(record.offsets), note)
+        self._copies.commit_offsets(without_query_offset(record.offsets), note)

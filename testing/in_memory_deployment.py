@@ -32,7 +32,7 @@ class Deployment:
         for topic, partitions in topics.items():
             self.source.create(topic, partitions)
 
-    def ends(self) -> dict[TopicPartition, int]:
+    def source_ends(self) -> dict[TopicPartition, int]:
         """Return the end of each partition of the source."""
         return {at: log.end for at, log in self.source.partitions.items()}
 

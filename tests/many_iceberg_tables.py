@@ -106,5 +106,5 @@ class ManyTables:
         return len(list(self.catalog.load_table(name).scan().plan_files()))
 
     def close(self) -> None:
-        self.sink.die()
+        self.sink.end_lives()
         self.catalog.close()

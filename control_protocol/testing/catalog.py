@@ -104,7 +104,7 @@ class FakeCatalog:
 
     def compact(self, branch: str = MAIN) -> int:
         """Rewrite all live files as one, as a foreign writer."""
-        records = self.records(branch)
+        records = self.visible_rows(branch)
         merged = self.storage.write(f"{self.table}/compacted-", records)
         rewritten = replace(self.new_snapshot(branch, (), {}), rewrites=True)
         return self._add_snapshot(replace(rewritten, files=(merged,) if records else ()), branch)
@@ -182,7 +182,7 @@ class FakeCatalog:
         head = self.head(branch)
         return head.files if head else ()
 
-    def records(self, branch: str = MAIN) -> list[SourceRecord]:
+    def visible_rows(self, branch: str = MAIN) -> list[SourceRecord]:
         """Return what a reader of the branch sees, doubles included."""
         return [row for file in self.files(branch) for row in self.storage.files[file.path]]
 

@@ -175,8 +175,8 @@ class Router:
                 return
             if rule.route.by_value and chunk.values.array.null_count:
                 there = np.asarray(chunk.values.array.is_valid())
-                yield None, chunk.where(~there)
-                chunk = chunk.where(there)
+                yield None, chunk.filter(~there)
+                chunk = chunk.filter(there)
                 if not len(chunk.offsets):
                     return
             result = rule.values.values_of(chunk)
@@ -184,7 +184,7 @@ class Router:
             if result.bad:
                 self._on_bad(chunk, result.bad)
                 good = all_but(chunk, result.bad)
-                chunk, which = chunk.where(good), which[good]
+                chunk, which = chunk.filter(good), which[good]
             named = [rule.names.target_of_value(value) for value in result.distinct]
             is_matched = np.array([target is not None for target in named] + [False], np.bool_)
             yield from _by_target(chunk, which, named, self._grouping_key)
@@ -214,4 +214,4 @@ def _by_target(
 
 
 def _filter(chunk: Chunk, wanted: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Chunk:
-    return chunk if wanted.all() else chunk.where(wanted)
+    return chunk if wanted.all() else chunk.filter(wanted)

@@ -161,7 +161,7 @@ def _empty(offset: int) -> PartitionResult:
 def _extend_result(result: PartitionResult, more: PartitionResult) -> PartitionResult:
     times = [t for t in (result.max_timestamp_ms, more.max_timestamp_ms) if t is not None]
     return PartitionResult(
-        range=result.range.join_with(more.range),
+        range=result.range.extended_by(more.range),
         records=result.records + more.records,
         bytes_read=result.bytes_read + more.bytes_read,
         max_timestamp_ms=max(times, default=None),

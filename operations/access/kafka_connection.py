@@ -28,7 +28,7 @@ def open_source_topics(settings: SinkSettings) -> Iterator[KafkaSourceTopics]:
 
     A request takes at most ``ANSWER_S_MAX``; a dead cluster fails sooner.
     """
-    Cluster(settings.kafka).brokers()
+    Cluster(settings.kafka).count_brokers()
     topics = KafkaSourceTopics(
         with_log_silenced(settings.kafka),
         settings.source.topics,
@@ -61,7 +61,7 @@ def read_control_tail(
     topic = settings.control.topic
     messages = read_newest_messages(settings.kafka, topic, settings.source.group_id, records)
     topic_id = TopicId("")
-    if messages and settings.control.keys:
+    if messages and settings.control.signing_keys:
         topic_id = Cluster(settings.kafka).topic_id(topic)
     read = [settings.wire.verify_and_decode(message, topic_id) for message in messages]
     if refused is not None:

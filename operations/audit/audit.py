@@ -204,7 +204,7 @@ class SinkAudit:
 
     def _note_deleted(self, history: History) -> None:
         """Note what was deleted from one of the sink's tables, or from its quarantine."""
-        self._removed += history.removed_rows
+        self._removed += history.removed_row_count
         for at, floor in history.examined_from_offsets.items():
             self._floors[at] = max(floor, self._floors.get(at, 0))
         deleted = history.deleted
@@ -345,7 +345,7 @@ class SinkAudit:
         places = self._settings.table.record_columns
         if self._keyed.is_single:
             return (places.topic, places.partition, places.offset), self._settings.source.topics[0]
-        return places.coordinates, ""
+        return places.coordinate_columns, ""
 
     def _scan_primary(self) -> TableRecords | None:
         if self._keyed.is_single:
@@ -389,7 +389,7 @@ class SinkAudit:
     def _scan_secondaries(self, record: CommitRecord) -> TableRecords | None:
         """Examine every table that the ledger has filled."""
         seen = TableRecords(rewound=find_reread_offsets(self._allowed))
-        columns = self._settings.tables.record_columns.coordinates
+        columns = self._settings.tables.record_columns.coordinate_columns
         if columns is None:
             self._unproven.append(
                 "tables.record_columns does not name topic, partition and offset: only counts can "
@@ -513,7 +513,7 @@ class SinkAudit:
 
     def _find_late_deliveries(self, secondary: TableAtRest) -> frozenset[PendingCommit]:
         record = self._history.record
-        columns = self._settings.tables.record_columns.coordinates
+        columns = self._settings.tables.record_columns.coordinate_columns
         present = columns and all(name in secondary.reader.columns() for name in columns)
         pending_commits, primary = record.expired if record else (), self._history.uuid
         came = find_late_deliveries(

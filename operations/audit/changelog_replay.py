@@ -214,7 +214,7 @@ class _Prefilter:
             self.offsets[at] |= offsets
             if out := offsets & self._left_out[place]:
                 is_kept[here[np.isin(chunk.offsets[here], positions_of(out))]] = False
-        return chunk if is_kept.all() else chunk.where(is_kept)
+        return chunk if is_kept.all() else chunk.filter(is_kept)
 
 
 class _SourceReader:
@@ -247,17 +247,19 @@ class _SourceReader:
         read = read_around_poison(chunk, self._reading.schema, self._reading.read)
         refused = {row: reason for bad, _ in read.bad for row, reason in bad.items()}
         self.read.bad += len(refused)
-        records = chunk.where(all_but(chunk, refused)) if refused else chunk
+        records = chunk.filter(all_but(chunk, refused)) if refused else chunk
         ordered = self._reading.operations(read.rows)
         upserts, deletes = ordered == Operation.UPSERT, ordered == Operation.DELETE
         self.read.passed_over += int((ordered >= Operation.SKIP).sum())
         rows = self._reading.select_rows(read.rows, upserts)
         keys = [rows.column(name) for name in self._key]
-        self._add(rows.columns, keys, records.where(upserts), deletes=False)
+        self._add(rows.columns, keys, records.filter(upserts), deletes=False)
         gone = self._reading.select_deleted_keys(read.rows, deletes)
         count = int(deletes.sum())
         nothing = [pa.nulls(count, each.type) for each in self._replay.columns]
-        self._add(nothing, [gone[name] for name in self._key], records.where(deletes), deletes=True)
+        self._add(
+            nothing, [gone[name] for name in self._key], records.filter(deletes), deletes=True
+        )
 
     def _add(
         self,
@@ -285,7 +287,7 @@ class _SourceReader:
             return chunk
         there = np.asarray(chunk.values.array.is_valid())
         self.read.passed_over += int((~there).sum())
-        return chunk.where(there)
+        return chunk.filter(there)
 
 
 def _cast(column: pa.Array, data_type: pa.DataType) -> pa.Array:
@@ -562,8 +564,8 @@ class RoutedSplit:
                 self._note_unmatched(some)
             elif (number := self._numbers.get(target.table)) is not None:
                 delivered = some.offsets < self._ends[number][some.places]
-                yield number, some.where(delivered)
-                self._note_offsets(self._others.absent, some.where(~delivered))
+                yield number, some.filter(delivered)
+                self._note_offsets(self._others.absent, some.filter(~delivered))
             elif self._routing.key_of(target.table):
                 self._note_offsets(self._others.absent, some)
             elif self._handling.tombstones is Disposal.SKIP:
@@ -575,13 +577,13 @@ class RoutedSplit:
             self._note_offsets(self._others.let_go, _without_value(chunk))
         if self._handling.unmatched is Disposal.SKIP:
             there = np.asarray(chunk.values.array.is_valid())
-            self._note_offsets(self._others.let_go, chunk.where(there))
+            self._note_offsets(self._others.let_go, chunk.filter(there))
 
     def _note_bad(self, chunk: Chunk, bad: Mapping[int, str]) -> None:
         if self._handling.policy is Disposal.SKIP:
             is_bad = np.zeros(len(chunk.offsets), np.bool_)
             is_bad[list(bad)] = True
-            self._note_offsets(self._others.let_go, chunk.where(is_bad))
+            self._note_offsets(self._others.let_go, chunk.filter(is_bad))
 
     def _note_offsets(self, into: dict[TopicPartition, BitMap64], chunk: Chunk) -> None:
         for place in np.unique(chunk.places).tolist():
@@ -592,4 +594,4 @@ class RoutedSplit:
 
 def _without_value(chunk: Chunk) -> Chunk:
     """The records without a value."""
-    return chunk.where(np.asarray(chunk.values.array.is_null()))
+    return chunk.filter(np.asarray(chunk.values.array.is_null()))

@@ -99,7 +99,7 @@ class ExpiredRecords:
                 wanted = positions_of(bitmap_of(pa.array(chunk.offsets)) & absent)
                 some = np.isin(chunk.offsets, wanted) & np.asarray(chunk.values.array.is_valid())
                 if some.any():
-                    decoder.decode_chunk(chunk.where(some), collect_only=False)
+                    decoder.decode_chunk(chunk.filter(some), collect_only=False)
         return times
 
     def _plan_reading(

@@ -204,7 +204,7 @@ def assess_replay(
     ``unexplained``: how many records the sink skipped beyond those that change nothing.
     """
     conclusions, faults = Conclusions(), result.faults
-    removed = sum(snapshot.removed_rows for snapshot in history.foreign)
+    removed = sum(snapshot.removed_row_count for snapshot in history.foreign)
     unlisted = history.deleted.unlisted_count
     missing = faults.count_of(Fault.LOST)
     behind = missing + faults.count_of(Fault.OUTDATED)

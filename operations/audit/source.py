@@ -418,7 +418,7 @@ def assess_skipped_and_quarantined(
     skipped = sum(commit.record.skipped for commit in history.commits) - by_query
     if by_query:  # QUERY-15
         unproven.append(f"{by_query} offsets gave no row: a Spark query decides what becomes one")
-    if skipped and not settings.limits.may_skip:
+    if skipped and not settings.bad_record_limits.may_skip:
         evidence = f"{skipped} records were skipped, which no setting of this sink lets happen"
         findings.append(Finding("skipped", evidence))
     elif skipped:
@@ -435,7 +435,7 @@ def assess_skipped_and_quarantined(
 def _settings_that_leave_out(settings: SinkSettings) -> Iterator[tuple[str, bool]]:
     """Yield what may leave records out, and whether it is set."""
     yield "shape.where", bool(settings.shape.where)
-    yield "maintenance.rows_late", bool(settings.maintenance.late_by)
+    yield "maintenance.rows_late", bool(settings.maintenance.late_rows_column)
 
 
 def describe_totals(whole: WholeTable) -> str:

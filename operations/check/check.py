@@ -316,7 +316,7 @@ def _describe_settings(settings: SinkSettings) -> str:
 
 
 def _check_brokers(cluster: Cluster) -> str:
-    count = cluster.brokers()
+    count = cluster.count_brokers()
     return f"{count} broker{'s' if count != 1 else ''} answer{'s' if count == 1 else ''}"
 
 
@@ -326,7 +326,7 @@ def _check_source(
     with open_source_topics(settings) as topics:
         found = topics.describe()
     for name in found:
-        granted = cluster.topic(name)
+        granted = cluster.describe_topic(name)
         if granted and (lacking := granted.missing_operations(*rights.source)):
             raise MissingRights(
                 f"topic {name}: not allowed to {', '.join(lacking)}",
@@ -357,7 +357,7 @@ def _check_control_topic(
             with_log_silenced(settings.kafka), name, int(ANSWER_S_MAX * 1000)
         )
     else:
-        exists = cluster.topic(name) is not None
+        exists = cluster.describe_topic(name) is not None
     if not exists:
         if not cluster.may_create_topic(name):
             raise ControlTopicUnfit(
@@ -365,7 +365,7 @@ def _check_control_topic(
                 "create it with one partition, or grant CREATE",
             )
         return f"{name} does not exist yet; the first start creates it"
-    topic = cluster.topic(name)
+    topic = cluster.describe_topic(name)
     needed = tuple(operation for operation in rights.control if operation != "describe_configs")
     if topic and (lacking := topic.missing_operations(*needed)):
         raise MissingRights(
@@ -427,14 +427,14 @@ def _check_participants(settings: SinkSettings) -> str:
 def _check_who_may_speak(control: ControlSettings, cluster: Cluster) -> str:
     """Report who could speak for the sink, and whether this principal may do more than it needs."""
     name = control.topic
-    granted = cluster.topic(name)
+    granted = cluster.describe_topic(name)
     wide = sorted(_TOO_WIDE & (granted.operations or frozenset())) if granted else []
     if wide:
         raise NotChecked(
             f"this principal may {', '.join(wide)} control topic {name}, which no role needs "
             "(docs/guides/security.md)"
         )
-    if control.keys:
+    if control.signing_keys:
         return "signed: only members with control.key are heard"
     return f"not signed: anybody who may write to {name} is heard (docs/guides/security.md)"
 
@@ -445,7 +445,7 @@ def _check_group(
     name = settings.source.group_id
     if "read" in rights.group:
         require_group_settings(settings.kafka, name, settings.source.group_protocol.value)
-    group = cluster.group(name)
+    group = cluster.describe_group(name)
     may = "joined" if "read" in rights.group else "described"
     if group.missing_operations(*rights.group):
         raise MissingRights(

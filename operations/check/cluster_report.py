@@ -80,12 +80,12 @@ def _ask_to_delete_topic(questions: Questions, trial: ClusterTrial) -> None:
 
 
 def _delete_topic(trial: ClusterTrial) -> str:
-    trial.delete()
+    trial.delete_topic()
     return f"topic {trial.name} was deleted; its groups expire by themselves"
 
 
 def _describe_cluster(trial: ClusterTrial) -> str:
-    name, nodes = trial.describe()
+    name, nodes = trial.describe_cluster()
     return f"it calls itself {name}, with {nodes} broker{'s' if nodes != 1 else ''}"
 
 
@@ -103,14 +103,14 @@ def _ask_of_sink(
 
 
 def _describe(cluster: Cluster, trial: ClusterTrial, topic: str, *, control: bool = False) -> str:
-    found = cluster.topic(topic)
+    found = cluster.describe_topic(topic)
     if found is None:
         may = cluster.may_create_topic(topic) if control else False
         also = f", and may {'' if may else 'not '}be created" if control else ""
         raise NotChecked(f"it is not there{also}")
     needed = RIGHTS[Role.SINK].control if control else RIGHTS[Role.SINK].source
     rights = _say_rights(found.operations, needed)
-    config = trial.settings_of(topic)
+    config = trial.topic_settings_of(topic)
     policy = config.get("cleanup.policy", "not told")
     count = f"{found.partitions} partition{'s' if found.partitions != 1 else ''}"
     return f"{count}, id {_say_id(trial.topic_id(topic))}, cleanup.policy {policy}; {rights}"
@@ -131,7 +131,7 @@ def _say_rights(operations: frozenset[str] | None, needed: Sequence[str]) -> str
 
 
 def _describe_group(cluster: Cluster, name: str) -> str:
-    group = cluster.group(name)
+    group = cluster.describe_group(name)
     rights = _say_rights(group.operations, RIGHTS[Role.SINK].group)
     return f"{group.state}, {len(group.members)} members; {rights}"
 
@@ -185,7 +185,7 @@ def _check_topic_id(trial: ClusterTrial, advice: _Advice) -> str:
 
 
 def _check_settings(trial: ClusterTrial, advice: _Advice) -> str:
-    found = trial.settings_of(trial.name)
+    found = trial.topic_settings_of(trial.name)
     unknown = [name for name in CONTROL_SETTINGS if name not in found]
     if not found:
         advice.add(

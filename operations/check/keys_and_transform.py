@@ -107,7 +107,7 @@ def _describe_keyed_topics(settings: SinkSettings, topics: list[str]) -> list[st
 def describe_marks(settings: SinkSettings) -> list[str]:
     """Say what a person should know of deletes that mark rows."""
     changes = settings.changes
-    if not changes.marks:
+    if not changes.marks_deleted_rows:
         return []
     kept = "each change adds a version, " if changes.history else ""
     told = f"{kept}deletes mark rows in {changes.deleted_at}"
@@ -133,7 +133,7 @@ def require_key(settings: SinkSettings, name: str, key: tuple[str, ...], table: 
     if changes.history:  # its commits know of no key, and so store no choice (KEY-14)
         return
     before = DeleteChoice.of(table.properties.get(on_delete_property(settings.name)))
-    column = column_of_marks(schema, changes.deleted_at if changes.marks else "")
+    column = column_of_marks(schema, changes.deleted_at if changes.marks_deleted_rows else "")
     require_same_choice(name, schema, before, column, filled=filled)
 
 

@@ -78,7 +78,7 @@ def describe_values(settings: SinkSettings, topic: str, values: Sequence[bytes |
     found = ", ".join(f"{count} {kind}" for kind, count in sorted(looks.envelopes.items()))
     text = f"{topic}: of {looks.record_count} records {found or 'no value can be read'}"
     text += f", {looks.tombstones} without a value" if looks.tombstones else ""
-    why = "" if settings.shape.hidden else f": {looks.why}"  # it may show what is hidden
+    why = "" if settings.shape.hidden_columns else f": {looks.why}"  # it may show what is hidden
     text += f", {looks.unreadable} not to be read{why}" if looks.unreadable else ""
     text += describe_disposal(settings.quarantine, looks.unreadable, looks.record_count)
     text += _describe_replaced_nulls(settings.format, values)
@@ -250,7 +250,7 @@ def _guess_format(
 
 def can_dry_run(settings: SinkSettings) -> bool:
     """Return whether records can be tried here: Iceberg's tables, and no transform by Spark."""
-    here = not settings.transform or settings.transforms_here
+    here = not settings.transform or settings.transforms_in_process
     return plugin_format(settings) is None and here
 
 

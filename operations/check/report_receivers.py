@@ -79,7 +79,7 @@ def require_topic_rights(
     ``purpose``: what needs an operation that sending does not. Raises ``ConfigurationError`` if
     there is no such topic, and ``MissingRights``.
     """
-    topic = cluster.topic(name)
+    topic = cluster.describe_topic(name)
     if topic is None:
         raise ConfigurationError(f"{what} does not exist", missing_hint)
     if lacking := topic.missing_operations(*operations):

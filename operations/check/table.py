@@ -108,15 +108,15 @@ class TableCheck:
         self._layout: FileSchema | None = None
         with open_tables_read_only(settings) as tables:
             self.has_catalog = tables.has_catalog
-            self.has_lock = tables.lock is not None
+            self.has_lock = tables.external_lock is not None
         self._identity = Identity(
             settings.name,
             settings.source.group_id,
             Sender("check", ""),
             keyed=settings.replaces_rows,
-            routed_keys=KeysByRoute.of(settings),
+            routed_keys=KeysByRoute.from_settings(settings),
             growth_ms=settings.changes.partition_hold_ms,
-            multiples_only=settings.changes.multiples_only,
+            multiples_only=settings.changes.requires_partition_multiples,
         )
 
     @property
@@ -218,9 +218,9 @@ class TableCheck:
     def check_lock(self) -> str:
         """Say where the lock is that the format's commits need. Raises ``Unreachable``."""
         with open_tables_read_only(self._settings) as tables:
-            lock = tables.lock
+            lock = tables.external_lock
             assert lock is not None, "asked only of formats that have one"
-            return lock.reach_lock(tables.spec(tables.name))
+            return lock.reach_lock(tables.table_spec_of(tables.name))
 
     def check_quarantine(self) -> str:
         """Check that it exists and can be filled, and is the one that the sink has filled."""
@@ -510,7 +510,7 @@ def check_quarantine(
         require_same(None)
         return f"{wanted.table} does not exist yet; the next start creates it"
     require_same(uuid)
-    found = f"{wanted.table} exists ({settings.type_of(wanted.table)}, UUID {uuid})"
+    found = f"{wanted.table} exists ({settings.table_type_of(wanted.table)}, UUID {uuid})"
     if local_path(layout.location) is not None:
         return found  # its rights were looked at
     path = try_store(file_properties(dict(layout.storage), layout.location), layout.location)

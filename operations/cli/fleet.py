@@ -196,7 +196,7 @@ def list_fleet(ctx: click.Context, *, workers: bool, watch: bool, as_json: bool)
     with closing(FleetReader(settings)) as reader:
         reader.read_to_end()
         while True:
-            found = reader.view()
+            found = reader.current_view()
             if watch:
                 click.clear()
             _show(found, workers=workers, as_json=as_json)
@@ -226,7 +226,7 @@ def show(ctx: click.Context, sink: str) -> None:
 
     with closing(FleetReader(settings)) as reader:
         reader.read_to_end()
-        found = reader.view().sinks.get(sink)
+        found = reader.current_view().sinks.get(sink)
     if found is None or found.spec is None:
         raise ConfigurationError(f"the fleet has no sink {sink}", "headgate fleet list shows them")
     session_ms = settings.worker.session_timeout_ms
@@ -304,7 +304,7 @@ def _wait_until_drained(settings: WorkerSettings, worker: str, timeout_s: float)
     until_s = time.monotonic() + timeout_s
     with closing(FleetReader(settings)) as reader:
         reader.read_to_end()
-        while not is_drained(reader.view()):
+        while not is_drained(reader.current_view()):
             if time.monotonic() > until_s:
                 raise WorkersSilent(
                     f"worker {worker} has not given all its sinks away within {timeout_s:g} s",

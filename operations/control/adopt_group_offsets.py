@@ -38,7 +38,7 @@ def plan_from_group(
     ``plan_moves``, and ``ConfigurationError`` for a group that is at work or has no offsets there.
     """
     require_stopped(settings)
-    if members := Cluster(settings.kafka).group(group).members:
+    if members := Cluster(settings.kafka).describe_group(group).members:
         raise ConfigurationError(
             f"group {group} has {len(members)} members: {', '.join(members)}",
             "stop them first: who reads on beside the sink reads the same records",

@@ -347,7 +347,7 @@ def show_on_branch(settings: SinkSettings, plan: RollbackPlan, branch: str) -> N
         format_ = tables.supports_rollback()
         for each in reversed(plan.tables):  # the primary one first: it says whether there is a sink
             if each.target is not None:
-                format_.make_branch(tables.spec(each.table), branch, each.target, KEPT_MS)
+                format_.make_branch(tables.table_spec_of(each.table), branch, each.target, KEPT_MS)
     announce(settings, f"rollback --to-branch {branch}")
 
 

@@ -139,7 +139,7 @@ def init(
     settings = parse(text)  # refuses an invalid sink name before anything is written
     records: ProposedRecords | None = None
     if topic is not None:
-        Cluster(settings.kafka).brokers()  # its error names the address
+        Cluster(settings.kafka).count_brokers()  # its error names the address
         reading = reading_of(settings.format.options, settings.format.key_options)
         newest = read_newest_records(settings.kafka, topic, SAMPLE_RECORDS, reading)
         records = propose_records(newest, settings.format, fixed="type" in format)

@@ -39,7 +39,7 @@ class ControlTopic:
 
 def require_no_members(settings: Mapping[str, str], group: str) -> None:
     """Raise ``ConnectorAwake`` while a task of the connector is in its group (TAKEOVER-2)."""
-    if members := Cluster(settings).group(group).members:
+    if members := Cluster(settings).describe_group(group).members:
         raise ConnectorAwake(
             f"group {group} has {len(members)} members: {', '.join(members)}",
             "stop the connector (PUT /connectors/NAME/stop), and wait until its tasks are gone; a "

@@ -79,7 +79,7 @@ def require_rewritable(settings: SinkSettings, names: Collection[str] = ()) -> C
     require_catalog(settings)
     require_many_tables(settings.tables)
     require_unkeyed(settings.tables, names, "expired", "")
-    columns = settings.tables.record_columns.coordinates
+    columns = settings.tables.record_columns.coordinate_columns
     if columns is None:
         raise ReplayUnfit(
             "tables.record_columns names no topic, partition and offset: which rows a "

@@ -133,7 +133,7 @@ def status(
         _note_returned_connector(cluster, table_status.connector, notes)
     if not (wrong or record) and notes.reachable:
         refused = find_start_error(settings)
-        wrong = LastError.of(refused, settings.redact) if refused else None
+        wrong = LastError.from_error(refused, settings.redact) if refused else None
     error = wrong or notes.wrong or heard_events.error
     stalled = _find_stalled(history, logs, since_ms)
     condition = condition_from(
@@ -267,7 +267,7 @@ def _read_table_status(settings: SinkSettings, newest: Newest, notes: _Notes) ->
         if not settings.table.create:
             raise
         return _TableStatus(empty_history(settings.table.identifier, settings.table.branch))
-    wrong = LastError.of(refused, settings.redact) if refused else None
+    wrong = LastError.from_error(refused, settings.redact) if refused else None
     return _TableStatus(history, wrong, pending, bad, connector)
 
 
@@ -303,7 +303,7 @@ class _Notes:
             self.texts.append(f"{what} not known: {self.redact(str(error))}")
             self.exit_code, self.reachable = error.exit_code, False
         else:
-            self.wrong = LastError.of(error, self.redact)
+            self.wrong = LastError.from_error(error, self.redact)
 
 
 @dataclass(frozen=True, slots=True)
@@ -415,7 +415,7 @@ def _note_silent_members(cluster: Cluster, group: str, topic: str, notes: _Notes
     must not be reported as one that stopped.
     """
     try:
-        members = cluster.group(group).members
+        members = cluster.describe_group(group).members
     except (RetryLater, ConfigurationError) as error:
         notes.note_failure(f"members of group {group} are", error)
         return 0

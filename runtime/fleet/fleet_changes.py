@@ -107,7 +107,7 @@ def plan_state(keys: Sequence[str], state: DesiredState) -> PlanChange:
 
     def plan(records: FleetRecords, occasion: Occasion) -> Plan:
         making = _Making(records, occasion)
-        for spec in making.find(keys):
+        for spec in making.find_specs(keys):
             if spec.state is not state:
                 text = f"~ {spec.key}: {spec.state.value} becomes {state.value}"
                 making.change(replace(spec, state=state), text)
@@ -121,7 +121,7 @@ def plan_restart(keys: Sequence[str]) -> PlanChange:
 
     def plan(records: FleetRecords, occasion: Occasion) -> Plan:
         making = _Making(records, occasion)
-        for spec in making.find(keys):
+        for spec in making.find_specs(keys):
             again = replace(spec, restarts=spec.restarts + 1)
             making.change(again, f"~ {spec.key}: starts anew")
         return making.plan()
@@ -134,7 +134,7 @@ def plan_remove(keys: Sequence[str]) -> PlanChange:
 
     def plan(records: FleetRecords, occasion: Occasion) -> Plan:
         making = _Making(records, occasion)
-        for spec in making.find(keys):
+        for spec in making.find_specs(keys):
             making.remove(spec)
         return making.plan()
 
@@ -146,7 +146,7 @@ def plan_scale(sink: str, participants: int) -> PlanChange:
 
     def plan(records: FleetRecords, occasion: Occasion) -> Plan:
         making = _Making(records, occasion)
-        first, *others = sorted(making.find([sink]), key=lambda spec: spec.key)
+        first, *others = sorted(making.find_specs([sink]), key=lambda spec: spec.key)
         name = sink_of_key(first.key)
         keys = [key_of_participant(name, number) for number in range(1, participants + 1)]
         for spec in (first, *others):
@@ -165,7 +165,7 @@ def plan_move(keys: Sequence[str], worker: str) -> PlanChange:
 
     def plan(records: FleetRecords, occasion: Occasion) -> Plan:
         making = _Making(records, occasion)
-        moving = [*making.find(keys)]
+        moving = [*making.find_specs(keys)]
         making.require_worker(worker)
         if worker not in making.placing.owners.values():
             raise ConfigurationError(
@@ -211,8 +211,8 @@ def plan_drain(worker: str) -> PlanChange:
             drain = Drain(worker=worker, incarnation=observed.incarnation, slot=slot, number=0)
             making.change(drain)
         moving = [sink.key for sink in making.fleet.sinks.values() if sink.worker == worker]
-        making.say(f"~ worker {worker}: gives {len(observed.slots)} slots to others")
-        making.say(*(f"~ {key}: leaves {worker}" for key in moving))
+        making.add_line(f"~ worker {worker}: gives {len(observed.slots)} slots to others")
+        making.add_line(*(f"~ {key}: leaves {worker}" for key in moving))
         return making.plan()
 
     return plan
@@ -228,10 +228,10 @@ class _Making:
         self._lines: list[str] = []
         self.fleet: FleetView = build_fleet_view(records, occasion.now_ms)
         self.specs = {key: s.spec for key, s in self.fleet.sinks.items() if s.spec is not None}
-        self.placing = Placing.of_fleet(self.fleet, occasion.slots)
+        self.placing = Placing.from_fleet(self.fleet, occasion.slots)
         self._tidy = [*_outdated_records(records, self.fleet)]
 
-    def find(self, keys: Sequence[str]) -> Iterator[SinkSpec]:
+    def find_specs(self, keys: Sequence[str]) -> Iterator[SinkSpec]:
         """Yield the specs that are named: a sink's name names all of its participants."""
         for name in keys:
             found = [w for key, w in self.specs.items() if name in (key, sink_of_key(key))]
@@ -270,9 +270,9 @@ class _Making:
         occasion = self._occasion
         said = {"number": self._number, "actor": occasion.actor, "time_ms": occasion.now_ms}
         self._changes.append(replace(value, **said))  # type: ignore[arg-type]
-        self.say(*lines)
+        self.add_line(*lines)
 
-    def say(self, *lines: str) -> None:
+    def add_line(self, *lines: str) -> None:
         self._lines += lines
 
     def plan(self, *, tidies: bool = False) -> Plan:

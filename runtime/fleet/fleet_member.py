@@ -142,7 +142,7 @@ class FleetMember:
 
     # --------------------------------------------------------------------- of the worker's thread
 
-    def look(self) -> Mapping[str, DesiredSink]:
+    def read_desired_sinks(self) -> Mapping[str, DesiredSink]:
         with self._lock:
             specs, lags = self._specs, self._lags
         for key in self._written.keys() - specs.keys():
@@ -181,7 +181,7 @@ class FleetMember:
         draft.replace(path)
         self._revisions[revision_of(text.encode())] = spec.revision
 
-    def tell(self, told: Sequence[ToldSink], now_ms: int) -> None:
+    def report_sinks(self, told: Sequence[ToldSink], now_ms: int) -> None:
         """Tell what has changed at once, figures now and then, and that somebody is here.
 
         Of a slot that was given away its new owner tells: a process that still leaves here would
@@ -273,7 +273,7 @@ class FleetMember:
 
     def _write_record(self, key: str, value: bytes | None) -> bool:
         topic = self._settings.fleet.state_topic
-        return self._producer.write(KeyedValue(topic, 0, key, value))
+        return self._producer.try_write(KeyedValue(topic, 0, key, value))
 
     def leave(self) -> bool:
         self._ends.set()
@@ -303,7 +303,7 @@ class FleetMember:
                 self._hold_seat(admin)
                 continue
             except HeadgateError as error:
-                self._seat_trouble.say(self._settings.redact(str(error)))
+                self._seat_trouble.log_outage(self._settings.redact(str(error)))
             except Exception:  # noqa: BLE001 - a bug here must stop no sink
                 _log.exception(
                     "fleet %s: a bug in headgate; sinks go on", self._settings.fleet.name
@@ -317,7 +317,7 @@ class FleetMember:
         facts = admin.describe(fleet.name)
         if facts is None:
             raise missing_topic_error(fleet.name)
-        wire = CommandWire(fleet.keys, facts.topic_id)
+        wire = CommandWire(fleet.signing_keys, facts.topic_id)
         member = SlotMember(
             self._settings.kafka,
             fleet.name,
@@ -330,7 +330,9 @@ class FleetMember:
             with closing(member):
                 self._follow_slots(member, wire, admin, facts.topic_id)
         finally:
-            self._balancer.turn(leads=False)  # others balance, where this one has no seat
+            self._balancer.run_while_leading(
+                leads=False
+            )  # others balance, where this one has no seat
         self._on_left()
 
     def _follow_slots(
@@ -347,7 +349,9 @@ class FleetMember:
             if self._held.orphans and now_s - orphans_s >= IDENTITY_S:
                 orphans_s = now_s
                 self._release_orphans()
-            self._balancer.turn(leads=0 in self._held.owned and not self._held.orphans)
+            self._balancer.run_while_leading(
+                leads=0 in self._held.owned_slots and not self._held.orphans
+            )
 
     def _poll_group(
         self, member: SlotMember, wire: CommandWire, admin: TopicAdmin, topic_id: TopicId
@@ -358,7 +362,7 @@ class FleetMember:
             match event:
                 case SlotsGained(slots):
                     self._held.on_gained(slots, now_ms)
-                    self._seat_trouble.end()
+                    self._seat_trouble.end_outage()
                     if slots:
                         self._read_lags()
                     self._log_slots("gained", slots)
@@ -427,13 +431,13 @@ class FleetMember:
         """Let the worker's thread see what is followed."""
         refused = {
             f"{record.key} ({SpecNotBelieved.code}): {describe_refusal(record)}"
-            for record in self._held.refused()
+            for record in self._held.refused_records()
         }
         for text in sorted(refused - self._refused):
             _log.warning("sink %s", text, extra=log_extra(LogEvent.SINK_STATE))
-        specs = self._held.specs()
+        specs = self._held.followed_specs()
         with self._lock:
-            self._specs, self._owned = specs, self._held.owned
+            self._specs, self._owned = specs, self._held.owned_slots
             self._here = frozenset(self._held.slots)
             self._refused = frozenset(refused)
 

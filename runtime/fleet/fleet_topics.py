@@ -49,7 +49,7 @@ class FleetReader:
         states = admin.describe(settings.fleet.state_topic)
         self.slots = desired.partitions
         self.records = FleetRecords()
-        self.wire = CommandWire(settings.fleet.keys, desired.topic_id)
+        self.wire = CommandWire(settings.fleet.signing_keys, desired.topic_id)
         partitions = {settings.fleet.name: desired.partitions}
         partitions |= {settings.fleet.state_topic: states.partitions} if states else {}
         self._reader = CompactedReader(
@@ -75,7 +75,7 @@ class FleetReader:
         self._take_records(self._reader.read_to_end(patience_s))
         return self.records
 
-    def view(self) -> FleetView:
+    def current_view(self) -> FleetView:
         """Return what the records taken so far say now."""
         return build_fleet_view(self.records, wall_ms())
 
@@ -85,9 +85,9 @@ class FleetReader:
     def _take_records(self, some: Iterable[CompactedRecord]) -> None:
         for record in some:
             if record.topic == self._settings.fleet.name:
-                self.records.take(parse_spec_record(record, self.wire))
+                self.records.take_record(parse_spec_record(record, self.wire))
             else:
-                self.records.take(parse_observed_record(record))
+                self.records.take_record(parse_observed_record(record))
 
 
 def read_lags(settings: WorkerSettings, patience_s: float) -> Mapping[str, int]:
@@ -99,7 +99,7 @@ def read_lags(settings: WorkerSettings, patience_s: float) -> Mapping[str, int]:
     with closing(CompactedReader(settings.kafka, settings.fleet.name, {topic: 1})) as reader:
         records = FleetRecords()
         for record in reader.read_to_end(patience_s):
-            records.take(parse_observed_record(record))
+            records.take_record(parse_observed_record(record))
     told = sorted(records.observed.values(), key=lambda record: record.offset)
     sinks = [record.value for record in told if isinstance(record.value, ObservedSink)]
     return {sink.key: sink.lag_records for sink in sinks if sink.lag_records is not None}
@@ -154,7 +154,7 @@ def _change_once(
     if not dry_run:
         # Before it is read: whoever else begins from here on makes the write fail.
         writer = TransactionalWriter(settings.kafka, settings.fleet.name)
-        writer.begin()
+        writer.fence_earlier_writers()
     with closing(FleetReader(settings)) as reader:
         records = reader.read_to_end()
         plan = plan_change(records, Occasion(actor, wall_ms(), reader.slots))

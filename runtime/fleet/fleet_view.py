@@ -56,7 +56,7 @@ Place = tuple[int, str]
 
 @dataclass(slots=True)
 class FleetRecords:
-    """Keeps each key's newest record of both topics; ``take`` those of a partition in order."""
+    """Keeps each key's newest record of both topics; takes those of a partition in order."""
 
     specs: dict[Place, CommandRecord] = field(default_factory=dict)
     """Those that are believed; a removal takes a spec away."""
@@ -67,7 +67,7 @@ class FleetRecords:
     highest_number: int = 0
     """Of all specs and removals: the next change counts on from it."""
 
-    def take(self, record: CommandRecord | ObservedRecord) -> None:
+    def take_record(self, record: CommandRecord | ObservedRecord) -> None:
         """Take the next record of its partition: the later offset counts, no clock (FLEET-2)."""
         if isinstance(record, ObservedRecord):
             self._take_observed(record)

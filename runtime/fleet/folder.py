@@ -65,7 +65,7 @@ class Folder:
                 f"{folder} is no folder", "name the folder that holds the sink files"
             )
 
-    def look(self) -> Mapping[str, DesiredSink]:
+    def read_desired_sinks(self) -> Mapping[str, DesiredSink]:
         """Return what is wanted now, by the file's name. What cannot be read now is as before.
 
         Of two files that name one sink the first one by name runs, the other is refused.
@@ -98,7 +98,7 @@ class Folder:
             specs[path.stem] = DesiredSink(path, Wanted(file.revision), refused=refused)
         return specs
 
-    def tell(self, told: Sequence[ToldSink], now_ms: int) -> None:
+    def report_sinks(self, told: Sequence[ToldSink], now_ms: int) -> None:
         """Write the state file when something changed, and now and then: its age counts."""
         at_ms, now_s = wall_ms(), time.monotonic()
         shown = [*_describe_states(told, at_ms - now_ms)]

@@ -15,12 +15,12 @@ class OutageLog:
         self._what = what
         self._said: set[str] = set()
 
-    def say(self, why: str) -> None:
+    def log_outage(self, why: str) -> None:
         if why not in self._said:
             self._said.add(why)
             _log.warning("%s: %s", self._what, why)
 
-    def end(self) -> None:
+    def end_outage(self) -> None:
         """Note that it works (again): what fails from here on is another outage."""
         if self._said:
             _log.info("over: %s", self._what)
@@ -28,8 +28,8 @@ class OutageLog:
 
     def log_outage_of_producer(self, producer: CompactedProducer) -> None:
         """Say why records were not written lately; it is over once some were, and none failed."""
-        failures, written = producer.failures(), producer.has_written()
+        failures, written = producer.take_failures(), producer.take_has_written()
         for failure in failures:
-            self.say(failure)
+            self.log_outage(failure)
         if written and not failures:
-            self.end()
+            self.end_outage()

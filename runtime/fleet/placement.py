@@ -55,7 +55,7 @@ class Placing:
     """How many participants of a sink a worker has."""
 
     @classmethod
-    def of_fleet(cls, fleet: FleetView, slots: int) -> Placing:
+    def from_fleet(cls, fleet: FleetView, slots: int) -> Placing:
         """Count what is placed."""
         owners = {
             slot: worker

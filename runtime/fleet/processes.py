@@ -124,7 +124,7 @@ class ProcessWatch:
         self._measured_s = self._looked_s = -math.inf
         self._works_for_s = self._permille = 0.0
 
-    def look(
+    def measure(
         self, now_s: float, may_bytes: int, *, works: bool, has_children: bool = False
     ) -> None:
         """Look again. ``works``: it has started, which takes much and says nothing of its load."""

@@ -98,10 +98,10 @@ class Limits:
 class _Nothing:
     """Wants nothing: until the source is opened."""
 
-    def look(self) -> Mapping[str, DesiredSink]:
+    def read_desired_sinks(self) -> Mapping[str, DesiredSink]:
         return {}
 
-    def tell(self, told: Sequence[ToldSink], now_ms: int) -> None:
+    def report_sinks(self, told: Sequence[ToldSink], now_ms: int) -> None:
         """Tell nobody."""
 
     def leave(self) -> bool:
@@ -264,7 +264,7 @@ class Worker:
                 self._specs = {}
         elif now_s - self._looked_s >= LOOK_S:
             self._looked_s = now_s
-            self._specs = self._source.look()
+            self._specs = self._source.read_desired_sinks()
         for name, spec in self._specs.items():
             if spec.refused:
                 continue
@@ -323,7 +323,7 @@ class Worker:
             watch = self._watches.get(name)
             if watch is None or watch.pid != life.pid:
                 watch = self._watches[name] = ProcessWatch(life.pid)
-            watch.look(
+            watch.measure(
                 now_s,
                 may_mib * MIB,
                 works=life.state is not LifeState.STARTING,
@@ -406,7 +406,7 @@ class Worker:
             )
             for name in names
         ]
-        self._source.tell(told, _now_ms())
+        self._source.report_sinks(told, _now_ms())
 
 
 def cause_of_exit(status: int) -> tuple[str, str]:

@@ -237,7 +237,7 @@ class Round:
 
     # ------------------------------------------------------------------------- expiry, and orphans
 
-    def expire(self) -> None:
+    def expire_snapshots(self) -> None:
         """Expire snapshots, by the table's own properties or else the sink file."""
         table = self.catalog.load_table(self.table)
         upkeep = SnapshotExpiry(

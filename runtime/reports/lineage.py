@@ -92,7 +92,7 @@ def _output_columns_of(settings: SinkSettings, columns: Sequence[str]) -> tuple[
     result = []
     for name in columns:
         rule = rules.get(name)
-        hidden = name in settings.shape.hidden
+        hidden = name in settings.shape.hidden_columns
         if settings.transform or name in of_record or (rule and rule.value is not None):
             result.append(OutputColumn(name, hidden=hidden))
             continue

@@ -141,7 +141,7 @@ class OpenTelemetry:
         return kept.get(name, [])
 
 
-_FIRST_GAUGE = next(name for name, of in INSTRUMENTS.items() if of.is_asked_for)
+_FIRST_GAUGE = next(name for name, of in INSTRUMENTS.items() if of.is_observable)
 
 
 def _otlp_reader(settings: TelemetrySettings) -> Any:

@@ -60,11 +60,11 @@ class ManyTablesSinkContract:
         with start_sink(many_tables_file(world), sometimes_bad_value) as sink:
             with world.lock_table("zone_a"):
                 sink.produce(EACH)
-                sink.until(lambda: sink.pending() == {"db.zone_a"} and sink.lag() == 0)
-                sink.die()
+                sink.run_until(lambda: sink.pending() == {"db.zone_a"} and sink.lag() == 0)
+                sink.end_lives()
             world.take_away("returns")
-            sink.begin()
-            sink.until(lambda: "db.returns" in sink.suspended_tables())
+            sink.begin_life()
+            sink.run_until(lambda: "db.returns" in sink.suspended_tables())
             assert sink.suspended_tables()["db.returns"].startswith("HG-102")
             run_until_delivered(sink, "db.returns")
             assert tables(sink.settings).exit_code == 1
@@ -72,7 +72,7 @@ class ManyTablesSinkContract:
             assert any("db.returns is suspended" in remark for remark in remarks)
             world.bring_back("returns")
             sink.resume("db.returns")
-            sink.until(lambda: has_no_suspended_table(sink))
+            sink.run_until(lambda: has_no_suspended_table(sink))
             run_until_delivered(sink)
             assert_each_record_once(sink, world, *EVERY)
 
@@ -86,13 +86,13 @@ class SuspensionSinkContract:
         with start_sink(many_tables_file(world), sometimes_bad_value) as sink:
             with world.damage_table("orders"):
                 sink.produce(EACH)
-                sink.until(lambda: "db.orders" in sink.suspended_tables())
+                sink.run_until(lambda: "db.orders" in sink.suspended_tables())
                 sink.run_until_settled("db.orders")
                 assert {
                     name: state for name, state in table_states(sink).items() if state != "open"
                 } == {"db.orders": "suspended"}
             sink.resume("db.orders")
-            sink.until(lambda: has_no_suspended_table(sink))
+            sink.run_until(lambda: has_no_suspended_table(sink))
             sink.run_until_settled()
             assert_each_record_once(sink, world, *EVERY)
 
@@ -109,7 +109,7 @@ class CreatedTablesSinkContract:
             sink.produce(EACH)
             if step:
                 sink.run_until_killed(step)
-                sink.begin()
+                sink.begin_life()
             sink.run_until_settled()
             restart_and_run(sink)
             assert_each_record_once(sink, world, *EVERY, "zone_b", "zone_c")
@@ -128,11 +128,11 @@ class KeyedSinkContract:
             with world.lock_table("orders"):
                 for _ in range(2):
                     sink.produce(EACH)
-                    sink.until(lambda: sink.pending() == {"db.orders"} and sink.lag() == 0)
-                    sink.begin()
+                    sink.run_until(lambda: sink.pending() == {"db.orders"} and sink.lag() == 0)
+                    sink.begin_life()
                 remarks = audit(sink.settings, with_source=False).remarks
                 assert any("are pending for db.orders" in remark for remark in remarks)
-                sink.die()
+                sink.end_lives()
             restart_and_run(sink)
             assert_expected_rows(sink, world)
 

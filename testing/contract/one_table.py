@@ -63,7 +63,7 @@ class SinkContract:
         self, world: SinkWorld, step: str
     ) -> None:
         with start_sink(one_table_file(world)) as sink:
-            sink.begin()
+            sink.begin_life()
             sink.run_until_killed(step)
             restart_and_run(sink)
             assert_each_record_once(sink, world, "orders")
@@ -114,7 +114,7 @@ class EvolutionSinkContract:
             sink.produce(EACH)
             if step:
                 sink.run_until_killed(step)
-                sink.begin()
+                sink.begin_life()
             run_until_delivered(sink)
             assert_each_record_once(sink, world, "orders")
         tips = {row["offset"]: row["tip"] for row in world.rows("orders")}
@@ -181,12 +181,12 @@ class QuarantineSinkContract:
             before = len(table_places(world, ASIDE))
             with world.lock_table(ASIDE):
                 sink.produce(EACH)
-                sink.until(lambda: sink.lag() == 0 and sink.pending() == {f"db.{ASIDE}"})
+                sink.run_until(lambda: sink.lag() == 0 and sink.pending() == {f"db.{ASIDE}"})
                 assert len(table_places(world, ASIDE)) == before
                 assert status(sink.settings).pending_rows == before
                 remarks = audit(sink.settings, with_source=False).remarks
                 assert any("are pending for the quarantine" in remark for remark in remarks)
-                sink.die()
+                sink.end_lives()
             restart_and_run(sink)
             assert_each_record_once(sink, world, "orders", ASIDE)
 
@@ -200,7 +200,7 @@ class RollbackSinkContract:
         with start_sink(one_table_file(world)) as sink:
             before, held = world.version("orders"), table_places(world, "orders")
             run_until_delivered(sink)
-            sink.die()
+            sink.end_lives()
             world.restore("orders", before)
             with pytest.raises(TableRolledBack):
                 restart_and_run(sink)
@@ -212,7 +212,7 @@ class RollbackSinkContract:
         with start_sink(one_table_file_with_quarantine(world), sometimes_bad_value) as sink:
             before = world.version("orders")
             run_until_delivered(sink)
-            sink.die()
+            sink.end_lives()
             world.restore("orders", before)
             follows = one_table_file_with_quarantine(
                 world, coordinator='on_rollback = "follow-table"'
@@ -228,7 +228,7 @@ class TagSinkContract:
         self, world: TagSinkWorld
     ) -> None:
         with start_sink(one_table_file(world)) as sink:
-            sink.die()
+            sink.end_lives()
             world.delete_tag("orders")
             with pytest.raises(TagMissing):
                 restart_and_run(sink)

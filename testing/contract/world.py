@@ -183,10 +183,10 @@ def open_sink(text: str, value: Value = good_value) -> Iterator[SinkInProcess]:
     """Yield a sink in its first life, which has done nothing yet."""
     sink = SinkInProcess(parse(text), value, key_of)
     try:
-        sink.begin()
+        sink.begin_life()
         yield sink
     finally:
-        sink.die()
+        sink.end_lives()
 
 
 @contextmanager
@@ -206,7 +206,7 @@ def run_until_delivered(sink: SinkInProcess, *but: str) -> None:
 def restart_and_run(sink: SinkInProcess, settings: SinkSettings | None = None) -> None:
     """Let a new life find what the last one left, and go on."""
     sink.settings = settings or sink.settings
-    sink.begin()
+    sink.begin_life()
     run_until_delivered(sink)
 
 

@@ -30,7 +30,7 @@ class FakeWorld:
         return self._catalog.storage.write("memory://files-", [record])
 
     def numbers(self, branch: str = "main") -> list[int]:
-        return sorted(record.offset for record in self._catalog.records(branch))
+        return sorted(record.offset for record in self._catalog.visible_rows(branch))
 
     def append_foreign(self, number: int, branch: str = "main") -> None:
         self._catalog.append([self.file(number)], branch)

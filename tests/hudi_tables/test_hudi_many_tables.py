@@ -157,7 +157,7 @@ def test_create_1_tables_of_fields_are_made_of_what_records_show_with_partitions
     (lake / "no_table").mkdir(parents=True)  # a folder beside the tables
     try:
         for _ in range(2):
-            sink.begin()
+            sink.begin_life()
             sink.produce(30)
             sink.run_until_settled()
         every = (*EVERY, "zone_b", "zone_c")
@@ -169,7 +169,7 @@ def test_create_1_tables_of_fields_are_made_of_what_records_show_with_partitions
         assert layout.properties == {RAW_NAME_PROPERTY: "db.zone_a"}
         assert not audit(settings, with_source=False).findings
     finally:
-        sink.die()
+        sink.end_lives()
 
 
 @pytest.mark.parametrize(
@@ -185,17 +185,17 @@ def test_a_table_with_a_key_among_others_is_the_fold_of_its_topic_through_a_deat
     )
     shop = SinkInProcess(settings, changing_value, key_of)
     try:
-        shop.begin()
+        shop.begin_life()
         shop.produce(50)
         shop.run_until_settled()
         place = HudiLocation.of(secondary_table_spec(settings, "db.orders"))
         with HudiKeyedJava(place, place.config().schema)._lock():  # nobody can deliver to it
             for _ in range(2):
                 shop.produce(25)
-                shop.until(lambda: shop.pending() == {"db.orders"} and shop.lag() == 0)
+                shop.run_until(lambda: shop.pending() == {"db.orders"} and shop.lag() == 0)
             assert any("are pending for db.orders" in text for text in told(settings).remarks)
-            shop.die()
-        shop.begin()
+            shop.end_lives()
+        shop.begin_life()
         shop.run_until_settled()
         shop.produce(3)
         shop.run_until_settled()
@@ -211,7 +211,7 @@ def test_a_table_with_a_key_among_others_is_the_fold_of_its_topic_through_a_deat
         (orders,) = (each for each in tables(settings).tables if each.table == "db.orders")
         assert (orders.state, orders.keys is not None) == ("open", True)
     finally:
-        shop.die()
+        shop.end_lives()
 
 
 def told(settings: SinkSettings) -> AuditReport:

@@ -56,7 +56,7 @@ def refolded(wire: CommandWire, *records: tuple[int, str, bytes | None]) -> Flee
     for slot, key, message in records:
         offset = ends.get(slot, 0)
         ends[slot] = offset + 1
-        folded.take(CommandRecord(key, slot, offset, 0, wire.decode(key, slot, message)))
+        folded.take_record(CommandRecord(key, slot, offset, 0, wire.decode(key, slot, message)))
     return folded
 
 
@@ -72,9 +72,9 @@ def seen(state: LifeState = LifeState.RUNNING, **changes: Any) -> ObservedSink:
 def folded(now_ms: int, specs: list[SinkSpec], observed: list[ObservedRecord]) -> FleetView:
     records = FleetRecords()
     for offset, each in enumerate(specs):
-        records.take(CommandRecord(each.key, each.slot, offset, 0, each))
+        records.take_record(CommandRecord(each.key, each.slot, offset, 0, each))
     for record in observed:
-        records.take(record)
+        records.take_record(record)
     return build_fleet_view(records, now_ms)
 
 
@@ -146,7 +146,7 @@ def test_fleet_2_of_two_slots_the_higher_number_counts_in_any_order_of_partition
     for order in ([older, newer], [newer, older]):
         records = FleetRecords()
         for each in order:
-            records.take(CommandRecord("trips", each.slot, 0, 0, each))
+            records.take_record(CommandRecord("trips", each.slot, 0, 0, each))
         assert build_fleet_view(records, 0).sinks["trips"].spec == newer
         assert dict(outdated_specs(records)) == {(5, "trips"): older}
         assert records.highest_number == 4
@@ -281,7 +281,7 @@ def test_fleet_4_a_sink_that_moves_is_told_of_from_both_slots() -> None:
     assert (found.state, found.elsewhere) == (LifeState.STARTING, (leaving,))
     records = FleetRecords()
     for record in (told(leaving, 0), told(arriving, 0), ObservedRecord("sink/2/trips", 9, 0, None)):
-        records.take(record)
+        records.take_record(record)
     assert list(records.observed) == ["sink/5/trips"], "who is left takes back its own word only"
 
 
@@ -293,7 +293,7 @@ def test_fleet_4_the_order_of_partitions_makes_no_difference(order: list[int]) -
     ]
     records, expected = FleetRecords(), FleetRecords()
     for at in order:
-        records.take(CommandRecord(some[at].key, some[at].slot, 0, 0, some[at]))
+        records.take_record(CommandRecord(some[at].key, some[at].slot, 0, 0, some[at]))
     for each in some:
-        expected.take(CommandRecord(each.key, each.slot, 0, 0, each))
+        expected.take_record(CommandRecord(each.key, each.slot, 0, 0, each))
     assert build_fleet_view(records, 0) == build_fleet_view(expected, 0)

@@ -44,7 +44,7 @@ def planned(records: FleetRecords, change: PlanChange) -> Plan:
 def after(records: FleetRecords, plan: Plan) -> FleetRecords:
     """The records once the plan has been written."""
     for each in plan.changes:
-        records.take(CommandRecord(each.key, each.slot, 10**6, 1_000, each))
+        records.take_record(CommandRecord(each.key, each.slot, 10**6, 1_000, each))
     return records
 
 

@@ -64,7 +64,7 @@ def apply(records: FleetRecords, names: Sequence[str]) -> None:
 
 def write(records: FleetRecords, plan: Plan) -> None:
     for each in plan.changes:
-        records.take(CommandRecord(each.key, each.slot, 0, 1_000, each))
+        records.take_record(CommandRecord(each.key, each.slot, 0, 1_000, each))
 
 
 def loads(fleet: FleetView) -> Mapping[str, float]:
@@ -118,7 +118,7 @@ def test_fleet_8_no_worker_is_left_out_whatever_way_slots_are_dealt(
 
 def test_fleet_8_participants_of_one_sink_go_to_different_workers() -> None:
     records = fleet_of([], dealt(3))
-    placing = Placing.of_fleet(build_fleet_view(records, 1_000), SLOTS)
+    placing = Placing.from_fleet(build_fleet_view(records, 1_000), SLOTS)
     slots = [placing.place(key) for key in ("a", "a#2", "a#3")]
     assert {placing.owners[slot] for slot in slots} == {"w0", "w1", "w2"}
 

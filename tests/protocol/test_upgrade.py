@@ -62,7 +62,7 @@ def crashes_between_its_two_calls(stage: Stage) -> None:
     """The quarantine has the bad ones of the next records, and the table's call was never made."""
     assert stage.quarantine is not None
     before = under_tag(stage.quarantine)
-    ends = Offsets(stage.ends())
+    ends = Offsets(stage.source_ends())
     rows = [
         row
         for at, end in ends.items()

@@ -122,7 +122,7 @@ class Ages:
         assert keys is not None
         times = np.array([self.said_ms(each) for each in records], np.int64)
         chunk = Chunk(
-            Packed.of([b"{}"] * len(records)),
+            Packed.from_values([b"{}"] * len(records)),
             np.full(len(records), len(b"{}"), np.int64),
             np.zeros(len(records), np.int64),
             np.array([each.offset for each in records], np.int64),
@@ -173,7 +173,7 @@ class Ages:
         catalog = self._world.catalog
         head = catalog.metadata.current_snapshot()
         if head is not None and head.snapshot_id != before:
-            there, self._there = self._there, frozenset(catalog.records())
+            there, self._there = self._there, frozenset(catalog.visible_rows())
             if head.snapshot_id not in self._expired:
                 self._follow(head, there)
             self._tell(self._wrong_marks(catalog))

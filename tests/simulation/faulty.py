@@ -332,9 +332,9 @@ class FaultyMember(FakeMember, Struck):
         self._strike("ends")
         return self._world.silence.over(super().end_offsets(partitions))
 
-    def commit(self, offsets: Offsets, note: str) -> None:
+    def commit_offsets(self, offsets: Offsets, note: str) -> None:
         self._strike("copy to the group")
-        super().commit(offsets, note)
+        super().commit_offsets(offsets, note)
         self._world.group_offsets_copied()
 
 

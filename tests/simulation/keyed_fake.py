@@ -33,7 +33,7 @@ class KeyedCatalog(FakeCatalog):
     keys: Keys | None = None
     _none: frozenset[Position] = field(default_factory=frozenset)
 
-    def records(self, branch: str = MAIN) -> list[SourceRecord]:
+    def visible_rows(self, branch: str = MAIN) -> list[SourceRecord]:
         return [record for _, record in self.live(branch)]
 
     def live(self, branch: str = MAIN) -> Iterator[tuple[Position, SourceRecord]]:
@@ -56,7 +56,7 @@ class KeyedCatalog(FakeCatalog):
 
     def compact(self, branch: str = MAIN) -> int:
         """All live rows in one new file: nothing in it is dead."""
-        records = self.records(branch)
+        records = self.visible_rows(branch)
         merged = self.storage.write(f"{self.table}/compacted-", records)
         made = FakeCatalog.new_snapshot(self, branch, (), {})
         made = replace(made, rewrites=True, files=(merged,) if records else ())

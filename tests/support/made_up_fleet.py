@@ -41,7 +41,7 @@ class MadeUpFleet:
             "actor": "alice",
         }
         spec = SinkSpec(**{**values, **other})
-        self.records.take(CommandRecord(key, slot, self._offset, NOW - ago_ms, spec))
+        self.records.take_record(CommandRecord(key, slot, self._offset, NOW - ago_ms, spec))
         return spec
 
     def tell(self, key: str, slot: int = 0, ago_ms: int = 1_000, **other: Any) -> None:
@@ -61,7 +61,9 @@ class MadeUpFleet:
 
     def add_record(self, value: ObservedSink | ObservedWorker, ago_ms: int) -> None:
         self._next()
-        self.records.take(ObservedRecord(state_key(value), self._offset, NOW - ago_ms, value))
+        self.records.take_record(
+            ObservedRecord(state_key(value), self._offset, NOW - ago_ms, value)
+        )
 
     def runs(self, key: str, slot: int = 0, **other: Any) -> None:
         """Say that a sink is wanted, and does what is wanted."""

@@ -49,7 +49,7 @@ class KeyContract:
             *world.write_changes(put_change(1, "new", 3), put_change(2, "x", 4)),
             *world.write_changes(put_change(1, "old", 1), put_change(3, "y", 1, partition=1)),
         )
-        view = self.lands(table, 1, *files)
+        view = self.require_commit_lands(table, 1, *files)
         assert key_counts_of(view) == KeyCounts(inserted=3, superseded=1)
         more = world.write_changes(
             put_change(1, "newer", 5), put_change(2, "z", 6), put_change(4, "four", 9)
@@ -57,7 +57,9 @@ class KeyContract:
         less = world.write_changes(
             delete_change(2, 7), delete_change(3, 2, partition=1), delete_change(9, 3, partition=1)
         )
-        view = self.lands(table, 2, *less, *more, *world.write_changes(delete_change(4, 8)))
+        view = self.require_commit_lands(
+            table, 2, *less, *more, *world.write_changes(delete_change(4, 8))
+        )
         assert key_counts_of(view) == KeyCounts(
             inserted=1, updated=1, deleted=2, absent=1, superseded=2
         )
@@ -66,22 +68,28 @@ class KeyContract:
 
     def test_key_3_a_commit_without_files_keeps_the_rows(self, world: KeyedWorld) -> None:
         table = world.open()
-        before = self.lands(
+        before = self.require_commit_lands(
             table, 1, *world.write_changes(put_change(1, "a", 1), put_change(2, "b", 2))
         )
-        view = self.lands(table, 2)
+        view = self.require_commit_lands(table, 2)
         assert view.tag != before.tag
         assert self.said(1, 2).is_same_commit(view.record)
         assert world.read_rows() == {1: "a", 2: "b"}
-        self.lands(table, 3, *world.write_changes(put_change(1, "c", 3)))
+        self.require_commit_lands(table, 3, *world.write_changes(put_change(1, "c", 3)))
         assert world.read_rows() == {1: "c", 2: "b"}
 
     def test_key_9_a_key_that_was_deleted_comes_back_from_wherever(self, world: KeyedWorld) -> None:
         table = world.open()
-        self.lands(table, 1, *world.write_changes(put_change(1, "a", 1), put_change(2, "b", 2)))
-        view = self.lands(table, 2, *world.write_changes(delete_change(1, 3), delete_change(7, 4)))
+        self.require_commit_lands(
+            table, 1, *world.write_changes(put_change(1, "a", 1), put_change(2, "b", 2))
+        )
+        view = self.require_commit_lands(
+            table, 2, *world.write_changes(delete_change(1, 3), delete_change(7, 4))
+        )
         assert key_counts_of(view) == KeyCounts(deleted=1, absent=1)
-        view = self.lands(table, 3, *world.write_changes(put_change(1, "again", 9, partition=1)))
+        view = self.require_commit_lands(
+            table, 3, *world.write_changes(put_change(1, "again", 9, partition=1))
+        )
         assert key_counts_of(view) == KeyCounts(inserted=1)
         assert world.read_rows() == {1: "again", 2: "b"}
 
@@ -90,10 +98,10 @@ class KeyContract:
     ) -> None:
         """The topic was re-created: its offsets begin at 0 again."""
         table = world.open()
-        self.lands(
+        self.require_commit_lands(
             table, 1, *world.write_changes(put_change(1, "old", 90), put_change(2, "old", 91))
         )
-        view = self.lands(
+        view = self.require_commit_lands(
             table, 2, *world.write_changes(put_change(1, "new", 0), delete_change(2, 1))
         )
         assert key_counts_of(view) == KeyCounts(updated=1, deleted=1)
@@ -102,14 +110,16 @@ class KeyContract:
     def test_key_8_a_key_in_two_partitions_is_refused_and_nothing_of_it_lands(
         self, world: KeyedWorld
     ) -> None:
-        view = self.lands(world.open(), 1, *world.write_changes(put_change(1, "a", 3)))
+        view = self.require_commit_lands(
+            world.open(), 1, *world.write_changes(put_change(1, "a", 3))
+        )
         for changes in (
             [put_change(1, "b", 9, partition=1)],
             [delete_change(1, 9, partition=1)],
             [put_change(7, "b", 9, partition=1), put_change(7, "c", 9)],
         ):
             with pytest.raises(KeyInTwoPartitions):
-                self.commits(world.open(), 2, *world.write_changes(*changes))
+                self.commit_on_fresh_read(world.open(), 2, *world.write_changes(*changes))
         assert world.read_rows() == {1: "a"}
         assert world.open().read().record == view.record
 
@@ -117,10 +127,12 @@ class KeyContract:
         zombie, heir = world.open(), world.open()
         files = world.write_changes(put_change(1, "late", 5), delete_change(2, 6))
         stale = zombie.read()
-        self.lands(heir, 1, *world.write_changes(put_change(1, "a", 1), put_change(2, "b", 2)))
+        self.require_commit_lands(
+            heir, 1, *world.write_changes(put_change(1, "a", 1), put_change(2, "b", 2))
+        )
         assert isinstance(commit(zombie, stale, self.said(1, 2), *files), Refused)
         assert world.read_rows() == {1: "a", 2: "b"}
-        view = self.lands(world.open(), 2, *files)
+        view = self.require_commit_lands(world.open(), 2, *files)
         assert key_counts_of(view) == KeyCounts(updated=1, deleted=1)
         assert world.read_rows() == {1: "late"}
 
@@ -130,20 +142,22 @@ class KeyContract:
     ) -> None:
         table, files = world.open(), world.write_changes(put_change(1, "a", 1), delete_change(2, 2))
         world.lose_next_answer(landed=did_land)
-        assert isinstance(self.commits(table, 1, *files), Unknown)
+        assert isinstance(self.commit_on_fresh_read(table, 1, *files), Unknown)
         view = table.read()
         assert self.said(1, 1).is_same_commit(view.record) is did_land
         if not did_land:
-            view = self.lands(table, 1, *files)
+            view = self.require_commit_lands(table, 1, *files)
         assert key_counts_of(view) == KeyCounts(inserted=1, absent=1)
         assert world.read_rows() == {1: "a"}
 
-    def commits(self, table: SinkTable, number: int, *files: WrittenFile) -> CommitOutcome:
+    def commit_on_fresh_read(
+        self, table: SinkTable, number: int, *files: WrittenFile
+    ) -> CommitOutcome:
         """Commit on what a fresh read shows."""
         return commit(table, table.read(), self.said(1, number), *files)
 
-    def lands(self, table: SinkTable, number: int, *files: WrittenFile) -> TableView:
-        return require_landed(self.commits(table, number, *files))
+    def require_commit_lands(self, table: SinkTable, number: int, *files: WrittenFile) -> TableView:
+        return require_landed(self.commit_on_fresh_read(table, number, *files))
 
 
 class KeyedSecondaryContract(KeyContract):
@@ -209,7 +223,7 @@ class KeyedSecondaryContract(KeyContract):
         table, files = world.open(), world.write_changes(put_change(1, "a", 1), delete_change(2, 2))
         assert {file.kind for file in files} == set(FileKind)
         table.require_acceptable_files(files)
-        self.lands(table, 1, *files)
+        self.require_commit_lands(table, 1, *files)
         world.open().require_acceptable_files(files)
 
     def test_key_2_a_key_file_that_is_gone_is_refused_before_it_is_decided(

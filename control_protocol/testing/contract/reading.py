@@ -121,7 +121,7 @@ class ReaderContract:
             assert {each.sink for each in history.foreign} == {"other"}
             assert all(e.topic_ids == {"trips": TopicId("id-of-trips")} for e in history.foreign)
             assert sum(each.added_records for each in history.foreign) == file.records
-            assert sum(each.removed_rows for each in history.foreign) == 0
+            assert sum(each.removed_row_count for each in history.foreign) == 0
             assert row_count_of(reader) == file.records
         with closing(world.reader("other")) as reader:
             history = reader.history()
@@ -173,7 +173,7 @@ class OthersReaderContract:
             assert {each.sink for each in history.foreign} == {None}
             theirs = sum(each.added_records for each in history.foreign)
             assert row_count_of(reader) - ours == theirs > 0
-            assert sum(each.removed_rows for each in history.foreign) == 0
+            assert sum(each.removed_row_count for each in history.foreign) == 0
             assert set(read_numbers(reader)) == {*expected_numbers(brought), 9}
 
     def test_a_compaction_adds_and_removes_no_row(self, world: OthersReaderWorld) -> None:
@@ -182,7 +182,7 @@ class OthersReaderContract:
         with closing(world.reader()) as reader:
             history = reader.history()
             assert [each.record for each in history.commits] == expected_commit_records(brought)
-            assert sum(each.removed_rows for each in history.foreign) == 0
+            assert sum(each.removed_row_count for each in history.foreign) == 0
             assert read_numbers(reader) == expected_numbers(brought)
             assert row_count_of(reader) == len(expected_numbers(brought))
             for told, files in commits_with_files(reader, brought):

@@ -69,7 +69,7 @@ def pair() -> Iterator[Pair]:
 def shop(pair: Pair, tmp_path: Path) -> Iterator[SinkInProcess]:
     sink = SinkInProcess(settings_at([pair.primary, pair.replica], tmp_path / "staging"), value)
     yield sink
-    sink.die()
+    sink.end_lives()
 
 
 @pytest.mark.parametrize(
@@ -85,18 +85,18 @@ def test_deliveries_that_a_promoted_replica_lacks_are_made_again(
     shop: SinkInProcess, pair: Pair, lost: int, *, heir: bool
 ) -> None:
     """The coordinator sees it happen, or its heir has cleared away meanwhile."""
-    shop.begin()
+    shop.begin_life()
     shop.produce(30)
     shop.run_until_settled()
     with locked(pair.primary, "db.zone_a"):
         shop.produce(30)
-        shop.until(lambda: shop.pending() == {"db.zone_a"} and shop.lag() == 0)
+        shop.run_until(lambda: shop.pending() == {"db.zone_a"} and shop.lag() == 0)
         pair.cut()
     for number in range(lost):
         shop.produce(30 if number else 0)
         shop.run_until_settled()
         if heir:
-            shop.begin()
+            shop.begin_life()
             shop.run_until_settled()
     assert places(pair.primary, *EVERY) == source_places(shop)
     pair.promote()

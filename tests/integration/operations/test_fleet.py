@@ -182,7 +182,7 @@ def test_fleet_5_who_began_earlier_changes_nothing_and_an_older_spec_does_not_wi
     fleet.command("apply", fleet.folder)
     settings = fleet.settings
     hanging = TransactionalWriter(settings.kafka, settings.fleet.name)
-    hanging.begin()
+    hanging.fence_earlier_writers()
     older = fleet.view().sinks["a"].spec
     assert older is not None
     fleet.command("pause", "a")

@@ -25,6 +25,6 @@ def ask_executors_twice(text: str, master: str, token_file: Path) -> tuple[str, 
     try:
         check.check_executor_tokens()
     except HeadgateError as error:
-        assert keeper.current().text
+        assert keeper.current_token().text
         return well, str(error)
     raise AssertionError("the executors got a token without its file")

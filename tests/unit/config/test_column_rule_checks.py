@@ -118,7 +118,7 @@ def test_a_record_column_has_no_rule() -> None:
 def test_the_metadata_columns_may_be_one_struct() -> None:
     settings = sink('[table.record_columns]\nstruct = "kafka"')
     assert settings.table.record_columns.columns_by_part() == {"struct": "kafka"}
-    assert settings.table.record_columns.coordinates == (
+    assert settings.table.record_columns.coordinate_columns == (
         "kafka.topic",
         "kafka.partition",
         "kafka.offset",

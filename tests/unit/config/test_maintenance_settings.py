@@ -22,9 +22,9 @@ def test_expiry_1_rows_expire_by_a_column_that_is_declared_or_the_tables_own() -
     assert (told.rows_after_ms, told.rows_by, bool(told)) == (30 * DAY_MS, "at", True)
     assert parse(MINIMAL + EXPIRING).maintenance.rows_by == "at"
     assert not parse(MINIMAL).maintenance
-    assert not parse(MINIMAL + EXPIRING).limits.may_skip
+    assert not parse(MINIMAL + EXPIRING).bad_record_limits.may_skip
     skipping = parse(MINIMAL + SKIPPING)
-    assert skipping.limits.may_skip
+    assert skipping.bad_record_limits.may_skip
     assert shaping_of(skipping).rules == RowRules(late_by="at")
 
 

@@ -81,7 +81,10 @@ def test_the_ledger_leads_and_the_quarantine_takes_what_is_unmatched() -> None:
     assert replace(settings) == settings
     skipping = parse(FILE.replace("[tables]\n", '[tables]\nunmatched = "skip"\n'))
     assert not skipping.quarantine.keeps_rejected
-    assert (settings.limits.may_skip, skipping.limits.may_skip) == (False, True)
+    assert (settings.bad_record_limits.may_skip, skipping.bad_record_limits.may_skip) == (
+        False,
+        True,
+    )
     assert settings.tables.unmatched is Disposal.QUARANTINE
 
 

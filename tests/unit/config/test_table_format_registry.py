@@ -262,7 +262,7 @@ def test_lead_and_quarantine_have_each_their_own_kind_and_catalog() -> None:
     settings = delta(more=COLUMN + APART)
     primary, aside = "city.trips", "city.trips_quarantine"
     assert settings.has_foreign_quarantine
-    assert (settings.type_of(primary), settings.type_of(aside)) == ("delta", "iceberg")
+    assert (settings.table_type_of(primary), settings.table_type_of(aside)) == ("delta", "iceberg")
     assert settings.quarantine.catalog.properties["uri"] == "http://catalog"
     assert not settings.catalog.properties
     assert plugin_format_of_table(settings, primary) is not None
@@ -275,7 +275,7 @@ def test_lead_and_quarantine_have_each_their_own_kind_and_catalog() -> None:
 def test_a_quarantine_is_of_the_tables_kind_where_nothing_else_is_said(said: str) -> None:
     settings = delta(more=f"{COLUMN}{KEEPS}{said}")
     assert not settings.has_foreign_quarantine
-    assert settings.type_of("city.trips_quarantine") == "delta"
+    assert settings.table_type_of("city.trips_quarantine") == "delta"
     assert agreed_settings(settings) == agreed_settings(delta(more=COLUMN + KEEPS))
 
 
@@ -337,8 +337,8 @@ def test_many_tables_and_their_quarantine_may_be_in_other_namespaces() -> None:
     placed = f"{REFRESHED}{PLACED}".replace("{namespace}/", "")
     named = APART.replace('type = "iceberg"', 'table = "other.bad"\ntype = "iceberg"')
     settings = many(f"{placed}{named}")
-    assert settings.type_of("other.bad") == "iceberg"
-    assert settings.type_of("db.orders") == "delta"
+    assert settings.table_type_of("other.bad") == "iceberg"
+    assert settings.table_type_of("db.orders") == "delta"
 
 
 def test_what_records_show_stands_before_declared_columns_of_a_table_that_is_made() -> None:

@@ -294,8 +294,8 @@ def test_it_is_renewed_before_its_end_and_told_with_half_of_its_life() -> None:
     assert told.text == first.text
     assert told.expires_s <= time.time() + 0.5
     wait_until_asked(source, 4)
-    assert int(keeper.current().text.removeprefix("token-")) >= 3
-    assert keeper.trouble == ""
+    assert int(keeper.current_token().text.removeprefix("token-")) >= 3
+    assert keeper.renewal_trouble == ""
 
 
 def test_one_that_is_valid_is_given_while_the_server_is_away(
@@ -305,14 +305,14 @@ def test_one_that_is_valid_is_given_while_the_server_is_away(
     keeper = TokenKeeper(source, "the server")
     keeper.require_token()
     source.error = TokenAway("HTTP 500")
-    eventually(lambda: keeper.trouble and keeper.expires_s < time.time())
+    eventually(lambda: keeper.renewal_trouble and keeper.expires_s < time.time())
     with pytest.raises(TokenAway, match=r"the server gives no token since .* UTC: HTTP 500"):
-        keeper.current()
+        keeper.current_token()
     warned = [r for r in caplog.records if r.levelno == logging.WARNING]
     assert len(warned) == 1, "the first failure only"
     assert "the current one is valid for" in warned[0].getMessage()
     source.error, source.life_s = None, 60
-    eventually(lambda: not keeper.trouble)
+    eventually(lambda: not keeper.renewal_trouble)
     keeper.require_token()
 
 
@@ -323,7 +323,7 @@ def test_who_never_had_a_token_learns_why_at_once() -> None:
     with pytest.raises(TokenServerRefused):
         keeper.require_token()
     source.error = None
-    eventually(lambda: not keeper.trouble)
+    eventually(lambda: not keeper.renewal_trouble)
     source.error = TokenServerRefused("HTTP 401", "check it")
     eventually(lambda: keeper.expires_s < time.time())
     with pytest.raises(TokenAway, match="HTTP 401"):  # an outage: it had one, and may get one again

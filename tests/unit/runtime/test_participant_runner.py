@@ -122,9 +122,9 @@ def test_other_intervals_are_those_of_the_next_coordinator_too() -> None:
         sink_file_text(Path("/lake"))
         + "[coordinator]\ncommit_interval_ms = 7\n[participant]\nfiles_max = 9\n"
     )
-    sink.open.adopt(faster)
+    sink.open.adopt_settings(faster)
     sink.service.driver = type("Driver", (), {"adopt_settings": adopted.append})
-    sink.open.adopt(faster)
+    sink.open.adopt_settings(faster)
     assert sink.open.state.settings == faster.participant
     assert sink.current.settings == faster
     assert adopted == [faster.coordinator]

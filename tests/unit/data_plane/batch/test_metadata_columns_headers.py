@@ -46,7 +46,13 @@ def headers_in(kind: pa.DataType, records: list[Headers]) -> tuple[list[Any], di
     numbers = np.arange(count, dtype=np.int64)
     places = np.zeros(count, np.int64)
     chunk = Chunk(
-        Packed.of([b""] * count), places, places, numbers, numbers, keys=None, headers=records
+        Packed.from_values([b""] * count),
+        places,
+        places,
+        numbers,
+        numbers,
+        keys=None,
+        headers=records,
     )
     source = SourcePlan({}, record_columns={"headers": "h"})
     reading = RecordColumns(source, pa.schema([("h", kind)]), [TopicPartition("t", 0)])

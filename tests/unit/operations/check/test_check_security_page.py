@@ -25,7 +25,7 @@ class Answering(Cluster):
     def __init__(self, *operations: str) -> None:
         self._granted = ResourceRights(1, frozenset(operations))
 
-    def topic(self, name: str) -> ResourceRights:
+    def describe_topic(self, name: str) -> ResourceRights:
         del name
         return self._granted
 

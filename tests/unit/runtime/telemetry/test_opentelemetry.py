@@ -37,7 +37,7 @@ def samples(telemetry: OpenTelemetry) -> dict[tuple[str, tuple[tuple[str, str], 
 
 
 def test_every_instrument_leaves_under_its_own_name(telemetry: OpenTelemetry) -> None:
-    asked = [name for name, of in INSTRUMENTS.items() if of.is_asked_for]
+    asked = [name for name, of in INSTRUMENTS.items() if of.is_observable]
     telemetry.register_gauges(lambda: [Gauge(name, 7, {"sink": "trips"}) for name in asked])
     for name, of in INSTRUMENTS.items():
         labels = {"sink": "trips", **dict.fromkeys(of.labels, "x")}

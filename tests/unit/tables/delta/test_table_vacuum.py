@@ -155,7 +155,7 @@ def sink(tmp_path: Path) -> Iterator[SinkInProcess]:
     text = (BEGIN + ONE).replace("LAKE", str(tmp_path / "lake")).replace("COLUMNS", COLUMNS)
     sink = SinkInProcess(parse(text), value)
     yield sink
-    sink.die()
+    sink.end_lives()
 
 
 def places(lake: Path) -> list[tuple[Any, ...]]:
@@ -180,7 +180,7 @@ def test_records_of_files_that_a_vacuum_removed_are_written_again(
         return commits(table, attempt)
 
     monkeypatch.setattr(DeltaSinkTable, "commit", interrupted)
-    sink.begin()
+    sink.begin_life()
     sink.produce(30)
     sink.run_until_settled()
     assert vacuumed
@@ -193,19 +193,19 @@ def test_pending_8_a_pending_commit_whose_file_is_gone_expires_and_later_ones_ar
 ) -> None:
     lake = tmp_path / "lake"
     aside = lake / "orders_quarantine"
-    sink.begin()
+    sink.begin_life()
     sink.produce(30)
     sink.run_until_settled()
     place = aside / "_delta_log" / f"{DeltaTable(aside).version() + 1:020}.json"
     place.mkdir()  # nobody can deliver to it
     sink.produce(30)
-    sink.until(lambda: sink.lag() == 0 and bool(sink.pending()))
+    sink.run_until(lambda: sink.lag() == 0 and bool(sink.pending()))
     place.rmdir()
     named = {Path(unquote(urlparse(uri).path)) for uri in DeltaTable(aside).file_uris()}
     for file in set(aside.glob("data/**/*.parquet")) - named:
         file.unlink()
     sink.produce(30)
-    sink.until(lambda: sink.lag() == 0)
+    sink.run_until(lambda: sink.lag() == 0)
     assert sink.pending() == {"db.orders_quarantine"}
     sink.clock.advance(sink.settings.coordinator.claim_age_max_ms)
     sink.produce(30)
