@@ -24,10 +24,10 @@ from headgate.control_protocol.testing.contract import (
 
 CALL = (FakeCatalog, "call")
 COMMIT = (FakeTable, "commit")
-LINEAGE = (FakeTable, "_lineage")
+LINEAGE = (FakeTable, "_lineage_of_tag")
 CLAIMED = (FakeTable, "_was_claimed")
-RECORD = (FakeTable, "_record_under")
-OTHERS = (FakeTable, "_others")
+RECORD = (FakeTable, "_record_of_snapshot")
+OTHERS = (FakeTable, "_topics_of_other_sinks")
 SNAPSHOT = (FakeCatalog, "new_snapshot")
 
 # ----------------------------------------------------------------------------------------- others

@@ -144,7 +144,7 @@ PLANTED: dict[str, tuple[Any, str, Any, Callable[[], None], str]] = {
     ),
     "what is held is read": (
         machine,
-        "deferred_partitions",
+        "held_partitions",
         lambda state: frozenset[TopicPartition](),
         added.test_that_it_is_younger_is_in_the_commit_that_first_names_it,
         "exactly when it was admitted",
