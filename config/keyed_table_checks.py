@@ -7,8 +7,8 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 from headgate.config.cdc_settings import OnPartitionsAdded
-from headgate.config.column_rule_checks import rules_of_columns
-from headgate.config.route_checks import schema_policy_of
+from headgate.config.column_rules import rules_of_columns
+from headgate.config.routed_tables import schema_policy_of
 from headgate.config.table_declaration import arrow_schema_of, declared_table
 from headgate.config.table_settings import SchemaSettings, TableSettings
 from headgate.control_protocol.errors import KeyUnfit
@@ -24,7 +24,7 @@ from headgate.participant.settings import Distribution, Incompatible, UnknownFie
 
 if TYPE_CHECKING:
     from headgate.config.cdc_settings import ChangesSettings
-    from headgate.config.sections import SinkSections
+    from headgate.config.sink_sections import SinkSections
 
 _ENCLOSED = frozenset({"connect-json", "avro-registry", "glue-registry", "protobuf-registry"})
 """Formats that put a schema, or its id, next to each key: the bytes are not the key's text."""

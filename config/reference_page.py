@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import Any
 
-from headgate.config.http_settings import HttpSettings
 from headgate.config.kafka_auth_settings import KafkaAuthSettings
+from headgate.config.observability_settings import HttpSettings
 from headgate.config.section_schema import Key, keys_of
 from headgate.config.setting_types import Properties, Secret
 from headgate.config.sink_settings import SinkSettings

@@ -17,7 +17,7 @@ from headgate.config.setting_types import Properties, SecretReference, Text
 from headgate.control_protocol.errors import AuthenticationUnfit
 
 if TYPE_CHECKING:
-    from headgate.config.sections import SinkSections
+    from headgate.config.sink_sections import SinkSections
 
 REGISTRY_AUTH = "registry.auth"
 """The option that carries the description to the registry's client."""

@@ -13,7 +13,7 @@ from headgate.data_plane.formats.column_options import path_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from headgate.config.sections import SinkSections
+    from headgate.config.sink_sections import SinkSections
     from headgate.config.table_settings import ColumnSettings
 
 _TEXT, _DIGESTS = "string", ("fixed(32)", "binary")

@@ -12,7 +12,7 @@ if TYPE_CHECKING:  # pyiceberg takes half a second: other mistakes are reported 
 
     from pyiceberg.schema import Schema
 
-    from headgate.config.sections import TransformSettings
+    from headgate.config.sink_sections import TransformSettings
     from headgate.config.table_settings import TableSettings
     from headgate.tables.iceberg.table_creation import TableDeclaration
 

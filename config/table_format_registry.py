@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, cast
 
 from headgate.config.catalog_settings import Backend, CatalogSettings
 from headgate.config.multi_table_settings import CreateFrom, TablesSettings
-from headgate.config.route_checks import declaration_of_table, schema_policy_of, section_of_table
+from headgate.config.routed_tables import declaration_of_table, schema_policy_of, section_of_table
 from headgate.config.table_declaration import declared_table, quarantine_declaration
 from headgate.config.table_settings import ICEBERG, RecordColumns, TableSettings
 from headgate.control_protocol.columns import Struct
@@ -39,7 +39,7 @@ from headgate.data_plane.routing.routes import RAW_NAME_PROPERTY
 from headgate.participant.settings import UnknownFields
 
 if TYPE_CHECKING:
-    from headgate.config.sections import SinkSections
+    from headgate.config.sink_sections import SinkSections
 
 ENTRY_POINT_GROUP = "headgate.tables"
 

@@ -8,14 +8,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from headgate.config.catalog_settings import Backend
-from headgate.config.column_rule_checks import require_valid_sink_column_rules
-from headgate.config.http_settings import require_valid_observability
+from headgate.config.column_rules import require_valid_sink_column_rules
 from headgate.config.kafka_auth_settings import KafkaAuthSettings, require_valid_auth
 from headgate.config.keyed_table_checks import require_valid_keyed_tables
 from headgate.config.maintenance_settings import require_valid_maintenance
+from headgate.config.observability_settings import require_valid_observability
 from headgate.config.registry_auth_settings import require_valid_registry_auth
 from headgate.config.report_settings import require_valid_reports
-from headgate.config.route_checks import require_valid_routed_tables
+from headgate.config.routed_tables import require_valid_routed_tables
 from headgate.config.setting_types import Secret
 from headgate.config.shape_checks import require_valid_shape
 from headgate.config.table_declaration import (
@@ -46,7 +46,7 @@ from headgate.tables.jvm_start import require_no_secret_arguments
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from headgate.config.sections import SinkSections
+    from headgate.config.sink_sections import SinkSections
     from headgate.config.table_settings import ColumnSettings, RecordColumns, TableSettings
 
 

@@ -24,6 +24,7 @@ from headgate.control_protocol.rows_deleted_by_people import (
     ranges_read_again,
     require_not_read_again,
 )
+from headgate.coordinator.added_partitions import defer_added_partitions, held_partitions
 from headgate.coordinator.file_admission import Tokens
 from headgate.coordinator.inputs_and_actions import (
     Action,
@@ -74,19 +75,7 @@ from headgate.coordinator.secondary_pending_commits import (
     require_own_secondaries,
     split_pending_at_claim,
 )
-from headgate.coordinator.secondary_tables import (
-    find_table_trouble,
-    find_tables_to_make_again,
-    log_dropped_tables,
-    log_suspended_tables,
-    on_resume_request,
-    pending_commits_of_tables,
-    require_not_too_many_suspended,
-    suspensions_for,
-    tables_to_suspend_if_missing,
-)
 from headgate.coordinator.settings import TableRecreatedPolicy
-from headgate.coordinator.source_partitions import defer_added_partitions, held_partitions
 from headgate.coordinator.state import (
     OVERDUE,
     Delivery,
@@ -104,6 +93,17 @@ from headgate.coordinator.state import (
     Timer,
 )
 from headgate.coordinator.table_checks import with_tables_to_look_at
+from headgate.coordinator.table_suspension import (
+    find_table_trouble,
+    find_tables_to_make_again,
+    log_dropped_tables,
+    log_suspended_tables,
+    on_resume_request,
+    pending_commits_of_tables,
+    require_not_too_many_suspended,
+    suspensions_for,
+    tables_to_suspend_if_missing,
+)
 
 # Handles an operator's requests to pause or to go on, each exactly once (rule PAUSE-1).
 #

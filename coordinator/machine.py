@@ -10,7 +10,7 @@ commit of one table needs besides is in ``table_checks`` (what others did to the
 ``file_admission`` (which files may come) and ``outgoing_events`` (what is appended).
 ``epoch_claim`` leads from leadership to the first START. What serves secondary tables, keys and
 columns is asked only where there are any: ``secondary_delivery``, ``secondary_pending_commits``,
-``secondary_tables``, ``source_partitions``, ``schema_changes``, ``repeated_refusals``.
+``table_suspension``, ``added_partitions``, ``schema_changes``, ``repeated_refusals``.
 """
 
 from __future__ import annotations
@@ -57,6 +57,11 @@ from headgate.control_protocol.ports import (
     Refused,
     TableView,
     TopicState,
+)
+from headgate.coordinator.added_partitions import (
+    admit_due_partitions,
+    defer_added_partitions,
+    held_partitions,
 )
 from headgate.coordinator.epoch_claim import (
     begin_epoch,
@@ -136,19 +141,7 @@ from headgate.coordinator.secondary_delivery import (
     with_pending_and_expired,
 )
 from headgate.coordinator.secondary_pending_commits import find_secondaries_ahead
-from headgate.coordinator.secondary_tables import (
-    resuming_tables_to_deliver,
-    secondary_uuids_to_record,
-    tables_to_read_before_validation,
-    with_secondaries_read,
-    without_forgotten_tables,
-)
 from headgate.coordinator.settings import TimeoutPolicy
-from headgate.coordinator.source_partitions import (
-    admit_due_partitions,
-    defer_added_partitions,
-    held_partitions,
-)
 from headgate.coordinator.state import (
     OVERDUE,
     HeardStatus,
@@ -175,6 +168,13 @@ from headgate.coordinator.table_checks import (
     on_look_at_primary,
     on_look_at_secondaries,
     prepare_end,
+)
+from headgate.coordinator.table_suspension import (
+    resuming_tables_to_deliver,
+    secondary_uuids_to_record,
+    tables_to_read_before_validation,
+    with_secondaries_read,
+    without_forgotten_tables,
 )
 
 

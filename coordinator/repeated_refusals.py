@@ -20,9 +20,9 @@ from headgate.coordinator.outgoing_events import (
     secondaries_named_by_start,
     term_of,
 )
-from headgate.coordinator.secondary_tables import suspend_tables
 from headgate.coordinator.state import Fault, RepeatedRefusal, State
 from headgate.coordinator.status_validation import ValidationResult
+from headgate.coordinator.table_suspension import suspend_tables
 
 LOOKS_AT = 3
 """So many equal refusals in a row, and all tables are read afresh, in a new epoch."""

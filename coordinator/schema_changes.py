@@ -33,8 +33,8 @@ from headgate.coordinator.outgoing_events import (
     term_of,
 )
 from headgate.coordinator.phases import Phase
-from headgate.coordinator.secondary_tables import suspend_tables
 from headgate.coordinator.state import HeardProposal, State, Timer
+from headgate.coordinator.table_suspension import suspend_tables
 
 GATHERING_MS = 100
 """How long the first proposal waits for others: one table update serves all."""

@@ -63,7 +63,14 @@ from headgate.coordinator.secondary_pending_commits import (
     pending_commits_without,
     tag_renewal_commit,
 )
-from headgate.coordinator.secondary_tables import (
+from headgate.coordinator.state import Lingering, State, Term, Timer
+from headgate.coordinator.status_validation import (
+    ValidationResult,
+    is_attempt_too_old,
+    max_file_age_ms,
+)
+from headgate.coordinator.table_checks import AT_ONCE, is_renewal_due
+from headgate.coordinator.table_suspension import (
     REFUSALS_MAX,
     commits_deliverable_now,
     log_suspended_tables,
@@ -76,13 +83,6 @@ from headgate.coordinator.secondary_tables import (
     suspensions_for,
     tables_taking_nothing,
 )
-from headgate.coordinator.state import Lingering, State, Term, Timer
-from headgate.coordinator.status_validation import (
-    ValidationResult,
-    is_attempt_too_old,
-    max_file_age_ms,
-)
-from headgate.coordinator.table_checks import AT_ONCE, is_renewal_due
 
 # Sends empty deliveries to tables without new rows, so that their valid-through advances (FRESH-2).
 

@@ -18,6 +18,7 @@ from headgate.control_protocol.log_event_names import LogEvent
 from headgate.control_protocol.machine_io import LogLine
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import CommitAttempt, TableView
+from headgate.coordinator.added_partitions import partitions_to_come
 from headgate.coordinator.file_admission import Committed, Prefixes, Tokens
 from headgate.coordinator.outgoing_events import (
     epoch_prefixes,
@@ -27,7 +28,6 @@ from headgate.coordinator.outgoing_events import (
     term_of,
 )
 from headgate.coordinator.settings import CoordinatorSettings
-from headgate.coordinator.source_partitions import partitions_to_come
 from headgate.coordinator.state import (
     Activity,
     Fault,

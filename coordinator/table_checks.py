@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from headgate.control_protocol.machine_io import LogLine
 from headgate.control_protocol.ports import TableView
+from headgate.coordinator.added_partitions import with_ripe_partitions_marked
 from headgate.coordinator.inputs_and_actions import Look, SecondariesRead
 from headgate.coordinator.outgoing_events import (
     Step,
@@ -23,7 +24,8 @@ from headgate.coordinator.outgoing_events import (
 )
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.secondary_pending_commits import are_secondaries_of_primary
-from headgate.coordinator.secondary_tables import (
+from headgate.coordinator.state import State, Term, Timer
+from headgate.coordinator.table_suspension import (
     find_missing_tables,
     find_table_trouble,
     resume_tables,
@@ -31,8 +33,6 @@ from headgate.coordinator.secondary_tables import (
     suspend_tables,
     tables_to_check,
 )
-from headgate.coordinator.source_partitions import with_ripe_partitions_marked
-from headgate.coordinator.state import State, Term, Timer
 
 AT_ONCE = 20
 """In one transaction so many tables are looked at, or receive a delivery without rows."""

@@ -37,7 +37,7 @@ def require_kerberos_support() -> None:
 
 def _builtin_features() -> list[str]:
     """Return what the loaded librdkafka was built with."""
-    from headgate.kafka.librdkafka import builtin_features
+    from headgate.kafka.librdkafka_binding import builtin_features
 
     return builtin_features()
 

@@ -18,7 +18,7 @@ from headgate.control_protocol.errors import HeadgateError, MissingRights, Unrea
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.kafka.client_settings import without_consumer_settings
 from headgate.kafka.clients import new_admin, new_consumer, new_producer
-from headgate.kafka.cluster import with_log_silenced
+from headgate.kafka.cluster_queries import with_log_silenced
 from headgate.kafka.consumer_group import KafkaGroupMember
 from headgate.kafka.control_log import PRODUCER
 from headgate.kafka.control_topic import CONTROL_SETTINGS, read_topic_settings

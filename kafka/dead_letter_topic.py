@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from headgate.coordinator.dead_letters import DeadLetter, Progress
+from headgate.coordinator.dead_letter_message import DeadLetter, Progress
 from headgate.kafka.record_sender import GroupNote, OutgoingRecord, RecordSender
 
 

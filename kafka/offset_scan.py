@@ -13,7 +13,7 @@ from headgate.control_protocol.errors import Unreachable
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.kafka.clients import new_consumer
-from headgate.kafka.cluster import with_log_silenced
+from headgate.kafka.cluster_queries import with_log_silenced
 
 BATCH_MESSAGES = 10_000
 POLL_S = 0.5

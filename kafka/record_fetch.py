@@ -38,7 +38,7 @@ from headgate.kafka.authentication import (
 )
 from headgate.kafka.client_settings import with_quiet_log, without_consumer_settings
 from headgate.kafka.clients import new_admin
-from headgate.kafka.librdkafka import BatchConsumer, Event, Headers, LentHeaders
+from headgate.kafka.librdkafka_binding import BatchConsumer, Event, Headers, LentHeaders
 from headgate.kafka.token_keeper import TokenKeeper
 from headgate.native.byte_arrays import Packed
 from headgate.native.kernels import Integers

@@ -10,7 +10,7 @@ from confluent_kafka import Message
 
 from headgate.control_protocol.errors import ConfigurationError, Unreachable
 from headgate.kafka.clients import new_consumer
-from headgate.kafka.cluster import ANSWER_S_MAX, with_log_silenced
+from headgate.kafka.cluster_queries import ANSWER_S_MAX, with_log_silenced
 
 GROUP = "headgate-sample"
 """A consumer must name a group; this one is neither joined nor committed to."""

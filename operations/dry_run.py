@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from headgate.config.catalog_settings import Backend
-from headgate.config.sections import WriterKind
+from headgate.config.sink_sections import WriterKind
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.commit_record_codec import filled_table_uuids
 from headgate.control_protocol.errors import WriteFailed

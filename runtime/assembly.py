@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 
 from headgate.config.catalog_checks import require_usable_table_catalog
 from headgate.config.catalog_settings import Backend
+from headgate.config.configuration_fingerprint import agreed_settings, configuration_digest
 from headgate.config.keyed_table_checks import KeysByRoute
 from headgate.config.multi_table_settings import CreateFrom, OnMissing
-from headgate.config.sections import WriterKind
-from headgate.config.shared_configuration import agreed_settings, configuration_digest
+from headgate.config.sink_sections import WriterKind
 from headgate.config.sink_settings import SinkSettings
 from headgate.config.table_format_registry import spark_session_conf
 from headgate.control_protocol.errors import (
@@ -65,10 +65,10 @@ from headgate.runtime.control_topic_notices import (
     announcing_end,
     open_control_log,
 )
+from headgate.runtime.embedded_sink_task import SinkTask
 from headgate.runtime.participant_runner import Current, OpenSink, open_lookout
 from headgate.runtime.reports.reporting_table import with_reports
 from headgate.runtime.sink_tables import SinkTables, named_secondary_tables
-from headgate.runtime.sink_task import SinkTask
 from headgate.runtime.start_checks import require_existing_sources
 from headgate.runtime.telemetry.instrumentation import Ports, with_meters
 from headgate.runtime.telemetry.instrumented_ports import MeteredLog

@@ -50,7 +50,7 @@ def open_iceberg_format(
 
     With ``looking`` it is left as it is: raises ``TableMissing`` if its file does not exist.
     """
-    from headgate.runtime.missing_tables import PATIENCE_S, require_never_filled
+    from headgate.runtime.dropped_table_detection import PATIENCE_S, require_never_filled
     from headgate.tables.iceberg.table_format import IcebergFormat
 
     require_usable_catalog(of)

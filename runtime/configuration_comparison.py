@@ -10,12 +10,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from headgate.config.shared_configuration import agreed_settings, configuration_digest
+from headgate.config.configuration_fingerprint import agreed_settings, configuration_digest
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import OtherConfiguration, RetryLater
 from headgate.control_protocol.events import Envelope, Notice, NoticeKind, StartCommit
 from headgate.control_protocol.identifiers import Sender, TopicId
-from headgate.kafka.cluster import Cluster, read_newest_messages
+from headgate.kafka.cluster_queries import Cluster, read_newest_messages
 from headgate.participant.settlements import describe_configuration_differences
 from headgate.runtime.health import read_heard_events
 from headgate.runtime.wall_clock import wall_ms

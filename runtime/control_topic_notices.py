@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from headgate.config.shared_configuration import configuration_digest
+from headgate.config.configuration_fingerprint import configuration_digest
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.current_sink import in_same_sink_context
 from headgate.control_protocol.errors import (

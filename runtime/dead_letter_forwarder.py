@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from headgate.control_protocol.redacting_loggers import redacted_logger
-from headgate.coordinator.dead_letters import dead_letter_of
+from headgate.coordinator.dead_letter_message import dead_letter_of
 from headgate.runtime.background_thread import WokenThread
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from headgate.kafka.control_log import KafkaLog
 from headgate.kafka.source_topics import KafkaSourceTopics
 from headgate.participant import driver as participant
 from headgate.participant.state import State
-from headgate.runtime.wrong_group_detection import Lookout, Sources
+from headgate.runtime.misconfigured_participant_detection import Lookout, Sources
 
 
 @dataclass(slots=True)

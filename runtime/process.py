@@ -11,8 +11,8 @@ from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from headgate.config.configuration_fingerprint import configuration_digest
 from headgate.config.reload import RefusedFile, Reload, can_apply_live
-from headgate.config.shared_configuration import configuration_digest
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.current_sink import working_for_sink
 from headgate.control_protocol.errors import (
@@ -35,9 +35,9 @@ from headgate.runtime.configuration_comparison import (
     read_recent_envelopes,
 )
 from headgate.runtime.control_topic_notices import append_notice
-from headgate.runtime.first_commit_log import FirstCommitLog
 from headgate.runtime.sink import IDLE_MS, Sink
 from headgate.runtime.sink_tables import open_tables_read_only
+from headgate.runtime.startup_progress_log import FirstCommitLog
 from headgate.runtime.systemd import Manager, ServiceManager
 from headgate.runtime.telemetry.instrumentation import open_otlp_meters
 from headgate.runtime.telemetry.sink_metrics import SinkMeters

@@ -20,7 +20,7 @@ from headgate.config.multi_table_settings import (
     OnMissing,
     TablesSettings,
 )
-from headgate.config.route_checks import ONE_NAME, declaration_of_table, section_of_table
+from headgate.config.routed_tables import ONE_NAME, declaration_of_table, section_of_table
 from headgate.config.sink_settings import SinkSettings
 from headgate.config.table_settings import TableSettings
 from headgate.control_protocol.columns import Struct

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from headgate.config.quarantine_settings import QuarantineSettings
-from headgate.config.route_checks import compile_name_pattern
+from headgate.config.routed_tables import compile_name_pattern
 from headgate.config.sink_settings import SinkSettings
 from headgate.config.table_declaration import declaration_if_created, quarantine_declaration
 from headgate.config.table_format_registry import (

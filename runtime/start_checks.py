@@ -49,7 +49,7 @@ from headgate.data_plane.files.format_choice import (
 )
 from headgate.data_plane.files.metrics import leaves_of, metrics_modes
 from headgate.data_plane.files.partitioning import Partitioner
-from headgate.runtime.missing_tables import (
+from headgate.runtime.dropped_table_detection import (
     PATIENCE_S,
     call_with_retries,
     open_source_topics,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from headgate.config.column_rule_checks import decoded_column_rules
+from headgate.config.column_rules import decoded_column_rules
 from headgate.config.multi_table_settings import CreateFrom
-from headgate.config.route_checks import DeclaredTables
+from headgate.config.routed_tables import DeclaredTables
 from headgate.config.sink_settings import SinkSettings
 from headgate.config.table_declaration import transform_plan
 from headgate.control_protocol.identifiers import tag_name

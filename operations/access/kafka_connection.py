@@ -14,7 +14,12 @@ from headgate.control_protocol.events import Envelope
 from headgate.control_protocol.identifiers import TopicId, TopicPartition
 from headgate.control_protocol.message_encoding import REFUSED, Skipped, SkipReason
 from headgate.control_protocol.offsets import OffsetRange
-from headgate.kafka.cluster import ANSWER_S_MAX, Cluster, read_newest_messages, with_log_silenced
+from headgate.kafka.cluster_queries import (
+    ANSWER_S_MAX,
+    Cluster,
+    read_newest_messages,
+    with_log_silenced,
+)
 from headgate.kafka.offset_scan import read_record_offsets
 from headgate.kafka.source_topics import KafkaSourceTopics
 from headgate.runtime.wall_clock import wall_ms

@@ -24,7 +24,7 @@ from headgate.control_protocol.ports import AllSecondaryTables, PrimaryTable
 from headgate.control_protocol.table_history import History
 from headgate.coordinator.recovery import record_to_resume
 from headgate.operations.status.report import MEND_TABLES
-from headgate.runtime.missing_tables import require_never_filled
+from headgate.runtime.dropped_table_detection import require_never_filled
 from headgate.runtime.sink_tables import Answer, SinkTables, TableAtRest, open_tables_read_only
 
 

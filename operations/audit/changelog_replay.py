@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap64
 
-from headgate.config.route_checks import source_plan_of_table
+from headgate.config.routed_tables import source_plan_of_table
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.commit_record import PartitionCohorts
 from headgate.control_protocol.events import TableStart

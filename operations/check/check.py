@@ -18,7 +18,7 @@ from enum import StrEnum
 from typing import Any
 
 from headgate.config.quarantine_settings import QuarantineSettings
-from headgate.config.sections import ControlSettings, SparkSettings, WriterKind
+from headgate.config.sink_sections import ControlSettings, SparkSettings, WriterKind
 from headgate.config.sink_settings import SinkSettings
 from headgate.config.table_format_registry import format_traits
 from headgate.control_protocol.errors import (
@@ -32,7 +32,12 @@ from headgate.control_protocol.errors import (
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.redaction import to_printable_line
 from headgate.kafka.authentication import token_keeper_for
-from headgate.kafka.cluster import ANSWER_S_MAX, Cluster, read_newest_append_time, with_log_silenced
+from headgate.kafka.cluster_queries import (
+    ANSWER_S_MAX,
+    Cluster,
+    read_newest_append_time,
+    with_log_silenced,
+)
 from headgate.kafka.consumer_group import require_group_settings
 from headgate.kafka.control_topic import has_fitting_control_topic, uses_append_time
 from headgate.kafka.record_fetch import try_batch_consumer

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from headgate.config.cdc_settings import ChangesSettings
 from headgate.config.multi_table_settings import OneTableSettings
 from headgate.config.quarantine_settings import QuarantineSettings
-from headgate.config.route_checks import section_of_table
-from headgate.config.sections import FormatSettings
+from headgate.config.routed_tables import section_of_table
+from headgate.config.sink_sections import FormatSettings
 from headgate.config.sink_settings import SinkSettings
 from headgate.config.table_format_registry import plugin_format
 from headgate.config.table_settings import TableSettings

@@ -13,7 +13,7 @@ from headgate.control_protocol.errors import ConfigurationError, MissingRights, 
 from headgate.operations.check.table import NotChecked
 
 if TYPE_CHECKING:
-    from headgate.kafka.cluster import Cluster
+    from headgate.kafka.cluster_queries import Cluster
 
 _CONNECT_S = 5.0
 _HTTP_PORT, _HTTPS_PORT = 80, 443

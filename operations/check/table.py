@@ -32,6 +32,7 @@ from headgate.control_protocol.identifiers import Sender
 from headgate.control_protocol.ports import Lineage, TableView
 from headgate.control_protocol.spark_batch_decision import without_query_offset
 from headgate.control_protocol.table_format import FileSchema
+from headgate.coordinator.added_partitions import defer_added_partitions
 from headgate.coordinator.recovery import (
     fit_offsets_to_sources,
     record_to_resume,
@@ -41,7 +42,6 @@ from headgate.coordinator.recovery import (
     require_quarantine_not_replaced,
     require_sources_unshared,
 )
-from headgate.coordinator.source_partitions import defer_added_partitions
 from headgate.coordinator.state import Identity, State
 from headgate.data_plane.files.format_choice import require_writable_files
 from headgate.data_plane.files.metrics import leaves_of, metrics_modes

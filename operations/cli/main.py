@@ -428,7 +428,7 @@ def _run_several(ctx: click.Context, sinks: tuple[Path, ...]) -> NoReturn:
 def wait(ctx: click.Context, sink: Path, moment: str, timeout_s: float) -> None:
     """Wait until the table holds every record up to a time."""
     settings = load_settings(ctx, sink)
-    from headgate.config.sections import parse_timestamp_ms
+    from headgate.config.sink_sections import parse_timestamp_ms
     from headgate.operations.wait import wait_until_complete
 
     behind = wait_until_complete(settings, parse_timestamp_ms(moment, "--through"), timeout_s)

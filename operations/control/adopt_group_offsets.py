@@ -13,7 +13,7 @@ from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import ConfigurationError, TableMissing
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.ports import Lineage, TableView, TopicState
-from headgate.kafka.cluster import ANSWER_S_MAX, Cluster, with_log_silenced
+from headgate.kafka.cluster_queries import ANSWER_S_MAX, Cluster, with_log_silenced
 from headgate.kafka.group_offsets import read_group_offsets
 from headgate.operations.access.kafka_connection import open_source_topics
 from headgate.operations.access.tables import open_primary

@@ -14,8 +14,8 @@ from contextlib import closing, contextmanager
 from contextvars import ContextVar
 from typing import Any
 
+from headgate.config.configuration_fingerprint import configuration_digest
 from headgate.config.quarantine_settings import QuarantineSettings
-from headgate.config.shared_configuration import configuration_digest
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.commit_record import OPERATOR, CommitRecord, PendingCommit
 from headgate.control_protocol.errors import RetryLater

@@ -20,7 +20,7 @@ from headgate.control_protocol.identifiers import Epoch, Sender, SinkName, Trans
 from headgate.control_protocol.ports import SinkTable, TableView
 from headgate.control_protocol.spark_batch_decision import is_record_of_query
 from headgate.coordinator.settings import CoordinatorSettings
-from headgate.kafka.cluster import ANSWER_S_MAX, with_log_silenced
+from headgate.kafka.cluster_queries import ANSWER_S_MAX, with_log_silenced
 from headgate.kafka.control_log import KafkaLog, KafkaLogTimes
 from headgate.kafka.control_topic import has_fitting_control_topic
 from headgate.operations.access.tables import open_primary

@@ -12,9 +12,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
 
+from headgate.config.configuration_fingerprint import configuration_digest
 from headgate.config.keyed_table_checks import KeysByRoute
-from headgate.config.route_checks import require_no_routed_tables
-from headgate.config.shared_configuration import configuration_digest
+from headgate.config.routed_tables import require_no_routed_tables
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.commit_record import OPERATOR, CommitRecord
 from headgate.control_protocol.errors import (

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from headgate.config.keyed_table_checks import find_added_partitions
-from headgate.config.sections import parse_timestamp_ms
+from headgate.config.sink_sections import parse_timestamp_ms
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.commit_record import (
     CommitRecord,

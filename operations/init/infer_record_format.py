@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial, reduce
 from typing import Any, cast
 
-from headgate.config.sections import FormatSettings
+from headgate.config.sink_sections import FormatSettings
 from headgate.control_protocol.columns import Column, ListOf, MapOf, Struct, Type, unify_columns
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.control_protocol.schema_evolution import grow_columns, large_objects_as_maps

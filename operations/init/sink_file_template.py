@@ -12,7 +12,7 @@ from headgate.control_protocol.errors import ConfigurationError
 from headgate.control_protocol.redaction import to_printable_line
 from headgate.data_plane.cdc.policy import Envelope
 from headgate.data_plane.formats.registry.frames import reading_of
-from headgate.kafka.cluster import Cluster
+from headgate.kafka.cluster_queries import Cluster
 from headgate.kafka.record_samples import read_newest_records
 from headgate.operations.init.infer_columns import ProposedColumn
 from headgate.operations.init.infer_record_format import ProposedRecords, propose_records

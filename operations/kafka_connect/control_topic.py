@@ -12,7 +12,7 @@ from headgate.control_protocol.errors import ConnectorAwake, Unreachable
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.kafka.client_settings import without_consumer_settings
 from headgate.kafka.clients import new_consumer
-from headgate.kafka.cluster import ANSWER_S_MAX, Cluster, with_log_silenced
+from headgate.kafka.cluster_queries import ANSWER_S_MAX, Cluster, with_log_silenced
 from headgate.kafka.group_offsets import store_offset
 from headgate.operations.kafka_connect.transaction_events import ControlRecord
 

@@ -39,7 +39,7 @@ from headgate.control_protocol.ports import (
     TableView,
     TopicState,
 )
-from headgate.kafka.cluster import ANSWER_S_MAX, with_log_silenced
+from headgate.kafka.cluster_queries import ANSWER_S_MAX, with_log_silenced
 from headgate.kafka.group_offsets import read_group_offsets
 from headgate.operations.access.kafka_connection import open_source_topics
 from headgate.operations.control.adopt_group_offsets import read_or_create_primary

@@ -6,7 +6,7 @@ import time
 from collections.abc import Collection
 
 from headgate.config.multi_table_settings import CreateFrom, TablesSettings
-from headgate.config.route_checks import section_of_table
+from headgate.config.routed_tables import section_of_table
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.commit_record import CommitRecord, Suspended
 from headgate.control_protocol.errors import (

@@ -6,7 +6,7 @@ from __future__ import annotations
 from headgate.control_protocol.errors import ConnectorReturned
 from headgate.control_protocol.table_format import SupportsFencedConnector
 from headgate.control_protocol.table_history import FencedConnector, TableReader
-from headgate.kafka.cluster import Cluster
+from headgate.kafka.cluster_queries import Cluster
 
 _DELETE = "delete the connector; headgate takeover SINK --back lets it go on instead of the sink"
 

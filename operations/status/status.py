@@ -30,7 +30,7 @@ from headgate.control_protocol.table_history import (
     empty_history,
 )
 from headgate.coordinator.settings import CoordinatorSettings
-from headgate.kafka.cluster import Cluster
+from headgate.kafka.cluster_queries import Cluster
 from headgate.kafka.first_record_timestamps import read_first_timestamps
 from headgate.operations.access.kafka_connection import open_source_topics, read_control_tail
 from headgate.operations.access.tables import (

@@ -28,7 +28,7 @@ from headgate.control_protocol.errors import (
 from headgate.control_protocol.identifiers import TopicId
 from headgate.control_protocol.log_event_names import LogEvent, log_extra
 from headgate.control_protocol.redacting_loggers import redacted_logger
-from headgate.kafka.compacted_topics import (
+from headgate.kafka.compacted_log import (
     CompactedProducer,
     CompactedRecord,
     KeyedValue,
@@ -59,9 +59,8 @@ from headgate.runtime.fleet.fleet_topics import (
     read_lags,
 )
 from headgate.runtime.fleet.fleet_view import describe_refusal
-from headgate.runtime.fleet.held_slots import HeldSlots
+from headgate.runtime.fleet.os_processes import private_bytes
 from headgate.runtime.fleet.outage_log import OutageLog
-from headgate.runtime.fleet.processes import private_bytes
 from headgate.runtime.fleet.sink_files import (
     JVM_MIB_MIN,
     has_own_jvm,
@@ -69,6 +68,7 @@ from headgate.runtime.fleet.sink_files import (
     with_fleet_settings,
 )
 from headgate.runtime.fleet.sink_life import LifeState, Wanted
+from headgate.runtime.fleet.slot_ownership import HeldSlots
 from headgate.runtime.fleet.spec_source import DesiredSink, ToldSink
 
 _log = redacted_logger("headgate.worker")

@@ -12,8 +12,8 @@ from typing import Any
 
 from headgate.config.cleartext_secrets import find_cleartext_secrets
 from headgate.config.load import parse_with_document, read_text
-from headgate.config.sections import GroupProtocol, WriterKind
 from headgate.config.setting_types import allowing_absent_references
+from headgate.config.sink_sections import GroupProtocol, WriterKind
 from headgate.control_protocol.errors import (
     ConfigurationError,
     FleetFilesUnfit,

@@ -12,7 +12,7 @@ from functools import partial
 from pyiceberg.catalog import Catalog
 
 from headgate.config.multi_table_settings import TablesSettings
-from headgate.config.route_checks import section_of_table
+from headgate.config.routed_tables import section_of_table
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.commit_record import UNNAMED
 from headgate.control_protocol.current_sink import in_same_sink_context

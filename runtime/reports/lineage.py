@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from urllib.parse import urlsplit
 
-from headgate.config.column_rule_checks import decoded_column_rules
+from headgate.config.column_rules import decoded_column_rules
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import HeadgateError, SinkStopped
 from headgate.control_protocol.identifiers import Sender

@@ -13,8 +13,8 @@ from dataclasses import replace
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
+from headgate.config.configuration_fingerprint import configuration_digest
 from headgate.config.registry_auth_settings import REGISTRY_AUTH
-from headgate.config.shared_configuration import configuration_digest
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.commit_record import CommitRecord
 from headgate.control_protocol.current_sink import current_sink

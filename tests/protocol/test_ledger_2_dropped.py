@@ -43,7 +43,7 @@ from headgate.coordinator.inputs_and_actions import (
 from headgate.coordinator.outgoing_events import start_event
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.schema_changes import GATHERING_MS
-from headgate.coordinator.secondary_tables import commits_deliverable_now
+from headgate.coordinator.table_suspension import commits_deliverable_now
 from headgate.participant.schema_proposals import forget_answers
 from headgate.participant.state import TableAnswer
 

@@ -15,8 +15,8 @@ from headgate.control_protocol.identifiers import LEAP_MAX
 from headgate.coordinator.file_admission import MARKS_KEPT
 from headgate.coordinator.machine import PEERS_MAX, WINDOWS_MAX
 from headgate.coordinator.phases import Phase
-from headgate.coordinator.secondary_tables import SUSPENDED_MAX
 from headgate.coordinator.state import State, Suspicion, Term, Timer
+from headgate.coordinator.table_suspension import SUSPENDED_MAX
 
 OPEN_OUTCOME = (Phase.CLAIMING, Phase.COMMITTING)
 ASKING = (

@@ -29,7 +29,7 @@ from support.lesser_kafka import (
 from support.token_kit import SECRET, KafkaWithTokens, TokenServer
 from unit.operations.filled_table import sink_file_text
 
-from headgate.kafka.cluster import Cluster
+from headgate.kafka.cluster_queries import Cluster
 from headgate.operations.cli.main import main
 from headgate.operations.demo.producer import create_topic, produce
 from headgate.operations.local_kafka.broker import EmbeddedKafka, fetch_broker_jars

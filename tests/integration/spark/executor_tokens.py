@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from headgate.config.load import parse
-from headgate.config.sections import WriterKind
+from headgate.config.sink_sections import WriterKind
 from headgate.control_protocol.errors import HeadgateError
 from headgate.kafka.authentication import token_keeper_for
 from headgate.operations.check.table import TableCheck

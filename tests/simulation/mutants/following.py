@@ -16,7 +16,7 @@ from headgate.coordinator import (
     machine,
     secondary_delivery,
     secondary_pending_commits,
-    secondary_tables,
+    table_suspension,
 )
 from headgate.coordinator.inputs_and_actions import ManifestsStaged
 from headgate.coordinator.outgoing_events import term_of
@@ -130,7 +130,7 @@ def secondaries_of_the_past_unclaimed(right: Any, *given: Any) -> Any:
     return ()
 
 
-@FAMILY.replaces("PENDING-8", (secondary_tables, "_expired_tables"))
+@FAMILY.replaces("PENDING-8", (table_suspension, "_expired_tables"))
 def heirs_know_of_no_expire(_right: Any, _term: Any) -> frozenset[str]:
     """A coordinator leaves routed tables alone whose pending commits the one before let expire."""
     return frozenset()

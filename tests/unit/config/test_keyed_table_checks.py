@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from headgate.config.cdc_settings import ChangesSettings, OnPartitionsAdded
+from headgate.config.configuration_fingerprint import agreed_settings
 from headgate.config.keyed_table_checks import KeysByRoute
 from headgate.config.maintenance_settings import MaintenanceSettings
 from headgate.config.multi_table_settings import (
@@ -20,16 +21,15 @@ from headgate.config.multi_table_settings import (
     TablesSettings,
 )
 from headgate.config.quarantine_settings import QuarantineSettings
-from headgate.config.sections import (
+from headgate.config.setting_types import Properties
+from headgate.config.shape_settings import ShapeSettings
+from headgate.config.sink_sections import (
     FormatSettings,
     SourceSettings,
     SparkSettings,
     TransformSettings,
     WriterKind,
 )
-from headgate.config.setting_types import Properties
-from headgate.config.shape_settings import ShapeSettings
-from headgate.config.shared_configuration import agreed_settings
 from headgate.config.sink_settings import SinkSettings
 from headgate.config.table_declaration import declared_table
 from headgate.config.table_format_registry import primary_table_spec

@@ -13,8 +13,8 @@ import pytest
 
 from headgate.config.load import load, parse
 from headgate.config.section_schema import key_descriptions, keys_of
-from headgate.config.sections import GroupProtocol, WriterKind
 from headgate.config.setting_types import Properties
+from headgate.config.sink_sections import GroupProtocol, WriterKind
 from headgate.config.sink_settings import SinkSettings
 from headgate.config.table_declaration import declaration_if_created
 from headgate.config.table_settings import ColumnSettings

@@ -16,9 +16,9 @@ from pyiceberg.schema import Schema
 from support.local_catalog import LocalCatalog
 from support.small_rest_catalog import SmallRestCatalog
 
+from headgate.config.configuration_fingerprint import agreed_settings
 from headgate.config.load import parse
-from headgate.config.route_checks import pick_existing_column
-from headgate.config.shared_configuration import agreed_settings
+from headgate.config.routed_tables import pick_existing_column
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import ConfigurationError, NotAtomic, RouteUnfit, TablesUnfit
 from headgate.control_protocol.identifiers import Sender, TopicId

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from headgate.config.configuration_fingerprint import agreed_settings
 from headgate.config.load import parse
-from headgate.config.shared_configuration import agreed_settings
 from headgate.control_protocol.errors import ConfigurationError, ShapeUnfit
 
 FILE = """

@@ -11,8 +11,8 @@ import pytest
 from repository.tree import ROOT
 from support import able_folder, folder_kind
 
+from headgate.config.configuration_fingerprint import agreed_settings
 from headgate.config.load import parse
-from headgate.config.shared_configuration import agreed_settings
 from headgate.config.sink_settings import SinkSettings
 from headgate.config.table_format_registry import (
     describe_weaker_guarantee,

@@ -23,7 +23,7 @@ from headgate.coordinator import (
     machine,
     outgoing_events,
     schema_changes,
-    secondary_tables,
+    table_suspension,
 )
 from headgate.coordinator.file_admission import Tokens
 from headgate.coordinator.inputs_and_actions import Looked
@@ -193,7 +193,7 @@ PLANTED: dict[str, tuple[Any, str, Any, Callable[[], None], str]] = {
         "with drafts",
     ),
     "more tables are suspended than a record names": (
-        secondary_tables,
+        table_suspension,
         "require_not_too_many_suspended",
         lambda suspended: None,
         isolation.test_suspend_4_trouble_of_all_tables_is_not_theirs,

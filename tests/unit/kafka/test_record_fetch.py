@@ -12,7 +12,7 @@ from headgate.control_protocol.errors import OffsetOutOfRange, WriteFailed
 from headgate.control_protocol.identifiers import TopicId, TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.kafka import record_fetch
-from headgate.kafka.librdkafka import Event, Messages
+from headgate.kafka.librdkafka_binding import Event, Messages
 from headgate.kafka.record_fetch import ReadRequest, _RangeReader
 from headgate.native.byte_arrays import Packed
 

@@ -16,7 +16,7 @@ from headgate.control_protocol.errors import MissingRights, TopicRecreated, Writ
 from headgate.control_protocol.identifiers import TopicId, TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.kafka import record_fetch
-from headgate.kafka.librdkafka import Event, Messages
+from headgate.kafka.librdkafka_binding import Event, Messages
 from headgate.kafka.record_fetch import Chunk, ReadRequest
 from headgate.native.byte_arrays import Packed
 

@@ -27,7 +27,7 @@ from headgate.control_protocol.errors import (
 )
 from headgate.control_protocol.secret_references import WITHHELD
 from headgate.kafka.authentication import AUTH, settings_without_token_callback
-from headgate.kafka.librdkafka import BatchConsumer, builtin_features
+from headgate.kafka.librdkafka_binding import BatchConsumer, builtin_features
 from headgate.kafka.token_keeper import TokenKeeper, keeper_of
 from headgate.kafka.token_providers import (
     Token,

@@ -10,7 +10,7 @@ from pyiceberg.exceptions import NoSuchTableError
 from headgate.config.load import parse
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import MissingRights, Unreachable
-from headgate.runtime import missing_tables, start_checks
+from headgate.runtime import dropped_table_detection, start_checks
 from headgate.runtime.sink_tables import SinkTables
 
 FILE = """
@@ -53,7 +53,7 @@ def test_a_start_waits_for_temporary_keys_that_have_expired(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As whoever runs already does; ending with 2 would keep it from being started again."""
-    monkeypatch.setattr(missing_tables, "_AGAIN_S", 0.0)
+    monkeypatch.setattr(dropped_table_detection, "_AGAIN_S", 0.0)
     monkeypatch.setattr(start_checks, "require_creatable_table", lambda *_: None)
     catalog: Any = Expired(3)
     assert not is_ready(catalog, settings(TOKEN))

@@ -13,7 +13,7 @@ import pytest
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.data_plane.batch.metadata_columns import RecordColumns, printable_name
 from headgate.data_plane.batch.writer_task_plan import SourcePlan
-from headgate.kafka.librdkafka import Headers, LentHeaders
+from headgate.kafka.librdkafka_binding import Headers, LentHeaders
 from headgate.kafka.record_fetch import Chunk
 from headgate.native.byte_arrays import Packed
 

@@ -25,7 +25,7 @@ from unit.data_plane.write.test_write_batch_multi_table import (
     some,
 )
 
-from headgate.config.sections import TransformSettings
+from headgate.config.sink_sections import TransformSettings
 from headgate.config.table_declaration import quarantine_declaration, transform_plan
 from headgate.config.table_settings import ColumnSettings
 from headgate.control_protocol.errors import (

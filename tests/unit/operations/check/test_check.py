@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from headgate.config.sections import WriterKind
+from headgate.config.sink_sections import WriterKind
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import ClockDiffers
 from headgate.control_protocol.events import Envelope, Notice, NoticeKind

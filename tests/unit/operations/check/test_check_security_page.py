@@ -7,7 +7,7 @@ from support.security_page import rights_by_resource
 
 from headgate.config.load import parse
 from headgate.config.sink_settings import SinkSettings
-from headgate.kafka.cluster import Cluster, ResourceRights
+from headgate.kafka.cluster_queries import Cluster, ResourceRights
 from headgate.operations.check.check import _check_control_topic, _check_who_may_speak
 from headgate.operations.check.table import NotChecked
 

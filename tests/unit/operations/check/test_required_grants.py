@@ -14,7 +14,7 @@ from unit.config.test_load import MINIMAL
 
 from headgate.config.load import parse
 from headgate.control_protocol.errors import MissingRights
-from headgate.kafka.cluster import ResourceRights
+from headgate.kafka.cluster_queries import ResourceRights
 from headgate.operations.check import check as module
 from headgate.operations.check.check import check
 from headgate.operations.check.required_grants import RIGHTS, Role, grant_commands

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from headgate.config.load import load
-from headgate.config.sections import WriterKind
+from headgate.config.sink_sections import WriterKind
 from headgate.operations.demo.trips import TRIP_COLUMNS
 from headgate.operations.demo.workspace import PARTITIONS, TOPIC, sink_file_text
 

@@ -12,7 +12,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from repository.tree import ROOT
 
-from headgate.config.http_settings import TelemetrySettings
+from headgate.config.observability_settings import TelemetrySettings
 from headgate.config.setting_types import Properties
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.runtime.telemetry import metric_catalog as names

@@ -17,7 +17,7 @@ from headgate.data_plane.formats.format_registry import ValueOptions, record_for
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from headgate.config.sections import SinkSections
+    from headgate.config.sink_sections import SinkSections
     from headgate.config.table_settings import ColumnSettings
 
 _NO_RULE = ColumnRule()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from unit.config.test_load import MINIMAL, refusal, sink
 
-from headgate.config.column_rule_checks import decoded_column_rules
+from headgate.config.column_rules import decoded_column_rules
 from headgate.config.load import load
 from headgate.config.table_declaration import declared_table
 from headgate.control_protocol.errors import ColumnRuleUnfit, ColumnRuleUnknownToFormat

@@ -17,7 +17,6 @@ from pydantic import AfterValidator, Field
 
 from headgate.config.catalog_settings import CatalogSettings
 from headgate.config.cdc_settings import ChangesSettings
-from headgate.config.http_settings import HttpSettings, TelemetrySettings
 from headgate.config.kafka_auth_settings import KafkaAuthSettings
 from headgate.config.maintenance_settings import MaintenanceSettings
 from headgate.config.multi_table_settings import (
@@ -26,6 +25,7 @@ from headgate.config.multi_table_settings import (
     TablesSettings,
     resolve_primary_table,
 )
+from headgate.config.observability_settings import HttpSettings, TelemetrySettings
 from headgate.config.quarantine_settings import QuarantineSettings, RoutedQuarantine
 from headgate.config.registry_auth_settings import RegistryAuthSettings
 from headgate.config.report_settings import LineageSettings, SignalSettings

@@ -9,12 +9,12 @@ import pytest
 from unit.data_plane.formats.protobuf_worlds import World
 from unit.operations.filled_table import sink_file_text
 
-from headgate.config.load import parse
-from headgate.config.shared_configuration import (
+from headgate.config.configuration_fingerprint import (
     agreed_settings,
     configuration_digest,
     fingerprint,
 )
+from headgate.config.load import parse
 from headgate.control_protocol.events import DIGEST
 from headgate.control_protocol.identifiers import Sender
 from headgate.runtime.assembly import build_coordinator_identity

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headgate.config.catalog_settings import Backend
-from headgate.config.column_rule_checks import require_valid_column_rules, rules_of_columns
+from headgate.config.column_rules import require_valid_column_rules, rules_of_columns
 from headgate.config.multi_table_settings import (
     CreateFrom,
     OneTableSettings,
@@ -32,7 +32,7 @@ from headgate.participant.settings import Incompatible, SchemaPolicy, UnknownFie
 from headgate.tables.iceberg.catalog_types import not_atomic_error, require_supported_type
 
 if TYPE_CHECKING:
-    from headgate.config.sections import SinkSections
+    from headgate.config.sink_sections import SinkSections
     from headgate.data_plane.batch.writer_task_plan import SourcePlan
 
 _PLACEHOLDER = re.compile(r"\{\w+\}")

@@ -12,8 +12,8 @@ from headgate.config.load import parse
 from headgate.control_protocol.commit_record import offset_metadata_of_table
 from headgate.control_protocol.errors import TableRecreated, Unreachable
 from headgate.control_protocol.identifiers import SinkName
-from headgate.runtime import missing_tables
-from headgate.runtime.missing_tables import require_never_filled
+from headgate.runtime import dropped_table_detection
+from headgate.runtime.dropped_table_detection import require_never_filled
 
 ONE = """
 name = "trips"
@@ -50,7 +50,7 @@ def noted(monkeypatch: pytest.MonkeyPatch, note: str | Callable[[], str | None] 
         def close(self) -> None:
             """Nothing is held."""
 
-    monkeypatch.setattr(missing_tables, "KafkaSourceTopics", Topics)
+    monkeypatch.setattr(dropped_table_detection, "KafkaSourceTopics", Topics)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from headgate.control_protocol.events import Limits, TableStart, WrittenRange
 from headgate.control_protocol.identifiers import Sender, TopicPartition, TransactionNumber
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.participant.state import OpenTransaction, Ownership, SourceEnds, State, Term, Work
-from headgate.runtime.first_commit_log import FirstCommitLog
+from headgate.runtime.startup_progress_log import FirstCommitLog
 
 AT = TopicPartition("trips", 0)
 SETTINGS = parse(MINIMAL)

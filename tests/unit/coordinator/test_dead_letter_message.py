@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from headgate.control_protocol.identifiers import Epoch
-from headgate.coordinator.dead_letters import COLUMNS, Progress, dead_letter_of
+from headgate.coordinator.dead_letter_message import COLUMNS, Progress, dead_letter_of
 
 
 def row(**other: Any) -> dict[str, Any]:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from headgate.runtime.fleet import processes
-from headgate.runtime.fleet.processes import (
+from headgate.runtime.fleet import os_processes
+from headgate.runtime.fleet.os_processes import (
     LATELY_S,
     MEASURE_S,
     ProcessWatch,
@@ -54,9 +54,9 @@ def kernel(monkeypatch: pytest.MonkeyPatch) -> Kernel:
         said.walks.append(said.now_s)
         return said.private
 
-    monkeypatch.setattr(processes, "used_cpu_ms", lambda _: said.cpu)
-    monkeypatch.setattr(processes, "resident_bytes", lambda _: said.resident)
-    monkeypatch.setattr(processes, "private_bytes", walk)
+    monkeypatch.setattr(os_processes, "used_cpu_ms", lambda _: said.cpu)
+    monkeypatch.setattr(os_processes, "resident_bytes", lambda _: said.resident)
+    monkeypatch.setattr(os_processes, "private_bytes", walk)
     return said
 
 
