@@ -122,16 +122,16 @@ class Table:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._rows: dict[str, int] = {}
+        self._rows_in_files: dict[str, int] = {}
 
     def rows(self) -> int:
         """Return the rows of completed commits."""
         import pyarrow.parquet as pq
 
         for path in self.files():
-            if path.name not in self._rows:
-                self._rows[path.name] = pq.read_metadata(path).num_rows
-        return sum(self._rows.values())
+            if path.name not in self._rows_in_files:
+                self._rows_in_files[path.name] = pq.read_metadata(path).num_rows
+        return sum(self._rows_in_files.values())
 
     def files(self) -> list[Path]:
         timeline = self._folder / ".hoodie" / "timeline"

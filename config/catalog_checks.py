@@ -35,7 +35,7 @@ def require_usable_catalog(settings: CatalogSettings) -> None:
             f"catalog {settings.name!r}: the folder {database.parent} does not exist",
             "create it, or correct catalog.properties.uri",
         )
-    if database and database.exists() and not _may_be_sqlite(database):
+    if database and database.exists() and not _may_be_sqlite_file(database):
         raise ConfigurationError(
             f"catalog {settings.name!r}: {database} is "
             + ("a folder" if database.is_dir() else "not a database of SQLite"),
@@ -43,7 +43,7 @@ def require_usable_catalog(settings: CatalogSettings) -> None:
         )
 
 
-def _may_be_sqlite(path: Path) -> bool:
+def _may_be_sqlite_file(path: Path) -> bool:
     """Return whether SQLite takes it for a database of its own, or cannot look into it now."""
     if path.is_dir():
         return False
@@ -58,14 +58,14 @@ def _may_be_sqlite(path: Path) -> bool:
     return True
 
 
-def is_sql(settings: CatalogSettings) -> bool:
+def is_sql_catalog(settings: CatalogSettings) -> bool:
     """Return whether the catalog is a database's, by what the sink file says of it."""
     properties = settings.properties
     scheme = properties.get("uri", "").partition(":")[0].partition("+")[0]
     return str(properties.get("type", "sql")).lower() == "sql" and scheme in SQL_SCHEMES
 
 
-def require_catalog_location(settings: SinkSettings) -> None:
+def require_usable_table_catalog(settings: SinkSettings) -> None:
     """Refuse the catalog of the sink's table, if it has one and that is not usable."""
     if settings.table.type == ICEBERG:
         require_usable_catalog(settings.catalog)
@@ -74,7 +74,7 @@ def require_catalog_location(settings: SinkSettings) -> None:
 def sqlite_file(settings: CatalogSettings) -> Path | None:
     """Return the file of a SQLite catalog."""
     scheme, _, path = settings.properties.get("uri", "").partition(":///")
-    if not is_sql(settings):
+    if not is_sql_catalog(settings):
         return None
     if scheme.partition("+")[0] != "sqlite" or not path or path.startswith(":memory:"):
         return None

@@ -79,18 +79,18 @@ class ChangesSettings:
         return Changes((), self.envelope, self.tombstones).may_skip
 
     @property
-    def marks(self) -> bool:
+    def marks_deleted_rows(self) -> bool:
         """Return whether deletes are rows, marked (KEY-13, KEY-14)."""
         return self.history or self.on_delete is OnDelete.MARK
 
     @property
-    def hold_ms(self) -> int | None:
+    def partition_hold_ms(self) -> int | None:
         """Return how long added partitions are held at least; ``None``: they stop the sink."""
         fails = self.on_partitions_added is OnPartitionsAdded.FAIL
         return None if fails else self.growth_ms
 
     @property
-    def multiples_only(self) -> bool:
+    def requires_partition_multiples(self) -> bool:
         """Return whether keys may move between old partitions unless these are multiplied."""
         return self.on_partitions_added is not OnPartitionsAdded.WAIT_ANY
 
@@ -105,6 +105,6 @@ class ChangesSettings:
             self.on_truncate,
             self.unavailable_value,
             self.unavailable_placeholder,
-            self.deleted_at if self.marks else "",
+            self.deleted_at if self.marks_deleted_rows else "",
             self.history,
         )

@@ -24,12 +24,12 @@ _REMOTE_TOKEN = re.compile(r";token=[^;]")
 def find_cleartext_secrets(document: Mapping[str, Any]) -> list[str]:
     """Return the keys of a valid sink file that hold a secret as it is; their values are not.
 
-    ``document`` is what ``load.parse_at`` returns.
+    ``document`` is what ``load.parse_with_document`` returns.
     """
-    return [*_in_section(document, SinkSettings, "")]
+    return [*_find_in_section(document, SinkSettings, "")]
 
 
-def _in_section(section: Mapping[str, Any], kind: type, at: str) -> Iterator[str]:
+def _find_in_section(section: Mapping[str, Any], kind: type, at: str) -> Iterator[str]:
     keys = keys_of(kind)
     for name, value in section.items():
         key, where = keys.get(name), f"{at}.{name}" if at else name
@@ -37,24 +37,28 @@ def _in_section(section: Mapping[str, Any], kind: type, at: str) -> Iterator[str
             continue
         inner = key.inner_section
         if inner and isinstance(value, dict):
-            yield from _in_section(value, inner, where)
+            yield from _find_in_section(value, inner, where)
         elif inner and isinstance(value, list):
             for number, each in enumerate(value):
-                yield from _in_section(each, inner, f"{where}[{number}]")
+                yield from _find_in_section(each, inner, f"{where}[{number}]")
         elif isinstance(value, dict):
             is_properties = key.hint is Properties or typing.get_origin(key.hint) is Mapping
             for each, text in value.items() if is_properties else ():
-                if _is_clear(text) if is_secret_name(each) else _has_clear_password(text):
+                if (
+                    _is_cleartext_secret(text)
+                    if is_secret_name(each)
+                    else _has_cleartext_password(text)
+                ):
                     yield f'{where}."{each}"'
-        elif _has_clear_password(value):
+        elif _has_cleartext_password(value):
             yield where
 
 
-def _is_clear(value: Any) -> bool:
+def _is_cleartext_secret(value: Any) -> bool:
     return bool(value) and not (isinstance(value, str) and REFERENCE.search(value))
 
 
-def _has_clear_password(value: Any) -> bool:
+def _has_cleartext_password(value: Any) -> bool:
     """Return whether an address holds a password, or a token, that is no reference."""
     if not isinstance(value, str):
         return False

@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 from headgate.config.setting_types import Properties, SecretReference, Text
 from headgate.control_protocol.errors import AuthenticationUnfit
 from headgate.control_protocol.secret_references import REFERENCE
-from headgate.kafka.authentication import AUTH, require_kerberos
-from headgate.kafka.token_providers import is_loopback, region_of
+from headgate.kafka.authentication import AUTH, require_kerberos_support
+from headgate.kafka.token_providers import aws_region_of, is_loopback_host
 
 _EXTENSION = re.compile(r"[A-Za-z]+")
 _EXTENSION_VALUE = re.compile(r"[\x21-\x7e \t\r\n]+")
@@ -83,7 +83,7 @@ class KafkaAuthSettings:
         return self.type is not AuthType.NONE
 
     @property
-    def client_description(self) -> str:
+    def client_auth_json(self) -> str:
         """Return what clients need to know, as JSON: it holds references, never a secret."""
         return json.dumps(settings_as_written(self), sort_keys=True)
 
@@ -91,7 +91,7 @@ class KafkaAuthSettings:
         """Return Kafka's settings with the description, by which every client is made."""
         if not self:
             return kafka.without(AUTH) if AUTH in kafka else kafka
-        return kafka.with_value(AUTH, self.client_description)
+        return kafka.with_value(AUTH, self.client_auth_json)
 
 
 def settings_as_written(settings: Any) -> dict[str, Any]:
@@ -129,7 +129,7 @@ def require_valid_auth(
     kafka: Mapping[str, str], auth: KafkaAuthSettings, *, on_executors: bool
 ) -> None:
     """Raises ``AuthenticationUnfit``, ``KerberosMissing``. It asks nobody."""
-    require_keys_of_type(auth, "kafka.auth", _TAKES[auth.type], _NEEDS.get(auth.type, ()))
+    require_keys_fit_auth_type(auth, "kafka.auth", _TAKES[auth.type], _NEEDS.get(auth.type, ()))
     if not auth:
         return
     _require_no_other_auth(kafka)
@@ -137,21 +137,21 @@ def require_valid_auth(
         require_safe_url(auth.token_url)
     if auth.type in (AuthType.OIDC, AuthType.AZURE):
         _require_client_credential(auth, on_executors=on_executors)
-    region = auth.region or region_of(kafka.get("bootstrap.servers", ""))
+    region = auth.region or aws_region_of(kafka.get("bootstrap.servers", ""))
     if auth.type is AuthType.AWS_MSK_IAM and not region:
-        _raise_unfit(
+        _raise_auth_unfit(
             "kafka.auth.region is missing, and the brokers' name does not say it",
             'write region = "eu-central-1", or the region of your cluster',
         )
     if auth.type is AuthType.KERBEROS:
-        require_kerberos()
+        require_kerberos_support()
         if not _SERVICE.fullmatch(auth.service_name):
-            _raise_unfit(
+            _raise_auth_unfit(
                 f"kafka.auth.service_name cannot be {auth.service_name!r}",
                 "use small letters, digits and '-'",
             )
     if auth.extensions.secret_names:
-        _raise_unfit(
+        _raise_auth_unfit(
             f'kafka.auth.extensions."{min(auth.extensions.secret_names)}" refers to a secret',
             "write it as it is: brokers need it as an identifier, and it travels to executors",
         )
@@ -161,37 +161,39 @@ def require_valid_auth(
             or name == "auth"
             or not _EXTENSION_VALUE.fullmatch(value)
         ):
-            _raise_unfit(
+            _raise_auth_unfit(
                 f"kafka.auth.extensions cannot have {name!r} with this value",
                 "a name has letters only and is not auth; a value has printable ASCII",
             )
 
 
-def require_keys_of_type(
+def require_keys_fit_auth_type(
     auth: Any, section: str, takes: Collection[str], needs: Collection[str]
 ) -> None:
     """Raise ``AuthenticationUnfit`` for a key that the type does not take, or that it lacks."""
     for field in fields(auth):
         known = field.name == "type" or field.name in takes
         if not known and getattr(auth, field.name) != field.default:
-            _raise_unfit(
+            _raise_auth_unfit(
                 f'{section}.{field.name} is set, and {section}.type is "{auth.type}"',
                 "remove it, or correct the type",
             )
     for name in needs:
         if not getattr(auth, name):
-            _raise_unfit(f"{section}.{name} is missing", f'type "{auth.type}" needs it')
+            _raise_auth_unfit(f"{section}.{name} is missing", f'type "{auth.type}" needs it')
 
 
 def _require_no_other_auth(kafka: Mapping[str, str]) -> None:
     both = sorted(_OWN_MECHANISM & kafka.keys())
     if both:
-        _raise_unfit(f'kafka."{both[0]}" and [kafka.auth] are both set', "keep one of them")
+        _raise_auth_unfit(f'kafka."{both[0]}" and [kafka.auth] are both set', "keep one of them")
     protocol = kafka.get("security.protocol", "SASL_SSL").upper()
     servers = kafka.get("bootstrap.servers", "").split(",")
-    inside = all(is_loopback(at.strip().rpartition(":")[0].rpartition("//")[2]) for at in servers)
+    inside = all(
+        is_loopback_host(at.strip().rpartition(":")[0].rpartition("//")[2]) for at in servers
+    )
     if protocol != "SASL_SSL" and not (protocol == "SASL_PLAINTEXT" and inside):
-        _raise_unfit(
+        _raise_auth_unfit(
             f'kafka."security.protocol" is {protocol}, and [kafka.auth] is set',
             "leave it out for SASL_SSL: a token on an open line is a password",
         )
@@ -201,9 +203,13 @@ def require_safe_url(url: str, section: str = "kafka.auth") -> None:
     """Raise ``AuthenticationUnfit`` for an address on an open line, or with more than that."""
     parts = urlsplit(url)
     if parts.username or parts.password or parts.query or parts.fragment:
-        _raise_unfit(f"{section}.token_url holds more than an address", "write https://HOST/PATH")
-    if parts.scheme != "https" and not (parts.scheme == "http" and is_loopback(parts.hostname)):
-        _raise_unfit(
+        _raise_auth_unfit(
+            f"{section}.token_url holds more than an address", "write https://HOST/PATH"
+        )
+    if parts.scheme != "https" and not (
+        parts.scheme == "http" and is_loopback_host(parts.hostname)
+    ):
+        _raise_auth_unfit(
             f"{section}.token_url is not https",
             "write https://...: the secret would travel on an open line",
         )
@@ -211,9 +217,9 @@ def require_safe_url(url: str, section: str = "kafka.auth") -> None:
 
 def _require_client_credential(auth: KafkaAuthSettings, *, on_executors: bool) -> None:
     needed = auth.type is AuthType.OIDC
-    require_client(auth, "kafka.auth", needed=needed, on_executors=on_executors)
+    require_one_client_proof(auth, "kafka.auth", needed=needed, on_executors=on_executors)
     if auth.client_secret and auth.type is AuthType.AZURE and not (auth.tenant and auth.client_id):
-        _raise_unfit("kafka.auth.client_secret needs tenant and client_id", "write both")
+        _raise_auth_unfit("kafka.auth.client_secret needs tenant and client_id", "write both")
 
 
 class OAuthClientSettings(Protocol):
@@ -227,7 +233,7 @@ class OAuthClientSettings(Protocol):
     def assertion_file(self) -> str: ...
 
 
-def require_client(
+def require_one_client_proof(
     auth: OAuthClientSettings, section: str, *, needed: bool, on_executors: bool
 ) -> None:
     """Raise ``AuthenticationUnfit`` for two proofs, for none where one is ``needed``, and for one
@@ -235,19 +241,19 @@ def require_client(
     names = ("client_secret", "private_key", "assertion_file")
     given = [name for name in names if getattr(auth, name)]
     if len(given) > 1:
-        _raise_unfit(f"{section}.{given[0]} and .{given[1]} are both set", "keep one of them")
+        _raise_auth_unfit(f"{section}.{given[0]} and .{given[1]} are both set", "keep one of them")
     if needed and not given:
-        _raise_unfit(
+        _raise_auth_unfit(
             f"{section}.client_secret is missing", "write it, or private_key, or assertion_file"
         )
     for name in ("client_secret", "private_key"):
         found = REFERENCE.fullmatch(getattr(auth, name).reference)
         if on_executors and found and found[1] == "env":
-            _raise_unfit(
+            _raise_auth_unfit(
                 f"{section}.{name} refers to a variable, which executors of Spark do not have",
                 "write ${file:PATH}, a file that is on each executor: no secret travels in a plan",
             )
 
 
-def _raise_unfit(message: str, hint: str) -> None:
+def _raise_auth_unfit(message: str, hint: str) -> None:
     raise AuthenticationUnfit(message, hint)

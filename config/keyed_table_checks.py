@@ -7,8 +7,8 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 from headgate.config.cdc_settings import OnPartitionsAdded
-from headgate.config.column_rule_checks import rules_of_columns
-from headgate.config.route_checks import policy_of
+from headgate.config.column_rules import rules_of_columns
+from headgate.config.routed_tables import schema_policy_of
 from headgate.config.table_declaration import arrow_schema_of, declared_table
 from headgate.config.table_settings import SchemaSettings, TableSettings
 from headgate.control_protocol.errors import KeyUnfit
@@ -24,7 +24,7 @@ from headgate.participant.settings import Distribution, Incompatible, UnknownFie
 
 if TYPE_CHECKING:
     from headgate.config.cdc_settings import ChangesSettings
-    from headgate.config.sections import SinkSections
+    from headgate.config.sink_sections import SinkSections
 
 _ENCLOSED = frozenset({"connect-json", "avro-registry", "glue-registry", "protobuf-registry"})
 """Formats that put a schema, or its id, next to each key: the bytes are not the key's text."""
@@ -46,7 +46,7 @@ def require_valid_keyed_tables(settings: SinkSections) -> None:
             f"changes.unavailable_placeholder: {error}",
             "give it the text of the connector's unavailable.value.placeholder, or leave it out",
         ) from None
-    if not changes.marks and changes.deleted_at != type(changes)().deleted_at:
+    if not changes.marks_deleted_rows and changes.deleted_at != type(changes)().deleted_at:
         raise KeyUnfit(
             "changes.deleted_at is set, and deletes mark no rows",
             'set changes.on_delete = "mark", or leave it out',
@@ -73,7 +73,7 @@ def _require_valid_routed_keys(settings: SinkSections) -> None:
     for each in tables.table:
         if not each.key:
             continue
-        policy = policy_of(tables, each)
+        policy = schema_policy_of(tables, each)
         table = TableSettings(
             identifier=each.match,
             columns=each.columns,
@@ -114,10 +114,10 @@ def _require_valid_keyed_table(settings: SinkSections, table: TableSettings) -> 
         from headgate.tables.iceberg.table_creation import key_ids
 
         key_ids(declared_table(table).schema(), table.key)
-    if settings.changes.marks:
+    if settings.changes.marks_deleted_rows:
         _require_markable_table(settings, table)
     if settings.changes.history:
-        _require_ordered_versions(settings)
+        _require_ordered_history(settings)
     _require_readable_envelope(settings, table)
     _require_coordinate_columns(settings, table)
     _require_supported_policies(settings, table)
@@ -147,7 +147,7 @@ def _require_markable_table(settings: SinkSections, table: TableSettings) -> Non
     require_markable(table.identifier, schema, changes, table.record_columns.columns_by_part())
 
 
-def _require_ordered_versions(settings: SinkSections) -> None:
+def _require_ordered_history(settings: SinkSections) -> None:
     """KEY-16: refuse what would take the order from the versions of a key, or some of them."""
     if settings.changes.on_partitions_added is not OnPartitionsAdded.FAIL:
         raise KeyUnfit(
@@ -181,14 +181,14 @@ class KeysByRoute:
     single: bool = False
 
     @classmethod
-    def of(cls, settings: SinkSections) -> KeysByRoute:
+    def from_settings(cls, settings: SinkSections) -> KeysByRoute:
         history = settings.changes.history
         return cls(settings.tables.routing, history, history and bool(settings.table.key))
 
     def has_key(self, table: str) -> bool:
         return not self.history and bool(self.routing.key_of(table))
 
-    def may_have_key(self, topic: str) -> bool:  # keys may move all the same (KEY-16)
+    def may_feed_keyed_table(self, topic: str) -> bool:  # keys may move all the same (KEY-16)
         return self.single or may_have_key(self.routing, topic)
 
 
@@ -203,7 +203,7 @@ def find_added_partitions(
         for at in requested
         if at not in stored
         and at.topic in known
-        and (settings.table.key or routed.may_have_key(at.topic))
+        and (settings.table.key or routed.may_feed_keyed_table(at.topic))
     ]
 
 

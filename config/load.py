@@ -15,11 +15,11 @@ from typing import Any, TypeVar
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from headgate.config.report_settings import require_receivers
+from headgate.config.report_settings import require_receiver_named
 from headgate.config.section_schema import Key, keys_of
 from headgate.config.setting_types import Properties, ReferenceRefused, WrongType
 from headgate.config.sink_settings import SinkSettings
-from headgate.config.toml_positions import locate
+from headgate.config.toml_positions import locate_message_path
 from headgate.config.worker_settings import WorkerSettings
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.data_plane.formats.column_options import Constant
@@ -44,31 +44,31 @@ _Settings = TypeVar("_Settings", SinkSettings, WorkerSettings)
 
 def load(path: str | Path) -> SinkSettings:
     """Read the file, resolve references and check it. Raises ``ConfigurationError``."""
-    return _load(Path(path), SinkSettings, "headgate init NAME writes a sink file")
+    return _load_file(Path(path), SinkSettings, "headgate init NAME writes a sink file")
 
 
 def load_worker(path: str | Path) -> WorkerSettings:
     """As ``load``, the file that a fleet's workers and commands share."""
-    return _load(Path(path), WorkerSettings, "docs/guides/fleet.md has an example")
+    return _load_file(Path(path), WorkerSettings, "docs/guides/fleet.md has an example")
 
 
 def parse(text: str) -> SinkSettings:
     """Return the settings in a sink file's text. Raises ``ConfigurationError``."""
-    return _settings_of(_read_document(text), SinkSettings)
+    return _build_settings(_parse_toml(text), SinkSettings)
 
 
 def parse_worker(text: str) -> WorkerSettings:
     """As ``parse``, the text of a worker's file."""
-    return _settings_of(_read_document(text), WorkerSettings)
+    return _build_settings(_parse_toml(text), WorkerSettings)
 
 
-def parse_at(path: Path, text: str) -> tuple[SinkSettings, Mapping[str, Any]]:
+def parse_with_document(path: Path, text: str) -> tuple[SinkSettings, Mapping[str, Any]]:
     """As ``parse``, with the document that the text is; an error names the file and its line."""
-    return _parse_at(path, text, SinkSettings)
+    return _parse_document_as(path, text, SinkSettings)
 
 
-def _load(path: Path, kind: type[_Settings], no_file_hint: str) -> _Settings:
-    return _parse_at(path, read_text(path, no_file_hint), kind)[0]
+def _load_file(path: Path, kind: type[_Settings], no_file_hint: str) -> _Settings:
+    return _parse_document_as(path, read_text(path, no_file_hint), kind)[0]
 
 
 def read_text(path: Path, no_file_hint: str = "") -> str:
@@ -83,17 +83,21 @@ def read_text(path: Path, no_file_hint: str = "") -> str:
         raise ConfigurationError(f"{path}: is not UTF-8 text") from None
 
 
-def _parse_at(path: Path, text: str, kind: type[_Settings]) -> tuple[_Settings, Mapping[str, Any]]:
+def _parse_document_as(
+    path: Path, text: str, kind: type[_Settings]
+) -> tuple[_Settings, Mapping[str, Any]]:
     try:
-        document = _read_document(text)
-        return _settings_of(document, kind), document
+        document = _parse_toml(text)
+        return _build_settings(document, kind), document
     except ConfigurationError as error:
-        found = locate(text, error.message)
+        found = locate_message_path(text, error.message)
         at = f"{path}:{found[0]}:{found[1]}" if found else str(path)
-        raise type(error)(f"{at}: {_shorten(error.message)}", _shorten(error.hint)) from None
+        raise type(error)(
+            f"{at}: {_shorten_message(error.message)}", _shorten_message(error.hint)
+        ) from None
 
 
-def _read_document(text: str) -> dict[str, Any]:
+def _parse_toml(text: str) -> dict[str, Any]:
     try:
         document = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # also of numbers and lists that are too long
@@ -104,7 +108,7 @@ def _read_document(text: str) -> dict[str, Any]:
     return document
 
 
-def _settings_of(document: dict[str, Any], kind: type[_Settings]) -> _Settings:
+def _build_settings(document: dict[str, Any], kind: type[_Settings]) -> _Settings:
     kafka = document.get("kafka")
     if isinstance(kafka, dict):
         _require_quoted_kafka_keys(kafka, kind)
@@ -112,14 +116,14 @@ def _settings_of(document: dict[str, Any], kind: type[_Settings]) -> _Settings:
     if isinstance(source, dict) and isinstance(source.get("start_at"), datetime):
         source["start_at"] = source["start_at"].isoformat()
     try:
-        adapter = _builder_of(typing.cast("Any", kind))
+        adapter = _settings_adapter_of(typing.cast("Any", kind))
         # As JSON: only there does a strict check take lists for tuples, and texts for choices.
-        plain = json.dumps(_as_json(document, kind))
+        plain = json.dumps(_to_json_value(document, kind))
         settings = typing.cast("_Settings", adapter.validate_json(plain, strict=True))
     except ValidationError as error:
-        raise _first_error(error, document, kind) from None
+        raise _translate_first_error(error, document, kind) from None
     if isinstance(settings, SinkSettings):
-        require_receivers(document, settings.lineage, settings.signal)
+        require_receiver_named(document, settings.lineage, settings.signal)
     return settings
 
 
@@ -129,13 +133,13 @@ def _require_quoted_kafka_keys(kafka: Mapping[str, Any], kind_of_file: type) -> 
             raise ConfigurationError(
                 f"kafka.{key} is a section",
                 "Kafka's keys contain dots, so write them in quotes: "
-                f'"{_dotted_key(key, value)}" = ...',
+                f'"{_find_dotted_key(key, value)}" = ...',
             )
         if kafka_keys.refusal_of_key(key) == "":
             raise _unknown_key_error(f'kafka."{key}"', key, kafka_keys.ALLOWED, kind_of_file)
 
 
-def _dotted_key(key: str, value: Any) -> str:
+def _find_dotted_key(key: str, value: Any) -> str:
     """Return the dotted key that became sections of each other for lack of quotes."""
     while isinstance(value, dict):
         inner = next(iter(value), "...")
@@ -143,7 +147,7 @@ def _dotted_key(key: str, value: Any) -> str:
     return key
 
 
-def _shorten(text: str) -> str:
+def _shorten_message(text: str) -> str:
     """Cut out the middle of a message that repeats a very long name or value."""
     left_out = len(text) - _CHARACTERS_MAX
     half = _CHARACTERS_MAX // 2
@@ -151,39 +155,39 @@ def _shorten(text: str) -> str:
 
 
 @functools.cache
-def _builder_of(kind: type) -> TypeAdapter[Any]:
+def _settings_adapter_of(kind: type) -> TypeAdapter[Any]:
     """Return what builds the settings, made once: a waiting command loads its file often."""
-    for section in {kind, *_sections(kind)}:
+    for section in {kind, *_iterate_section_types(kind)}:
         forbid = ConfigDict(extra="forbid", hide_input_in_errors=True)
         section.__pydantic_config__ = forbid  # type: ignore[attr-defined]
     return TypeAdapter(kind)
 
 
-def _sections(section: type) -> Iterator[type]:
+def _iterate_section_types(section: type) -> Iterator[type]:
     for key in keys_of(section).values():
         if key.inner_section:
             yield key.inner_section
-            yield from _sections(key.inner_section)
+            yield from _iterate_section_types(key.inner_section)
 
 
-def _as_json(value: Any, hint: Any) -> Any:
+def _to_json_value(value: Any, hint: Any) -> Any:
     """Return what JSON can hold of a value for a key of this type; null is what no key takes.
 
     A moment becomes a text, but only where constants may stand.
     """
     if isinstance(value, dict) and dataclasses.is_dataclass(hint):
         keys = keys_of(typing.cast("type", hint))
-        return {k: _as_json(v, keys[k].hint) if k in keys else None for k, v in value.items()}
+        return {k: _to_json_value(v, keys[k].hint) if k in keys else None for k, v in value.items()}
     if isinstance(value, dict) and (hint is Properties or typing.get_origin(hint) is Mapping):
-        return {name: _as_json(item, str) for name, item in value.items()}
+        return {name: _to_json_value(item, str) for name, item in value.items()}
     if isinstance(value, list) and typing.get_origin(hint) is tuple:
-        return [_as_json(item, typing.get_args(hint)[0]) for item in value]
+        return [_to_json_value(item, typing.get_args(hint)[0]) for item in value]
     if isinstance(value, date | time) and hint == Constant:
         return value.isoformat()
     return value if isinstance(value, str | int | float) else None
 
 
-def _first_error(
+def _translate_first_error(
     error: ValidationError, document: Mapping[str, Any], kind_of_file: type
 ) -> Exception:
     """Return the first mistake in our words. Pydantic's show values, which may be secrets."""
@@ -196,7 +200,7 @@ def _first_error(
     value: Any = document
     for part in parents:
         value = value[part]
-    keys = _keys_at(parents, kind_of_file)
+    keys = _section_keys_at(parents, kind_of_file)
     at = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in where)[1:]
     if kind == "unexpected_keyword_argument":
         return _unknown_key_error(at, str(last), keys, kind_of_file)
@@ -208,7 +212,7 @@ def _first_error(
     if isinstance(raised, ReferenceRefused):
         return ConfigurationError(f"{at} {raised.message}", raised.hint)
     if kind == "enum":
-        return _not_a_choice(at, value, [str(member) for member in keys[str(last)].hint])
+        return _not_a_choice_error(at, value, [str(member) for member in keys[str(last)].hint])
     return _wrong_type_error(at, raised.expected if raised else _EXPECTED[kind], value)
 
 
@@ -225,7 +229,7 @@ def _error_sort_key(error: Mapping[str, Any], document: Mapping[str, Any]) -> li
     return [*found[:-1], (0, found[-1][1])] if error["type"].startswith("unexpected") else found
 
 
-def _keys_at(where: Iterable[str | int], kind_of_file: type) -> Mapping[str, Key]:
+def _section_keys_at(where: Iterable[str | int], kind_of_file: type) -> Mapping[str, Key]:
     """Return the keys of the section at this place of the file."""
     section: Any = kind_of_file
     for part in where:
@@ -233,33 +237,33 @@ def _keys_at(where: Iterable[str | int], kind_of_file: type) -> Mapping[str, Key
     return keys_of(section) if section else {}
 
 
-def _not_a_choice(at: str, value: Any, choices: Sequence[str]) -> ConfigurationError:
+def _not_a_choice_error(at: str, value: Any, choices: Sequence[str]) -> ConfigurationError:
     return ConfigurationError(
         f"{at} cannot be {value!r}",
-        f"it is one of {', '.join(choices)}{_suggest_nearest(value, choices)}",
+        f"it is one of {', '.join(choices)}{_suggest_nearest_word(value, choices)}",
     )
 
 
 def _unknown_key_error(
     at: str, key: str, known: Collection[str], kind_of_file: type
 ) -> ConfigurationError:
-    homes = " or ".join(f"[{section}]" for section in _sections_with(key, kind_of_file))
+    homes = " or ".join(f"[{section}]" for section in _sections_with_key(key, kind_of_file))
     close = difflib.get_close_matches(key, known, n=1, cutoff=_VERY_CLOSE)
     hint = (
         f"{key} stands in {homes}"
         if homes and not close
-        else _suggest_nearest(key, known).lstrip("; ")
+        else _suggest_nearest_word(key, known).lstrip("; ")
     )
     return ConfigurationError(f"{at} is not a known key", hint or "see docs/reference/settings.md")
 
 
-def _sections_with(key: str, kind_of_file: type) -> list[str]:
+def _sections_with_key(key: str, kind_of_file: type) -> list[str]:
     """Return the sections with a key of this name, in case it stands in the wrong one."""
     sections = keys_of(kind_of_file).values()
     return [s.name for s in sections if s.inner_section and key in keys_of(s.inner_section)]
 
 
-def _suggest_nearest(word: Any, known: Collection[str]) -> str:
+def _suggest_nearest_word(word: Any, known: Collection[str]) -> str:
     matches = difflib.get_close_matches(str(word), known, n=1, cutoff=0.5)
     return f"; did you mean {matches[0]}?" if matches else ""
 

@@ -189,7 +189,7 @@ class TablesSettings:
         return any(each.key for each in self.table)
 
     @property
-    def lingers(self) -> tuple[DeliveryLinger, ...]:
+    def delivery_lingers(self) -> tuple[DeliveryLinger, ...]:
         """Return how long pending commits wait for others; every section counts, since the first
         match decides."""
         return tuple(DeliveryLinger(each.match, each.delivery_linger_ms) for each in self.table)
@@ -205,11 +205,11 @@ class TablesSettings:
             identifier=self.ledger,
             create=True,
             columns=(note,),
-            location="" if self.type == ICEBERG else self.location_of(self.ledger),
+            location="" if self.type == ICEBERG else self.creation_location_of(self.ledger),
             shared_with=self.shared_with,
         )
 
-    def location_of(self, table: str, template: str = "") -> str:
+    def creation_location_of(self, table: str, template: str = "") -> str:
         """Return where a table of this name is created; without a template, as ``create`` says."""
         namespace, _, short = table.rpartition(".")
         location = template or self.create.location

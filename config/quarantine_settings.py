@@ -48,7 +48,7 @@ class QuarantineSettings:
         return Disposal.QUARANTINE in (self.policy, self.tombstones)
 
     @property
-    def limits(self) -> BadRecordLimits:
+    def bad_record_limits(self) -> BadRecordLimits:
         return BadRecordLimits(self.per_thousand_max, self.records_max, self.sample_records_min)
 
 

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import Any
 
-from headgate.config.http_settings import HttpSettings
 from headgate.config.kafka_auth_settings import KafkaAuthSettings
+from headgate.config.observability_settings import HttpSettings
 from headgate.config.section_schema import Key, keys_of
 from headgate.config.setting_types import Properties, Secret
 from headgate.config.sink_settings import SinkSettings
@@ -57,10 +57,10 @@ Not allowed, and why:
 """
 
 
-def render() -> str:
+def render_reference_page() -> str:
     """Return the whole page, in Markdown."""
     lines = [_HEAD, "## Top of the file", ""]
-    lines += _table(SinkSettings)
+    lines += _render_key_table(SinkSettings)
     lines += _render_sections(SinkSettings)
     lines += ["", _WORKERS_HEAD.rstrip("\n"), *_render_sections(WorkerSettings, below="Worker: ")]
     return "\n".join(lines).rstrip("\n") + "\n"
@@ -68,14 +68,14 @@ def render() -> str:
 
 def _render_sections(kind_of_file: type, below: str = "") -> list[str]:
     lines = []
-    for name, kind, sentence in _sections(kind_of_file, ""):
+    for name, kind, sentence in _iterate_sections(kind_of_file, ""):
         if below and kind in _OF_BOTH:
             continue
         lines += ["", f"## {below}{name}", "", sentence, ""]
         if kind is Properties:
-            lines.append(_kafka_keys())
+            lines.append(_render_kafka_keys())
         else:
-            lines += _table(kind)
+            lines += _render_key_table(kind)
     return lines
 
 
@@ -83,7 +83,7 @@ _OF_BOTH = (Properties, KafkaAuthSettings, HttpSettings)
 """Sections that both files have: described once."""
 
 
-def _sections(kind: type, at: str) -> Iterator[tuple[str, type, str]]:
+def _iterate_sections(kind: type, at: str) -> Iterator[tuple[str, type, str]]:
     """Yield every section below a dataclass: heading, its dataclass, a sentence."""
     for key in keys_of(kind).values():
         name = f"{at}.{key.name}" if at else key.name
@@ -93,10 +93,10 @@ def _sections(kind: type, at: str) -> Iterator[tuple[str, type, str]]:
         listed = typing.get_origin(key.hint) is tuple
         yield (f"[[{name}]]" if listed else f"[{name}]"), section, key.description
         if section is not Properties:
-            yield from _sections(section, name)
+            yield from _iterate_sections(section, name)
 
 
-def _table(kind: type) -> list[str]:
+def _render_key_table(kind: type) -> list[str]:
     lines = ["| key | type | default | unit | |", "|---|---|---|---|---|"]
     for key in keys_of(kind).values():
         if key.name == "kafka" or key.inner_section:
@@ -104,7 +104,7 @@ def _table(kind: type) -> list[str]:
         cells = (
             f"`{key.name}`",
             _describe_type(key.hint),
-            _default(key),
+            _describe_default(key),
             key.unit or "-",
             key.description.replace("<", "\\<"),
         )
@@ -128,16 +128,16 @@ def _describe_type(hint: Any) -> str:
     return {str: "text", int: "whole number", bool: "boolean"}[hint]
 
 
-def _default(key: Key) -> str:
+def _describe_default(key: Key) -> str:
     value = key.field.default
-    if key.required:
+    if key.is_required:
         return "required"
     if isinstance(value, bool):
         return f"`{str(value).lower()}`"
     return f"`{value}`" if value or value == 0 else "empty"
 
 
-def _kafka_keys() -> str:
+def _render_kafka_keys() -> str:
     allowed = ", ".join(f"`{key}`" for key in sorted(kafka_keys.ALLOWED))
     reasons = kafka_keys.REFUSED | {
         f"{prefix}*": reason for prefix, reason in kafka_keys.REFUSED_FAMILIES.items()
@@ -148,4 +148,4 @@ def _kafka_keys() -> str:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(render())
+    sys.stdout.write(render_reference_page())

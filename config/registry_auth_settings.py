@@ -8,8 +8,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from headgate.config.kafka_auth_settings import (
-    require_client,
-    require_keys_of_type,
+    require_keys_fit_auth_type,
+    require_one_client_proof,
     require_safe_url,
     settings_as_written,
 )
@@ -17,7 +17,7 @@ from headgate.config.setting_types import Properties, SecretReference, Text
 from headgate.control_protocol.errors import AuthenticationUnfit
 
 if TYPE_CHECKING:
-    from headgate.config.sections import SinkSections
+    from headgate.config.sink_sections import SinkSections
 
 REGISTRY_AUTH = "registry.auth"
 """The option that carries the description to the registry's client."""
@@ -67,15 +67,15 @@ class RegistryAuthSettings:
     def __bool__(self) -> bool:
         return self.type is not RegistryAuthType.NONE
 
-    def in_options(self, options: Properties, format_name: str) -> Properties:
+    def options_with_auth(self, options: Properties, format_name: str) -> Properties:
         """Return a format's options with the description, if it is one that asks a registry."""
-        if not self or not _asks_with_tokens(format_name):
+        if not self or not _supports_registry_tokens(format_name):
             return options.without(REGISTRY_AUTH) if REGISTRY_AUTH in options else options
         found = {**settings_as_written(self), "section": _SECTION}
         return options.with_value(REGISTRY_AUTH, json.dumps(found, sort_keys=True))
 
 
-def _asks_with_tokens(format_name: str) -> bool:
+def _supports_registry_tokens(format_name: str) -> bool:
     return format_name.endswith("-registry") and format_name != "glue-registry"
 
 
@@ -96,9 +96,9 @@ _NEEDS = {RegistryAuthType.OIDC: ("token_url", "client_id"), RegistryAuthType.TO
 def require_valid_registry_auth(settings: SinkSections) -> None:
     """Raise ``AuthenticationUnfit`` for what no registry could be asked with. It asks nobody."""
     auth = settings.format.auth
-    require_keys_of_type(auth, _SECTION, _TAKES[auth.type], _NEEDS.get(auth.type, ()))
+    require_keys_fit_auth_type(auth, _SECTION, _TAKES[auth.type], _NEEDS.get(auth.type, ()))
     names = (settings.format.type, settings.format.key_type)
-    if auth and not any(map(_asks_with_tokens, names)):
+    if auth and not any(map(_supports_registry_tokens, names)):
         raise AuthenticationUnfit(
             f"[{_SECTION}] is set, and no format asks a registry that takes tokens",
             "remove it, or set format.type to avro-registry, json-registry or protobuf-registry; "
@@ -106,4 +106,4 @@ def require_valid_registry_auth(settings: SinkSections) -> None:
         )
     if auth.type is RegistryAuthType.OIDC:
         require_safe_url(auth.token_url, _SECTION)
-        require_client(auth, _SECTION, needed=True, on_executors=settings.spark.is_writer)
+        require_one_client_proof(auth, _SECTION, needed=True, on_executors=settings.spark.is_writer)

@@ -67,7 +67,7 @@ class Reload:
     ) -> None:
         self._path = path
         self._describe = describe
-        self._last_state = self._file_state()
+        self._last_state = self._file_identity()
         self._due_s = time.monotonic() + LOOKED_AT_S
         self._requested = threading.Event()
 
@@ -80,7 +80,7 @@ class Reload:
         if not self.is_changed():
             return None
         try:
-            read = self.read(settings)
+            read = self.read_settings(settings)
             if read == settings:
                 return None
             how = self._describe(settings, read)
@@ -94,7 +94,7 @@ class Reload:
         _log.info("sink %s: %s", settings.name, text, extra=log_extra(LogEvent.SINK_RELOADED))
         return read
 
-    def read(self, settings: SinkSettings) -> SinkSettings:
+    def read_settings(self, settings: SinkSettings) -> SinkSettings:
         """Return the file's settings now.
 
         Raises ``HeadgateError``, also if the file is another sink's.
@@ -111,15 +111,15 @@ class Reload:
         """Return whether the file was written, or a reread requested, since the last look."""
         if self._requested.is_set():
             self._requested.clear()
-            self._last_state = self._file_state()
+            self._last_state = self._file_identity()
             return True
         if time.monotonic() < self._due_s:
             return False
         self._due_s = time.monotonic() + LOOKED_AT_S
-        before, self._last_state = self._last_state, self._file_state()
+        before, self._last_state = self._last_state, self._file_identity()
         return self._last_state not in (before, None)
 
-    def _file_state(self) -> tuple[int, int, int] | None:
+    def _file_identity(self) -> tuple[int, int, int] | None:
         """Return what changes with the file, even if a link points elsewhere; ``None``: missing."""
         try:
             found = self._path.stat()

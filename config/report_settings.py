@@ -86,7 +86,7 @@ def require_valid_reports(lineage: LineageSettings, signal: SignalSettings) -> N
         )
 
 
-def require_receivers(
+def require_receiver_named(
     sections: Collection[str], lineage: LineageSettings, signal: SignalSettings
 ) -> None:
     """Raise ``ReportUnfit`` for one of the ``sections`` of a file that names no receiver.

@@ -30,7 +30,7 @@ class Key:
     unit: str
 
     @property
-    def required(self) -> bool:
+    def is_required(self) -> bool:
         return self.field.default is dataclasses.MISSING
 
     @property

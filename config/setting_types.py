@@ -64,7 +64,7 @@ _STAND_IN_TEXT = "x" * 64
 
 
 @contextmanager
-def absent_references_allowed() -> Iterator[None]:
+def allowing_absent_references() -> Iterator[None]:
     """Take any text for what a reference names that is not here: another machine has it."""
     token = _STAND_IN.set(_STAND_IN_TEXT)
     try:
@@ -73,7 +73,7 @@ def absent_references_allowed() -> Iterator[None]:
         _STAND_IN.reset(token)
 
 
-def withhold_variables(text: str) -> None:
+def withhold_variables_from_jvms(text: str) -> None:
     """Let no JVM inherit the variables that the text refers to."""
     for kind, name in REFERENCE.findall(text):
         if kind == "env":
@@ -105,7 +105,7 @@ class WrongType(ValueError):
         self.key = key
 
 
-def _constant(value: object) -> object:
+def _resolve_constant(value: object) -> object:
     if not isinstance(value, str | int | float):
         raise WrongType("a text, a number, a boolean, a date or a time")
     return resolve_references(value) if isinstance(value, str) else value
@@ -113,7 +113,7 @@ def _constant(value: object) -> object:
 
 Text = Annotated[str, AfterValidator(resolve_references)]
 TextOrNumber = Annotated[Text, BeforeValidator(lambda v: str(v) if type(v) is int else v)]
-ConstantText = Annotated[Constant, PlainValidator(_constant)]
+ConstantText = Annotated[Constant, PlainValidator(_resolve_constant)]
 
 
 class Secret:
@@ -147,7 +147,7 @@ class Secret:
             raise ReferenceRefused(
                 "must be a reference to a secret", "write ${file:PATH} or ${env:NAME}"
             )
-        withhold_variables(value)
+        withhold_variables_from_jvms(value)
         return cls(resolve_references(value))
 
 
@@ -207,10 +207,10 @@ class Properties(Mapping[str, str]):
 
     @classmethod
     def __get_pydantic_core_schema__(cls, _: object, handler: GetCoreSchemaHandler) -> Any:
-        return handler.generate_schema(Annotated[Any, PlainValidator(cls.of_section)])
+        return handler.generate_schema(Annotated[Any, PlainValidator(cls.from_section)])
 
     @classmethod
-    def of_section(cls, section: object) -> Properties:
+    def from_section(cls, section: object) -> Properties:
         """Take names and texts; numbers and booleans become their text."""
         if not isinstance(section, dict):
             raise WrongType("a section")
@@ -225,7 +225,7 @@ class Properties(Mapping[str, str]):
                 secret_names.add(name)
                 texts = [] if name in NEVER_SECRET else REFERENCE.finditer(text)
                 parts.update(resolve_references(each[0], key=name) for each in texts)
-                withhold_variables(text)
+                withhold_variables_from_jvms(text)
         return cls(values, frozenset(secret_names), frozenset(parts))
 
     def with_value(self, name: str, value: str) -> Properties:
@@ -256,4 +256,4 @@ class Properties(Mapping[str, str]):
         return self._parts.union(whole.values(), filter(None, passwords))
 
 
-Texts = Annotated[Mapping[str, str], PlainValidator(Properties.of_section)]
+Texts = Annotated[Mapping[str, str], PlainValidator(Properties.from_section)]

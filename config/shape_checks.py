@@ -13,7 +13,7 @@ from headgate.data_plane.formats.column_options import path_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from headgate.config.sections import SinkSections
+    from headgate.config.sink_sections import SinkSections
     from headgate.config.table_settings import ColumnSettings
 
 _TEXT, _DIGESTS = "string", ("fixed(32)", "binary")
@@ -27,12 +27,12 @@ def require_valid_shape(settings: SinkSections) -> None:
         if shape.tables:
             raise ShapeUnfit("shape.tables is set without a rule", "add one, or leave it out")
         return
-    _require_each_once(settings)
+    _require_columns_named_once(settings)
     _require_readable_conditions(settings)
-    _require_fitting_tables(settings)
-    _require_declared_text(settings)
-    if shape.hidden:
-        _require_no_other_way_out(settings)
+    _require_tables_fit_shape(settings)
+    _require_hidden_columns_are_text(settings)
+    if shape.hidden_columns:
+        _require_hidden_values_nowhere_else(settings)
 
 
 def _require_hash_key(settings: SinkSections) -> None:
@@ -53,10 +53,10 @@ def _require_hash_key(settings: SinkSections) -> None:
         )
 
 
-def _require_each_once(settings: SinkSections) -> None:
+def _require_columns_named_once(settings: SinkSections) -> None:
     shape = settings.shape
     for what, names in (
-        ("column", shape.hidden),
+        ("column", shape.hidden_columns),
         ("expectation", tuple(each.name for each in shape.expect)),
     ):
         twice = sorted({name for name in names if names.count(name) > 1 or not name})
@@ -87,7 +87,7 @@ def _require_readable_conditions(settings: SinkSections) -> None:
             raise ShapeUnfit(f"{where}: {error.message}", error.hint) from None
 
 
-def _require_fitting_tables(settings: SinkSections) -> None:
+def _require_tables_fit_shape(settings: SinkSections) -> None:
     shape, tables = settings.shape, settings.tables
     if not shape.tables:
         return
@@ -103,13 +103,13 @@ def _require_fitting_tables(settings: SinkSections) -> None:
         raise ShapeUnfit(f"shape.tables is not a valid pattern: {error}", "mend it") from None
 
 
-def _require_declared_text(settings: SinkSections) -> None:
+def _require_hidden_columns_are_text(settings: SinkSections) -> None:
     """Compare hidden columns with those that are declared; a table's own are compared later."""
     shape = settings.shape
     declared: list[ColumnSettings] = [*(settings.transform.columns or settings.table.columns)]
     parts = set(settings.table.record_columns.columns_by_part().values())
     types = {column.name: column.type for column in declared}
-    for name in shape.hidden if declared and not settings.tables else ():
+    for name in shape.hidden_columns if declared and not settings.tables else ():
         if name not in types and name not in parts:
             raise ShapeUnfit(
                 f"[shape] hides the column {name!r}, which is not declared",
@@ -124,7 +124,7 @@ def _require_declared_text(settings: SinkSections) -> None:
             )
 
 
-def _require_no_other_way_out(settings: SinkSections) -> None:
+def _require_hidden_values_nowhere_else(settings: SinkSections) -> None:
     """Refuse what would show a hidden value beside its column."""
     shape = settings.shape
     if settings.quarantine.dead_letter_topic:
@@ -136,7 +136,7 @@ def _require_no_other_way_out(settings: SinkSections) -> None:
     for each in shape.mask:
         if any(each.column in key for key in keys):
             raise masked_key_error(each.column)
-    paths = set(_paths_of_hidden(settings))
+    paths = set(_hidden_column_paths(settings))
     for number, route in enumerate(settings.tables.routing.routes if settings.tables else (), 1):
         if route.field and path_of(route.field) in paths:
             raise ShapeUnfit(
@@ -145,8 +145,8 @@ def _require_no_other_way_out(settings: SinkSections) -> None:
             )
 
 
-def _paths_of_hidden(settings: SinkSections) -> Iterator[tuple[str, ...]]:
-    hidden = settings.shape.hidden
+def _hidden_column_paths(settings: SinkSections) -> Iterator[tuple[str, ...]]:
+    hidden = settings.shape.hidden_columns
     for name in hidden:
         yield (name,)
     sections = [settings.table.columns, *(each.columns for each in settings.tables.table)]

@@ -68,15 +68,15 @@ class ShapeSettings:
     empty: every table."""
 
     def __bool__(self) -> bool:
-        return bool(self.where or self.expect or self.hidden)
+        return bool(self.where or self.expect or self.hidden_columns)
 
     @property
-    def hidden(self) -> tuple[str, ...]:
+    def hidden_columns(self) -> tuple[str, ...]:
         """Return the columns whose values nobody may see."""
         return (*self.hash, *(each.column for each in self.mask))
 
     @property
-    def rules(self) -> RowRules | None:
+    def row_rules(self) -> RowRules | None:
         """Return them as tasks take them; ``None`` if there are none."""
         if not self:
             return None

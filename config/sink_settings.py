@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headgate.config.sections import SinkSections
+from headgate.config.sink_sections import SinkSections
 from headgate.config.validation import require_valid_sink
 
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:  # pyiceberg takes half a second: other mistakes are reported 
 
     from pyiceberg.schema import Schema
 
-    from headgate.config.sections import TransformSettings
+    from headgate.config.sink_sections import TransformSettings
     from headgate.config.table_settings import TableSettings
     from headgate.tables.iceberg.table_creation import TableDeclaration
 
@@ -66,7 +66,7 @@ def declared_table(table: TableSettings) -> TableDeclaration:
     from headgate.tables.iceberg.table_creation import TableDeclaration
 
     return TableDeclaration(
-        columns=_type_texts(table),
+        columns=_types_by_column(table),
         partition_by=table.partition_by,
         sort_by=table.sort_by,
         properties=table.properties,
@@ -76,7 +76,7 @@ def declared_table(table: TableSettings) -> TableDeclaration:
     )
 
 
-def _type_texts(table: TableSettings) -> dict[str, str]:
+def _types_by_column(table: TableSettings) -> dict[str, str]:
     columns = {
         column.name: f"{column.type} not null" if column.required else column.type
         for column in table.columns
@@ -159,7 +159,7 @@ def parse_declared_schema(table: TableSettings) -> Schema | None:
     from headgate.tables.iceberg.type_parser import parse_columns
 
     try:
-        return Schema(*parse_columns(_type_texts(table)))
+        return Schema(*parse_columns(_types_by_column(table)))
     except ConfigurationError as error:
         raise ConfigurationError(f"table.columns: {error.message}", error.hint) from None
 

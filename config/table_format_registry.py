@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, cast
 
 from headgate.config.catalog_settings import Backend, CatalogSettings
 from headgate.config.multi_table_settings import CreateFrom, TablesSettings
-from headgate.config.route_checks import declaration_of_table, policy_of, section_of
+from headgate.config.routed_tables import declaration_of_table, schema_policy_of, section_of_table
 from headgate.config.table_declaration import declared_table, quarantine_declaration
 from headgate.config.table_settings import ICEBERG, RecordColumns, TableSettings
 from headgate.control_protocol.columns import Struct
@@ -39,7 +39,7 @@ from headgate.data_plane.routing.routes import RAW_NAME_PROPERTY
 from headgate.participant.settings import UnknownFields
 
 if TYPE_CHECKING:
-    from headgate.config.sections import SinkSections
+    from headgate.config.sink_sections import SinkSections
 
 ENTRY_POINT_GROUP = "headgate.tables"
 
@@ -50,12 +50,12 @@ _ICEBERG = Traits(Guarantee.EXACTLY_ONCE, frozenset(Capability))
 
 def plugin_format(settings: SinkSections) -> TableFormat | None:
     """Return the format of the sink's own table (Iceberg: none). Raises ``TableFormatUnknown``."""
-    return plugin_format_of(settings, settings.table.identifier)
+    return plugin_format_of_table(settings, settings.table.identifier)
 
 
-def plugin_format_of(settings: SinkSections, table: str) -> TableFormat | None:
+def plugin_format_of_table(settings: SinkSections, table: str) -> TableFormat | None:
     """Return the format of a table of the sink (Iceberg: none). Raises ``TableFormatUnknown``."""
-    name = settings.type_of(table)
+    name = settings.table_type_of(table)
     return None if name == ICEBERG else _find_format(name, "table.type")
 
 
@@ -83,7 +83,7 @@ def spark_session_conf(settings: SinkSections) -> Mapping[str, str] | None:
         return None
     if not isinstance(plugin, SupportsSparkSession):
         return None
-    return plugin.spark_conf(table_spec(settings))
+    return plugin.spark_conf(primary_table_spec(settings))
 
 
 def format_names() -> list[str]:
@@ -95,7 +95,7 @@ def format_names() -> list[str]:
 
 
 def _find_format(name: str, setting: str) -> TableFormat:
-    factory = _registered_formats(name)
+    factory = _find_registered_factory(name)
     if factory is None:
         known = format_names()
         raise TableFormatUnknown(
@@ -105,7 +105,7 @@ def _find_format(name: str, setting: str) -> TableFormat:
     return factory()
 
 
-def _registered_formats(name: str) -> KindFactory | None:
+def _find_registered_factory(name: str) -> KindFactory | None:
     from importlib.metadata import entry_points
 
     for point in entry_points(group=ENTRY_POINT_GROUP, name=name):
@@ -113,7 +113,7 @@ def _registered_formats(name: str) -> KindFactory | None:
     return None
 
 
-def table_spec(settings: SinkSections) -> TableSpec:
+def primary_table_spec(settings: SinkSections) -> TableSpec:
     """Return what the sink file declares about its table. Raises ``ConfigurationError``."""
     try:
         wanted = _declared_spec(settings, settings.table)
@@ -122,38 +122,38 @@ def table_spec(settings: SinkSections) -> TableSpec:
     evolves = settings.table.schema.unknown_fields is UnknownFields.EVOLVE
     wanted = replace(wanted, keeps_columns=not evolves)
     if settings.tables:
-        return replace(wanted, primary=_primary_properties(settings), ledger=True)
+        return replace(wanted, primary=_primary_table_properties(settings), ledger=True)
     return replace(
         wanted, key=_row_key(settings, settings.table.key, settings.table.record_columns)
     )
 
 
-def spec_of(settings: SinkSections, name: str) -> TableSpec:
+def table_spec_of(settings: SinkSections, name: str) -> TableSpec:
     """Return what the sink file says of a table of the sink. Raises ``ConfigurationError``."""
     primary = name == settings.table.identifier
-    return table_spec(settings) if primary else secondary_spec(settings, name)
+    return primary_table_spec(settings) if primary else secondary_table_spec(settings, name)
 
 
-def secondary_spec(settings: SinkSections, name: str) -> TableSpec:
+def secondary_table_spec(settings: SinkSections, name: str) -> TableSpec:
     """Return the quarantine's declaration, or that of a routed table that must not be created."""
     if name == settings.quarantine.table:
         return quarantine_spec(settings)
     tables = settings.tables
     if not tables:  # a quarantine that the sink file does not name any more
         return _base_spec(settings, name, "")
-    section = section_of(tables, name)
-    unknown_fields = policy_of(tables, section).unknown_fields
+    section = section_of_table(tables, name)
+    unknown_fields = schema_policy_of(tables, section).unknown_fields
     return replace(
-        _base_spec(settings, name, tables.location_of(name)),
+        _base_spec(settings, name, tables.creation_location_of(name)),
         properties=tables.create.properties,
         renewed_ms=tables.valid_through_refresh_ms,
         key=_row_key(settings, tables.routing.key_of(name), tables.record_columns),
-        primary=_primary_properties(settings),
+        primary=_primary_table_properties(settings),
         keeps_columns=unknown_fields is not UnknownFields.EVOLVE,
     )
 
 
-def created_spec(
+def spec_to_create(
     settings: SinkSections, table: TableSettings, raw: str, inferred: Struct
 ) -> TableSpec:
     """Return a routed table to create; ``inferred`` are the columns that records have shown.
@@ -170,7 +170,7 @@ def created_spec(
         properties={**wanted.properties, RAW_NAME_PROPERTY: raw},
         renewed_ms=settings.tables.valid_through_refresh_ms,
         key=_row_key(settings, table.key, table.record_columns),
-        primary=_primary_properties(settings),
+        primary=_primary_table_properties(settings),
     )
 
 
@@ -181,8 +181,8 @@ def quarantine_spec(settings: SinkSections) -> TableSpec:
 
     quarantine, tables = settings.quarantine, settings.tables
     beside = f"{settings.table.location.rstrip('/')}_quarantine"
-    default = tables.location_of(quarantine.table) if tables else beside
-    if settings.type_of(quarantine.table) == ICEBERG:
+    default = tables.creation_location_of(quarantine.table) if tables else beside
+    if settings.table_type_of(quarantine.table) == ICEBERG:
         default = ""
     made = quarantine_declaration()
     return replace(
@@ -190,7 +190,7 @@ def quarantine_spec(settings: SinkSections) -> TableSpec:
         create=True,
         columns=declared_columns(made.columns),
         comments=made.comments,
-        primary=_primary_properties(settings),
+        primary=_primary_table_properties(settings),
     )
 
 
@@ -224,7 +224,7 @@ def _base_spec(settings: SinkSections, name: str, location: str) -> TableSpec:
     )
 
 
-def _primary_properties(settings: SinkSections) -> Mapping[str, str]:
+def _primary_table_properties(settings: SinkSections) -> Mapping[str, str]:
     """Return the file's properties for the primary table, or for all tables next to it."""
     tables = settings.tables
     return tables.create.properties if tables else settings.table.properties
@@ -233,7 +233,7 @@ def _primary_properties(settings: SinkSections) -> Mapping[str, str]:
 def _row_key(settings: SinkSections, key: tuple[str, ...], places: RecordColumns) -> RowKey | None:
     if not key or settings.changes.history:  # KEY-14: its commits only append
         return None
-    deleted_at = settings.changes.deleted_at if settings.changes.marks else ""
+    deleted_at = settings.changes.deleted_at if settings.changes.marks_deleted_rows else ""
     return RowKey(key, places.partition, places.offset, places.topic, deleted_at)
 
 
@@ -261,7 +261,7 @@ def require_format_support(settings: SinkSections) -> None:
         )
     if settings.tables:
         _require_locations_from_names(settings, plugin)
-    plugin.require_supported(table_spec(settings))
+    plugin.require_supported(primary_table_spec(settings))
     _require_fitting_session(settings)
     if settings.quarantine.keeps_rejected:
         _require_own_quarantine_location(settings)
@@ -299,7 +299,7 @@ def _require_known_capabilities(name: str, plugin: TableFormat) -> None:
         )
 
 
-def _may_evolve(tables: TablesSettings) -> bool:
+def _may_evolve_columns(tables: TablesSettings) -> bool:
     evolve = UnknownFields.EVOLVE
     message = [tables.schema.unknown_fields, *(each.unknown_fields for each in tables.table)]
     return bool(tables) and evolve in message
@@ -322,11 +322,11 @@ def _require_locations_from_names(settings: SinkSections, plugin: TableFormat) -
                 "remove it",
             )
     for space in sorted({route.to.rpartition(".")[0] for route in settings.tables.route}):
-        plugin.require_supported(secondary_spec(settings, f"{space}.table"))
+        plugin.require_supported(secondary_table_spec(settings, f"{space}.table"))
     for each in settings.tables.table:
         if each.columns and settings.tables.create.schema is not CreateFrom.OFF:
             table = declaration_of_table(settings.tables, "any.table", each)
-            plugin.require_supported(created_spec(settings, table, "any", Struct()))
+            plugin.require_supported(spec_to_create(settings, table, "any", Struct()))
 
 
 def _require_quarantine_format(settings: SinkSections) -> None:
@@ -391,7 +391,10 @@ def _needed_capabilities(settings: SinkSections) -> list[tuple[Capability | None
         "[tables]": (Capability.MANY_TABLES, tables),
         "tables.atomic": (None, tables.atomic),
         "tables.table.key": (Capability.KEYED_TABLES, tables.has_keyed_table),
-        'tables.schema.unknown_fields = "evolve"': (Capability.EVOLUTION, _may_evolve(tables)),
+        'tables.schema.unknown_fields = "evolve"': (
+            Capability.EVOLUTION,
+            _may_evolve_columns(tables),
+        ),
         "tables.create.sort_by": (None, tables.create.sort_by),
         "quarantine.dead_letter_topic": (None, letters),
         "a quarantine": (
@@ -406,7 +409,10 @@ def _needed_capabilities(settings: SinkSections) -> list[tuple[Capability | None
         "table.key": (Capability.KEYS, table.key),
         'changes.on_delete = "mark"': (None, settings.changes.on_delete is OnDelete.MARK),
         "changes.history": (None, settings.changes.history),
-        'changes.on_partitions_added = "wait"': (None, settings.changes.hold_ms is not None),
+        'changes.on_partitions_added = "wait"': (
+            None,
+            settings.changes.partition_hold_ms is not None,
+        ),
         "catalog.backend": (None, catalog.backend is not Backend.PYICEBERG),
     }
     return [(capability, setting) for setting, (capability, is_set) in asked.items() if is_set]

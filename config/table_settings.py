@@ -73,7 +73,7 @@ class RecordColumns:
     timestamp, key or headers. If the column is not declared, it has the first four."""
 
     @property
-    def coordinates(self) -> tuple[str, str, str] | None:
+    def coordinate_columns(self) -> tuple[str, str, str] | None:
         """Return the topic, partition and offset columns, if all three are written."""
         named = (self.topic, self.partition, self.offset)
         if all(named) or not self.struct:

@@ -28,13 +28,13 @@ class Position:
     value: int
 
 
-def locate(text: str, message: str) -> tuple[int, int] | None:
+def locate_message_path(text: str, message: str) -> tuple[int, int] | None:
     """Return line and column, from 1, of what a message about a sink file begins with.
 
     It is the place of a key that should not be there, else of the value; of the section, if the key
     is missing. ``text`` is valid TOML.
     """
-    where = _path_in(message)
+    where = _path_in_message(message)
     try:
         known = _Scan(text).positions()
     except (ValueError, RecursionError):  # a place is not worth another error
@@ -48,7 +48,7 @@ def locate(text: str, message: str) -> tuple[int, int] | None:
     return text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at)
 
 
-def _path_in(message: str) -> Where:
+def _path_in_message(message: str) -> Where:
     found = _NAMED.match(message)
     if not found:
         return ()
@@ -67,13 +67,13 @@ class _Scan:
     def positions(self) -> dict[Where, Position]:
         section: Where = ()
         lists: Counter[Where] = Counter()
-        self._skip(_EMPTY)
+        self._skip_pattern(_EMPTY)
         while self._at < len(self._text):
             begin = self._at
             if self._text.startswith("[", begin):
                 listed = self._text.startswith("[[", begin)
                 self._at += 1 + listed
-                section = self._in_last(self._dotted_key(), lists)
+                section = self._path_in_newest_elements(self._scan_dotted_key(), lists)
                 self._at = self._text.index("]", self._at) + 1 + listed
                 if listed:
                     self._known.setdefault(section, Position(begin, begin))
@@ -82,10 +82,10 @@ class _Scan:
                 self._known.setdefault(section, Position(begin, begin))
             else:
                 self._scan_pair(section)
-            self._skip(_EMPTY)
+            self._skip_pattern(_EMPTY)
         return self._known
 
-    def _in_last(self, names: Where, lists: Counter[Where]) -> Where:
+    def _path_in_newest_elements(self, names: Where, lists: Counter[Where]) -> Where:
         """Return the path with the index of the newest element of each list on the way."""
         path: Where = ()
         for name in names[:-1]:
@@ -96,24 +96,24 @@ class _Scan:
 
     def _scan_pair(self, section: Where) -> None:
         begin = self._at
-        path = (*section, *self._dotted_key())
+        path = (*section, *self._scan_dotted_key())
         self._at = self._text.index("=", self._at) + 1
-        self._skip(_BLANK)
+        self._skip_pattern(_BLANK)
         self._known[path] = Position(begin, self._at)
         for depth in range(len(section) + 1, len(path)):
             self._known.setdefault(path[:depth], Position(begin, begin))
         self._scan_value(path)
 
-    def _dotted_key(self) -> Where:
+    def _scan_dotted_key(self) -> Where:
         names: list[str | int] = []
         while True:
-            self._skip(_BLANK)
+            self._skip_pattern(_BLANK)
             found = _KEY.match(self._text, self._at)
             if found is None:
                 raise ValueError("no key")
             names.append(found["basic"] or found["literal"] or found["bare"] or "")
             self._at = found.end()
-            self._skip(_BLANK)
+            self._skip_pattern(_BLANK)
             if not self._text.startswith(".", self._at):
                 return tuple(names)
             self._at += 1
@@ -132,7 +132,7 @@ class _Scan:
     def _scan_items(self, path: Where, end: str) -> None:
         self._at += 1
         index = 0
-        self._skip(_EMPTY)
+        self._skip_pattern(_EMPTY)
         while not self._text.startswith(end, self._at):
             if self._text.startswith(",", self._at):
                 self._at += 1
@@ -142,9 +142,9 @@ class _Scan:
                 self._known[(*path, index)] = Position(self._at, self._at)
                 self._scan_value((*path, index))
                 index += 1
-            self._skip(_EMPTY)
+            self._skip_pattern(_EMPTY)
         self._at += 1
 
-    def _skip(self, pattern: re.Pattern[str]) -> None:
+    def _skip_pattern(self, pattern: re.Pattern[str]) -> None:
         found = pattern.match(self._text, self._at)
         self._at = found.end() if found else self._at

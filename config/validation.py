@@ -8,14 +8,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from headgate.config.catalog_settings import Backend
-from headgate.config.column_rule_checks import require_valid_rules
-from headgate.config.http_settings import require_valid_http
+from headgate.config.column_rules import require_valid_sink_column_rules
 from headgate.config.kafka_auth_settings import KafkaAuthSettings, require_valid_auth
 from headgate.config.keyed_table_checks import require_valid_keyed_tables
 from headgate.config.maintenance_settings import require_valid_maintenance
+from headgate.config.observability_settings import require_valid_observability
 from headgate.config.registry_auth_settings import require_valid_registry_auth
 from headgate.config.report_settings import require_valid_reports
-from headgate.config.route_checks import require_valid_tables
+from headgate.config.routed_tables import require_valid_routed_tables
 from headgate.config.setting_types import Secret
 from headgate.config.shape_checks import require_valid_shape
 from headgate.config.table_declaration import (
@@ -46,7 +46,7 @@ from headgate.tables.jvm_start import require_no_secret_arguments
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from headgate.config.sections import SinkSections
+    from headgate.config.sink_sections import SinkSections
     from headgate.config.table_settings import ColumnSettings, RecordColumns, TableSettings
 
 
@@ -56,11 +56,13 @@ if TYPE_CHECKING:
 def require_no_reserved_columns(settings: SinkSections) -> None:
     """Raises ``NameReserved`` if a table of the sink would have such a column."""
     table, tables = settings.table, settings.tables
-    _require_unreserved("table.columns", _column_names(table.columns))
-    _require_unreserved("table.record_columns", _record_column_names(table.record_columns))
-    _require_unreserved("tables.record_columns", _record_column_names(tables.record_columns))
+    _require_unreserved_columns("table.columns", _column_names(table.columns))
+    _require_unreserved_columns("table.record_columns", _record_column_names(table.record_columns))
+    _require_unreserved_columns(
+        "tables.record_columns", _record_column_names(tables.record_columns)
+    )
     for each in tables.table:
-        _require_unreserved("tables.table.columns", _column_names(each.columns))
+        _require_unreserved_columns("tables.table.columns", _column_names(each.columns))
 
 
 def _column_names(columns: Iterable[ColumnSettings]) -> list[str]:
@@ -71,7 +73,7 @@ def _record_column_names(columns: RecordColumns) -> Iterable[str]:
     return columns.columns_by_part().values()
 
 
-def _require_unreserved(section: str, names: Iterable[str]) -> None:
+def _require_unreserved_columns(section: str, names: Iterable[str]) -> None:
     for name in names:
         if name.lower() in RESERVED:
             raise NameReserved(
@@ -98,10 +100,10 @@ def require_valid_schema_policy(settings: SinkSections) -> None:
                 wanted = _parse_choice(
                     f"{where}: unknown_fields", UnknownFields, each.unknown_fields
                 )
-                _require_unknown_fields_support(settings, f"{where}: ", wanted)
+                _require_unknown_fields_policy_supported(settings, f"{where}: ", wanted)
             if each.incompatible:
                 chosen = _parse_choice(f"{where}: incompatible", Incompatible, each.incompatible)
-                _require_incompatible_support(settings, f"{where}: ", chosen)
+                _require_incompatible_policy_supported(settings, f"{where}: ", chosen)
         return
     _require_valid_schema_settings(settings, "table.schema", settings.table.schema)
 
@@ -115,11 +117,13 @@ def _require_valid_schema_settings(
             f"{section}.readd_dropped is set, but no columns are added",
             f'set {section}.unknown_fields = "evolve", or leave it out',
         )
-    _require_unknown_fields_support(settings, f"{section}.", schema.unknown_fields)
-    _require_incompatible_support(settings, f"{section}.", schema.incompatible)
+    _require_unknown_fields_policy_supported(settings, f"{section}.", schema.unknown_fields)
+    _require_incompatible_policy_supported(settings, f"{section}.", schema.incompatible)
 
 
-def _require_incompatible_support(settings: SinkSections, where: str, wanted: Incompatible) -> None:
+def _require_incompatible_policy_supported(
+    settings: SinkSections, where: str, wanted: Incompatible
+) -> None:
     """Require a format that knows field names: only it can read a record again column by column."""
     if wanted is not Incompatible.IGNORE:
         return
@@ -141,7 +145,7 @@ def _parse_choice(where: str, kind: type[_Choice], text: str) -> _Choice:
         ) from None
 
 
-def _require_unknown_fields_support(
+def _require_unknown_fields_policy_supported(
     settings: SinkSections, where: str, wanted: UnknownFields
 ) -> None:
     if wanted is UnknownFields.IGNORE:
@@ -191,11 +195,11 @@ def require_valid_sink(settings: SinkSections) -> None:
     if iceberg:
         parse_declared_schema(settings.table)
     require_valid_schema_policy(settings)
-    require_valid_tables(settings)
+    require_valid_routed_tables(settings)
     _require_valid_formats(settings)
     if iceberg:
         require_valid_declaration(settings.table)
-    require_valid_rules(settings)
+    require_valid_sink_column_rules(settings)
     transform_plan(settings.transform)
     require_valid_keyed_tables(settings)
     require_valid_shape(settings)
@@ -204,9 +208,9 @@ def require_valid_sink(settings: SinkSections) -> None:
 
 def _require_valid_structure(settings: SinkSections) -> None:
     _require_valid_names(settings)
-    require_valid_keys("control", settings.control.key, settings.control.accepted_key)
+    require_valid_signing_keys("control", settings.control.key, settings.control.accepted_key)
     on_executors = settings.spark.is_writer
-    require_valid_kafka(settings.kafka, settings.kafka_auth, on_executors=on_executors)
+    require_valid_kafka_settings(settings.kafka, settings.kafka_auth, on_executors=on_executors)
     _require_valid_table(settings.table)
     require_no_reserved_columns(settings)
     _require_numbers_in_range(settings)
@@ -222,7 +226,7 @@ def _require_valid_structure(settings: SinkSections) -> None:
         require_no_secret_arguments(named, named.secret_names, section)
     _require_valid_quarantine(settings)
     _require_valid_transform(settings)
-    require_valid_http(settings.telemetry, settings.http)
+    require_valid_observability(settings.telemetry, settings.http)
     require_valid_reports(settings.lineage, settings.signal)
     _require_own_report_topics(settings)
     require_valid_maintenance(settings.maintenance, settings.coordinator.claim_age_max_ms)
@@ -274,7 +278,9 @@ def _require_valid_names(settings: SinkSections) -> None:
                 "a pattern may only follow the first" if pattern else _TOPIC_CHARACTERS,
             )
     for topic in source.topics[1:]:
-        if not (_is_pattern(topic) if topic.startswith("^") else _TOPIC.fullmatch(topic)):
+        if not (
+            _is_regular_expression(topic) if topic.startswith("^") else _TOPIC.fullmatch(topic)
+        ):
             _raise_wrong_setting(
                 f"{topic!r} is neither a Kafka topic nor a pattern",
                 f'patterns begin with "^"; else {_TOPIC_CHARACTERS}',
@@ -297,7 +303,7 @@ def _require_valid_names(settings: SinkSections) -> None:
         assert source.start_at_ms is not None  # the property raises for an invalid time
 
 
-def require_valid_keys(section: str, key: Secret, accepted: Secret) -> None:
+def require_valid_signing_keys(section: str, key: Secret, accepted: Secret) -> None:
     """Raise ``ConfigurationError`` for signing keys that are too short, or a second one alone."""
     if accepted and not key:
         _raise_wrong_setting(
@@ -311,7 +317,7 @@ def require_valid_keys(section: str, key: Secret, accepted: Secret) -> None:
             )
 
 
-def _is_pattern(text: str) -> bool:
+def _is_regular_expression(text: str) -> bool:
     try:
         re.compile(text)
     except re.error:
@@ -319,7 +325,7 @@ def _is_pattern(text: str) -> bool:
     return True
 
 
-def require_valid_kafka(
+def require_valid_kafka_settings(
     kafka: Mapping[str, str], auth: KafkaAuthSettings, *, on_executors: bool
 ) -> None:
     """Raise ``ConfigurationError`` for client settings that no client of headgate may have."""
@@ -364,7 +370,7 @@ def _require_valid_row_expiry(settings: SinkSections) -> None:
             "maintenance.rows_after_ms is set together with table.shared_with",
             "the rows of other sinks would expire, too: give each sink a table of its own",
         )
-    if settings.maintenance.late_by and (settings.table.key or settings.transform):
+    if settings.maintenance.late_rows_column and (settings.table.key or settings.transform):
         raise MaintenanceUnfit(
             'maintenance.rows_late = "skip" is set together with '
             + ("table.key" if settings.table.key else "a transform"),
@@ -395,7 +401,7 @@ def _require_valid_table(table: TableSettings) -> None:
                 f"{section} has a column without a name, or names one twice", "name each once"
             )
     _require_no_overwritten_column("table.columns", table.columns, table)
-    _require_distinct_ignoring_case(table)
+    _require_columns_distinct_ignoring_case(table)
     if table.create and not (table.columns or table.record_columns.columns_by_part()):
         _raise_wrong_setting(
             "table.create is on, but no column is declared", "add [[table.columns]]"
@@ -407,7 +413,7 @@ def _are_printable_names(parts: Sequence[str]) -> bool:
     return all(part and part == part.strip() and part.isprintable() for part in parts)
 
 
-def _require_distinct_ignoring_case(table: TableSettings) -> None:
+def _require_columns_distinct_ignoring_case(table: TableSettings) -> None:
     """Refuse columns that differ only in case: Spark and many readers cannot tell them apart."""
     first: dict[str, str] = {}
     named = [column.name for column in table.columns]
@@ -596,14 +602,14 @@ def _require_consistent_times(settings: SinkSections) -> None:
             "would be too old before their turn, and be written again forever",
         )
     # Nobody polls while a partition waits to be released: Kafka would expel the member.
-    poll_ms = _kafka_ms(settings, "max.poll.interval.ms", _MAX_POLL_INTERVAL_MS)
+    poll_ms = _kafka_setting_ms(settings, "max.poll.interval.ms", _MAX_POLL_INTERVAL_MS)
     if participant.release_timeout_ms >= poll_ms:
         _raise_wrong_setting(
             f"participant.release_timeout_ms ({participant.release_timeout_ms}) is not below "
             f'kafka."max.poll.interval.ms" ({poll_ms})',
             "the group would expel a member that still finishes its batch",
         )
-    session_ms = _kafka_ms(settings, "session.timeout.ms", _SESSION_TIMEOUT_MS)
+    session_ms = _kafka_setting_ms(settings, "session.timeout.ms", _SESSION_TIMEOUT_MS)
     if session_ms > poll_ms:
         _raise_wrong_setting(
             f'kafka."session.timeout.ms" ({session_ms}) is above "max.poll.interval.ms" '
@@ -612,7 +618,7 @@ def _require_consistent_times(settings: SinkSections) -> None:
         )
 
 
-def _kafka_ms(settings: SinkSections, key: str, default: int) -> int:
+def _kafka_setting_ms(settings: SinkSections, key: str, default: int) -> int:
     text = settings.kafka.get(key, str(default))
     if not text.isdecimal():
         _raise_wrong_setting(

@@ -9,10 +9,14 @@ from typing import Annotated
 
 from pydantic import Field
 
-from headgate.config.http_settings import HttpSettings, TelemetrySettings, require_valid_http
 from headgate.config.kafka_auth_settings import KafkaAuthSettings
+from headgate.config.observability_settings import (
+    HttpSettings,
+    TelemetrySettings,
+    require_valid_observability,
+)
 from headgate.config.setting_types import Properties, Secret, Text
-from headgate.config.validation import require_valid_kafka, require_valid_keys
+from headgate.config.validation import require_valid_kafka_settings, require_valid_signing_keys
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.control_protocol.redaction import Redaction
 from headgate.control_protocol.signatures import Keys
@@ -38,7 +42,7 @@ class FleetSettings:
     """A second key, accepted while keys are rotated."""
 
     @property
-    def keys(self) -> Keys:
+    def signing_keys(self) -> Keys:
         return Keys(tuple(key.text for key in (self.key, self.accepted_key) if key))
 
     @property
@@ -89,9 +93,9 @@ class WorkerSettings:
     def __post_init__(self) -> None:
         name = self.worker.name or socket.gethostname()
         object.__setattr__(self, "worker", replace(self.worker, name=name))
-        require_valid_kafka(self.kafka, self.kafka_auth, on_executors=False)
-        require_valid_keys("fleet", self.fleet.key, self.fleet.accepted_key)
-        require_valid_http(TelemetrySettings(), self.http)
+        require_valid_kafka_settings(self.kafka, self.kafka_auth, on_executors=False)
+        require_valid_signing_keys("fleet", self.fleet.key, self.fleet.accepted_key)
+        require_valid_observability(TelemetrySettings(), self.http)
         _require_valid_fleet(self.fleet)
         _require_valid_worker(self.worker)
         object.__setattr__(self, "kafka", self.kafka_auth.kafka_settings_with_auth(self.kafka))
@@ -104,7 +108,7 @@ class WorkerSettings:
             *(self.kafka_auth.client_secret.text, self.kafka_auth.private_key.text),
         )
         return Redaction(
-            frozenset((*self.fleet.keys.texts, *filter(None, tokens))) | self.kafka.secrets
+            frozenset((*self.fleet.signing_keys.texts, *filter(None, tokens))) | self.kafka.secrets
         )
 
     def redact(self, text: str) -> str:

@@ -64,7 +64,7 @@ Type = str | Struct | ListOf | MapOf
 def from_json(text: str) -> Struct:
     """Read Iceberg's JSON of a schema, with or without ids. Raises ``ValueError``."""
     try:
-        found = _type_of(json.loads(text), 0)
+        found = _type_from_json(json.loads(text), 0)
     except (KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
         raise ValueError(f"no columns: {error!r}") from error
     if not isinstance(found, Struct):
@@ -74,10 +74,10 @@ def from_json(text: str) -> Struct:
 
 def to_json(columns: Struct) -> str:
     """Write the columns as Iceberg's JSON without ids."""
-    return json.dumps(_type_json(columns))
+    return json.dumps(_type_to_json(columns))
 
 
-def _type_of(form: Any, depth: int) -> Type:
+def _type_from_json(form: Any, depth: int) -> Type:
     if depth > 64:
         raise ValueError("no columns: nested too deeply")
     if isinstance(form, str):
@@ -87,7 +87,7 @@ def _type_of(form: Any, depth: int) -> Type:
         fields = (
             Column(
                 str(each["name"]),
-                _type_of(each["type"], depth),
+                _type_from_json(each["type"], depth),
                 bool(each.get("required", False)),
                 int(each.get("id", 0)),
             )
@@ -96,27 +96,28 @@ def _type_of(form: Any, depth: int) -> Type:
         return Struct(tuple(fields))
     if kind == "list":
         required, id_ = bool(form["element-required"]), int(form.get("element-id", 0))
-        return ListOf(Column("", _type_of(form["element"], depth), required, id_))
+        return ListOf(Column("", _type_from_json(form["element"], depth), required, id_))
     if kind == "map":
         required, id_ = bool(form["value-required"]), int(form.get("value-id", 0))
-        value = Column("", _type_of(form["value"], depth), required, id_)
-        return MapOf(_type_of(form["key"], depth), value)
+        value = Column("", _type_from_json(form["value"], depth), required, id_)
+        return MapOf(_type_from_json(form["key"], depth), value)
     raise ValueError(f"no columns: {kind!r} is not a type")
 
 
-def _type_json(kind: Type) -> Any:
+def _type_to_json(kind: Type) -> Any:
     match kind:
         case Struct(fields):
             named = [
-                {"name": c.name, "required": c.required, "type": _type_json(c.type)} for c in fields
+                {"name": c.name, "required": c.required, "type": _type_to_json(c.type)}
+                for c in fields
             ]
             return {"type": "struct", "fields": named}
         case ListOf(element):
-            form = {"element": _type_json(element.type), "element-required": element.required}
+            form = {"element": _type_to_json(element.type), "element-required": element.required}
             return {"type": "list", **form}
         case MapOf(key, value):
-            form = {"value": _type_json(value.type), "value-required": value.required}
-            return {"type": "map", "key": _type_json(key), **form}
+            form = {"value": _type_to_json(value.type), "value-required": value.required}
+            return {"type": "map", "key": _type_to_json(key), **form}
         case _:
             return kind
 
@@ -124,38 +125,38 @@ def _type_json(kind: Type) -> Any:
 # ------------------------------------------------------------------------------ joining proposals
 
 
-def join_columns(one: Struct, other: Struct) -> Struct:
+def unify_columns(one: Struct, other: Struct) -> Struct:
     """Return everything that either proposes, in the order of the first.
 
     Of two types it takes the narrowest that holds both: long, double, a wider decimal, else text.
     """
     theirs = {column.name: column for column in other.fields}
     both = [
-        _join_column(column, theirs.pop(column.name)) if column.name in theirs else column
+        _unify_column(column, theirs.pop(column.name)) if column.name in theirs else column
         for column in one.fields
     ]
     return Struct((*both, *theirs.values()))
 
 
-def _join_column(one: Column, other: Column) -> Column:
-    return Column(one.name, _join_types(one.type, other.type), one.required and other.required)
+def _unify_column(one: Column, other: Column) -> Column:
+    return Column(one.name, _unify_types(one.type, other.type), one.required and other.required)
 
 
-def _join_types(one: Type, other: Type) -> Type:
+def _unify_types(one: Type, other: Type) -> Type:
     match one, other:
         case Struct(), Struct():
-            return join_columns(one, other)
+            return unify_columns(one, other)
         case ListOf(), ListOf():
-            return ListOf(_join_column(one.element, other.element))
+            return ListOf(_unify_column(one.element, other.element))
         case MapOf(), MapOf():
-            return MapOf(_join_types(one.key, other.key), _join_column(one.value, other.value))
+            return MapOf(_unify_types(one.key, other.key), _unify_column(one.value, other.value))
         case (Struct() as struct, MapOf("string") as items) | (
             MapOf("string") as items,
             Struct() as struct,
         ):
             return struct_as_map(struct, items)
         case str(), str():
-            return _join_primitives(one, other)
+            return _unify_primitives(one, other)
         case _:
             return "string"
 
@@ -164,10 +165,10 @@ def struct_as_map(struct: Struct, items: MapOf | None = None) -> Type:
     """Return a map whose values take what all fields hold, and what a map of such objects holds."""
     values = [Column("", column.type, column.required) for column in struct.fields]
     values += [items.value] if items else []
-    return MapOf("string", reduce(_join_column, values)) if values else struct
+    return MapOf("string", reduce(_unify_column, values)) if values else struct
 
 
-def _join_primitives(one: str, other: str) -> str:
+def _unify_primitives(one: str, other: str) -> str:
     if one == other:
         return one
     if one in _NUMBERS and other in _NUMBERS:
@@ -236,27 +237,27 @@ def _type_without(kind: Type, paths: Collection[Path], path: Path) -> Type | Non
 
 def describe_changes(before: Struct, after: Struct) -> tuple[str, ...]:
     """Return the differences for people: ``+pax``, ``fare: long``, ``zone: optional``."""
-    return tuple(_describe_changes(before, after, ()))
+    return tuple(_describe_struct_changes(before, after, ()))
 
 
-def _describe_changes(before: Struct, after: Struct, path: Path) -> Iterator[str]:
+def _describe_struct_changes(before: Struct, after: Struct, path: Path) -> Iterator[str]:
     known = {column.name: column for column in before.fields}
     for column in after.fields:
         at = (*path, column.name)
         if column.name not in known:
             yield f"+{dotted_path(at)}"
         else:
-            yield from _describe_change(known[column.name], column, at)
+            yield from _describe_column_change(known[column.name], column, at)
 
 
-def _describe_change(before: Column, after: Column, path: Path) -> Iterator[str]:
+def _describe_column_change(before: Column, after: Column, path: Path) -> Iterator[str]:
     if before.required and not after.required:
         yield f"{dotted_path(path)}: optional"
     match before.type, after.type:
         case Struct() as one, Struct() as other:
-            yield from _describe_changes(one, other, path)
+            yield from _describe_struct_changes(one, other, path)
         case (ListOf(one), ListOf(other)) | (MapOf(_, one), MapOf(_, other)):
-            yield from _describe_change(one, other, path)
+            yield from _describe_column_change(one, other, path)
         case str() as one, str() as other if one != other:
             yield f"{dotted_path(path)}: {other}"
 

@@ -56,12 +56,12 @@ def cohorts_of_kept_topics(
     }
 
 
-def cohorts_text(cohorts: PartitionCohorts) -> str:
+def cohorts_to_text(cohorts: PartitionCohorts) -> str:
     return json.dumps(dict(cohorts), separators=(",", ":"), sort_keys=True)
 
 
 def parse_cohorts(text: str) -> PartitionCohorts:
-    """Raises ``ValueError`` for what ``cohorts_text`` does not write."""
+    """Raises ``ValueError`` for what ``cohorts_to_text`` does not write."""
     topics = json.loads(text)
     if not isinstance(topics, dict):
         raise ValueError("no topics")  # noqa: TRY004 - one answer to everything malformed
@@ -287,13 +287,13 @@ class CommitRecord:
         """Say that a person made this claim, and how."""
         return replace(self, command=command, actor=actor)
 
-    def numbered_after(self, earlier: CommitRecord) -> CommitRecord:
+    def with_number_after(self, earlier: CommitRecord) -> CommitRecord:
         """Return this as the commit after ``earlier``, by the same coordinator."""
         epoch, number = earlier.transaction.epoch, earlier.transaction.number
         following = TransactionId(epoch, TransactionNumber(number + 1))
         return replace(self, transaction=following, coordinator=earlier.coordinator)
 
-    def without_rows(self, transaction: TransactionId, coordinator: Sender) -> CommitRecord:
+    def next_without_rows(self, transaction: TransactionId, coordinator: Sender) -> CommitRecord:
         """Return the record of a commit that adds no rows to this state."""
         return replace(self, transaction=transaction, coordinator=coordinator, records=0)
 
@@ -343,7 +343,7 @@ class CommitRecord:
             actor=None,
         )
 
-    def with_topics_begun(
+    def with_replaced_topics(
         self, begun: Mapping[TopicPartition, int], ids: Mapping[str, TopicId]
     ) -> CommitRecord:
         """Return it with other topics of these names, read from these offsets on (TAKEOVER-12)."""
@@ -357,7 +357,7 @@ class CommitRecord:
             valid_through_ms=None,
         )
 
-    def with_person_claim(
+    def with_operator_claim(
         self, coordinator: Sender, command: str, actor: str | None, **changes: Any
     ) -> CommitRecord:
         """Return the claim that a person makes on top of this commit, an epoch above it (EPOCH-1).
@@ -429,7 +429,7 @@ _NOTE = "headgate table="
 _SINK = " sink="
 
 
-def table_note(uuid: str, sink: SinkName) -> str:
+def offset_metadata_of_table(uuid: str, sink: SinkName) -> str:
     """Return the metadata string beside the group's offsets: their sink and their table.
 
     It distinguishes a re-created table from a new one, and another sink in the same group.
@@ -437,16 +437,16 @@ def table_note(uuid: str, sink: SinkName) -> str:
     return f"{_NOTE}{uuid}{_SINK}{sink}"
 
 
-def table_in_note(note: str | None) -> str | None:
+def table_uuid_in_offset_metadata(note: str | None) -> str | None:
     """Return the table UUID in such a note, ``None`` when the note is not ours."""
     if not note or not note.startswith(_NOTE):
         return None
     return note.removeprefix(_NOTE).partition(_SINK)[0]
 
 
-def sink_in_note(note: str | None) -> str | None:
+def sink_in_offset_metadata(note: str | None) -> str | None:
     """Return the sink in such a note; ``None`` if it names none, as in older releases."""
-    return (note or "").partition(_SINK)[2] or None if table_in_note(note) else None
+    return (note or "").partition(_SINK)[2] or None if table_uuid_in_offset_metadata(note) else None
 
 
 def group_taken_error(group_id: str, other: str, sink: SinkName) -> GroupTaken:

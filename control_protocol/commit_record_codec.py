@@ -38,7 +38,7 @@ from headgate.control_protocol.commit_record import (
     PendingCommit,
     Replayed,
     Suspended,
-    cohorts_text,
+    cohorts_to_text,
     parse_cohorts,
 )
 from headgate.control_protocol.errors import RecordUnreadable
@@ -108,18 +108,18 @@ class _Codec(NamedTuple):
     read: Callable[[str], Any]
 
 
-def marker_property(sink: SinkName) -> str:
+def claim_marker_property(sink: SinkName) -> str:
     """Return the table property that the first claim sets: the tag existed once (rule TABLE-4)."""
     return f"headgate.{sink}.claimed"
 
 
-def key_table_property(sink: SinkName) -> str:
+def key_columns_property(sink: SinkName) -> str:
     """Return the table property in which the first claim of a keyed table stores its key
     (KEY-1)."""
     return f"headgate.{sink}.key"
 
 
-def deletes_table_property(sink: SinkName) -> str:
+def on_delete_property(sink: SinkName) -> str:
     """Return the table property that stores what deletes do to rows, unless they always removed
     them (KEY-13)."""
     return f"headgate.{sink}.on-delete"
@@ -148,22 +148,22 @@ def expired_before_ms(sink: SinkName, properties: Mapping[str, str]) -> int | No
     return int(text) if _NUMBER.fullmatch(text) else None
 
 
-def expired_rows(sink: SinkName, properties: Mapping[str, str]) -> int:
+def expired_row_count(sink: SinkName, properties: Mapping[str, str]) -> int:
     """Return the value of ``expired_rows_property``; 0 if it is missing or is not a count."""
-    return _count_in(properties, expired_rows_property(sink))
+    return _row_count_in(properties, expired_rows_property(sink))
 
 
-def deleted_property(sink: SinkName) -> str:
+def deleted_rows_property(sink: SinkName) -> str:
     """Return the property that counts rows deleted by people: of a snapshot, or of the table."""
     return f"headgate.{sink}.deleted-rows"
 
 
-def deleted_rows(sink: SinkName, properties: Mapping[str, str]) -> int:
-    """Return the value of ``deleted_property``; 0 if it is missing or is not a count."""
-    return _count_in(properties, deleted_property(sink))
+def deleted_row_count(sink: SinkName, properties: Mapping[str, str]) -> int:
+    """Return the value of ``deleted_rows_property``; 0 if it is missing or is not a count."""
+    return _row_count_in(properties, deleted_rows_property(sink))
 
 
-def _count_in(properties: Mapping[str, str], name: str) -> int:
+def _row_count_in(properties: Mapping[str, str], name: str) -> int:
     text = properties.get(name, "")
     return int(text) if text.isdecimal() else 0
 
@@ -177,15 +177,15 @@ def encode(record: CommitRecord) -> dict[str, str]:
     if len(record.offsets) > PARTITIONS_MAX:
         raise ValueError(f"a commit record names at most {PARTITIONS_MAX} partitions")
     values = {
-        _VERSION: str(_version_needed(record)),
-        "offsets": _offsets_text(record.offsets, record.topic_ids),
+        _VERSION: str(_format_version_needed(record)),
+        "offsets": _offsets_to_text(record.offsets, record.topic_ids),
     }
     for leaf in _LEAVES:
         value = leaf.of(record)
-        if leaf.key in _REQUIRED or not _is_absent(value):
+        if leaf.key in _REQUIRED or not _is_omitted(value):
             values[leaf.key] = _CODECS[leaf.type].write(value)
     if record.replayed:
-        values["replayed"] = _offsets_text(record.replayed.offsets, record.replayed.topic_ids)
+        values["replayed"] = _offsets_to_text(record.replayed.offsets, record.replayed.topic_ids)
         if expired := record.replayed.expired:
             values["reread-epoch"] = str(expired.epoch)
             values["reread-transaction"] = str(expired.number)
@@ -202,7 +202,7 @@ def decode(sink: SinkName, summary: Mapping[str, str]) -> CommitRecord | None:
     properties = _Properties(sink, summary)
     version = properties.read(_VERSION, _parse_natural)
     if version not in VERSIONS_READ:
-        raise properties.unreadable(
+        raise properties.unreadable_error(
             _VERSION, f"is {version}, this headgate reads {VERSIONS_READ[-1]}", "upgrade headgate"
         )
     values = {
@@ -211,15 +211,15 @@ def decode(sink: SinkName, summary: Mapping[str, str]) -> CommitRecord | None:
         if leaf.key in _REQUIRED or leaf.key in properties
     }
     values["sink"] = sink
-    values["offsets"], values["topic_ids"] = properties.read("offsets", _offsets_of)
-    values["replayed"] = _replayed(properties)
+    values["offsets"], values["topic_ids"] = properties.read("offsets", _parse_offsets)
+    values["replayed"] = _read_replayed(properties)
     if "followers" not in properties and "quarantine" in properties:  # version 1
         values["secondaries"] = {UNNAMED: properties.read("quarantine", str)}
     record: CommitRecord = _build_dataclass(CommitRecord, values)
     return record
 
 
-def _version_needed(record: CommitRecord) -> int:
+def _format_version_needed(record: CommitRecord) -> int:
     if record.cohorts:
         return COHORTS_VERSION
     return FORMAT_VERSION if record.going_back is None else GOING_BACK_VERSION
@@ -230,10 +230,10 @@ def holds_record(sink: SinkName, summary: Mapping[str, str]) -> bool:
     return any(_property_name(sink, name) in summary for name in _REQUIRED)
 
 
-def _replayed(properties: _Properties) -> Replayed | None:
+def _read_replayed(properties: _Properties) -> Replayed | None:
     if "replayed" not in properties:
         return None
-    offsets, topic_ids = properties.read("replayed", _offsets_of)
+    offsets, topic_ids = properties.read("replayed", _parse_offsets)
     if "reread-epoch" not in properties:
         return Replayed(offsets, topic_ids)
     epoch, number = (
@@ -279,7 +279,7 @@ class _Properties:
     def __contains__(self, name: str) -> bool:
         return _property_name(self._sink, name) in self._summary
 
-    def unreadable(self, name: str, problem: str, hint: str = "") -> RecordUnreadable:
+    def unreadable_error(self, name: str, problem: str, hint: str = "") -> RecordUnreadable:
         where = f"the snapshot property {_property_name(self._sink, name)}"
         return RecordUnreadable(
             f"sink {self._sink}: {where} {problem}",
@@ -290,13 +290,13 @@ class _Properties:
         """Return what ``read`` makes of the text."""
         text = self._summary.get(_property_name(self._sink, name))
         if not isinstance(text, str):
-            raise self.unreadable(name, "is missing" if text is None else "is no text")
+            raise self.unreadable_error(name, "is missing" if text is None else "is no text")
         try:
             return read(text)
         except _NotOne as problem:
-            raise self.unreadable(name, f"is {problem}") from None
+            raise self.unreadable_error(name, f"is {problem}") from None
         except (ValueError, RecursionError) as problem:
-            raise self.unreadable(name, f"is malformed: {problem}") from problem
+            raise self.unreadable_error(name, f"is malformed: {problem}") from problem
 
 
 # ------------------------------------------------------------------------- fields by declared type
@@ -372,7 +372,7 @@ def _from_json_object(kind: Any, form: object) -> Any:
 def _list_codec(kind: Any, what: str) -> _Codec:
     """Return the codec of so many dataclasses, in their order, as one text."""
 
-    def write(values: Collection[Any]) -> str:
+    def encode_items(values: Collection[Any]) -> str:
         text = json.dumps([_to_json_object(each) for each in values], separators=(",", ":"))
         if len(values) > PENDING_COMMITS_MAX or len(text) > TEXT_BYTES_MAX:  # json writes ASCII
             raise ValueError(
@@ -381,13 +381,13 @@ def _list_codec(kind: Any, what: str) -> _Codec:
             )
         return compress_text(text)
 
-    def read(text: str) -> tuple[Any, ...]:
+    def decode_items(text: str) -> tuple[Any, ...]:
         forms = json.loads(decompress_text(text, TEXT_BYTES_MAX))
         if not isinstance(forms, list) or len(forms) > PENDING_COMMITS_MAX:
             raise ValueError(f"no list of at most {PENDING_COMMITS_MAX} {what}")
         return tuple(_from_json_object(kind, form) for form in forms)
 
-    return _Codec(write, read)
+    return _Codec(encode_items, decode_items)
 
 
 def _parse_number(text: str) -> int:
@@ -416,7 +416,7 @@ def _parse_secondaries(text: str) -> Mapping[str, str]:
     return form
 
 
-def _is_absent(value: Any) -> bool:
+def _is_omitted(value: Any) -> bool:
     """Return whether no property is written for the value of a field that need not have one."""
     return value is None or value is False or value in ((), {})  # 0 is written, as any number
 
@@ -442,7 +442,7 @@ _CODECS: dict[Any, _Codec] = {
         lambda value: _to_json(_to_json_object(value)),
         lambda text: _from_json_object(KeyCounts, json.loads(text)),
     ),
-    PartitionCohorts: _Codec(cohorts_text, parse_cohorts),
+    PartitionCohorts: _Codec(cohorts_to_text, parse_cohorts),
 }
 _LEAVES = tuple(leaf for leaf in _leaf_fields(CommitRecord) if leaf.path not in _APART)
 
@@ -450,11 +450,11 @@ _LEAVES = tuple(leaf for leaf in _leaf_fields(CommitRecord) if leaf.path not in 
 # --------------------------------------------------------------------------------------- offsets
 
 
-def _offsets_text(offsets: Offsets, topic_ids: Mapping[str, TopicId]) -> str:
+def _offsets_to_text(offsets: Offsets, topic_ids: Mapping[str, TopicId]) -> str:
     topics: dict[str, dict[str, object]] = {
         topic: {"id": topic_id} for topic, topic_id in topic_ids.items()
     }
-    for topic, runs in _group_neighbours(offsets).items():
+    for topic, runs in _group_adjacent_partitions(offsets).items():
         topics.setdefault(topic, {})["offsets"] = runs
     text = _to_json(topics)
     if len(text) > OFFSETS_INFLATED_BYTES_MAX:  # ASCII, as json writes it
@@ -462,7 +462,7 @@ def _offsets_text(offsets: Offsets, topic_ids: Mapping[str, TopicId]) -> str:
     return compress_text(text)
 
 
-def _group_neighbours(offsets: Offsets) -> dict[str, dict[int, list[int]]]:
+def _group_adjacent_partitions(offsets: Offsets) -> dict[str, dict[int, list[int]]]:
     """Join the offsets of neighbouring partitions, per topic, under the first of them."""
     topics: dict[str, dict[int, list[int]]] = {}
     previous: TopicPartition | None = None
@@ -475,7 +475,7 @@ def _group_neighbours(offsets: Offsets) -> dict[str, dict[int, list[int]]]:
     return topics
 
 
-def _offsets_of(text: str) -> tuple[Offsets, dict[str, TopicId]]:
+def _parse_offsets(text: str) -> tuple[Offsets, dict[str, TopicId]]:
     topics = json.loads(decompress_text(text, OFFSETS_INFLATED_BYTES_MAX))
     if not isinstance(topics, dict):
         raise ValueError("no topics")  # noqa: TRY004 - one answer to everything malformed
@@ -488,11 +488,11 @@ def _offsets_of(text: str) -> tuple[Offsets, dict[str, TopicId]]:
             if not isinstance(state["id"], str):
                 raise ValueError(f"topic {topic!r} has an id that is no text")
             topic_ids[topic] = TopicId(state["id"])
-        _parse_runs(topic, state.get("offsets", {}), offsets)
+        _parse_partition_runs(topic, state.get("offsets", {}), offsets)
     return Offsets(offsets), topic_ids
 
 
-def _parse_runs(topic: str, runs: object, into: dict[TopicPartition, int]) -> None:
+def _parse_partition_runs(topic: str, runs: object, into: dict[TopicPartition, int]) -> None:
     if not isinstance(runs, dict):
         raise ValueError(f"topic {topic!r} has no runs of offsets")  # noqa: TRY004 - as above
     for first, run in runs.items():
@@ -553,14 +553,14 @@ def decompress_text(text: str, bytes_max: int) -> str:
 # thousand tables.
 
 
-def filled_property(sink: SinkName, table: str) -> str:
+def filled_table_property(sink: SinkName, table: str) -> str:
     """Return the name of the ledger's property for a table."""
-    return f"{_prefix(sink)}{table}"
+    return f"{_filled_table_prefix(sink)}{table}"
 
 
-def filled_tables(sink: SinkName, properties: Mapping[str, str]) -> Mapping[str, str]:
+def filled_table_uuids(sink: SinkName, properties: Mapping[str, str]) -> Mapping[str, str]:
     """Return the UUIDs of the tables that the sink has filled, by their names."""
-    prefix = _prefix(sink)
+    prefix = _filled_table_prefix(sink)
     return {
         name.removeprefix(prefix): uuid
         for name, uuid in properties.items()
@@ -568,7 +568,7 @@ def filled_tables(sink: SinkName, properties: Mapping[str, str]) -> Mapping[str,
     }
 
 
-def is_filled_property(name: str) -> bool:
+def is_filled_table_property(name: str) -> bool:
     """Return whether this is such a property, of any sink."""
     return name.startswith("headgate.") and name.split(".")[2:3] == ["filled"]
 
@@ -579,22 +579,22 @@ def newly_filled_properties(record: CommitRecord, properties: Mapping[str, str])
     Secondary tables that the record names by UUID need none.
     """
     pending = {
-        filled_property(record.sink, pending_commit.table): pending_commit.secondary
+        filled_table_property(record.sink, pending_commit.table): pending_commit.secondary
         for pending_commit in record.pending_commits
         if pending_commit.manifest and pending_commit.table not in record.secondaries
     }
     return {name: uuid for name, uuid in pending.items() if properties.get(name) != uuid}
 
 
-def forgotten_properties(
+def properties_to_forget(
     sink: SinkName, tables: Collection[str], set_now: Collection[str], properties: Collection[str]
 ) -> list[str]:
     """Return the properties that a commit removes: of these tables, unless it sets them."""
-    names = {filled_property(sink, table) for table in tables}
+    names = {filled_table_property(sink, table) for table in tables}
     return sorted((names & set(properties)) - set(set_now))
 
 
-def filled_tables_after(
+def filled_table_uuids_after(
     record: CommitRecord, before: Mapping[str, str], forgets: Collection[str]
 ) -> Mapping[str, str]:
     """Return the UUIDs of the tables that the sink has filled once a commit of this record landed.
@@ -602,12 +602,12 @@ def filled_tables_after(
     ``before`` are those until then; for tables that keep all of them together.
     """
     sink = record.sink
-    known = {filled_property(sink, name): uuid for name, uuid in before.items()}
+    known = {filled_table_property(sink, name): uuid for name, uuid in before.items()}
     added = newly_filled_properties(record, known)
-    gone = forgotten_properties(sink, forgets, added, known)
+    gone = properties_to_forget(sink, forgets, added, known)
     kept = {name: uuid for name, uuid in known.items() if name not in gone}
-    return filled_tables(sink, {**kept, **added})
+    return filled_table_uuids(sink, {**kept, **added})
 
 
-def _prefix(sink: SinkName) -> str:
+def _filled_table_prefix(sink: SinkName) -> str:
     return f"headgate.{sink}.filled."

@@ -168,12 +168,12 @@ def _type_codec(hint: Any) -> Codec:
     origin, args = get_origin(hint), get_args(hint)
     if origin in (UnionType, Union):  # that of a NewType is the older one
         write, read = _type_codec(next(each for each in args if each is not NoneType))
-        return Codec(_optional(write), _optional(read))
+        return Codec(_apply_unless_none(write), _apply_unless_none(read))
     if origin is tuple:
         write, read = _type_codec(args[0])
         return Codec(lambda values: [*map(write, values)], lambda forms: tuple(map(read, forms)))
     if origin is frozenset:
-        return Codec(_partitions_form, _partitions_of)
+        return Codec(_partitions_to_form, _partitions_from_form)
     if origin is Mapping:
         return (
             _partition_map_codec(args[1]) if args[0] is TopicPartition else Codec(dict, _identity)
@@ -182,20 +182,20 @@ def _type_codec(hint: Any) -> Codec:
         return Codec(lambda value: value.value, hint)
     known = {
         **dict.fromkeys((str, bool, bytes), _SAME),
-        int: Codec(_identity, _natural),
-        Offsets: Codec(_offsets_form, _offsets_of),
+        int: Codec(_identity, _require_natural),
+        Offsets: Codec(_offsets_to_form, _offsets_from_form),
         Struct: Codec(to_json, from_json),
     }
     return known.get(hint) or record_codec(hint)
 
 
-def _optional(change: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def _apply_unless_none(change: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return (
         _identity if change is _identity else lambda value: None if value is None else change(value)
     )
 
 
-def _natural(value: int) -> int:
+def _require_natural(value: int) -> int:
     if not 0 <= value <= NUMBER_MAX:
         raise ValueError(f"{value} where only natural numbers up to {NUMBER_MAX} are possible")
     return value
@@ -204,7 +204,7 @@ def _natural(value: int) -> int:
 # ---------------------------------------------------------------------------------- per partition
 
 
-def _partition(topic: str, partition: int) -> TopicPartition:
+def _build_partition(topic: str, partition: int) -> TopicPartition:
     if not 0 <= partition <= PARTITION_MAX:
         raise ValueError(f"topic {topic!r} cannot have a partition {partition}")
     return TopicPartition(topic, partition)
@@ -238,7 +238,7 @@ def _partition_map_codec(kind: Any) -> Codec:
 
     def values_of(topics: list[Form]) -> dict[TopicPartition, Any]:
         return _dict_of_unique(
-            (_partition(topic["topic"], form["partition"]), read(form))
+            (_build_partition(topic["topic"], form["partition"]), read(form))
             for topic in topics
             for form in topic[list_name]
         )
@@ -246,29 +246,29 @@ def _partition_map_codec(kind: Any) -> Codec:
     return Codec(form_of, values_of)
 
 
-def _offsets_form(offsets: Offsets) -> list[Form]:
+def _offsets_to_form(offsets: Offsets) -> list[Form]:
     return [
         {"topic": topic, "partitions": list(next_), "offsets": list(next_.values())}
         for topic, next_ in _group_by_topic(offsets).items()
     ]
 
 
-def _offsets_of(topics: list[Form]) -> Offsets:
+def _offsets_from_form(topics: list[Form]) -> Offsets:
     return Offsets(
         _dict_of_unique(
-            (_partition(form["topic"], partition), _natural(offset))
+            (_build_partition(form["topic"], partition), _require_natural(offset))
             for form in topics
             for partition, offset in zip(form["partitions"], form["offsets"], strict=True)
         )
     )
 
 
-def _partitions_form(partitions: frozenset[TopicPartition]) -> list[Form]:
+def _partitions_to_form(partitions: frozenset[TopicPartition]) -> list[Form]:
     topics = _group_by_topic(dict.fromkeys(partitions))
     return [{"topic": topic, "partitions": list(numbers)} for topic, numbers in topics.items()]
 
 
-def _partitions_of(topics: list[Form]) -> frozenset[TopicPartition]:
+def _partitions_from_form(topics: list[Form]) -> frozenset[TopicPartition]:
     return frozenset(
-        _partition(form["topic"], number) for form in topics for number in form["partitions"]
+        _build_partition(form["topic"], number) for form in topics for number in form["partitions"]
     )

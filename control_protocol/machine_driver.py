@@ -25,7 +25,7 @@ from headgate.control_protocol.machine_io import (
     OutgoingEvent,
     Stop,
     Tick,
-    until_due_ms,
+    ms_until_due,
 )
 from headgate.control_protocol.multipart_status import split_status
 from headgate.control_protocol.ports import Clock, ControlLog
@@ -71,7 +71,7 @@ class MachineDriver(ABC, Generic[State, Input, Action]):
         self._ticked_ms = 0
         self._idle = False
 
-    def wait_ms(self, turn_ms: int, idle_ms: int) -> int:
+    def log_wait_ms(self, turn_ms: int, idle_ms: int) -> int:
         """Return how long the next turn may wait for the log: ``turn_ms``, or longer while idle.
 
         Idle, for at most ``idle_ms``: the last tick changed nothing, so that nothing is to be done
@@ -80,7 +80,7 @@ class MachineDriver(ABC, Generic[State, Input, Action]):
         if not self._idle or self._listener.behind or not self._awaits_log_only():
             return turn_ms
         now_ms = self._clock.monotonic_ms()
-        return until_due_ms(self.state.deadlines, self._ticked_ms, now_ms, idle_ms)
+        return ms_until_due(self.state.deadlines, self._ticked_ms, now_ms, idle_ms)
 
     @abstractmethod
     def _awaits_log_only(self) -> bool:

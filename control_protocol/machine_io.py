@@ -112,7 +112,7 @@ def is_waiting(deadlines: Mapping[Timer, int], timer: Timer, now_ms: int) -> boo
     return timer in deadlines and now_ms < deadlines[timer]
 
 
-def until_due_ms(deadlines: Mapping[Timer, int], ticked_ms: int, now_ms: int, most_ms: int) -> int:
+def ms_until_due(deadlines: Mapping[Timer, int], ticked_ms: int, now_ms: int, most_ms: int) -> int:
     """Return how long nothing becomes due, at most ``most_ms``.
 
     What was due when the machine was last told the time has been done, or only held something back.

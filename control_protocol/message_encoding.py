@@ -18,7 +18,7 @@ import fastavro
 from headgate.control_protocol.event_codec import Form, from_form, to_form
 from headgate.control_protocol.events import PROTOCOL_VERSION, Envelope
 from headgate.control_protocol.identifiers import Sender, SinkName, TopicId
-from headgate.control_protocol.signatures import Keys, split_signed
+from headgate.control_protocol.signatures import Keys, split_signed_message
 from headgate.schemas import MessageSchema, control_schemas
 
 MESSAGE_BYTES_MAX = 900 * 1024
@@ -84,7 +84,7 @@ class AvroMessages:
         }
         self._by_header = {header: (name, s) for name, (header, s) in self._by_name.items()}
 
-    def header_of(self, name: str) -> bytes:
+    def message_header_of(self, name: str) -> bytes:
         """Return the first bytes of each message of this schema."""
         return self._by_name[name][0]
 
@@ -109,7 +109,7 @@ class AvroMessages:
         try:
             form = fastavro.schemaless_reader(body, schema, None)
         except UNREADABLE as problem:
-            return undecodable(name, problem)
+            return undecodable_message(name, problem)
         if form["version"] != self._version:
             return Skipped(SkipReason.OTHER_VERSION, f"protocol version {form['version']}")
         if body.read(1):
@@ -122,13 +122,13 @@ UNREADABLE = (EOFError, IndexError, OverflowError, ValueError)
 checks of what a record holds."""
 
 
-def undecodable(name: str, problem: Exception) -> Skipped:
+def undecodable_message(name: str, problem: Exception) -> Skipped:
     """Return that a message of this schema holds nothing that can be."""
     return Skipped(SkipReason.UNDECODABLE, f"{name}: {type(problem).__name__} {problem}")
 
 
 _EVENTS = AvroMessages(control_schemas(), PROTOCOL_VERSION)
-_STATUS = _EVENTS.header_of("write-status")
+_STATUS = _EVENTS.message_header_of("write-status")
 
 
 def encode(envelope: Envelope) -> bytes:
@@ -149,7 +149,7 @@ def encode(envelope: Envelope) -> bytes:
     return message
 
 
-def encoded_bytes(envelope: Envelope) -> int:
+def encoded_size_bytes(envelope: Envelope) -> int:
     """Return the length of its message; unlike ``encode``, accept any content."""
     return len(_EVENTS.serialize(*to_form(envelope)))
 
@@ -162,7 +162,7 @@ def decode(message: bytes) -> Envelope | Skipped:
     try:
         return from_form(*parsed)
     except UNREADABLE as problem:
-        return undecodable(parsed[0], problem)
+        return undecodable_message(parsed[0], problem)
 
 
 def sink_in_message(message: bytes) -> str | None:
@@ -212,7 +212,7 @@ class Wire:
 
     def verify_and_decode(self, message: bytes, topic_id: TopicId) -> Envelope | Skipped:
         """Return the envelope, or why it is passed over; raises nothing."""
-        sealed = split_signed(message)
+        sealed = split_signed_message(message)
         plain = sealed.message if sealed else message
         named = sink_in_message(plain)
         if named is None:

@@ -50,9 +50,9 @@ def split_status(status: WriteStatus, part_bytes_max: int = PART_BYTES_MAX) -> l
     """
     piles: list[list[WriteStatus]] = [[]]
     pile_bytes = whole_bytes = 0
-    for piece in _smallest_pieces(status):
+    for piece in _split_into_smallest(status):
         # a sum is never larger than its pieces, for it shares names
-        piece_bytes = _encoded_bytes(piece)
+        piece_bytes = _encoded_size_bytes(piece)
         if piece_bytes > part_bytes_max:
             raise StopSink(
                 f"{_first_name_in(piece)} needs {piece_bytes} bytes, more than a whole part",
@@ -70,7 +70,7 @@ def split_status(status: WriteStatus, part_bytes_max: int = PART_BYTES_MAX) -> l
             f"{PARTS_MAX} with {STATUS_BYTES_MAX}",
             _SMALLER,
         )
-    return [replace(_join_pieces(pile), part=k, parts=len(piles)) for k, pile in enumerate(piles)]
+    return [replace(_merge_pieces(pile), part=k, parts=len(piles)) for k, pile in enumerate(piles)]
 
 
 @dataclass(slots=True)
@@ -99,7 +99,7 @@ class Assembler:
         if pile is None:
             return None
         try:
-            whole = _join_pieces(pile[k].status for k in range(status.parts))
+            whole = _merge_pieces(pile[k].status for k in range(status.parts))
         except ValueError:
             return None  # parts that contradict each other come from no sender of ours
         return replace(envelope, event=whole)
@@ -109,15 +109,15 @@ class Assembler:
         pile = self._piles.setdefault(key, {})
         self._piles.move_to_end(key)
         if status.part not in pile:
-            part = pile[status.part] = _Part(status, _encoded_bytes(status))
+            part = pile[status.part] = _Part(status, _encoded_size_bytes(status))
             self._held += part.encoded_bytes
         if len(pile) == status.parts:
-            return self._forget(key)
+            return self._forget_parts(key)
         while self._held > self.held_bytes_max:
-            self._forget(next(iter(self._piles)))
+            self._forget_parts(next(iter(self._piles)))
         return None
 
-    def _forget(self, key: _Key) -> dict[int, _Part]:
+    def _forget_parts(self, key: _Key) -> dict[int, _Part]:
         pile = self._piles.pop(key)
         self._held -= sum(part.encoded_bytes for part in pile.values())
         return pile
@@ -140,7 +140,7 @@ def _key_of(envelope: Envelope, status: WriteStatus) -> _Key:
 # -------------------------------------------------------------------------------------- pieces
 
 
-def _smallest_pieces(status: WriteStatus) -> Iterator[WriteStatus]:
+def _split_into_smallest(status: WriteStatus) -> Iterator[WriteStatus]:
     """Yield the smallest statuses whose sum is this one, the files last."""
     empty = WriteStatus(status.status_number)
     yield replace(empty, failure=status.failure, troubles=status.troubles)
@@ -160,7 +160,7 @@ def _halving_chunks(items: Iterable[_Item]) -> Iterator[list[_Item]]:
         yield chunk
 
 
-def _join_pieces(pieces: Iterable[WriteStatus]) -> WriteStatus:
+def _merge_pieces(pieces: Iterable[WriteStatus]) -> WriteStatus:
     """Return the sum; ``ValueError`` when two pieces speak of the same thing."""
     written: dict[TopicPartition, WrittenRange] = {}
     tables: dict[tuple[str, str], _TableSum] = {}
@@ -186,7 +186,7 @@ def _join_pieces(pieces: Iterable[WriteStatus]) -> WriteStatus:
         written=written,
         tables=tuple(found.status() for found in tables.values()),
         unknown=frozenset(unknown),
-        failure=_single_text(failures),
+        failure=_require_single_text(failures),
         troubles=troubles,
     )
 
@@ -205,16 +205,16 @@ class _TableSum:
         return replace(self.first, files=tuple(self.files))
 
 
-def _single_text(texts: list[str]) -> str | None:
+def _require_single_text(texts: list[str]) -> str | None:
     if len(texts) > 1:
         raise ValueError("two parts say something of the same thing")
     return texts[0] if texts else None
 
 
-def _encoded_bytes(status: WriteStatus) -> int:
+def _encoded_size_bytes(status: WriteStatus) -> int:
     nobody = Sender("", "")
     envelope = Envelope(SinkName(""), Epoch(0), TransactionNumber(0), nobody, 0, 0, status)
-    return message_encoding.encoded_bytes(envelope)
+    return message_encoding.encoded_size_bytes(envelope)
 
 
 def _first_name_in(piece: WriteStatus) -> str:

@@ -31,7 +31,7 @@ class OffsetRange:
     def __str__(self) -> str:
         return f"[{self.begin}, {self.end})"
 
-    def join_with(self, later: OffsetRange) -> OffsetRange:
+    def extended_by(self, later: OffsetRange) -> OffsetRange:
         """Return this range and the one that continues it, as one."""
         if later.begin != self.end:
             raise ValueError(f"{later} does not continue {self}")

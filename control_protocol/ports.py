@@ -328,7 +328,7 @@ class SourceTopics(Protocol):
     def offsets_at(self, timestamp_ms: int) -> Offsets:
         """Return, per partition, the first offset at or after the time, else the end."""
 
-    def committed_note(self) -> str | None:
+    def committed_offset_metadata(self) -> str | None:
         """Return the metadata string beside the group's committed offsets, ``None`` without any."""
 
     def close(self) -> None: ...
@@ -349,7 +349,7 @@ class GroupMember(Protocol):
     def is_full(self) -> bool:
         """Return whether the source will show no more until some of it is read."""
 
-    def commit(self, offsets: Offsets, note: str) -> None:
+    def commit_offsets(self, offsets: Offsets, note: str) -> None:
         """Copy settled offsets of owned partitions to the group, for lag tools; best effort."""
 
     def close(self) -> None:

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from headgate.control_protocol.redaction import Redaction, printable
+from headgate.control_protocol.redaction import Redaction, to_printable_line
 
 LINE_CHARACTERS_MAX = 8_000
 """Names, values and reasons in a message may be as long as a record."""
@@ -30,7 +30,7 @@ class _Redacting(logging.Filter):
         text = said = record.getMessage()
         for redaction in self.redactions:
             text = redaction(text)
-        text = printable(text)
+        text = to_printable_line(text)
         if len(text) > LINE_CHARACTERS_MAX:
             text = f"{text[:LINE_CHARACTERS_MAX]} ... {len(text) - LINE_CHARACTERS_MAX:,} more"
         if text != said:

@@ -40,7 +40,7 @@ class Redaction:
     secrets: frozenset[str] = field(default=frozenset(), repr=False)
 
     def __call__(self, text: str) -> str:
-        for form in _search_texts(self.secrets):
+        for form in _secret_spellings(self.secrets):
             if form in text:
                 text = text.replace(form, MASK)
         text = without_url_password(text)
@@ -66,7 +66,7 @@ class Redaction:
 
 
 @functools.lru_cache(maxsize=64)
-def _search_texts(secrets: frozenset[str]) -> tuple[str, ...]:
+def _secret_spellings(secrets: frozenset[str]) -> tuple[str, ...]:
     """Return what to search for, the longest first: secrets as they are, and as servers get them.
 
     A client sends user and password in Base64, forms and URLs escape some characters, and so does
@@ -88,7 +88,7 @@ def _percent_encode(character: str) -> str:
     return "".join(f"%{byte:02X}" for byte in character.encode())
 
 
-def printable(text: str) -> str:
+def to_printable_line(text: str) -> str:
     """Return it on one line, without terminal control characters: people see strangers' words."""
     if text.isprintable():
         return text

@@ -49,7 +49,7 @@ class DeletedRecords:
         """Return of how many deleted rows nothing tells the records."""
         return max(0, self.rows - self.listed)
 
-    def of_topics(self, topic_ids: Mapping[str, TopicId]) -> Found:
+    def restrict_to_topics(self, topic_ids: Mapping[str, TopicId]) -> Found:
         """Return those of these topics: a topic that was re-created has other records."""
         return {
             at: ranges
@@ -59,14 +59,14 @@ class DeletedRecords:
 
     def count_within(self, ranges: Mapping[TopicPartition, OffsetRange], ids: TopicIds) -> int:
         """Return how many of the listed records of these topics lie in the ranges."""
-        listed = self.of_topics(ids)
+        listed = self.restrict_to_topics(ids)
         return sum(
             max(0, min(each.end, span.end) - max(each.begin, span.begin))
             for at, span in ranges.items()
             for each in listed.get(at, ())
         )
 
-    def with_more(
+    def with_more_deleted(
         self, rows: int, found: Found | None, topic_ids: Mapping[str, TopicId]
     ) -> DeletedRecords:
         """Return the list after ``rows`` more were deleted; ``found``: their records, if known."""
@@ -80,7 +80,7 @@ class DeletedRecords:
             if self.topic_ids.get(at.topic, "") == ids[at.topic]
         }
         merged = {
-            at: tuple(_join_ranges((*kept.get(at, ()), *found.get(at, ()))))
+            at: tuple(_merge_adjacent_ranges((*kept.get(at, ()), *found.get(at, ()))))
             for at in sorted({*kept, *found})
         }
         known = {topic: TopicId(id_) for topic, id_ in ids.items()}
@@ -118,12 +118,12 @@ def require_not_read_again(
         )
 
 
-def list_property_name(sink: SinkName, piece: int) -> str:
+def deleted_list_property(sink: SinkName, piece: int) -> str:
     """Return the name of one piece of the list."""
     return f"headgate.{sink}.deleted-records" + (f".{piece}" if piece else "")
 
 
-def list_properties(
+def deleted_list_properties(
     sink: SinkName, deleted: DeletedRecords, before: Mapping[str, str]
 ) -> dict[str, str]:
     """Return the properties that keep the list; none if it has become too long for them."""
@@ -137,19 +137,21 @@ def list_properties(
     pieces = [text[place : place + CHARS_MAX] for place in range(0, len(text), CHARS_MAX)]
     if len(pieces) > PIECES_MAX:
         return {}
-    found = {list_property_name(sink, number): piece for number, piece in enumerate(pieces)}
-    others = (list_property_name(sink, number) for number in range(len(pieces), PIECES_MAX))
+    found = {deleted_list_property(sink, number): piece for number, piece in enumerate(pieces)}
+    others = (deleted_list_property(sink, number) for number in range(len(pieces), PIECES_MAX))
     return {**found, **{name: "" for name in others if before.get(name)}}
 
 
-def deleted_records(sink: SinkName, rows: int, properties: Mapping[str, str]) -> DeletedRecords:
+def read_deleted_records(
+    sink: SinkName, rows: int, properties: Mapping[str, str]
+) -> DeletedRecords:
     """Return what the properties list of ``rows`` deleted ones; nothing if that is unreadable."""
-    text = "".join(properties.get(list_property_name(sink, n), "") for n in range(PIECES_MAX))
-    return replace(_read_list(text), rows=rows) if text else DeletedRecords(rows)
+    text = "".join(properties.get(deleted_list_property(sink, n), "") for n in range(PIECES_MAX))
+    return replace(_parse_deleted_list(text), rows=rows) if text else DeletedRecords(rows)
 
 
 @lru_cache(maxsize=64)
-def _read_list(text: str) -> DeletedRecords:
+def _parse_deleted_list(text: str) -> DeletedRecords:
     """Return the list; an empty one if it is unreadable. Each view of a table asks for its own."""
     try:
         form = json.loads(decompress_text(text, _BYTES_MAX))
@@ -164,7 +166,7 @@ def _read_list(text: str) -> DeletedRecords:
         return DeletedRecords()
 
 
-def ranges_of(offsets: Iterable[int]) -> tuple[OffsetRange, ...]:
+def ranges_of_offsets(offsets: Iterable[int]) -> tuple[OffsetRange, ...]:
     """Return the offsets, in any order, as ranges."""
     return tuple(_offset_runs(sorted(offsets)))
 
@@ -181,7 +183,7 @@ def _offset_runs(offsets: Iterable[int]) -> Iterator[OffsetRange]:
         yield OffsetRange(begin, end)
 
 
-def _join_ranges(ranges: Iterable[OffsetRange]) -> Iterator[OffsetRange]:
+def _merge_adjacent_ranges(ranges: Iterable[OffsetRange]) -> Iterator[OffsetRange]:
     begin, end = 0, 0
     for each in sorted(ranges, key=lambda one: one.begin):
         if each.begin > end:

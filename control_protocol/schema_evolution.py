@@ -74,7 +74,7 @@ class Former:
     dropped: Mapping[int, frozenset[str]] = field(default_factory=dict)
 
 
-def former_columns(now: Struct, before: Iterable[Struct]) -> Former:
+def collect_former_columns(now: Struct, before: Iterable[Struct]) -> Former:
     """Compare the columns with those of older schemas, the oldest first."""
     alive = {column.field_id: (inside, column.name) for inside, column in named_fields(now)}
     taken = {(inside, column.name.lower()) for inside, column in named_fields(now)}
@@ -144,7 +144,7 @@ class _Growing:
         for wanted in proposed.fields:
             name = wanted.name if wanted.name in columns else renamed.get(wanted.name, "")
             if name:
-                columns[name] = self._column(columns[name], wanted, (*path, name))
+                columns[name] = self._grow_column(columns[name], wanted, (*path, name))
                 continue
             at = (*path, wanted.name)
             new = self._new_column(wanted, folded, inside, at)
@@ -157,7 +157,7 @@ class _Growing:
         self, wanted: Column, folded: Mapping[str, str], inside: int, path: Path
     ) -> Column | None:
         """Return the column as the table adds it: nothing in it is required, and it has no ids."""
-        why = self._objection(wanted, folded, inside, path)
+        why = self._objection_to_new_column(wanted, folded, inside, path)
         kind: Type | None = None
         if not why:
             self._room -= 1
@@ -178,12 +178,16 @@ class _Growing:
                 item = self._supported_type(element.type, path)
                 return None if item is None else ListOf(Column("", item, required=False))
             case MapOf(key, value):
-                item = self._supported_type(value.type, path) if self._is_known(key) else None
+                item = (
+                    self._supported_type(value.type, path)
+                    if self._is_supported_primitive(key)
+                    else None
+                )
                 return None if item is None else MapOf(key, Column("", item, required=False))
             case _:
-                return kind if self._is_known(kind) else None
+                return kind if self._is_supported_primitive(kind) else None
 
-    def _is_known(self, kind: Type) -> bool:
+    def _is_supported_primitive(self, kind: Type) -> bool:
         """Return whether the table can have this primitive type: anybody may have proposed it."""
         if not isinstance(kind, str):
             return False
@@ -192,7 +196,9 @@ class _Growing:
             return number[1] <= number[0] <= DIGITS_MAX and number[0] > 0
         return int(fixed[1]) <= FIXED_BYTES_MAX if fixed else kind in self._kinds
 
-    def _objection(self, wanted: Column, folded: Mapping[str, str], inside: int, path: Path) -> str:
+    def _objection_to_new_column(
+        self, wanted: Column, folded: Mapping[str, str], inside: int, path: Path
+    ) -> str:
         """Return the objection under SCHEMA-6, SCHEMA-7 or the bounds; empty when there is none."""
         if wanted.name in self._past.dropped.get(inside, ()):
             return "its column was dropped"
@@ -210,21 +216,21 @@ class _Growing:
             return FULL
         return ""
 
-    def _column(self, column: Column, wanted: Column, path: Path) -> Column:
+    def _grow_column(self, column: Column, wanted: Column, path: Path) -> Column:
         required = column.required and wanted.required
-        kind = self._type(column, wanted.type, path)
+        kind = self._grow_type(column, wanted.type, path)
         return replace(column, type=kind, required=required)
 
-    def _type(self, column: Column, wanted: Type, path: Path) -> Type:
+    def _grow_type(self, column: Column, wanted: Type, path: Path) -> Type:
         match column.type, wanted:
             case Struct() as struct, Struct():
                 return self.grow_struct(struct, wanted, column.field_id, path)
             case ListOf(element), ListOf(item):
-                return ListOf(self._column(element, item, path))
+                return ListOf(self._grow_column(element, item, path))
             case MapOf(key, value), MapOf(_, item):
-                return MapOf(key, self._column(value, item, path))
+                return MapOf(key, self._grow_column(value, item, path))
             case str() as kind, str():
-                return wanted if may_widen(kind, wanted) else kind
+                return wanted if can_widen(kind, wanted) else kind
             case kind, _:
                 return kind
 
@@ -275,7 +281,7 @@ def _large_object_as_map(kind: Type) -> Type:
             return kind
 
 
-def may_widen(kind: str, wanted: str) -> bool:
+def can_widen(kind: str, wanted: str) -> bool:
     """Return whether a column of this type may become one of the other, which holds its values."""
     if (kind, wanted) in _WIDER:
         return True

@@ -29,7 +29,7 @@ class ReferenceUnreadable(ValueError):
         self.what, self.why, self.hint = what, why, hint
 
 
-def read_variable(name: str) -> str | None:
+def read_environment_variable(name: str) -> str | None:
     """Return an environment variable, also while it is withheld from a child that starts."""
     found = os.environ.get(name)
     return WITHHELD.get(name) if found is None else found
@@ -38,7 +38,7 @@ def read_variable(name: str) -> str | None:
 def read_reference(kind: str, name: str) -> str:
     """Return what the parts of a ``REFERENCE`` stand for now. Raises ``ReferenceUnreadable``."""
     if kind == "env":
-        if (found := read_variable(name)) is None:
+        if (found := read_environment_variable(name)) is None:
             raise ReferenceUnreadable(
                 f"the environment variable {name}", "is not set", f"export {name}=..."
             )

@@ -30,7 +30,7 @@ class Sealed:
     message: bytes
 
 
-def split_signed(message: bytes) -> Sealed | None:
+def split_signed_message(message: bytes) -> Sealed | None:
     """Return the parts of a sealed message; ``None`` when it is not sealed."""
     if not message.startswith(_FORM) or len(message) < SEAL_BYTES:
         return None
@@ -52,13 +52,13 @@ class Keys:
         if not self.texts:
             return message
         key = self.texts[0]
-        return _FORM + _key_id(key) + _mac(key, message, sink, topic_id) + message
+        return _FORM + _key_id(key) + _message_mac(key, message, sink, topic_id) + message
 
     def is_genuine(self, sealed: Sealed, sink: SinkName, topic_id: TopicId) -> bool:
         """Return whether somebody with one of the keys wrote it, for this sink and topic."""
         return any(
             hmac.compare_digest(sealed.key_id, _key_id(key))
-            and hmac.compare_digest(sealed.mac, _mac(key, sealed.message, sink, topic_id))
+            and hmac.compare_digest(sealed.mac, _message_mac(key, sealed.message, sink, topic_id))
             for key in self.texts
         )
 
@@ -68,7 +68,7 @@ def _key_id(key: str) -> bytes:
     return hmac.digest(key.encode(), b"headgate control key id", "sha256")[:_ID_BYTES]
 
 
-def _mac(key: str, message: bytes, sink: SinkName, topic_id: TopicId) -> bytes:
+def _message_mac(key: str, message: bytes, sink: SinkName, topic_id: TopicId) -> bytes:
     """Sign each part behind its length: no two different triples look alike."""
     signed = hmac.new(key.encode(), b"headgate control event", "sha256")
     for part in (topic_id.encode(), sink.encode(), message):

@@ -53,12 +53,12 @@ class Take:
     trim: Offsets = field(default_factory=Offsets)
 
 
-def is_of_query(record: CommitRecord | None) -> bool:
+def is_record_of_query(record: CommitRecord | None) -> bool:
     """Return whether a query works on the sink: it was the last one that did (QUERY-14)."""
     return record is not None and QUERY_TOPIC in record.topic_ids and record.control_topic is None
 
 
-def source_offsets(offsets: Offsets) -> Offsets:
+def without_query_offset(offsets: Offsets) -> Offsets:
     """Return the offsets without that of the query itself."""
     return offsets.restrict_to(at for at in offsets if at.topic != QUERY_TOPIC)
 
@@ -77,7 +77,7 @@ def decide_batch(
         )
     if batch.by_number or stateful:
         return _decide_by_number(record, batch)
-    return _decide_by_offsets(source_offsets(record.offsets), batch)
+    return _decide_by_offsets(without_query_offset(record.offsets), batch)
 
 
 def _decide_by_offsets(stored: Offsets, batch: ProposedBatch) -> Done | Take:
@@ -113,7 +113,7 @@ def _decide_by_number(record: CommitRecord, batch: ProposedBatch) -> Done | Take
         )
     if batch.by_number:
         return Take() if batch.number == following else Done()
-    stored = source_offsets(record.offsets)
+    stored = without_query_offset(record.offsets)
     if batch.number == following:
         if all(stored.get(at, begin) == begin for at, begin in batch.begin.items()):
             return Take()

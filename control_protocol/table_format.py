@@ -224,7 +224,7 @@ class FileSchema:
     native: NativeSchema | None = None
 
 
-def schema_number(text: str) -> int:
+def schema_id_of_text(text: str) -> int:
     """Return a ``schema_id`` for a text that describes columns and partitioning."""
     return zlib.crc32(text.encode()) & 0x7FFFFFFF
 
@@ -232,7 +232,7 @@ def schema_number(text: str) -> int:
 NumberedFile = tuple[WrittenFile, int]
 
 
-def number_files(attempt: CommitAttempt) -> tuple[NumberedFile, ...]:
+def files_in_transaction_order(attempt: CommitAttempt) -> tuple[NumberedFile, ...]:
     """Return each file with a number that is higher for a later transaction: its records are newer
     whatever their offsets, since the offsets of a re-created topic start at 0 again (KEY-3)."""
     numbers = attempt.transactions or (0,) * len(attempt.files)
@@ -544,7 +544,7 @@ class PredicateDeletion(Protocol):
     def deleted(self) -> MatchingCount:
         """Return what it has deleted."""
 
-    def require_allowed(self) -> None:
+    def require_deletable(self) -> None:
         """Raise ``DeletionRefused`` for a table whose rows must not be deleted this way."""
 
     def count(self) -> MatchingCount:

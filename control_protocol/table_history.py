@@ -30,7 +30,7 @@ class SinkCommit:
     added_files: int
 
     @property
-    def place_in_words(self) -> str:
+    def describe_place(self) -> str:
         return f"transaction {self.record.transaction}, snapshot {self.snapshot_id}"
 
 
@@ -57,7 +57,7 @@ class ForeignSnapshot:
     expired_rows: int = 0
 
     @property
-    def removed_rows(self) -> int:
+    def removed_row_count(self) -> int:
         """Return how many rows it took away: rewritten files delete and add the rows that they
         keep.
 
@@ -103,12 +103,12 @@ class History:
         return self.deleted.rows
 
     @property
-    def removed_rows(self) -> int:
+    def removed_row_count(self) -> int:
         """Return how many rows others took away, as far as their snapshots are left."""
-        return sum(snapshot.removed_rows for snapshot in self.foreign)
+        return sum(snapshot.removed_row_count for snapshot in self.foreign)
 
     @property
-    def examined_from(self) -> Mapping[TopicPartition, int]:
+    def examined_from_offsets(self) -> Mapping[TopicPartition, int]:
         """Return the offsets above which every commit, of whomever, is still there.
 
         What is missing below them may have been deleted, or passed over, by one that has expired.
@@ -138,7 +138,7 @@ class Told:
     foreign: Callable[[], ForeignSnapshot | None]
 
 
-def history_of(
+def build_history(
     view: TableView,
     sink: SinkName,
     states: Iterable[Told],
@@ -189,7 +189,7 @@ class Newest:
         """Return whether so many, newest first, are enough; the last one is of that time."""
         return looked >= self.snapshots and at_ms <= self.since_ms
 
-    def count_newest(self, times_ms: Sequence[int]) -> int:
+    def count_to_examine(self, times_ms: Sequence[int]) -> int:
         """Return how many of the snapshots with these times, oldest first, to examine."""
         newest_first = enumerate(reversed(times_ms), 1)
         recent = next((n for n, at_ms in newest_first if at_ms <= self.since_ms), len(times_ms))

@@ -183,7 +183,7 @@ class CoordinatorDriver(MachineDriver[State, Input, Action]):
     def _call(self, action: Action) -> Input | None:
         match action:
             case Look():
-                return self._look(action)
+                return self._answer_look(action)
             case CommitTable(attempt):
                 return CommitAnswered(self._world.table.commit(attempt))
             case EvolveTable(base, columns):
@@ -198,7 +198,7 @@ class CoordinatorDriver(MachineDriver[State, Input, Action]):
                 return self._call_secondaries(action)
         return None
 
-    def _look(self, asked: Look) -> Looked:
+    def _answer_look(self, asked: Look) -> Looked:
         world = self._world
         found = answer_look(asked, world, self._start_at, world.clock.wall_ms)
         if (described := found.sources) is None:
@@ -218,7 +218,7 @@ class CoordinatorDriver(MachineDriver[State, Input, Action]):
         assert secondaries is not None, "this sink has no secondary tables"
         match action:
             case StageManifests(drafts):
-                pending_commits, troubles = _split_errors(secondaries.stage(drafts))
+                pending_commits, troubles = _split_off_errors(secondaries.stage(drafts))
                 return ManifestsStaged(
                     tuple(
                         pending_commit
@@ -228,7 +228,7 @@ class CoordinatorDriver(MachineDriver[State, Input, Action]):
                     troubles,
                 )
             case DeliverPendingCommits(deliveries, timeout_ms):
-                delivered: Split[CommitOutcome] = _split_errors(
+                delivered: Split[CommitOutcome] = _split_off_errors(
                     secondaries.deliver(deliveries, timeout_ms)
                 )
                 return DeliveriesAnswered(*delivered)
@@ -257,9 +257,9 @@ class CoordinatorDriver(MachineDriver[State, Input, Action]):
         """Log one line per commit, with whatever was not in order."""
         for said in events:
             if isinstance(said.event, Settlement):
-                self._log_settled(said, said.event)
+                self._log_settlement(said, said.event)
 
-    def _log_settled(self, said: OutgoingEvent, settlement: Settlement) -> None:
+    def _log_settlement(self, said: OutgoingEvent, settlement: Settlement) -> None:
         rows = sum(table.records for table in settlement.tables if table.snapshot_id)
         level = logging.WARNING if settlement.reason else logging.INFO
         if settlement.reason or any(table.snapshot_id for table in settlement.tables):
@@ -305,11 +305,11 @@ def _read_secondaries(
 ) -> SecondariesRead:
     """Return what the tables answer, and which of the remembered ones are gone (LEDGER-2)."""
     gone = secondaries.missing(asked.remembered) if asked.remembered else {}
-    views, troubles = _split_errors({**gone, **secondaries.describe(asked.tables)})
+    views, troubles = _split_off_errors({**gone, **secondaries.describe(asked.tables)})
     return SecondariesRead(views, wall_ms, troubles)
 
 
-def _split_errors(
+def _split_off_errors(
     answers: Mapping[str, _Answer | HeadgateError],
 ) -> Split[_Answer]:
     """Split the answers of secondary tables from the errors of those that can be suspended
@@ -329,4 +329,4 @@ def _describe_sources(
     if silent:  # if left out, it would begin at its log's begin, whatever ``start_at`` says
         raise Unreachable(f"a first start needs every partition; without leader: {silent}")
     start = start_at.first_offsets(topics, states)
-    return SourcesDescribed(states, start, topics.committed_note())
+    return SourcesDescribed(states, start, topics.committed_offset_metadata())

@@ -24,6 +24,7 @@ from headgate.control_protocol.rows_deleted_by_people import (
     ranges_read_again,
     require_not_read_again,
 )
+from headgate.coordinator.added_partitions import defer_added_partitions, held_partitions
 from headgate.coordinator.file_admission import Tokens
 from headgate.coordinator.inputs_and_actions import (
     Action,
@@ -36,19 +37,18 @@ from headgate.coordinator.inputs_and_actions import (
 from headgate.coordinator.outgoing_events import (
     Step,
     append_events,
-    ask,
+    ask_look,
     enter_phase,
-    recover,
+    recover_from_table,
     wait_and_retry,
-    with_next_look,
-    with_topics,
+    with_known_topics,
+    with_next_look_due,
 )
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.recovery import (
     Resumption,
-    carry_on_valid_through,
     credible_epoch,
-    fit_offsets,
+    fit_offsets_to_sources,
     newest_epoch,
     next_epoch,
     record_to_resume,
@@ -60,33 +60,22 @@ from headgate.coordinator.recovery import (
     require_readable_record,
     require_same_quarantine,
     require_sources_unshared,
+    valid_through_of_claim,
 )
 from headgate.coordinator.secondary_delivery import (
     begin_delivering,
-    log_expired,
+    log_expired_commits,
 )
 from headgate.coordinator.secondary_pending_commits import (
-    expired_to_record,
-    find_overdue,
-    find_undelivered,
+    claims_of_secondaries,
+    expired_commits_to_record,
+    find_overdue_commits,
+    find_undelivered_commits,
     pending_commits_without,
     require_own_secondaries,
-    secondary_claims,
-    split_carried_on,
-)
-from headgate.coordinator.secondary_tables import (
-    filled_tables,
-    find_recreated,
-    find_table_trouble,
-    log_dropped_tables,
-    log_suspended,
-    on_resume_request,
-    pending_commits_of,
-    require_not_too_many_suspended,
-    suspensions_for,
+    split_pending_at_claim,
 )
 from headgate.coordinator.settings import TableRecreatedPolicy
-from headgate.coordinator.source_partitions import defer_added, deferred_partitions
 from headgate.coordinator.state import (
     OVERDUE,
     Delivery,
@@ -104,6 +93,17 @@ from headgate.coordinator.state import (
     Timer,
 )
 from headgate.coordinator.table_checks import with_tables_to_look_at
+from headgate.coordinator.table_suspension import (
+    find_table_trouble,
+    find_tables_to_make_again,
+    log_dropped_tables,
+    log_suspended_tables,
+    on_resume_request,
+    pending_commits_of_tables,
+    require_not_too_many_suspended,
+    suspensions_for,
+    tables_to_suspend_if_missing,
+)
 
 # Handles an operator's requests to pause or to go on, each exactly once (rule PAUSE-1).
 #
@@ -114,7 +114,7 @@ from headgate.coordinator.table_checks import with_tables_to_look_at
 _NEVER = TransactionId(Epoch(0), TransactionNumber(0))
 
 
-def on_request(state: State, said: Envelope, now_ms: int) -> State:
+def on_operator_request(state: State, said: Envelope, now_ms: int) -> State:
     """Remember a request while there is no term, act on it in one; ignore what was answered.
 
     One for suspended tables is remembered in a term only, for it is repeated until it was answered.
@@ -134,7 +134,7 @@ def on_request(state: State, said: Envelope, now_ms: int) -> State:
         # old, or the table is not the one that this coordinator knows: a look will tell
         return state.with_deadline(Timer.LOOK, OVERDUE)
     paused = replace(term, pause=replace(term.pause, paused=request.paused))
-    return replace(state, term=paused).with_end_by(now_ms)
+    return replace(state, term=paused).with_end_due_by(now_ms)
 
 
 def is_paused_at_start(state: State, attempt: CommitAttempt | None, *, stored: bool) -> bool:
@@ -152,7 +152,7 @@ _NOT_BY_POLICY = (
 )
 
 
-def on_table_found(state: State, view: TableView) -> Step:
+def on_primary_found(state: State, view: TableView) -> Step:
     """Look at the primary table's secondary tables next, if it has any, and at the sources."""
     record = record_to_resume(view, state.settings)
     require_not_stopped(record, state.identity.sink)
@@ -161,9 +161,13 @@ def on_table_found(state: State, view: TableView) -> Step:
     suspended = {**stored, **state.suspicion.troubled} if state.identity.routed else {}
     found = replace(state, recovery=Recovery(Looked(view), suspended))
     names = _secondaries_to_read(state, record)
-    filled = filled_tables(state, view, suspended) if state.identity.routed else frozenset[str]()
+    filled = (
+        tables_to_suspend_if_missing(state, view, suspended)
+        if state.identity.routed
+        else frozenset[str]()
+    )
     first = record is None
-    return ask(found, Look(tables=names, remembered=filled, sources=True, first_start=first))
+    return ask_look(found, Look(tables=names, remembered=filled, sources=True, first_start=first))
 
 
 def _recovery_of(state: State) -> Recovery:
@@ -185,22 +189,24 @@ def _secondaries_to_read(state: State, record: CommitRecord | None) -> tuple[str
     return tuple(dict.fromkeys((*state.identity.secondaries, *pending, *beyond)))
 
 
-def on_tables_found(state: State, found: Looked, now_ms: int) -> Step:
+def on_secondaries_found(state: State, found: Looked, now_ms: int) -> Step:
     """PENDING-9: judge the secondary tables, and claim. Raises the ``StopSink`` error of one that
     is not in order."""
     recovery, view = _recovery_of(state), _claimed_table(state)
     state = replace(state, recovery=replace(recovery, found=replace(found, primary=view)))
     tells: tuple[LogLine, ...] = ()
     if found.secondaries is not None:
-        if missing := missing_secondaries(state, found.secondaries):
+        if missing := unanswered_secondaries(state, found.secondaries):
             return wait_and_retry(state, now_ms, f"not reachable: {', '.join(missing)}")
         state, tells = _judge_secondaries(state, found.secondaries, now_ms)
         error = _foreign_error(state, found.secondaries)
         # Others may have claimed and delivered between the two reads: the error is believed when
         # a second pair of reads shows it again.
         if error is not None and error.message != state.suspicion.doubted:
-            doubting = replace(state, suspicion=state.suspicion.with_doubt(error.message))
-            return ask(doubting, Look(primary=True))
+            doubting = replace(
+                state, suspicion=state.suspicion.with_doubted_secondaries(error.message)
+            )
+            return ask_look(doubting, Look(primary=True))
         if error is not None:
             raise error
     assert found.sources is not None
@@ -215,7 +221,7 @@ def _needed_secondaries(state: State) -> tuple[str, ...]:
     return _secondaries_to_read(state, record_to_resume(_claimed_table(state), state.settings))
 
 
-def missing_secondaries(state: State, given: SecondariesRead) -> tuple[str, ...]:
+def unanswered_secondaries(state: State, given: SecondariesRead) -> tuple[str, ...]:
     """Return what does not answer, though nothing is claimed without it."""
     return tuple(name for name in _needed_secondaries(state) if name not in given.views)
 
@@ -231,14 +237,14 @@ def _judge_secondaries(
             given.views[name], record, state.settings, routed=state.identity.routed
         )
     suspended = _suspensions_found(state, given, needed)
-    anew = find_recreated(state, given.troubles) - recovery.suspended.keys()
+    anew = find_tables_to_make_again(state, given.troubles) - recovery.suspended.keys()
     all_suspended = {**recovery.suspended, **suspended}
     judged = replace(
         state,
         wall_ahead_ms=given.wall_ms - now_ms,
         recovery=replace(recovery, suspended=all_suspended, forgotten=anew),
     )
-    return judged, (*log_suspended(suspended), *log_dropped_tables(anew))
+    return judged, (*log_suspended_tables(suspended), *log_dropped_tables(anew))
 
 
 def _foreign_error(
@@ -294,15 +300,15 @@ def claim_epoch(state: State, view: TableView, sources: SourcesDescribed, now_ms
         require_own_group(other, state.identity)
     ids = {topic: now.topic_id for topic, now in sources.topics.items()}
     require_sources_unshared(view, ids, state.identity.shared_with)
-    resumption = _where_to_resume(state, record, sources)
+    resumption = _find_resumption(state, record, sources)
     known = (record.offsets, record.topic_ids) if record else (Offsets(), {})
     held: tuple[LogLine, ...] = ()
     offsets = resumption.offsets
     if state.identity.has_keys:
-        state, held = defer_added(state, *known, sources.topics, now_ms=now_ms)
-        offsets = offsets.restrict_to(offsets.keys() - deferred_partitions(state))
+        state, held = defer_added_partitions(state, *known, sources.topics, now_ms=now_ms)
+        offsets = offsets.restrict_to(offsets.keys() - held_partitions(state))
     tables = (view, *secondaries.values())
-    _require_no_deleted_records_again(state, tables, offsets, resumption.topic_ids)
+    _require_no_deleted_records_read_again(state, tables, offsets, resumption.topic_ids)
     # above the secondary tables', too: a primary table that was restored counts from an old value,
     # while folders and records of a higher epoch exist already
     epoch = next_epoch(tables, state.watch.highest_epoch)
@@ -335,18 +341,18 @@ def claim_epoch(state: State, view: TableView, sources: SourcesDescribed, now_ms
     )
     attempt = CommitAttempt(view, record_claimed, forgets=recovery.forgotten)
     claiming = enter_phase(
-        with_topics(state, sources.topics),
+        with_known_topics(state, sources.topics),
         Phase.CLAIMING,
         attempt=attempt,
         table_uuid=view.uuid,
         watch=state.watch.with_table_epoch(newest_epoch(tables)),
     )
-    expired = log_expired(record_claimed, record) if record_claimed.expired else ()
-    tells = (*expired, *_log_changes(record, record_claimed), *held)
+    expired = log_expired_commits(record_claimed, record) if record_claimed.expired else ()
+    tells = (*expired, *_log_changed_settings(record, record_claimed), *held)
     return claiming, (*tells, CommitTable(attempt))
 
 
-def _require_no_deleted_records_again(
+def _require_no_deleted_records_read_again(
     state: State, tables: Sequence[TableView], offsets: Offsets, ids: Mapping[str, TopicId]
 ) -> None:
     """COMPACTION-1: raise ``DeletedBack`` where a policy would read records again that people
@@ -368,20 +374,22 @@ def with_pending_commits(
     secondaries = recovery.secondaries
     if not (secondaries or (record and (record.pending_commits or record.expired))):
         return claim
-    before = find_undelivered(record.pending_commits, secondaries, view.uuid) if record else ()
-    late = find_overdue(before, recovery.wall_ms, state.settings.claim_age_max_ms)
-    late = tuple(dict.fromkeys((*late, *pending_commits_of(before, recovery.forgotten))))
+    before = (
+        find_undelivered_commits(record.pending_commits, secondaries, view.uuid) if record else ()
+    )
+    late = find_overdue_commits(before, recovery.wall_ms, state.settings.claim_age_max_ms)
+    late = tuple(dict.fromkeys((*late, *pending_commits_of_tables(before, recovery.forgotten))))
     routed, named = state.identity.routed, state.identity.secondaries
     claimable = {n: each for n, each in secondaries.items() if n in named or not routed}
-    claims = secondary_claims(claim, record, claimable, view)
-    pending_commits, lost = split_carried_on(
+    claims = claims_of_secondaries(claim, record, claimable, view)
+    pending_commits, lost = split_pending_at_claim(
         pending_commits_without(before, late), claims, secondaries
     )
-    expired = expired_to_record(record, (*late, *(d for d in lost if d.manifest)))
+    expired = expired_commits_to_record(record, (*late, *(d for d in lost if d.manifest)))
     return claim.with_pending(pending_commits, expired)
 
 
-def _log_changes(before: CommitRecord | None, now: CommitRecord) -> Iterable[Action]:
+def _log_changed_settings(before: CommitRecord | None, now: CommitRecord) -> Iterable[Action]:
     """LogLine of a control topic that is not the former one (CONFIG-1); no state is in it, so go
     on.
 
@@ -400,16 +408,16 @@ def _log_changes(before: CommitRecord | None, now: CommitRecord) -> Iterable[Act
         yield LogLine(told, event=LogEvent.SETTINGS_CHANGED)
 
 
-def _where_to_resume(
+def _find_resumption(
     state: State, record: CommitRecord | None, found: SourcesDescribed
 ) -> Resumption:
     ids = {topic: now.topic_id for topic, now in found.topics.items()}
     if record is None:
         start = found.start or Offsets()
-        return Resumption(fit_offsets(start, {}, found.topics, state.settings), ids)
-    offsets = fit_offsets(record.offsets, record.topic_ids, found.topics, state.settings)
+        return Resumption(fit_offsets_to_sources(start, {}, found.topics, state.settings), ids)
+    offsets = fit_offsets_to_sources(record.offsets, record.topic_ids, found.topics, state.settings)
     known = {**record.topic_ids, **ids}
-    through = carry_on_valid_through(record, offsets, ids)
+    through = valid_through_of_claim(record, offsets, ids)
     return Resumption(
         offsets,
         known,
@@ -434,7 +442,9 @@ def begin_epoch(state: State, view: TableView, now_ms: int) -> Step:
     tables = (view, *secondaries.values())
     if credible_epoch(tables, state.watch.highest_epoch) >= epoch:
         # all who heard the higher one would ignore a START of this one
-        return recover(state, f"epoch {state.watch.highest_epoch} was heard: claims a higher one")
+        return recover_from_table(
+            state, f"epoch {state.watch.highest_epoch} was heard: claims a higher one"
+        )
     paused = is_paused_at_start(state, state.call.attempt, stored=record.paused)
     suspended = {each.table: each for each in record.suspended}
     term = Term(
@@ -451,7 +461,7 @@ def begin_epoch(state: State, view: TableView, now_ms: int) -> Step:
         ),
         suspensions=Suspensions(
             suspended=suspended,
-            refused_access=state.suspicion.refused_access.without(suspended),
+            refused_access=state.suspicion.refused_access.without_tables(suspended),
         ),
     )
     age_max_ms = state.settings.claim_age_max_ms
@@ -464,7 +474,7 @@ def begin_epoch(state: State, view: TableView, now_ms: int) -> Step:
         recovery=None,
         suspicion=Suspicion(),
     )
-    begun = with_next_look(begun, now_ms)
+    begun = with_next_look_due(begun, now_ms)
     begun = with_tables_to_look_at(begun) if state.identity.refresh_ms else begun
     began = LogLine(f"epoch {epoch} begins", event=LogEvent.EPOCH_BEGAN)
     if any(pending_commit.is_claim for pending_commit in record.pending_commits):

@@ -70,7 +70,7 @@ class Tokens:
         before = [at_ms for first, at_ms in self.starts if first <= number]
         return now_ms - before[-1] if before else 0
 
-    def with_stale(self, admitted: Collection[Sender], stale: Collection[Sender]) -> Tokens:
+    def with_stale_counted(self, admitted: Collection[Sender], stale: Collection[Sender]) -> Tokens:
         """Count on for senders that were stale once more; who was admitted begins again at none."""
         if not stale and not self.stale:
             return self

@@ -10,7 +10,7 @@ commit of one table needs besides is in ``table_checks`` (what others did to the
 ``file_admission`` (which files may come) and ``outgoing_events`` (what is appended).
 ``epoch_claim`` leads from leadership to the first START. What serves secondary tables, keys and
 columns is asked only where there are any: ``secondary_delivery``, ``secondary_pending_commits``,
-``secondary_tables``, ``source_partitions``, ``schema_changes``, ``repeated_refusals``.
+``table_suspension``, ``added_partitions``, ``schema_changes``, ``repeated_refusals``.
 """
 
 from __future__ import annotations
@@ -58,11 +58,16 @@ from headgate.control_protocol.ports import (
     TableView,
     TopicState,
 )
+from headgate.coordinator.added_partitions import (
+    admit_due_partitions,
+    defer_added_partitions,
+    held_partitions,
+)
 from headgate.coordinator.epoch_claim import (
     begin_epoch,
-    on_request,
-    on_table_found,
-    on_tables_found,
+    on_operator_request,
+    on_primary_found,
+    on_secondaries_found,
 )
 from headgate.coordinator.inputs_and_actions import (
     Action,
@@ -84,46 +89,46 @@ from headgate.coordinator.inputs_and_actions import (
 from headgate.coordinator.outgoing_events import (
     Step,
     append_events,
-    ask,
+    ask_look,
     enter_phase,
-    fixed_set,
-    patience_ms,
+    leader_patience_ms,
+    partitions_of_newest_start,
     reasons_of_suspensions,
-    recover,
+    recover_from_table,
     step_down,
-    stop,
+    stop_sink,
     term_of,
     wait_and_retry,
     with_former_data,
-    with_topics,
+    with_known_topics,
 )
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.recovery import (
     Resolution,
-    fit_offsets,
+    fit_offsets_to_sources,
     judge_attempt,
     newest_epoch,
     require_nameable_in_start,
     require_sources_unshared,
 )
-from headgate.coordinator.repeated_refusals import count_refusals, end_refusals
+from headgate.coordinator.repeated_refusals import count_repeated_refusals, end_repeated_refusals
 from headgate.coordinator.schema_changes import (
-    ask_for_changes,
-    on_changed,
-    on_evolved,
+    ask_for_table_changes,
     on_proposal,
+    on_table_evolved,
+    on_tables_changed,
     on_tables_event,
-    retry_changes,
+    retry_table_changes,
 )
 from headgate.coordinator.secondary_delivery import (
     begin_delivering,
+    commits_due,
     delete_undecided_drafts,
-    due_commits,
-    find_expiring,
-    has_unfenced,
-    log_expired,
-    on_call_failed,
+    find_expiring_commits,
+    has_unfenced_expired_commit,
+    log_expired_commits,
     on_deliveries_answered,
+    on_delivery_call_failed,
     on_primary_read,
     on_read_for_staging,
     on_secondaries_read,
@@ -131,24 +136,12 @@ from headgate.coordinator.secondary_delivery import (
     retry_delivery,
     stage_again,
     stage_or_commit,
-    tables_behind,
-    with_linger,
+    tables_to_refresh,
+    with_lingering_commits,
     with_pending_and_expired,
 )
-from headgate.coordinator.secondary_pending_commits import find_ahead
-from headgate.coordinator.secondary_tables import (
-    resuming_to_deliver,
-    unknown_tables,
-    uuids_to_record,
-    with_forgetting_landed,
-    with_tables,
-)
+from headgate.coordinator.secondary_pending_commits import find_secondaries_ahead
 from headgate.coordinator.settings import TimeoutPolicy
-from headgate.coordinator.source_partitions import (
-    admit_due_partitions,
-    defer_added,
-    deferred_partitions,
-)
 from headgate.coordinator.state import (
     OVERDUE,
     HeardStatus,
@@ -162,19 +155,26 @@ from headgate.coordinator.state import (
 from headgate.coordinator.status_validation import (
     ValidationResult,
     admission_criteria,
-    is_too_old,
+    committed_with_files,
+    is_attempt_too_old,
     log_always_stale,
     named_partitions,
-    valid_through,
+    valid_through_of_partitions,
     validate_statuses,
     with_activity,
-    with_committed,
 )
 from headgate.coordinator.table_checks import (
     is_renewal_due,
     on_look_at_primary,
     on_look_at_secondaries,
     prepare_end,
+)
+from headgate.coordinator.table_suspension import (
+    resuming_tables_to_deliver,
+    secondary_uuids_to_record,
+    tables_to_read_before_validation,
+    with_secondaries_read,
+    without_forgotten_tables,
 )
 
 
@@ -185,7 +185,7 @@ def step(state: State, given: Input, now_ms: int) -> Step:
     try:
         after, actions = _dispatch(state, given, now_ms)
     except HeadgateError as error:
-        return stop(state, error)
+        return stop_sink(state, error)
     if state.term and after.term and state.term.epoch == after.term.epoch:
         term = with_former_data(state.term, after.term)
         after = after if term is after.term else replace(after, term=term)
@@ -215,22 +215,22 @@ def _dispatch(state: State, given: Input, now_ms: int) -> Step:
         case LogTruncated(reason):
             return _on_discontinued(state, reason)
         case Stopped(error):
-            return stop(state, error)
+            return stop_sink(state, error)
         case _:
             return state, ()
 
 
 def _on_tables_changed(state: State, given: TableEvolved | TablesChanged, now_ms: int) -> Step:
     if isinstance(given, TableEvolved):
-        return on_evolved(state, given.evolved)
-    return on_changed(state, given.tables, now_ms)
+        return on_table_evolved(state, given.evolved)
+    return on_tables_changed(state, given.tables, now_ms)
 
 
 def _on_call_failed(state: State, reason: str, now_ms: int) -> Step:
     if state.phase is Phase.DELIVERING:
-        return on_call_failed(state, now_ms, reason)
+        return on_delivery_call_failed(state, now_ms, reason)
     if state.phase is Phase.EVOLVING and term_of(state).changes.tables is None:
-        return retry_changes(state, now_ms, reason)
+        return retry_table_changes(state, now_ms, reason)
     return wait_and_retry(state, now_ms, reason)
 
 
@@ -241,9 +241,9 @@ def _on_looked(state: State, found: Looked, now_ms: int) -> Step:
     state = replace(state, call=state.call.with_answer())
     match state.phase, found:
         case Phase.RECOVERING, Looked(primary=TableView() as view):
-            return on_table_found(state, view)
+            return on_primary_found(state, view)
         case Phase.RECOVERING, _:
-            return on_tables_found(state, found, now_ms)
+            return on_secondaries_found(state, found, now_ms)
         case Phase.PREPARING, _:
             return _on_look_at_end(state, found, now_ms)
         case Phase.COLLECTING, _:
@@ -253,7 +253,7 @@ def _on_looked(state: State, found: Looked, now_ms: int) -> Step:
         case Phase.DELIVERING, _:
             return _on_look_at_delivery(state, found, now_ms)
         case _, Looked(primary=TableView() as view) if state.call.attempt:
-            return on_attempt_read(state, view, now_ms)
+            return on_read_after_attempt(state, view, now_ms)
         case _:
             return state, ()
 
@@ -274,12 +274,12 @@ def _on_leadership(state: State, now_ms: int) -> Step:
     if state.phase is not Phase.FOLLOWING:
         return state, ()
     since_ms = state.watch.superseded_ms
-    if since_ms is not None and now_ms < since_ms + _superseded_wait_ms(state):
+    if since_ms is not None and now_ms < since_ms + _wait_while_superseded_ms(state):
         return state, ()
-    return recover(state, "leading: reads table and sources")
+    return recover_from_table(state, "leading: reads table and sources")
 
 
-def _superseded_wait_ms(state: State) -> int:
+def _wait_while_superseded_ms(state: State) -> int:
     """Return how long others lead at least: by then a live one has finished a transaction."""
     settings = state.settings
     return settings.election_timeout_ms + settings.commit_interval_ms + settings.commit_timeout_ms
@@ -289,21 +289,23 @@ def _on_discontinued(state: State, reason: str) -> Step:
     """LOG-3: what was said may be lost, so begin a new epoch."""
     if state.term is None:
         return state, (LogLine(reason, trouble=True, event=LogEvent.CONTROL_TOPIC_UNAVAILABLE),)
-    return recover(state, f"{reason}: a new epoch is due")
+    return recover_from_table(state, f"{reason}: a new epoch is due")
 
 
 # ------------------------------------------------------------------------------------------ time
 
 
 def _on_tick(state: State, now_ms: int) -> Step:
-    if state.call.unanswered_since_ms is not None and lacks_answers(state, now_ms):
-        return stop(state, release_error(state, now_ms))
+    if state.call.unanswered_since_ms is not None and should_release_leadership(state, now_ms):
+        return stop_sink(state, leadership_released_error(state, now_ms))
     if Timer.RETRY in state.deadlines:
-        return _retry(state, now_ms) if state.is_due(Timer.RETRY, now_ms) else (state, ())
+        return (
+            _retry_failed_call(state, now_ms) if state.is_due(Timer.RETRY, now_ms) else (state, ())
+        )
     match state.phase:
         case Phase.OPEN if state.is_due(Timer.CHANGES, now_ms):
-            return ask_for_changes(state)
-        case Phase.OPEN if state.is_due(Timer.END, now_ms) or is_full(state):
+            return ask_for_table_changes(state)
+        case Phase.OPEN if state.is_due(Timer.END, now_ms) or is_size_limit_reached(state):
             return prepare_end(state, now_ms)
         case Phase.COLLECTING:
             return validate_when_ready(state, now_ms)
@@ -315,12 +317,12 @@ def _on_tick(state: State, now_ms: int) -> Step:
             return state, ()
 
 
-def _retry(state: State, now_ms: int) -> Step:
+def _retry_failed_call(state: State, now_ms: int) -> Step:
     """Retry what failed; a commit's outcome is read from the table, never assumed (OUTCOME-2)."""
     state = state.with_deadline(Timer.RETRY, None)
     match state.phase:
         case Phase.RECOVERING | Phase.CLAIMING | Phase.COMMITTING:
-            return ask(state, Look(primary=True))
+            return ask_look(state, Look(primary=True))
         case Phase.PREPARING | Phase.COLLECTING if state.call.asked is not None:
             return state, (state.call.asked,)
         case Phase.DRAFTING:
@@ -342,11 +344,11 @@ def _on_record(state: State, record: LogRecord, now_ms: int) -> Step:
     if isinstance(said.event, Presence | WriteStatus | Proposal):
         if is_repeated(state, said):
             return _with_heard_to(state, record), ()
-        state = with_peer(with_number_heard(state, said), said, now_ms)
+        state = with_peer_heard(with_number_heard(state, said), said, now_ms)
     if is_epoch_too_far(state, said):
         return _with_heard_to(state, record), ()
     if isinstance(said.event, Pause | Resume):
-        return on_request(_with_heard_to(state, record), said, now_ms), ()
+        return on_operator_request(_with_heard_to(state, record), said, now_ms), ()
     coordinates = isinstance(said.event, StartCommit | EndCommit | Settlement | Tables)
     rival = coordinates and said.sender != state.identity.sender
     if said.epoch > state.watch.highest_epoch:
@@ -356,20 +358,24 @@ def _on_record(state: State, record: LogRecord, now_ms: int) -> Step:
     if said.epoch > state.term.epoch:
         if rival:
             return step_down(state, said.epoch, now_ms)
-        return recover(state, f"{said.sender} has seen epoch {said.epoch}: claims a higher epoch")
+        return recover_from_table(
+            state, f"{said.sender} has seen epoch {said.epoch}: claims a higher epoch"
+        )
     if coordinates and not rival and is_unknown_transaction(state.term, said):
-        return recover(state, "another process uses its name: claims a new epoch")
+        return recover_from_table(state, "another process uses its name: claims a new epoch")
     if rival and said.epoch == state.term.epoch:
         # The table lost a claim (re-created while its coordinator slept), or the catalog confirmed
         # one that it never made: neither finds out by itself while it has nothing to commit.
-        return recover(state, f"{said.sender} also uses epoch {said.epoch}: claims a higher one")
+        return recover_from_table(
+            state, f"{said.sender} also uses epoch {said.epoch}: claims a higher one"
+        )
     return _on_record_in_term(_with_heard_to(state, record), record, now_ms)
 
 
 def _with_heard_to(state: State, record: LogRecord) -> State:
     if state.term is None:
         return state
-    progress = state.term.progress.with_heard(record.offset)
+    progress = state.term.progress.with_heard_offset(record.offset)
     return replace(state, term=replace(state.term, progress=progress))
 
 
@@ -377,7 +383,7 @@ def _on_record_in_term(state: State, record: LogRecord, now_ms: int) -> Step:
     said, term = record.envelope, term_of(state)
     current = said.epoch == term.epoch
     if current and isinstance(said.event, Presence):
-        state = with_buffered(state, said.sender, said.event)
+        state = with_buffered_amounts(state, said.sender, said.event)
     match said.event:
         case WriteStatus() as status if current:
             heard = HeardStatus(record.offset, said.sender, said.transaction, status)
@@ -423,7 +429,7 @@ def _on_own_event(state: State, record: LogRecord, now_ms: int) -> Step:
             return enter_phase(state, Phase.COLLECTING, term=collecting, failures=0), ()
         case Phase.EVOLVING, Tables() as tables:
             return on_tables_event(state, tables, now_ms)
-        case Phase.SETTLING, Settlement() if said.transaction == term.closing:
+        case Phase.SETTLING, Settlement() if said.transaction == term.closing_number:
             return _open_or_deliver(state, now_ms)
         case _:
             return state, ()
@@ -432,12 +438,12 @@ def _on_own_event(state: State, record: LogRecord, now_ms: int) -> Step:
 def _open_or_deliver(state: State, now_ms: int, also: tuple[Action, ...] = ()) -> Step:
     """Open the transaction; before it may be ended, secondary tables are delivered to
     (PENDING-7)."""
-    if state.refused and (given_up := end_refusals(state, now_ms)):
+    if state.refused and (given_up := end_repeated_refusals(state, now_ms)):
         state, told = given_up
         also = (*also, *told)
         if state.phase is Phase.RECOVERING:
             return state, also
-    if term_of(state).delivery.pending and due_commits(state, now_ms):
+    if term_of(state).delivery.pending and commits_due(state, now_ms):
         delivering, actions = begin_delivering(state, now_ms)
         return delivering, (*also, *actions)
     return enter_phase(state, Phase.OPEN, failures=0), also
@@ -460,7 +466,7 @@ def _on_status(state: State, heard: HeardStatus) -> Step:
 def _on_gain(state: State, gained: frozenset[TopicPartition], now_ms: int) -> Step:
     """COMMIT-2: a gain names its partitions "unknown", and makes END come soon."""
     term = term_of(state)
-    state = state.with_end_by(now_ms + state.settings.rebalance_delay_ms)
+    state = state.with_end_due_by(now_ms + state.settings.rebalance_delay_ms)
     gaining = replace(term, collection=term.collection.with_gain(gained))
     return replace(state, term=gaining), ()
 
@@ -484,11 +490,13 @@ def end_and_start(state: State, sources: SourcesDescribed, now_ms: int) -> Step:
     """COMMIT-1: append END(n) with START(n+1) right behind it, which names what is new in the
     sources."""
     term = term_of(state)
-    fit = fit_offsets(term.progress.offsets, term.sources.topic_ids, sources.topics, state.settings)
+    fit = fit_offsets_to_sources(
+        term.progress.offsets, term.sources.topic_ids, sources.topics, state.settings
+    )
     held: tuple[LogLine, ...] = ()
     if state.identity.has_keys:
         known = term.progress.offsets, term.sources.topic_ids
-        state, held = defer_added(state, *known, sources.topics, now_ms=now_ms)
+        state, held = defer_added_partitions(state, *known, sources.topics, now_ms=now_ms)
     ids = {topic: now.topic_id for topic, now in sources.topics.items()}
     require_sources_unshared(term.primary.view, ids, state.identity.shared_with)
     # A topic that was created again looks like the old one where its offsets fit by chance: only
@@ -497,25 +505,27 @@ def end_and_start(state: State, sources: SourcesDescribed, now_ms: int) -> Step:
     if anew or any(
         fit.get(partition) != offset for partition, offset in term.progress.offsets.items()
     ):
-        return recover(state, "a source lost stored offsets: claims again as the policy says")
+        return recover_from_table(
+            state, "a source lost stored offsets: claims again as the policy says"
+        )
     cohorts, told = term.sources.cohorts, tuple[LogLine, ...]()
     if state.held:
         state, cohorts, told = admit_due_partitions(state, sources.topics)
-        fit = fit.restrict_to(fit.keys() - deferred_partitions(state))
+        fit = fit.restrict_to(fit.keys() - held_partitions(state))
     all_ids = {**term.sources.topic_ids, **ids}
     if len(fit) > len(term.progress.offsets):
         require_nameable_in_start(
             fit.restrict_to(p for p in fit if p.topic in sources.topics), all_ids
         )
-    progress = term.progress.with_next(fit)
+    progress = term.progress.with_next_transaction(fit)
     age_max_ms = state.settings.claim_age_max_ms
     closing = replace(
         term,
         progress=progress,
-        sources=SourceState(all_ids, ends_of(sources.topics, all_ids), cohorts),
+        sources=SourceState(all_ids, source_ends_of(sources.topics, all_ids), cohorts),
         tokens=term.tokens.with_start(progress.number, sources.stamp, now_ms, age_max_ms),
     )
-    described = with_topics(state, sources.topics)
+    described = with_known_topics(state, sources.topics)
     moved = enter_phase(described, Phase.CLOSING, term=closing, failures=0)
     return moved, (*held, *told, *append_events(moved))
 
@@ -540,12 +550,12 @@ def validate_when_ready(state: State, now_ms: int) -> Step:
     if not ready and not state.is_due(Timer.TIME_OUT, now_ms):
         return state, ()
     if not ready and state.settings.timeout_policy is TimeoutPolicy.ABORT:
-        return _abort(state)
-    strangers = unknown_tables(state) if state.identity.routed else ()
+        return _abort_transaction(state)
+    strangers = tables_to_read_before_validation(state) if state.identity.routed else ()
     beyond = has_ranges_beyond_ends(state)
     if strangers or beyond:
-        return ask(state, Look(tables=strangers, sources=beyond))
-    return validate(state, now_ms)
+        return ask_look(state, Look(tables=strangers, sources=beyond))
+    return validate_heard_statuses(state, now_ms)
 
 
 def on_look_before_validation(state: State, found: Looked, now_ms: int) -> Step:
@@ -556,22 +566,22 @@ def on_look_before_validation(state: State, found: Looked, now_ms: int) -> Step:
     """
     tells: tuple[Action, ...] = ()
     if given := found.secondaries:
-        if beyond := find_ahead(given.views, term_of(state).primary.view):
+        if beyond := find_secondaries_ahead(given.views, term_of(state).primary.view):
             why = (
                 f"{', '.join(sorted(beyond))} was delivered by a later transaction: reads the "
                 "primary table again"
             )
-            return recover(
+            return recover_from_table(
                 replace(state, suspicion=state.suspicion.with_tables_beyond(beyond)), why
             )
-        state, tells = with_tables(state, given, now_ms)
+        state, tells = with_secondaries_read(state, given, now_ms)
     if found.sources is not None:
         state = with_source_ends(state, found.sources.topics)
-    judged, actions = validate(state, now_ms)
+    judged, actions = validate_heard_statuses(state, now_ms)
     return judged, (*tells, *actions)
 
 
-def validate(state: State, now_ms: int) -> Step:
+def validate_heard_statuses(state: State, now_ms: int) -> Step:
     """RANGE-2: judge what was heard."""
     ready = not _unnamed_partitions(state)
     verdict = validate_statuses(
@@ -582,12 +592,12 @@ def validate(state: State, now_ms: int) -> Step:
         if ready
         else f"time-out; nothing admissible from {_name_some_partitions(verdict.unsure)}"
     )
-    tokens = term_of(state).tokens.with_stale(verdict.heeded, verdict.stale)
+    tokens = term_of(state).tokens.with_stale_counted(verdict.heeded, verdict.stale)
     told = log_always_stale(state.settings, tokens, verdict.stale - verdict.heeded)
     if verdict.refusals or state.refused:
-        state = count_refusals(state, verdict, now_ms)
+        state = count_repeated_refusals(state, verdict, now_ms)
     state = replace(state, term=replace(term_of(state), tokens=tokens))
-    decided, actions = _decide(state, verdict, reason, now_ms)
+    decided, actions = _decide_transaction(state, verdict, reason, now_ms)
     return decided, (*told, *actions)
 
 
@@ -599,15 +609,15 @@ def _unnamed_partitions(state: State) -> frozenset[TopicPartition]:
     stale in its turn, again and again.
     """
     term = term_of(state)
-    counts = term.closing if term.tokens.marks[1:] else 0
+    counts = term.closing_number if term.tokens.marks[1:] else 0
     answers = (each for each in term.collection.statuses if each.transaction >= counts)
     heard = named_partitions(answers) | term.collection.named_by_presence
     # Partitions, never a count of participants: one that left may have been heard, and the one that
     # took over its partitions not yet.
-    return (fixed_set(state) & term.collection.awaited) - heard
+    return (partitions_of_newest_start(state) & term.collection.awaited) - heard
 
 
-def _abort(state: State) -> Step:
+def _abort_transaction(state: State) -> Step:
     """Settle under the policy ``abort``: nothing that was heard is admitted."""
     term = term_of(state)
     settlement = AbortCommit(
@@ -621,7 +631,7 @@ def _abort(state: State) -> Step:
     term = replace(
         term,
         collection=term.collection.without_judged(),
-        progress=term.progress.with_judged(settlement, term.progress.activity),
+        progress=term.progress.with_judged_settlement(settlement, term.progress.activity),
     )
     return append_settlement(replace(state, term=term), None)
 
@@ -631,15 +641,17 @@ def _name_some_partitions(partitions: frozenset[TopicPartition]) -> str:
     return shown + (f" and {len(partitions) - 5} more" if len(partitions) > 5 else "")
 
 
-def _decide(state: State, verdict: ValidationResult, reason: str, now_ms: int) -> Step:
+def _decide_transaction(state: State, verdict: ValidationResult, reason: str, now_ms: int) -> Step:
     """RANGE-2: commit if any range is not empty, with or without rows; otherwise make no
     snapshot."""
     before = term_of(state)
-    sample = _next_sample(state, verdict)
+    sample = _next_bad_record_sample(state, verdict)
     activity = with_activity(before.progress.activity, verdict.ranges, now_ms)
     through = before.progress.valid_through_ms
     if not verdict.unsure:
-        through = valid_through(through, activity, now_ms - state.settings.idleness_ms)
+        through = valid_through_of_partitions(
+            through, activity, now_ms - state.settings.idleness_ms
+        )
     settlement = AckCommit(
         settled_to=before.progress.heard_to,
         offsets=verdict.offsets,
@@ -651,19 +663,21 @@ def _decide(state: State, verdict: ValidationResult, reason: str, now_ms: int) -
     term = replace(
         before,
         collection=before.collection.without_judged(sample),
-        progress=before.progress.with_judged(settlement, activity),
+        progress=before.progress.with_judged_settlement(settlement, activity),
     )
     judged = replace(state, term=term)
     if not _is_worth_a_commit(judged, verdict, through, now_ms):
         return append_settlement(judged, None)
-    record = with_pending_and_expired(judged, _commit_record(judged, verdict, through), now_ms)
+    record = with_pending_and_expired(
+        judged, _build_commit_record(judged, verdict, through), now_ms
+    )
     attempt = CommitAttempt(
         term.primary.view, record, verdict.files, forgets=term.suspensions.forgotten
     )
     return stage_or_commit(judged, attempt, verdict, now_ms)
 
 
-def _next_sample(state: State, verdict: ValidationResult) -> Sample:
+def _next_bad_record_sample(state: State, verdict: ValidationResult) -> Sample:
     """QUARANTINE-5: judge quiet topics over several transactions. Raises ``TooManyBadRecords``."""
     before = term_of(state).collection.sample
     records = before.records + verdict.records_read
@@ -687,10 +701,10 @@ def _is_worth_a_commit(
     stored = term.primary.view.record
     assert stored is not None
     moved = any(not each.range.is_empty for _, each in verdict.ranges)
-    expires = bool(find_expiring(state, now_ms)) or has_unfenced(state)
+    expires = bool(find_expiring_commits(state, now_ms)) or has_unfenced_expired_commit(state)
     suspended = term.suspensions.suspended
-    resumes = bool(suspended and resuming_to_deliver(term, term.delivery.pending))
-    refreshes = bool(tables_behind(state, through_ms, ()))
+    resumes = bool(suspended and resuming_tables_to_deliver(term, term.delivery.pending))
+    refreshes = bool(tables_to_refresh(state, through_ms, ()))
     suspends = tuple(suspended.values()) != stored.suspended or bool(term.suspensions.forgotten)
     pauses = stored.paused != term.pause.paused
     return (
@@ -704,7 +718,9 @@ def _is_worth_a_commit(
     )
 
 
-def _commit_record(state: State, verdict: ValidationResult, through: int | None) -> CommitRecord:
+def _build_commit_record(
+    state: State, verdict: ValidationResult, through: int | None
+) -> CommitRecord:
     term = term_of(state)
     stored = term.primary.view.record
     assert stored is not None
@@ -721,7 +737,7 @@ def _commit_record(state: State, verdict: ValidationResult, through: int | None)
         valid_through_ms=through,
         paused=term.pause.paused,
         control_topic=state.identity.control_topic,
-        secondaries=uuids_to_record(state) if term.delivery.secondaries else {},
+        secondaries=secondary_uuids_to_record(state) if term.delivery.secondaries else {},
         routing=state.identity.routing,
         control_topic_id=stored.control_topic_id,
         suspended=tuple(term.suspensions.suspended.values()),
@@ -736,62 +752,62 @@ def on_commit_answer(state: State, outcome: CommitOutcome, now_ms: int) -> Step:
     if state.call.attempt is None:
         return state, ()
     if isinstance(outcome, Landed):
-        return on_attempt_read(state, outcome.view, now_ms)
+        return on_read_after_attempt(state, outcome.view, now_ms)
     if isinstance(outcome, Refused) and outcome.for_good:
         # without a read: the files are gone, and the same ones would be asked for again for ever
-        return recover(state, f"commit refused for good: {outcome.reason}")
+        return recover_from_table(state, f"commit refused for good: {outcome.reason}")
     if isinstance(outcome, Refused) and state.call.failures < _REFUSALS_AT_ONCE:
-        refused = replace(state, call=state.call.with_failure())
+        refused = replace(state, call=state.call.with_failure_counted())
         told = f"commit refused: {outcome.reason}"
-        asking, actions = ask(refused, Look(primary=True))
+        asking, actions = ask_look(refused, Look(primary=True))
         return asking, (LogLine(told, trouble=True, event=LogEvent.COMMIT_REFUSED), *actions)
     answer = isinstance(outcome, Refused) or outcome.rights
     return wait_and_retry(state, now_ms, f"commit not confirmed: {outcome.reason}", refused=answer)
 
 
-def on_attempt_read(state: State, view: TableView, now_ms: int) -> Step:
+def on_read_after_attempt(state: State, view: TableView, now_ms: int) -> Step:
     """Judge the table as read after an attempt, or as returned with the answer that it landed."""
     attempt = state.call.attempt
     assert attempt is not None
     match judge_attempt(attempt, view):
         case Resolution.LANDED:
-            return _on_landed(state, view, now_ms)
-        case Resolution.AGAIN if state.term and is_too_old(state, attempt, now_ms):
-            return recover(state, _TOO_OLD)
+            return _on_commit_landed(state, view, now_ms)
+        case Resolution.AGAIN if state.term and is_attempt_too_old(state, attempt, now_ms):
+            return recover_from_table(state, _TOO_OLD)
         case Resolution.AGAIN:
             again = replace(attempt, base=view)
             return replace(state, call=state.call.with_attempt(again)), (CommitTable(again),)
         case Resolution.SUPERSEDED:
             return step_down(state, newest_epoch((view,)), now_ms)
         case Resolution.RECOVER:
-            return recover(state, "the table changed under the commit: begins again")
+            return recover_from_table(state, "the table changed under the commit: begins again")
 
 
-def _on_landed(state: State, view: TableView, now_ms: int) -> Step:
+def _on_commit_landed(state: State, view: TableView, now_ms: int) -> Step:
     if state.phase is Phase.CLAIMING:
         return begin_epoch(state, view, now_ms)
     attempt, term = state.call.attempt, term_of(state)
     stored, found = term.primary.view.record, view.record
     assert stored is not None
     assert found is not None
-    answered = term.pause.answered if stored.paused == found.paused else term.closing
+    answered = term.pause.answered if stored.paused == found.paused else term.closing_number
     committed = replace(
         term,
         primary=term.primary.with_landed(view),
-        delivery=term.delivery.with_decided(view.table, found.pending_commits, now_ms),
+        delivery=term.delivery.with_decided_commits(view.table, found.pending_commits, now_ms),
         pause=term.pause.with_answered_transaction(answered),
     )
     if attempt:
         files = (*attempt.files, *(file for draft in term.delivery.drafts for file in draft.files))
-        known = with_committed(admission_criteria(state, now_ms), files)
+        known = committed_with_files(admission_criteria(state, now_ms), files)
         tokens = term.tokens.with_committed(known)
         committed = replace(committed, tokens=tokens)
         if attempt.forgets:
-            committed = with_forgetting_landed(committed, attempt.forgets)
-    told = log_expired(found, stored) if found.expired else ()
+            committed = without_forgotten_tables(committed, attempt.forgets)
+    told = log_expired_commits(found, stored) if found.expired else ()
     landed = replace(state, term=committed)
     if committed.delivery.pending or committed.delivery.lingering:
-        landed = replace(landed, term=with_linger(landed, now_ms))
+        landed = replace(landed, term=with_lingering_commits(landed, now_ms))
     settled, actions = append_settlement(landed, view)
     return settled, (*told, *actions)
 
@@ -833,7 +849,7 @@ def _with_snapshot(table: TableSettlement, landed: TableView | None) -> TableSet
 # end behind that; only then are the sources asked once more.
 
 
-def ends_of(
+def source_ends_of(
     topics: Mapping[str, TopicState], topic_ids: Mapping[str, TopicId]
 ) -> Mapping[TopicPartition, int]:
     """Return the logs' ends; none for a topic that was created again."""
@@ -859,7 +875,7 @@ def has_ranges_beyond_ends(state: State) -> bool:
 def with_source_ends(state: State, topics: Mapping[str, TopicState]) -> State:
     """Take in the answer. For a partition that could not be asked, the known end stays."""
     term = term_of(state)
-    sources = term.sources.with_ends(ends_of(topics, term.sources.topic_ids))
+    sources = term.sources.with_known_ends(source_ends_of(topics, term.sources.topic_ids))
     call = state.call.without_failures()
     return replace(state, call=call, term=replace(term, sources=sources))
 
@@ -880,7 +896,7 @@ def is_repeated(state: State, said: Envelope) -> bool:
     A gain so far behind counts: somebody else may have used a higher number in its name, and to be
     wrong costs an END that comes soon, instead of one that waits for the new owner (COMMIT-2).
     """
-    heard = state.watch.windows.get(said.sender, ReplayWindow()).has(said.sequence)
+    heard = state.watch.windows.get(said.sender, ReplayWindow()).has_number(said.sequence)
     return not is_gain(said) if heard is None else heard
 
 
@@ -889,7 +905,7 @@ def with_number_heard(state: State, said: Envelope) -> State:
     window = state.watch.windows.get(said.sender, ReplayWindow()).with_number(said.sequence)
     others = [each for each in state.watch.windows.items() if each[0] != said.sender]
     windows = dict([*others, (said.sender, window)][-WINDOWS_MAX:])
-    return replace(state, watch=state.watch.with_windows(windows))
+    return replace(state, watch=state.watch.with_replay_windows(windows))
 
 
 def is_gain(said: Envelope) -> bool:
@@ -908,24 +924,24 @@ def is_epoch_too_far(state: State, said: Envelope) -> bool:
 def is_unknown_transaction(term: Term, said: Envelope) -> bool:
     """LOG-6: return whether the transaction of this epoch was never opened, or is not ended yet."""
     open_one = isinstance(said.event, StartCommit | Tables)
-    newest = term.progress.number if open_one else term.closing
+    newest = term.progress.number if open_one else term.closing_number
     return said.epoch == term.epoch and said.transaction > newest
 
 
 # Decides when a transaction holds enough to be ended before its time (rule COMMIT-5).
 
 
-def with_buffered(state: State, sender: Sender, presence: Presence) -> State:
+def with_buffered_amounts(state: State, sender: Sender, presence: Presence) -> State:
     """Record what this participant holds now, where there is a limit."""
     if not (state.settings.commit_records or state.settings.commit_bytes):
         return state
     amounts = (presence.buffered_records, presence.buffered_bytes)
     term = term_of(state)
-    collection = term.collection.with_buffered(sender, amounts)
+    collection = term.collection.with_buffered_amounts(sender, amounts)
     return replace(state, term=replace(term, collection=collection))
 
 
-def is_full(state: State) -> bool:
+def is_size_limit_reached(state: State) -> bool:
     """Return whether all participants together hold as much as one of the limits."""
     limits = (state.settings.commit_records, state.settings.commit_bytes)
     held = term_of(state).collection.buffered.values()
@@ -943,39 +959,39 @@ PEERS_MAX = 256
 """Of so many, some are alive; what anybody may say takes bounded memory (LOG-6)."""
 
 
-def with_peer(state: State, said: Envelope, now_ms: int) -> State:
+def with_peer_heard(state: State, said: Envelope, now_ms: int) -> State:
     """Remember when another participant was heard; one that gave up all it had is no heir.
 
     Only where the lead may be given up soon: at all other times it does not matter who is there.
     """
     since_ms, name = state.call.unanswered_since_ms, said.sender.member
-    if since_ms is None or now_ms - since_ms < patience_ms(state.settings) // 2:
+    if since_ms is None or now_ms - since_ms < leader_patience_ms(state.settings) // 2:
         return state
     if name == state.identity.sender.member or not isinstance(said.event, Presence | WriteStatus):
         return state
     peers = {known: at_ms for known, at_ms in state.watch.peers.items() if known != name}
-    if not _has_left(said.event):
+    if not _has_sender_left(said.event):
         peers[name] = now_ms
     while len(peers) > PEERS_MAX:
         del peers[next(iter(peers))]
     return replace(state, watch=state.watch.with_peers(peers))
 
 
-def _has_left(event: Presence | WriteStatus) -> bool:
+def _has_sender_left(event: Presence | WriteStatus) -> bool:
     return isinstance(event, Presence) and event.kind is PresenceKind.LOST and not event.owned
 
 
-def lacks_answers(state: State, now_ms: int) -> bool:
+def should_release_leadership(state: State, now_ms: int) -> bool:
     """Return whether to give up the lead: nothing is answered for long, and others are there."""
-    since_ms, patient_ms = state.call.unanswered_since_ms, patience_ms(state.settings)
+    since_ms, patient_ms = state.call.unanswered_since_ms, leader_patience_ms(state.settings)
     if since_ms is None or now_ms - since_ms < patient_ms:
         return False
     return any(now_ms - at_ms < patient_ms for at_ms in state.watch.peers.values())
 
 
-def release_error(state: State, now_ms: int) -> LeadershipReleased:
+def leadership_released_error(state: State, now_ms: int) -> LeadershipReleased:
     """Return the error that ends this participant's part for a while."""
-    since_ms, away_ms = state.call.unanswered_since_ms, patience_ms(state.settings)
+    since_ms, away_ms = state.call.unanswered_since_ms, leader_patience_ms(state.settings)
     assert since_ms is not None
     return LeadershipReleased(
         f"catalog and store have not done what the coordinator in {state.identity.sender.member} "

@@ -81,14 +81,14 @@ def enter_phase(
     return replace(state, phase=phase, deadlines=deadlines, call=call, **changes)
 
 
-def with_next_look(state: State, now_ms: int) -> State:
+def with_next_look_due(state: State, now_ms: int) -> State:
     """Say when the next table check is due (TABLE-4); tables are refreshed no later (FRESH-2)."""
     every_ms, refresh_ms = state.settings.table_check_interval_ms, state.identity.refresh_ms
     every_ms = min(every_ms, refresh_ms) if refresh_ms else every_ms
     return state.with_deadline(Timer.LOOK, now_ms + every_ms)
 
 
-def ask(state: State, question: Look) -> Step:
+def ask_look(state: State, question: Look) -> Step:
     """Wait for the answer to this question; after a failure it is asked once more."""
     return replace(state, call=state.call.with_question(question)), (question,)
 
@@ -98,11 +98,11 @@ def term_of(state: State) -> Term:
     return state.term
 
 
-def recover(state: State, why: str) -> Step:
+def recover_from_table(state: State, why: str) -> Step:
     """Begin again at the table, with a new epoch."""
     suspicion = state.suspicion.with_refused_access(state.term)
     moved = enter_phase(state, Phase.RECOVERING, term=None, recovery=None, suspicion=suspicion)
-    asking, actions = ask(moved, Look(primary=True))
+    asking, actions = ask_look(moved, Look(primary=True))
     told = LogLine(why, trouble=state.term is not None, event=LogEvent.EPOCH_RECLAIMED)
     return asking, (told, *actions)
 
@@ -120,11 +120,11 @@ def step_down(state: State, epoch: Epoch, now_ms: int) -> Step:
     return followed, (LogLine(why, trouble=True, event=LogEvent.EPOCH_SUPERSEDED),)
 
 
-def stop(state: State, error: HeadgateError) -> Step:
+def stop_sink(state: State, error: HeadgateError) -> Step:
     return enter_phase(state, Phase.STOPPED, term=None, recovery=None), (Stop(error),)
 
 
-def patience_ms(settings: CoordinatorSettings) -> int:
+def leader_patience_ms(settings: CoordinatorSettings) -> int:
     """ELECTION-2: return how long a leader may go without an answer while others could lead."""
     return max(PATIENCE_INTERVALS * settings.commit_interval_ms, PATIENCE_MS_MIN)
 
@@ -142,10 +142,12 @@ def wait_and_retry(state: State, now_ms: int, why: str, *, refused: bool = False
     known_ms = state.call.unanswered_since_ms
     since_ms = now_ms if known_ms is None else known_ms
     answered = refused or MissingRights.code in why
-    call = replace(state.call.with_failure(), unanswered_since_ms=None if answered else since_ms)
+    call = replace(
+        state.call.with_failure_counted(), unanswered_since_ms=None if answered else since_ms
+    )
     waiting = replace(state, call=call).with_deadline(Timer.RETRY, now_ms + wait_ms)
     told = f"{why}; tries again in {wait_ms} ms"
-    if not answered and now_ms - since_ms >= patience_ms(settings):
+    if not answered and now_ms - since_ms >= leader_patience_ms(settings):
         told = f"{LeadershipReleased.code} keeps the lead, for nobody else was heard: {told}"
     return waiting, (LogLine(told, trouble=True, event=LogEvent.COORDINATOR_RETRYING),)
 
@@ -155,20 +157,20 @@ def append_events(state: State) -> tuple[Action, ...]:
     term = term_of(state)
     match state.phase:
         case Phase.STARTING:
-            return _append(term, (term.progress.number, start_event(state, first=True)))
+            return _append_action(term, (term.progress.number, start_event(state, first=True)))
         case Phase.CLOSING:
             start = (term.progress.number, start_event(state, first=False))
-            return _append(term, (term.closing, EndCommit()), start)
+            return _append_action(term, (term.closing_number, EndCommit()), start)
         case Phase.EVOLVING if term.changes.tables is not None:
-            return _append(term, (term.progress.number, term.changes.tables))
+            return _append_action(term, (term.progress.number, term.changes.tables))
         case Phase.SETTLING:
             assert isinstance(term.progress.settlement, AckCommit | AbortCommit)
-            return _append(term, (term.closing, term.progress.settlement))
+            return _append_action(term, (term.closing_number, term.progress.settlement))
         case _:
             return ()
 
 
-def _append(term: Term, *events: tuple[TransactionNumber, Event]) -> tuple[Action, ...]:
+def _append_action(term: Term, *events: tuple[TransactionNumber, Event]) -> tuple[Action, ...]:
     return (Append(tuple(OutgoingEvent(term.epoch, number, event) for number, event in events)),)
 
 
@@ -222,7 +224,7 @@ def secondaries_named_by_start(state: State) -> Mapping[str, TableView]:
     return {name: known[name] for name in state.identity.secondaries if name in known}
 
 
-def offsets_ahead(state: State, secondary: TableView) -> Offsets:
+def secondary_offsets_ahead(state: State, secondary: TableView) -> Offsets:
     """QUARANTINE-3: return where the secondary table is further than C, of the partitions that are
     read."""
     term = term_of(state)
@@ -231,7 +233,7 @@ def offsets_ahead(state: State, secondary: TableView) -> Offsets:
     )
 
 
-def with_topics(state: State, topics: Iterable[str]) -> State:
+def with_known_topics(state: State, topics: Iterable[str]) -> State:
     """Note which topics there are, as they were just described."""
     return replace(state, topics=frozenset(topics))
 
@@ -241,17 +243,17 @@ def offsets_of_configured_topics(state: State, offsets: Offsets) -> Offsets:
     return offsets.restrict_to(p for p in offsets if p.topic in state.topics)
 
 
-def fixed_set(state: State) -> frozenset[TopicPartition]:
+def partitions_of_newest_start(state: State) -> frozenset[TopicPartition]:
     """Return the partitions of the newest START (COMMIT-1)."""
     return frozenset(offsets_of_configured_topics(state, term_of(state).progress.offsets))
 
 
 def start_event(state: State, *, first: bool) -> StartCommit:
     term = term_of(state)
-    tables = [primary_start(state)]
+    tables = [primary_table_start(state)]
     for secondary in secondaries_named_by_start(state).values():
         named = _table_start(state, secondary)
-        tables.append(replace(named, offsets=offsets_ahead(state, secondary)))
+        tables.append(replace(named, offsets=secondary_offsets_ahead(state, secondary)))
     return StartCommit(
         settled_to=None if first else term.progress.settled_to,
         offsets=offsets_of_configured_topics(state, term.progress.offsets),
@@ -275,7 +277,7 @@ def reasons_of_suspensions(term: Term) -> dict[str, str]:
     return {name: suspended.why for name, suspended in sorted(term.suspensions.suspended.items())}
 
 
-def primary_start(state: State) -> TableStart:
+def primary_table_start(state: State) -> TableStart:
     """Return the primary table as START and TABLES name it."""
     term = term_of(state)
     named = replace(_table_start(state, term.primary.view), refused=term.changes.refused)

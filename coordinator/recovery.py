@@ -16,8 +16,8 @@ from headgate.control_protocol.commit_record import (
     CommitRecord,
     PartitionCohorts,
     group_taken_error,
-    sink_in_note,
-    table_in_note,
+    sink_in_offset_metadata,
+    table_uuid_in_offset_metadata,
 )
 from headgate.control_protocol.errors import (
     HistoryUndecidable,
@@ -185,7 +185,9 @@ def require_not_recreated(
     view: TableView, known_uuid: str | None, note: str | None, settings: CoordinatorSettings
 ) -> None:
     """Raise ``TableRecreated`` when this process or the group's note knew another table."""
-    before = known_uuid or (table_in_note(note) if view.lineage is Lineage.FRESH else None)
+    before = known_uuid or (
+        table_uuid_in_offset_metadata(note) if view.lineage is Lineage.FRESH else None
+    )
     if before in (None, view.uuid) or settings.on_table_recreated is TableRecreatedPolicy.RESTART:
         return
     raise TableRecreated(
@@ -219,7 +221,7 @@ def require_own_group(record: CommitRecord | None, identity: Identity) -> None:
 
 def require_own_sink(note: str | None, identity: Identity) -> None:
     """CONFIG-1. Raise ``GroupTaken``: the members of a group are participants of one sink."""
-    other = sink_in_note(note)
+    other = sink_in_offset_metadata(note)
     if other not in (None, identity.sink):
         raise group_taken_error(identity.group_id, other, identity.sink)
 
@@ -240,7 +242,7 @@ def require_sources_unshared(
             )
 
 
-def fit_offsets(
+def fit_offsets_to_sources(
     offsets: Offsets,
     topic_ids: Mapping[str, TopicId],
     topics: Mapping[str, TopicState],
@@ -268,7 +270,7 @@ def fit_offsets(
         for number, log in now.partitions.items():
             partition = TopicPartition(topic, number)
             if anew:
-                fit[partition] = _end_by_policy(log, settings.on_topic_recreated)
+                fit[partition] = _offset_by_policy(log, settings.on_topic_recreated)
             elif partition not in fit:
                 fit[partition] = log.begin
             else:
@@ -276,7 +278,7 @@ def fit_offsets(
     return Offsets(fit)
 
 
-def _end_by_policy(log: OffsetRange, policy: OffsetPolicy) -> int:
+def _offset_by_policy(log: OffsetRange, policy: OffsetPolicy) -> int:
     return log.end if policy is OffsetPolicy.LATEST else log.begin
 
 
@@ -295,10 +297,10 @@ def _fit_into_log(
     if offset > log.end:
         # Most of what a log that lost its end still holds is in the table, and would come twice.
         return log.end
-    return _end_by_policy(log, settings.on_offset_out_of_range)
+    return _offset_by_policy(log, settings.on_offset_out_of_range)
 
 
-def carry_on_valid_through(
+def valid_through_of_claim(
     record: CommitRecord, offsets: Offsets, topic_ids: Mapping[str, TopicId]
 ) -> int | None:
     """Return what a claim on these offsets knows: nothing if records come again, or are others."""
@@ -342,7 +344,7 @@ _WAY_OUT = (
 
 def require_nameable_in_start(offsets: Offsets, topic_ids: Mapping[str, TopicId]) -> None:
     """Raise ``SourcesTooLarge`` for what no START could name: nobody would ever hear it."""
-    needed = start_bytes(offsets, topic_ids)
+    needed = start_size_bytes(offsets, topic_ids)
     if needed > START_BYTES_MAX:
         raise SourcesTooLarge(
             f"{len(topic_ids)} topics with {len(offsets)} partitions need a START of about "
@@ -363,7 +365,7 @@ def require_readable_record(record: CommitRecord) -> None:
         ) from error
 
 
-def start_bytes(offsets: Offsets, topic_ids: Mapping[str, TopicId]) -> int:
+def start_size_bytes(offsets: Offsets, topic_ids: Mapping[str, TopicId]) -> int:
     """Return the bytes of topics and offsets in a START, and one more for each offset to grow."""
     names = {topic: len(topic.encode()) for topic in {*topic_ids, *(at.topic for at in offsets)}}
     ids = sum(names[topic] + len(id_) for topic, id_ in topic_ids.items())
@@ -404,10 +406,10 @@ def judge_attempt(attempt: CommitAttempt, view: TableView) -> Resolution:
         return Resolution.AGAIN
     if ours.is_claim:
         return Resolution.RECOVER  # EPOCH-1: refused; read again, and claim above what is there
-    return Resolution.SUPERSEDED if is_rival(ours, view) else Resolution.RECOVER
+    return Resolution.SUPERSEDED if has_rival_moved_tag(ours, view) else Resolution.RECOVER
 
 
-def is_rival(ours: CommitRecord, view: TableView) -> bool:
+def has_rival_moved_tag(ours: CommitRecord, view: TableView) -> bool:
     """Return whether another coordinator moved the tag.
 
     An older record of our own means that the catalog once confirmed a commit that it did not keep.

@@ -15,14 +15,14 @@ from headgate.control_protocol.log_event_names import LogEvent
 from headgate.control_protocol.machine_io import LogLine
 from headgate.coordinator.outgoing_events import (
     Step,
-    fixed_set,
-    recover,
+    partitions_of_newest_start,
+    recover_from_table,
     secondaries_named_by_start,
     term_of,
 )
-from headgate.coordinator.secondary_tables import suspend_tables
 from headgate.coordinator.state import Fault, RepeatedRefusal, State
 from headgate.coordinator.status_validation import ValidationResult
+from headgate.coordinator.table_suspension import suspend_tables
 
 LOOKS_AT = 3
 """So many equal refusals in a row, and all tables are read afresh, in a new epoch."""
@@ -40,13 +40,13 @@ in the group has ended: it reads partitions that others own by now."""
 _NAMED_MAX = 5
 
 
-def count_refusals(state: State, verdict: ValidationResult, now_ms: int) -> State:
+def count_repeated_refusals(state: State, verdict: ValidationResult, now_ms: int) -> State:
     """Count on how often in a row each partition's ranges were refused for the same reason.
 
     What anybody has admitted of a partition begins its count anew: then somebody gets on with it,
     and who is refused is a zombie, or a liar. Silence does not.
     """
-    before, read = state.refused, fixed_set(state)
+    before, read = state.refused, partitions_of_newest_start(state)
     taken = verdict.admitted_partitions
     counts, grown = dict(before), set[TopicPartition]()
     stale = {each.sender for each in verdict.refusals if each.objection.fault is Fault.STALE}
@@ -56,7 +56,7 @@ def count_refusals(state: State, verdict: ValidationResult, now_ms: int) -> Stat
         for partition in refusal.partitions & read:
             now = RepeatedRefusal(refusal.sender, refusal.objection, since_ms=now_ms)
             known = before.get(partition)
-            if known and known.same_as(now):
+            if known and known.is_same_fault(now):
                 now = replace(now, times=known.times + 1, since_ms=known.since_ms)
                 grown.add(partition)
             elif partition in grown:
@@ -66,7 +66,7 @@ def count_refusals(state: State, verdict: ValidationResult, now_ms: int) -> Stat
     return replace(state, refused=left)
 
 
-def end_refusals(state: State, now_ms: int) -> Step | None:
+def end_repeated_refusals(state: State, now_ms: int) -> Step | None:
     """Look at the tables afresh, or end what goes on in spite of that; ``None``: nothing is due.
 
     Raises ``StatusRefused`` where no table alone is at fault.
@@ -75,7 +75,7 @@ def end_refusals(state: State, now_ms: int) -> Step | None:
         if each.times < LOOKS_AT:
             return None
         if each.times == LOOKS_AT and not each.looked:
-            return _read_afresh(state, each)
+            return _reread_tables(state, each)
         if each.times >= ENDS_AT and not _may_end_by_itself(each, now_ms):
             return _suspend_or_stop(state, each, now_ms)
     return None
@@ -85,13 +85,15 @@ def _may_end_by_itself(refused: RepeatedRefusal, now_ms: int) -> bool:
     return refused.objection.fault in _PASSING and now_ms - refused.since_ms < PASSING_MS_MIN
 
 
-def _read_afresh(state: State, refused: RepeatedRefusal) -> Step:
+def _reread_tables(state: State, refused: RepeatedRefusal) -> Step:
     looked = {
-        at: replace(each, looked=True) if each.same_as(refused) else each
+        at: replace(each, looked=True) if each.is_same_fault(refused) else each
         for at, each in state.refused.items()
     }
-    again, actions = recover(replace(state, refused=looked), "reads all tables afresh (RANGE-3)")
-    return again, (_log_line(_refusal_error(state, refused)), *actions)
+    again, actions = recover_from_table(
+        replace(state, refused=looked), "reads all tables afresh (RANGE-3)"
+    )
+    return again, (_refusal_log_line(_refusal_error(state, refused)), *actions)
 
 
 def _suspend_or_stop(state: State, refused: RepeatedRefusal, now_ms: int) -> Step:
@@ -102,17 +104,17 @@ def _suspend_or_stop(state: State, refused: RepeatedRefusal, now_ms: int) -> Ste
         or table in term.suspensions.suspended
     ):
         raise error
-    rest = {at: each for at, each in state.refused.items() if not each.same_as(refused)}
+    rest = {at: each for at, each in state.refused.items() if not each.is_same_fault(refused)}
     suspended, tells = suspend_tables(replace(state, refused=rest), {table: error}, now_ms)
-    return suspended, (_log_line(error), *tells)
+    return suspended, (_refusal_log_line(error), *tells)
 
 
-def _log_line(error: StatusRefused) -> LogLine:
+def _refusal_log_line(error: StatusRefused) -> LogLine:
     return LogLine(str(error), trouble=True, lasts=True, event=LogEvent.STATUS_REFUSED)
 
 
 def _refusal_error(state: State, refused: RepeatedRefusal) -> StatusRefused:
-    alike = sorted(at for at, each in state.refused.items() if each.same_as(refused))
+    alike = sorted(at for at, each in state.refused.items() if each.is_same_fault(refused))
     some, more = ", ".join(map(str, alike[:_NAMED_MAX])), len(alike) - _NAMED_MAX
     where = some + (f" and {more} more" if more > 0 else "")
     return StatusRefused(

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import reduce
 
-from headgate.control_protocol.columns import Struct, dotted_path, join_columns, to_json
+from headgate.control_protocol.columns import Struct, dotted_path, to_json, unify_columns
 from headgate.control_protocol.errors import TableMissing
 from headgate.control_protocol.events import (
     Answer,
@@ -28,13 +28,13 @@ from headgate.coordinator.outgoing_events import (
     append_events,
     enter_phase,
     epoch_folder,
-    primary_start,
-    recover,
+    primary_table_start,
+    recover_from_table,
     term_of,
 )
 from headgate.coordinator.phases import Phase
-from headgate.coordinator.secondary_tables import suspend_tables
 from headgate.coordinator.state import HeardProposal, State, Timer
+from headgate.coordinator.table_suspension import suspend_tables
 
 GATHERING_MS = 100
 """How long the first proposal waits for others: one table update serves all."""
@@ -65,10 +65,13 @@ def on_proposal(state: State, said: Envelope, proposal: Proposal, now_ms: int) -
     term, answer = term_of(state), Answer(said.sender, proposal.number)
     if any(answer == each.answer for each in term.changes.proposals):
         return state
-    if not _may_change(state, proposal):
+    if not _may_columns_change(state, proposal):
         return state
-    waiting = _newest_in_bounds(
-        (*term.changes.proposals, HeardProposal(answer, proposal, _proposal_bytes(said, proposal)))
+    waiting = _newest_proposals_in_bounds(
+        (
+            *term.changes.proposals,
+            HeardProposal(answer, proposal, _proposal_size_bytes(said, proposal)),
+        )
     )
     if not waiting:
         state = state.with_deadline(Timer.CHANGES, None)
@@ -77,13 +80,13 @@ def on_proposal(state: State, said: Envelope, proposal: Proposal, now_ms: int) -
     return replace(state, term=replace(term, changes=replace(term.changes, proposals=waiting)))
 
 
-def _proposal_bytes(said: Envelope, proposal: Proposal) -> int:
+def _proposal_size_bytes(said: Envelope, proposal: Proposal) -> int:
     texts = (to_json(proposal.columns), proposal.table, proposal.raw, proposal.source)
     topics = sum(len(partition.topic) + _OFFSET_BYTES for partition in proposal.first)
     return _PROPOSAL_BYTES + len(str(said.sender)) + sum(map(len, texts)) + topics
 
 
-def _newest_in_bounds(waiting: tuple[HeardProposal, ...]) -> tuple[HeardProposal, ...]:
+def _newest_proposals_in_bounds(waiting: tuple[HeardProposal, ...]) -> tuple[HeardProposal, ...]:
     """Drop the oldest proposals beyond the bound: anybody may have said them (LOG-6)."""
     beyond = sum(each.size_bytes for each in waiting) - PROPOSALS_BYTES_MAX
     forgotten = 0
@@ -93,7 +96,7 @@ def _newest_in_bounds(waiting: tuple[HeardProposal, ...]) -> tuple[HeardProposal
     return waiting[forgotten:]
 
 
-def _may_change(state: State, proposal: Proposal) -> bool:
+def _may_columns_change(state: State, proposal: Proposal) -> bool:
     """Return whether rows go to the table and its columns may change (SCHEMA-1).
 
     A ledger takes no rows (LEDGER-1), and a quarantine's columns are headgate's.
@@ -104,30 +107,30 @@ def _may_change(state: State, proposal: Proposal) -> bool:
     return proposal.table not in (primary.table, *state.identity.secondaries)
 
 
-def ask_for_changes(state: State) -> Step:
+def ask_for_table_changes(state: State) -> Step:
     """SCHEMA-3: ask for one table update for everything proposed meanwhile."""
     term = term_of(state)
     if state.identity.routed:
         return enter_phase(state, Phase.EVOLVING), (
-            ChangeTables(join_wants(term.changes.proposals)),
+            ChangeTables(unify_wants(term.changes.proposals)),
         )
     columns = reduce(
-        join_columns, (each.proposal.columns for each in term.changes.proposals), Struct()
+        unify_columns, (each.proposal.columns for each in term.changes.proposals), Struct()
     )
     return enter_phase(state, Phase.EVOLVING), (EvolveTable(term.primary.view, columns),)
 
 
-def join_wants(proposals: Iterable[HeardProposal]) -> tuple[Want, ...]:
+def unify_wants(proposals: Iterable[HeardProposal]) -> tuple[Want, ...]:
     """Return one request per table, which joins what all proposals ask for."""
     found: dict[Destination, Want] = {}
     for each in (heard.proposal for heard in proposals):
         at = Destination(each.table, each.uuid)
         before = found.get(at, Want(at, Struct(), each.raw))
-        found[at] = replace(before, columns=join_columns(before.columns, each.columns))
+        found[at] = replace(before, columns=unify_columns(before.columns, each.columns))
     return tuple(found.values())[:WANTS_MAX]
 
 
-def on_evolved(state: State, done: EvolvedTable) -> Step:
+def on_table_evolved(state: State, done: EvolvedTable) -> Step:
     """SCHEMA-3: answer the proposals, however the table came by its columns (SCHEMA-8)."""
     term = state.term
     if state.phase is not Phase.EVOLVING or term is None or term.changes.tables is not None:
@@ -138,7 +141,7 @@ def on_evolved(state: State, done: EvolvedTable) -> Step:
         term.primary.view.tag,
         Lineage.CONTAINS_TAG,
     ):
-        return recover(state, "the table has moved while its columns were changed")
+        return recover_from_table(state, "the table has moved while its columns were changed")
     known = replace(term.primary.view, schema_id=view.schema_id)
     term = replace(
         term,
@@ -149,13 +152,13 @@ def on_evolved(state: State, done: EvolvedTable) -> Step:
     )
     state = replace(state, term=term)
     answers = tuple(each.answer for each in term.changes.proposals)
-    tables = Tables(fitting_answers(answers), (primary_start(state),))
+    tables = Tables(fitting_answers(answers), (primary_table_start(state),))
     known_term = replace(term, changes=replace(term.changes, tables=tables))
     state = replace(state, term=known_term, call=state.call.without_failures())
     return state, (*_log_evolved(view.table, done), *append_events(state))
 
 
-def retry_changes(state: State, now_ms: int, why: str) -> Step:
+def retry_table_changes(state: State, now_ms: int, why: str) -> Step:
     """Wait and try again. Commits go on; the participants' statuses say that they wait
     (SCHEMA-4)."""
     settings, failures = state.settings, state.call.failures
@@ -180,7 +183,7 @@ def on_tables_event(state: State, tables: Tables, now_ms: int) -> Step:
         term,
         changes=replace(term.changes, tables=None, proposals=left),
     )
-    state = state.with_end_by(soon_ms)
+    state = state.with_end_due_by(soon_ms)
     return enter_phase(state, Phase.OPEN, term=term, failures=0), ()
 
 
@@ -198,12 +201,12 @@ def fitting_answers(answers: tuple[Answer, ...]) -> tuple[Answer, ...]:
 def bound_refusals(refused: tuple[Refusal, ...]) -> tuple[Refusal, ...]:
     """Name each field once; if they are too many to name, refuse all that the table lacks."""
     by_path = {refusal.path: refusal for refusal in refused}
-    if len(by_path) > REFUSED_MAX or refused_bytes(by_path.values()) > REFUSED_BYTES_MAX:
+    if len(by_path) > REFUSED_MAX or refusals_size_bytes(by_path.values()) > REFUSED_BYTES_MAX:
         return (Refusal((), "too many fields were refused to list them"),)
     return tuple(by_path.values())
 
 
-def refused_bytes(refused: Iterable[Refusal]) -> int:
+def refusals_size_bytes(refused: Iterable[Refusal]) -> int:
     """Return their size in TABLES and START."""
     return sum(len("/".join((*each.path, each.reason)).encode()) for each in refused)
 
@@ -227,7 +230,7 @@ def _log_evolved(table: str, done: EvolvedTable) -> tuple[Action, ...]:
 _WHY_CHARACTERS_MAX = 1_000
 
 
-def on_changed(state: State, tables: tuple[Changed, ...], now_ms: int) -> Step:
+def on_tables_changed(state: State, tables: tuple[Changed, ...], now_ms: int) -> Step:
     """Answer the proposals for tables that are finished, or never will be; the others wait."""
     if (
         state.phase is not Phase.EVOLVING
@@ -236,12 +239,12 @@ def on_changed(state: State, tables: tuple[Changed, ...], now_ms: int) -> Step:
     ):
         return state, ()
     term = state.term
-    asked = join_wants(term.changes.proposals)
+    asked = unify_wants(term.changes.proposals)
     done = _fitting_results((want.at, said) for want, said in zip(asked, tables, strict=True))
     failures = [said for said in tables if said.failure]
     why = "; ".join(f"{said.table}: {said.failure}" for said in failures[:3])
     if not done:
-        return retry_changes(state, now_ms, why)
+        return retry_table_changes(state, now_ms, why)
     answers = fitting_answers(
         tuple(
             each.answer
@@ -289,7 +292,9 @@ def _fitting_results(tables: Iterable[tuple[Destination, Changed]]) -> dict[Dest
         said = replace(
             found, refused=bound_refusals(found.refused), why=found.why[:_WHY_CHARACTERS_MAX]
         )
-        room -= refused_bytes(said.refused) + len(f"{said.table}{said.data}{said.why}".encode())
+        room -= refusals_size_bytes(said.refused) + len(
+            f"{said.table}{said.data}{said.why}".encode()
+        )
         if done and room < 0:
             break
         done[at] = said

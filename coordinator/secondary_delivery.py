@@ -42,48 +42,52 @@ from headgate.coordinator.inputs_and_actions import (
 from headgate.coordinator.outgoing_events import (
     Step,
     append_events,
-    ask,
+    ask_look,
     enter_phase,
-    recover,
+    recover_from_table,
     secondaries_named_by_start,
     step_down,
     term_of,
     wait_and_retry,
 )
 from headgate.coordinator.phases import Phase
-from headgate.coordinator.recovery import is_rival, newest_epoch
+from headgate.coordinator.recovery import has_rival_moved_tag, newest_epoch
 from headgate.coordinator.secondary_pending_commits import (
-    are_in_order,
-    belong_to,
+    are_secondaries_in_order,
+    are_secondaries_of_primary,
     build_deliveries,
-    expired_to_record,
-    find_overdue,
-    find_undelivered,
+    expired_commits_to_record,
+    find_overdue_commits,
+    find_undelivered_commits,
     is_unfenced,
     pending_commits_without,
-    tag_renewal,
+    tag_renewal_commit,
 )
-from headgate.coordinator.secondary_tables import (
+from headgate.coordinator.state import Lingering, State, Term, Timer
+from headgate.coordinator.status_validation import (
+    ValidationResult,
+    is_attempt_too_old,
+    max_file_age_ms,
+)
+from headgate.coordinator.table_checks import AT_ONCE, is_renewal_due
+from headgate.coordinator.table_suspension import (
     REFUSALS_MAX,
-    deliverable_commits,
-    log_suspended,
-    pending_commits_of,
+    commits_deliverable_now,
+    log_suspended_tables,
+    pending_commits_of_tables,
     reopen_tables,
-    resuming_to_deliver,
-    suspend_overdue,
-    suspend_troubled,
-    suspend_undeliverable,
+    resuming_tables_to_deliver,
+    suspend_overdue_tables,
+    suspend_troubled_tables,
+    suspend_undeliverable_tables,
     suspensions_for,
     tables_taking_nothing,
 )
-from headgate.coordinator.state import Lingering, State, Term, Timer
-from headgate.coordinator.status_validation import ValidationResult, age_ms, is_too_old
-from headgate.coordinator.table_checks import AT_ONCE, is_renewal_due
 
 # Sends empty deliveries to tables without new rows, so that their valid-through advances (FRESH-2).
 
 
-def tables_behind(
+def tables_to_refresh(
     state: State, through_ms: int | None, touched: Collection[str]
 ) -> tuple[TableView, ...]:
     """Return the tables to be refreshed, those that are furthest behind first.
@@ -116,16 +120,18 @@ _TOO_OLD = "the files to be drafted are so old that they may have been cleaned u
 _TOO_MANY = "more is pending than the table's record can name: begins again, and delivers first"
 
 
-def find_expiring(state: State, now_ms: int) -> tuple[PendingCommit, ...]:
+def find_expiring_commits(state: State, now_ms: int) -> tuple[PendingCommit, ...]:
     """PENDING-8: return the pending commits that the next decision names as expired, and that
     nobody delivers then."""
     if not term_of(state).delivery.pending:
         return ()
     wall_ms = now_ms + state.wall_ahead_ms
-    return find_overdue(term_of(state).delivery.pending, wall_ms, state.settings.claim_age_max_ms)
+    return find_overdue_commits(
+        term_of(state).delivery.pending, wall_ms, state.settings.claim_age_max_ms
+    )
 
 
-def _find_replaced(state: State) -> tuple[PendingCommit, ...]:
+def _find_commits_of_replaced_tables(state: State) -> tuple[PendingCommit, ...]:
     """PENDING-8: return the pending commits of routed tables that the last read shows to be other
     tables now."""
     term, apart = (
@@ -144,14 +150,19 @@ def with_pending_and_expired(state: State, record: CommitRecord, now_ms: int) ->
     stored = term.primary.view.record
     if not (term.delivery.pending or (stored and stored.expired)):
         return record
-    gone = pending_commits_of(term.delivery.pending, term.suspensions.forgotten)
-    late = tuple(dict.fromkeys((*find_expiring(state, now_ms), *_find_replaced(state), *gone)))
+    gone = pending_commits_of_tables(term.delivery.pending, term.suspensions.forgotten)
+    late = tuple(
+        dict.fromkeys(
+            (*find_expiring_commits(state, now_ms), *_find_commits_of_replaced_tables(state), *gone)
+        )
+    )
     return record.with_pending(
-        pending_commits_without(term.delivery.pending, late), expired_to_record(stored, late)
+        pending_commits_without(term.delivery.pending, late),
+        expired_commits_to_record(stored, late),
     )
 
 
-def has_unfenced(state: State) -> bool:
+def has_unfenced_expired_commit(state: State) -> bool:
     """PENDING-8: return whether the record names an expired pending commit whose secondary table
     has not moved since."""
     term = term_of(state)
@@ -185,11 +196,11 @@ def tables_to_touch(
     """Return the tables that receive an empty pending commit with this decision, and why.
 
     ``receiving`` have rows in it. What a claim claims is no such table: START waits for those
-    (``secondary_claims``, PENDING-9).
+    (``claims_of_secondaries``, PENDING-9).
     """
     term, named = term_of(state), secondaries_named_by_start(state)
     suspended = term.suspensions.suspended
-    resuming = resuming_to_deliver(term, record.pending_commits) if suspended else ()
+    resuming = resuming_tables_to_deliver(term, record.pending_commits) if suspended else ()
     found = [Touch(each, TouchReason.RESUMED) for each in resuming]
     for name, secondary in {**named, **term.delivery.secondaries}.items():
         if name in receiving or name in suspended:
@@ -199,7 +210,7 @@ def tables_to_touch(
         elif is_unfenced(secondary, record.expired, record.pending_commits):
             found.append(Touch(secondary, TouchReason.FENCED))
     touched = {*receiving, *(each.table.table for each in found)}
-    behind = tables_behind(state, record.valid_through_ms, touched)
+    behind = tables_to_refresh(state, record.valid_through_ms, touched)
     return (*found, *(Touch(each, TouchReason.BEHIND) for each in behind))
 
 
@@ -210,10 +221,10 @@ def stage_or_commit(
     without any."""
     term = term_of(state)
     touched = tables_to_touch(state, attempt.record, verdict.secondary_files.keys(), now_ms)
-    renewals = (tag_renewal(attempt.record, each.table) for each in touched)
+    renewals = (tag_renewal_commit(attempt.record, each.table) for each in touched)
     pending_commits = (*attempt.record.pending_commits, *renewals)
     if len(pending_commits) > PENDING_COMMITS_MAX:
-        return recover(state, _TOO_MANY)
+        return recover_from_table(state, _TOO_MANY)
     attempt = replace(attempt, record=attempt.record.with_pending(pending_commits))
     wall_ms = now_ms + state.wall_ahead_ms
     drafts = tuple(
@@ -223,7 +234,7 @@ def stage_or_commit(
             coordinator=attempt.record.coordinator,
             files=files,
             since_ms=max(
-                0, wall_ms - age_ms(state, term.delivery.secondaries[name], files, now_ms)
+                0, wall_ms - max_file_age_ms(state, term.delivery.secondaries[name], files, now_ms)
             ),
         )
         for name, files in verdict.secondary_files.items()
@@ -244,11 +255,11 @@ def on_staged(state: State, given: ManifestsStaged, now_ms: int) -> Step:
     assert attempt is not None
     if given.troubles:
         return _on_staging_failed(state, given.troubles, now_ms)
-    if is_too_old(state, attempt, now_ms):  # TOKEN-1: the answer may have taken long
-        return recover(state, _TOO_OLD)
+    if is_attempt_too_old(state, attempt, now_ms):  # TOKEN-1: the answer may have taken long
+        return recover_from_table(state, _TOO_OLD)
     pending_commits = (*attempt.record.pending_commits, *given.pending_commits)
     if len(pending_commits) > PENDING_COMMITS_MAX:
-        return recover(state, _TOO_MANY)
+        return recover_from_table(state, _TOO_MANY)
     attempt = replace(attempt, record=attempt.record.with_pending(pending_commits))
     decided = replace(term, delivery=replace(term.delivery, decision=None))
     moved = enter_phase(state, Phase.COMMITTING, term=decided, attempt=attempt, failures=0)
@@ -263,11 +274,11 @@ def _on_staging_failed(state: State, troubles: Mapping[str, HeadgateError], now_
             state, now_ms, "; ".join(error.message for error in troubles.values())
         )
     found = suspensions_for(state, troubles, now_ms + state.wall_ahead_ms)
-    recovering, actions = recover(
+    recovering, actions = recover_from_table(
         state, f"no manifest for {', '.join(sorted(troubles))}: begins again"
     )
     return replace(recovering, suspicion=state.suspicion.with_troubled_tables(found)), (
-        *log_suspended(found),
+        *log_suspended_tables(found),
         *actions,
     )
 
@@ -276,10 +287,10 @@ def stage_again(state: State, now_ms: int) -> Step:
     """Read the secondary tables after a failure to write the manifests: they may have changed."""
     term = term_of(state)
     assert term.delivery.decision is not None
-    if is_too_old(state, term.delivery.decision, now_ms):
-        return recover(state, _TOO_OLD)
+    if is_attempt_too_old(state, term.delivery.decision, now_ms):
+        return recover_from_table(state, _TOO_OLD)
     names = tuple(dict.fromkeys(draft.table.table for draft in term.delivery.drafts))
-    return ask(state, Look(tables=names))
+    return ask_look(state, Look(tables=names))
 
 
 def on_read_for_staging(state: State, given: SecondariesRead, now_ms: int) -> Step:
@@ -290,10 +301,12 @@ def on_read_for_staging(state: State, given: SecondariesRead, now_ms: int) -> St
     for draft in term.delivery.drafts:
         name = draft.table.table
         if state.identity.routed and name not in given.views:
-            return recover(state, f"{name} cannot be read: begins again")
+            return recover_from_table(state, f"{name} cannot be read: begins again")
         now = given.views.get(name, draft.table)
         if now.uuid != draft.table.uuid or now.lineage is Lineage.TAG_MISSING:
-            return recover(state, f"{draft.table.table} is another table now: begins again")
+            return recover_from_table(
+                state, f"{draft.table.table} is another table now: begins again"
+            )
     return state, (StageManifests(term.delivery.drafts),)
 
 
@@ -308,11 +321,11 @@ LINGERING_MAX = 1_000
 """The primary table's record names each pending commit; where more gather, all are due."""
 
 
-def due_commits(state: State, now_ms: int) -> tuple[PendingCommit, ...]:
+def commits_due(state: State, now_ms: int) -> tuple[PendingCommit, ...]:
     """Return what is to be delivered now. A table that was resumed takes rows only once that is
     there."""
     term = term_of(state)
-    pending = deliverable_commits(term)
+    pending = commits_deliverable_now(term)
     gathering = {
         name
         for name, each in term.delivery.lingering.items()
@@ -323,7 +336,7 @@ def due_commits(state: State, now_ms: int) -> tuple[PendingCommit, ...]:
     )
 
 
-def with_linger(state: State, now_ms: int) -> Term:
+def with_lingering_commits(state: State, now_ms: int) -> Term:
     """Return the term with the time at which each table whose pending commits gather is delivered.
 
     Called when the newest transaction was just decided. A table that could not be delivered before
@@ -343,7 +356,7 @@ def with_linger(state: State, now_ms: int) -> Term:
     known = {name: each for name, each in term.delivery.lingering.items() if name in before}
     waiting = begun.keys() | {name for name, each in known.items() if now_ms < each.due_ms}
     if (
-        sum(pending_commit.table in waiting for pending_commit in deliverable_commits(term))
+        sum(pending_commit.table in waiting for pending_commit in commits_deliverable_now(term))
         > LINGERING_MAX
     ):
         due = {n: replace(each, due_ms=min(each.due_ms, now_ms)) for n, each in known.items()}
@@ -352,7 +365,9 @@ def with_linger(state: State, now_ms: int) -> Term:
     return replace(term, delivery=replace(term.delivery, lingering={**kept, **begun}))
 
 
-def tried_commits(term: Term, pending: Collection[PendingCommit]) -> tuple[PendingCommit, ...]:
+def commits_tried_before(
+    term: Term, pending: Collection[PendingCommit]
+) -> tuple[PendingCommit, ...]:
     """Return the pending commits that somebody has tried to deliver, as far as this epoch knows.
 
     Not those of the transaction that was just decided, nor those that gathered.
@@ -384,7 +399,7 @@ def begin_delivering(state: State, now_ms: int) -> Step:
     term = term_of(state)
     fresh = all(
         pending_commit.transaction == term.closing_id
-        for pending_commit in due_commits(state, now_ms)
+        for pending_commit in commits_due(state, now_ms)
     )
     patience_ms = state.settings.delivery_timeout_ms if fresh else 0
     waiting = replace(term, delivery=replace(term.delivery, asked=False))
@@ -394,7 +409,7 @@ def begin_delivering(state: State, now_ms: int) -> Step:
 
 def _look_at_primary(state: State, now_ms: int) -> Step:
     """Read the primary table, and then those that START names or that are to be delivered now."""
-    return ask(state, Look(primary=True, tables=_tables_to_read(state, now_ms)))
+    return ask_look(state, Look(primary=True, tables=_tables_to_read(state, now_ms)))
 
 
 def on_primary_read(state: State, view: TableView, now_ms: int) -> Step:
@@ -402,19 +417,19 @@ def on_primary_read(state: State, view: TableView, now_ms: int) -> Step:
     term = term_of(state)
     ours = term.primary.view.record
     assert ours is not None
-    if view.uuid == term.primary.view.uuid and is_rival(ours, view):
+    if view.uuid == term.primary.view.uuid and has_rival_moved_tag(ours, view):
         return step_down(state, newest_epoch((view,)), now_ms)
     # Both: a promoted or restored database has the same tag name and another history (PENDING-4).
     same = (view.uuid, view.tag) == (term.primary.view.uuid, term.primary.view.tag)
     intact = view.lineage is Lineage.CONTAINS_TAG and ours.is_same_commit(view.record)
     if not (same and intact):
-        return recover(state, "the table is not as it was decided: begins again")
+        return recover_from_table(state, "the table is not as it was decided: begins again")
     return replace(state, term=replace(term, primary=term.primary.with_view(view))), ()
 
 
 def _tables_to_read(state: State, now_ms: int) -> tuple[str, ...]:
     """Return the secondary tables that START names, and all that are to be delivered now."""
-    pending = (pending_commit.table for pending_commit in due_commits(state, now_ms))
+    pending = (pending_commit.table for pending_commit in commits_due(state, now_ms))
     return tuple(dict.fromkeys((*secondaries_named_by_start(state), *pending)))
 
 
@@ -427,18 +442,22 @@ def on_secondaries_read(state: State, given: SecondariesRead, now_ms: int) -> St
     routed = {name: view for name, view in given.views.items() if name not in named}
     kept = {name: view for name, view in routed.items() if name not in before.suspensions.suspended}
     if not (
-        are_in_order(ours, before.primary.view, before.delivery.pending)
-        and belong_to(kept, before.primary.view)
+        are_secondaries_in_order(ours, before.primary.view, before.delivery.pending)
+        and are_secondaries_of_primary(kept, before.primary.view)
     ):
-        return recover(state, "a secondary table is not as it was delivered to: begins again")
-    state, suspended = suspend_troubled(state, given, {}, now_ms)
+        return recover_from_table(
+            state, "a secondary table is not as it was delivered to: begins again"
+        )
+    state, suspended = suspend_troubled_tables(state, given, {}, now_ms)
     # Before the next two: a resumed table opens by what is pending now (SUSPEND-5), and one that
     # has received all at last is not overdue (SUSPEND-3).
     state = replace(state, term=with_acknowledged(term_of(state), given, now_ms))
-    spent = _acknowledge(before, term_of(state))
+    spent = _acknowledge_delivered(before, term_of(state))
     state, opened = reopen_tables(state, given.views)
-    many = _has_too_many(state, now_ms)
-    state, weary = suspend_overdue(state, given, due_commits(state, now_ms), now_ms, many=many)
+    many = _has_too_many_pending(state, now_ms)
+    state, weary = suspend_overdue_tables(
+        state, given, commits_due(state, now_ms), now_ms, many=many
+    )
     after, actions = _deliver_next(state, given, now_ms)
     return after, (*suspended, *opened, *weary, *spent, *actions)
 
@@ -448,9 +467,12 @@ def _deliver_next(state: State, given: SecondariesRead, now_ms: int) -> Step:
     wrong with it (SUSPEND-1)."""
     term = term_of(state)
     wanted = build_deliveries(
-        term.primary.view, due_commits(state, now_ms), given.views, find_expiring(state, now_ms)
+        term.primary.view,
+        commits_due(state, now_ms),
+        given.views,
+        find_expiring_commits(state, now_ms),
     )
-    if not wanted or (term.delivery.asked and _patience_is_over(state, now_ms)):
+    if not wanted or (term.delivery.asked and _is_patience_over(state, now_ms)):
         return _start_or_open_next(state, now_ms)
     if term.delivery.asked:
         return _wait_and_retry(state, now_ms, "is pending for secondary tables still")
@@ -472,7 +494,9 @@ def with_acknowledged(term: Term, given: SecondariesRead, now_ms: int) -> Term:
     moved = {**term.delivery.moved_at_ms, **moved}
     # Only by views that were read: an answer "landed" that the catalog does not keep would take the
     # rows out of every record, and nobody would deliver them again.
-    pending_commits = find_undelivered(term.delivery.pending, given.views, term.primary.view.uuid)
+    pending_commits = find_undelivered_commits(
+        term.delivery.pending, given.views, term.primary.view.uuid
+    )
     return replace(
         term,
         delivery=replace(
@@ -481,7 +505,7 @@ def with_acknowledged(term: Term, given: SecondariesRead, now_ms: int) -> Term:
     )
 
 
-def _acknowledge(before: Term, after: Term) -> tuple[AcknowledgeDelivered, ...]:
+def _acknowledge_delivered(before: Term, after: Term) -> tuple[AcknowledgeDelivered, ...]:
     """Return the key files to delete: those of pending commits that a read, not an answer, shows as
     delivered."""
     struck = tuple(
@@ -496,54 +520,54 @@ def on_deliveries_answered(state: State, given: DeliveriesAnswered, now_ms: int)
     """Read the secondary tables again, whatever the answers were."""
     reasons = [o.reason for o in given.outcomes.values() if isinstance(o, Refused | Unknown)]
     event = LogEvent.DELIVERY_UNCONFIRMED
-    told = [LogLine(_join_reasons(reasons), trouble=True, event=event)] if reasons else []
-    state, suspended = suspend_undeliverable(state, given, now_ms)
-    asking, actions = ask(state, Look(tables=_tables_to_read(state, now_ms)))
+    told = [LogLine(_summarize_reasons(reasons), trouble=True, event=event)] if reasons else []
+    state, suspended = suspend_undeliverable_tables(state, given, now_ms)
+    asking, actions = ask_look(state, Look(tables=_tables_to_read(state, now_ms)))
     return asking, (*told, *suspended, *actions)
 
 
-def _join_reasons(reasons: Sequence[str]) -> str:
+def _summarize_reasons(reasons: Sequence[str]) -> str:
     """Join the reasons in one line: a slow catalog is slow for each of hundreds of tables."""
     more = len(reasons) - _REASONS_MAX
     rest = [f"and {more} more"] if more > 0 else []
     return f"delivery not confirmed: {'; '.join([*reasons[:_REASONS_MAX], *rest])}"
 
 
-def on_call_failed(state: State, now_ms: int, reason: str) -> Step:
+def on_delivery_call_failed(state: State, now_ms: int, reason: str) -> Step:
     """Retry after a failed read or call, as long as deliveries are waited for."""
-    if _patience_is_over(state, now_ms):
+    if _is_patience_over(state, now_ms):
         return _start_or_open_next(state, now_ms)
     return _wait_and_retry(state, now_ms, reason)
 
 
 def retry_delivery(state: State, now_ms: int) -> Step:
     """Begin another round (PENDING-4) after the wait, unless it took too long."""
-    if _patience_is_over(state, now_ms):
+    if _is_patience_over(state, now_ms):
         return _start_or_open_next(state, now_ms)
     delivery = replace(term_of(state).delivery, asked=False)
     return _look_at_primary(replace(state, term=replace(term_of(state), delivery=delivery)), now_ms)
 
 
-def _patience_is_over(state: State, now_ms: int) -> bool:
-    return state.is_due(Timer.DELIVERY, now_ms) and not _must_come_first(state, now_ms)
+def _is_patience_over(state: State, now_ms: int) -> bool:
+    return state.is_due(Timer.DELIVERY, now_ms) and not _must_delivery_come_first(state, now_ms)
 
 
-def _must_come_first(state: State, now_ms: int) -> bool:
+def _must_delivery_come_first(state: State, now_ms: int) -> bool:
     """Return whether delivery must come first: of claims, or because too much is pending
     (PENDING-7)."""
-    claims = any(pending_commit.is_claim for pending_commit in due_commits(state, now_ms))
-    return claims or _has_too_many(state, now_ms)
+    claims = any(pending_commit.is_claim for pending_commit in commits_due(state, now_ms))
+    return claims or _has_too_many_pending(state, now_ms)
 
 
-def _has_too_many(state: State, now_ms: int) -> bool:
-    return len(tried_commits(term_of(state), due_commits(state, now_ms))) >= TRIED_MAX
+def _has_too_many_pending(state: State, now_ms: int) -> bool:
+    return len(commits_tried_before(term_of(state), commits_due(state, now_ms))) >= TRIED_MAX
 
 
 def _wait_and_retry(state: State, now_ms: int, why: str) -> Step:
     waiting, actions = wait_and_retry(state, now_ms, why)
     until_ms = state.deadlines.get(Timer.DELIVERY)
     at_ms = waiting.deadlines[Timer.RETRY]
-    if until_ms is not None and not _must_come_first(state, now_ms):
+    if until_ms is not None and not _must_delivery_come_first(state, now_ms):
         waiting = waiting.with_deadline(Timer.RETRY, max(now_ms, min(at_ms, until_ms)))
     return waiting, actions
 
@@ -574,7 +598,7 @@ def _describe_pending(state: State, term: Term, now_ms: int) -> Iterable[str]:
     tag."""
     pending = [
         pending_commit
-        for pending_commit in due_commits(replace(state, term=term), now_ms)
+        for pending_commit in commits_due(replace(state, term=term), now_ms)
         if pending_commit.record_count
     ]
     if not pending:
@@ -585,13 +609,13 @@ def _describe_pending(state: State, term: Term, now_ms: int) -> Iterable[str]:
     yield f"{rows} rows stay pending for {tables}, and are tried again"
     old = sum(
         pending_commit.record_count
-        for pending_commit in find_overdue(pending, wall_ms, age_max_ms // 2)
+        for pending_commit in find_overdue_commits(pending, wall_ms, age_max_ms // 2)
     )
     if old:
         yield f"{old} rows pending for {tables} expire soon (coordinator.claim_age_max_ms)"
 
 
-def log_expired(after: CommitRecord, before: CommitRecord | None) -> tuple[LogLine, ...]:
+def log_expired_commits(after: CommitRecord, before: CommitRecord | None) -> tuple[LogLine, ...]:
     """PENDING-8: log what nobody delivers any more."""
     known = before.expired if before else ()
     return tuple(

@@ -33,7 +33,7 @@ def is_delivered(pending_commit: PendingCommit, secondary: TableView | None, pri
     return record is not None and record.has_received(pending_commit, primary)
 
 
-def find_undelivered(
+def find_undelivered_commits(
     pending_commits: Iterable[PendingCommit], secondaries: Secondaries, primary: str
 ) -> tuple[PendingCommit, ...]:
     """PENDING-7: return the pending commits that the secondary tables do not show as delivered."""
@@ -44,7 +44,7 @@ def find_undelivered(
     )
 
 
-def find_overdue(
+def find_overdue_commits(
     pending_commits: Iterable[PendingCommit], wall_ms: int, age_max_ms: int
 ) -> tuple[PendingCommit, ...]:
     """PENDING-8: return pending commits whose files others' orphan clean-up may have removed.
@@ -62,7 +62,7 @@ def pending_commits_without(
     return tuple(pending_commit for pending_commit in pending_commits if pending_commit not in gone)
 
 
-def expired_to_record(
+def expired_commits_to_record(
     stored: CommitRecord | None, late: Iterable[PendingCommit]
 ) -> tuple[PendingCommit, ...]:
     """PENDING-8: return the expired pending commits to record, oldest first; beyond the limit the
@@ -151,7 +151,7 @@ def _build_delivery(
     return CommitAttempt(secondary, record, pending_commits=pending)
 
 
-def secondary_claims(
+def claims_of_secondaries(
     claim: CommitRecord, before: CommitRecord | None, secondaries: Secondaries, primary: TableView
 ) -> tuple[PendingCommit, ...]:
     """PENDING-9: return an empty pending commit for each secondary table that an old delivery might
@@ -161,7 +161,9 @@ def secondary_claims(
     this primary table yet.
     """
     back = (
-        primary.lineage is not Lineage.CONTAINS_TAG or before is None or _went_back(before, claim)
+        primary.lineage is not Lineage.CONTAINS_TAG
+        or before is None
+        or _has_primary_gone_back(before, claim)
     )
     # ``back`` claims every secondary table: an old delivery may be under way to each of them
     return tuple(
@@ -171,7 +173,7 @@ def secondary_claims(
     )
 
 
-def _went_back(before: CommitRecord, claim: CommitRecord) -> bool:
+def _has_primary_gone_back(before: CommitRecord, claim: CommitRecord) -> bool:
     return bool(claim.offsets.partitions_behind(before.offsets))
 
 
@@ -185,7 +187,7 @@ def _has_new_primary(secondary: TableView, primary: TableView, before: CommitRec
     )
 
 
-def split_carried_on(
+def split_pending_at_claim(
     pending_commits: Iterable[PendingCommit],
     claims: tuple[PendingCommit, ...],
     secondaries: Secondaries,
@@ -207,7 +209,7 @@ def split_carried_on(
     return (*kept, *claims), lost
 
 
-def are_in_order(
+def are_secondaries_in_order(
     secondaries: Secondaries, primary: TableView, pending_commits: Iterable[PendingCommit]
 ) -> bool:
     """Return whether each secondary table is where this primary table's decisions and deliveries
@@ -223,7 +225,7 @@ def are_in_order(
     )
 
 
-def belong_to(secondaries: Secondaries, primary: TableView) -> bool:
+def are_secondaries_of_primary(secondaries: Secondaries, primary: TableView) -> bool:
     """Return whether no secondary table is another primary table's, or beyond this one."""
     return not any(
         _reason_if_foreign(secondary, primary)
@@ -232,7 +234,7 @@ def belong_to(secondaries: Secondaries, primary: TableView) -> bool:
     )
 
 
-def find_ahead(secondaries: Secondaries, primary: TableView) -> frozenset[str]:
+def find_secondaries_ahead(secondaries: Secondaries, primary: TableView) -> frozenset[str]:
     """Return the secondary tables that hold what this primary table, as it was read, has not
     decided yet."""
     return frozenset(
@@ -305,7 +307,7 @@ def is_unfenced(
     return passed and all(pending_commit.secondary != secondary.uuid for pending_commit in pending)
 
 
-def tag_renewal(decision: CommitRecord, secondary: TableView) -> PendingCommit:
+def tag_renewal_commit(decision: CommitRecord, secondary: TableView) -> PendingCommit:
     """Return an empty pending commit, whose delivery moves a secondary table's tag near its head
     (QUARANTINE-2)."""
     return PendingCommit(

@@ -78,7 +78,7 @@ class CoordinatorService:
             self._retired = threading.Event()
             self.turn_began_s = self._monotonic_s()
             self._thread = threading.Thread(
-                target=in_same_sink_context(self._run),
+                target=in_same_sink_context(self._run_coordinator),
                 args=(self._retired,),
                 name="headgate-coordinator",
                 daemon=True,
@@ -112,7 +112,7 @@ class CoordinatorService:
             _log.error("a call of the coordinator did not return; the table fences what it may do")
         self._thread = None
 
-    def _run(self, retired: threading.Event) -> None:
+    def _run_coordinator(self, retired: threading.Event) -> None:
         try:
             driver, close = self._factory()
             self.driver = driver
@@ -123,7 +123,7 @@ class CoordinatorService:
                     if self._polled.is_set():
                         self._polled.clear()
                         driver.begin_to_lead()
-                    if not driver.run_once(driver.wait_ms(_TURN_MS, _IDLE_MS)):
+                    if not driver.run_once(driver.log_wait_ms(_TURN_MS, _IDLE_MS)):
                         retired.wait(_TROUBLE_WAIT_S)
             except Exception as error:
                 self._failure = error  # first: what closes now may ask what it ends with

@@ -44,7 +44,7 @@ class RoutedKeys(Protocol):
     def has_key(self, table: str) -> bool:
         """Return whether records replace and delete rows of this table."""
 
-    def may_have_key(self, topic: str) -> bool:
+    def may_feed_keyed_table(self, topic: str) -> bool:
         """Return whether records of this topic may go to such a table."""
 
 
@@ -54,7 +54,7 @@ class _NoKeys:
     def has_key(self, table: str) -> bool:  # noqa: ARG002 - the port's
         return False
 
-    def may_have_key(self, topic: str) -> bool:  # noqa: ARG002 - the port's
+    def may_feed_keyed_table(self, topic: str) -> bool:  # noqa: ARG002 - the port's
         return False
 
 
@@ -207,7 +207,7 @@ class RepeatedRefusal:
     since_ms: int = 0
     looked: bool = False
 
-    def same_as(self, other: RepeatedRefusal) -> bool:
+    def is_same_fault(self, other: RepeatedRefusal) -> bool:
         """Return whether it is the same participant with the same fault, whatever its words."""
         ours, theirs = self.objection, other.objection
         alike = (ours.fault, ours.table) == (theirs.fault, theirs.table)
@@ -316,13 +316,13 @@ class AccessRefusals:
     deliveries: Mapping[str, RefusedAccess] = field(default_factory=dict)
     """Apart from reads, which are often allowed where deliveries are not."""
 
-    def without(self, tables: Collection[str]) -> AccessRefusals:
+    def without_tables(self, tables: Collection[str]) -> AccessRefusals:
         return AccessRefusals(
             {name: each for name, each in self.reads.items() if name not in tables},
             {name: each for name, each in self.deliveries.items() if name not in tables},
         )
 
-    def of_pending_tables(self) -> AccessRefusals:
+    def restrict_to_pending_tables(self) -> AccessRefusals:
         """Keep what another epoch may count on: where nothing is pending, nothing tells whether
         others filled the table meanwhile."""
         return AccessRefusals(
@@ -388,10 +388,10 @@ class Delivery:
     def with_secondaries(self, secondaries: Mapping[str, TableView]) -> Delivery:
         return replace(self, secondaries=secondaries)
 
-    def with_unseen(self, tables: tuple[str, ...]) -> Delivery:
+    def with_unseen_tables(self, tables: tuple[str, ...]) -> Delivery:
         return replace(self, unseen=tables)
 
-    def with_decided(
+    def with_decided_commits(
         self, primary: str, pending: tuple[PendingCommit, ...], now_ms: int
     ) -> Delivery:
         """Take in a decision that has landed: its drafts are pending commits now."""
@@ -412,7 +412,7 @@ class SourceState:
     cohorts: PartitionCohorts = field(default_factory=dict)
     """Which partitions of C are younger than others (KEY-8)."""
 
-    def with_ends(self, ends: Mapping[TopicPartition, int]) -> SourceState:
+    def with_known_ends(self, ends: Mapping[TopicPartition, int]) -> SourceState:
         """Learn where logs end now; where nothing was learned, the known end stays."""
         return replace(self, ends={**self.ends, **ends})
 
@@ -490,7 +490,7 @@ class StatusCollection:
             awaited=self.awaited | gained,
         )
 
-    def with_buffered(self, sender: Sender, amounts: tuple[int, int]) -> StatusCollection:
+    def with_buffered_amounts(self, sender: Sender, amounts: tuple[int, int]) -> StatusCollection:
         return replace(self, buffered={**self.buffered, sender: amounts})
 
     def with_first_start(self) -> StatusCollection:
@@ -541,18 +541,18 @@ class Progress:
     valid_through_ms: int | None = None
     """Up to which time the table is complete (COMMIT-4); within an epoch it never falls."""
 
-    def with_heard(self, offset: ControlOffset) -> Progress:
+    def with_heard_offset(self, offset: ControlOffset) -> Progress:
         return replace(self, heard_to=ControlOffset(offset + 1))
 
     def with_first_start(self) -> Progress:
         """EPOCH-2: take for L of an epoch's first START its own place in the log."""
         return replace(self, settled_to=self.heard_to)
 
-    def with_next(self, offsets: Offsets) -> Progress:
+    def with_next_transaction(self, offsets: Offsets) -> Progress:
         """COMMIT-1: open the next transaction. ``offsets``: C, with what is new in the sources."""
         return replace(self, offsets=offsets, number=TransactionNumber(self.number + 1))
 
-    def with_judged(
+    def with_judged_settlement(
         self, settlement: AckCommit | AbortCommit, activity: Mapping[TopicPartition, Activity]
     ) -> Progress:
         """Keep what is to be said of the transaction once its outcome is known."""
@@ -592,13 +592,13 @@ class Term:
     tokens: Tokens = field(default_factory=Tokens)
 
     @property
-    def closing(self) -> TransactionNumber:
+    def closing_number(self) -> TransactionNumber:
         """Return the transaction being ended while the next one is open already (rule COMMIT-1)."""
         return TransactionNumber(self.progress.number - 1)
 
     @property
     def closing_id(self) -> TransactionId:
-        return TransactionId(self.epoch, self.closing)
+        return TransactionId(self.epoch, self.closing_number)
 
     @property
     def has_started(self) -> bool:
@@ -614,7 +614,7 @@ class ReplayWindow:
     heard: int = 0
     """Bit n stands for ``highest - n``."""
 
-    def has(self, number: int) -> bool | None:
+    def has_number(self, number: int) -> bool | None:
         """Return whether it was heard; ``None`` below the window, where nobody knows it."""
         behind = self.highest - number
         if not 0 <= behind <= LEAP_MAX:
@@ -681,7 +681,7 @@ class Suspicion:
     """What was refused in the last epoch of this coordinator: the next one counts on
     (SUSPEND-1)."""
 
-    def with_doubt(self, message: str) -> Suspicion:
+    def with_doubted_secondaries(self, message: str) -> Suspicion:
         return replace(self, doubted=message)
 
     def with_tables_beyond(self, tables: frozenset[str]) -> Suspicion:
@@ -694,7 +694,9 @@ class Suspicion:
         """Keep what the term counted, if it is one that ends."""
         if term is None:
             return self
-        return replace(self, refused_access=term.suspensions.refused_access.of_pending_tables())
+        return replace(
+            self, refused_access=term.suspensions.refused_access.restrict_to_pending_tables()
+        )
 
     def without_troubled_tables(self) -> Suspicion:
         return replace(self, troubled={})
@@ -728,7 +730,7 @@ class Call:
         """Note that the question is answered; another answer to it is ignored."""
         return replace(self, asked=None)
 
-    def with_failure(self) -> Call:
+    def with_failure_counted(self) -> Call:
         return replace(self, failures=self.failures + 1)
 
     def without_failures(self) -> Call:
@@ -757,7 +759,7 @@ class EpochWatch:
     peers: Mapping[str, int] = field(default_factory=dict)
     """When other participants were heard last; never this one (ELECTION-2)."""
 
-    def with_windows(self, windows: Mapping[Sender, ReplayWindow]) -> EpochWatch:
+    def with_replay_windows(self, windows: Mapping[Sender, ReplayWindow]) -> EpochWatch:
         return replace(self, windows=windows)
 
     def with_peers(self, peers: Mapping[str, int]) -> EpochWatch:
@@ -822,7 +824,7 @@ class State:
         """Set a deadline, or clear it (``None``)."""
         return replace(self, deadlines=with_deadline(self.deadlines, timer, at_ms))
 
-    def with_end_by(self, due_ms: int) -> State:
+    def with_end_due_by(self, due_ms: int) -> State:
         """Let END come then at the latest."""
         return self.with_deadline(Timer.END, min(self.deadlines.get(Timer.END, due_ms), due_ms))
 

@@ -18,16 +18,16 @@ from headgate.control_protocol.log_event_names import LogEvent
 from headgate.control_protocol.machine_io import LogLine
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import CommitAttempt, TableView
+from headgate.coordinator.added_partitions import partitions_to_come
 from headgate.coordinator.file_admission import Committed, Prefixes, Tokens
 from headgate.coordinator.outgoing_events import (
     epoch_prefixes,
-    fixed_set,
-    offsets_ahead,
+    partitions_of_newest_start,
     secondaries_named_by_start,
+    secondary_offsets_ahead,
     term_of,
 )
 from headgate.coordinator.settings import CoordinatorSettings
-from headgate.coordinator.source_partitions import partitions_to_come
 from headgate.coordinator.state import (
     Activity,
     Fault,
@@ -75,7 +75,7 @@ class ValidationResult:
     @property
     def records_read(self) -> int:
         """Return the number of source records, whatever became of them."""
-        return sum(_records_read(each) for _, each in self.ranges)
+        return sum(_record_count_read(each) for _, each in self.ranges)
 
     @property
     def quarantined_count(self) -> int:
@@ -155,16 +155,16 @@ def validate_statuses(statuses: Sequence[HeardStatus], by: AdmissionCriteria) ->
     taken: dict[TopicPartition, Sender] = {}
     offsets = by.offsets
     for heard in statuses:
-        ranges, written = heard.status.written, _of_table(heard.status, by.table)
+        ranges, written = heard.status.written, _table_status_of(heard.status, by.table)
         objection = (
             _check_ranges(heard, offsets, taken)
-            or _objection(Fault.BEYOND, _check_ends(ranges, by.ends))
+            or _build_objection(Fault.BEYOND, _check_ends(ranges, by.ends))
             or _check_tables(heard.status, by)
-            or _objection(
+            or _build_objection(
                 _fault_of_folders(written, by.prefixes), _check_folders(heard, written, by.prefixes)
             )
-            or _objection(Fault.COUNTS, _check_counts(heard.status, files, by))
-            or _objection(Fault.IMPOSSIBLE, _check_possible(heard.status, by))
+            or _build_objection(Fault.COUNTS, _check_counts(heard.status, files, by))
+            or _build_objection(Fault.IMPOSSIBLE, _check_possible(heard.status, by))
             or _check_secondaries(heard, aside, by)
         )
         if objection:
@@ -174,7 +174,7 @@ def validate_statuses(statuses: Sequence[HeardStatus], by: AdmissionCriteria) ->
         offsets = offsets.after_ranges({p: each.range for p, each in ranges.items()})
         files.update({file.path: file for file in written.files})
         for name, known in aside.items():
-            known.update({file.path: file for file in _of_table(heard.status, name).files})
+            known.update({file.path: file for file in _table_status_of(heard.status, name).files})
         admitted.extend(ranges.items())
         read = [partition for partition, each in ranges.items() if not each.range.is_empty]
         taken.update(dict.fromkeys(read, heard.sender))
@@ -198,11 +198,11 @@ def validate_statuses(statuses: Sequence[HeardStatus], by: AdmissionCriteria) ->
     )
 
 
-def _objection(fault: Fault, text: str | None, table: str = "") -> Objection | None:
+def _build_objection(fault: Fault, text: str | None, table: str = "") -> Objection | None:
     return Objection(fault, text, table) if text else None
 
 
-def _of_table(status: WriteStatus, table: str) -> TableStatus:
+def _table_status_of(status: WriteStatus, table: str) -> TableStatus:
     for written in status.tables:
         if written.table == table:
             return written
@@ -255,7 +255,10 @@ def _find_stale_senders(
     return frozenset(
         heard.sender
         for heard in statuses
-        if any(by.prefixes.is_stale(file.path) for file in _of_table(heard.status, by.table).files)
+        if any(
+            by.prefixes.is_stale(file.path)
+            for file in _table_status_of(heard.status, by.table).files
+        )
     )
 
 
@@ -289,38 +292,38 @@ def _check_counts(
     status: WriteStatus, files: Mapping[str, WrittenFile], by: AdmissionCriteria
 ) -> str | None:
     """Object unless the rows of all tables but the quarantine add up to the ranges' rows."""
-    written = _of_table(status, by.table)
-    if _names_twice(written, files):
+    written = _table_status_of(status, by.table)
+    if _names_file_twice(written, files):
         return "a file is named twice"
     if by.routed and written.files:
         return f"files of {by.table}, which takes no rows"
     for each in status.written.values():
-        if _records_read(each) > len(each.range):
+        if _record_count_read(each) > len(each.range):
             return "a written range has more records than offsets"
         if each.bad > each.quarantined + each.skipped:
             return "a written range has more bad records than quarantined and skipped ones"
-    tables = [written, *(t for t in status.tables if _takes_rows(t, by))]
+    tables = [written, *(t for t in status.tables if _may_table_take_rows(t, by))]
     files_of_tables = [file for table in tables for file in table.files]
-    if _records_of_kind(files_of_tables, FileKind.ROWS) != sum(
+    if _record_count_of_kind(files_of_tables, FileKind.ROWS) != sum(
         c.records for c in status.written.values()
     ):
         return "the files' record counts do not add up to the written ranges'"
-    keys_held = _records_of_kind(files_of_tables, FileKind.KEYS)
+    keys_held = _record_count_of_kind(files_of_tables, FileKind.KEYS)
     if keys_held != sum(each.deleted for each in status.written.values()):
         return "the key files do not hold the written ranges' deleted records"
     return None
 
 
-def _records_read(written: WrittenRange) -> int:
+def _record_count_read(written: WrittenRange) -> int:
     """Return the records read, each counted once (QUARANTINE-4, KEY-2)."""
     return written.records + written.deleted + written.quarantined + written.skipped
 
 
-def _records_of_kind(files: Iterable[WrittenFile], kind: FileKind) -> int:
+def _record_count_of_kind(files: Iterable[WrittenFile], kind: FileKind) -> int:
     return sum(file.records for file in files if file.kind is kind)
 
 
-def _takes_rows(table: TableStatus, by: AdmissionCriteria) -> bool:
+def _may_table_take_rows(table: TableStatus, by: AdmissionCriteria) -> bool:
     secondary = by.secondaries.get(table.table)
     return secondary is not None and bool(secondary.uuid)
 
@@ -330,7 +333,9 @@ def _check_possible(status: WriteStatus, by: AdmissionCriteria) -> str | None:
     if not by.may_skip and any(each.skipped for each in status.written.values()):
         return "skipped records, but the settings skip none"
     for table in status.tables:
-        if any(file.kind is FileKind.KEYS for file in table.files) and not _has_key(table, by):
+        if any(file.kind is FileKind.KEYS for file in table.files) and not _is_keyed_table(
+            table, by
+        ):
             return f"key files of {table.table}, which has no key"
     files = [file.path for table in status.tables for file in table.files]
     # Ranges do not see files: one that was committed before and is announced again, under the next
@@ -339,7 +344,7 @@ def _check_possible(status: WriteStatus, by: AdmissionCriteria) -> str | None:
     return f"a file was committed before: {again[0]}" if again else None
 
 
-def _has_key(table: TableStatus, by: AdmissionCriteria) -> bool:
+def _is_keyed_table(table: TableStatus, by: AdmissionCriteria) -> bool:
     if table.table == by.table:
         return by.keyed
     secondary = by.secondaries.get(table.table)
@@ -350,21 +355,23 @@ def _folder_of(path: str) -> str:
     return path.rpartition("/")[0]
 
 
-def with_committed(by: AdmissionCriteria, files: Iterable[WrittenFile]) -> Committed:
+def committed_with_files(by: AdmissionCriteria, files: Iterable[WrittenFile]) -> Committed:
     """Remember a commit's files, and earlier ones whose folders are still allowed."""
-    kept = {folder: paths for folder, paths in by.committed.items() if _is_allowed(by, folder)}
+    kept = {
+        folder: paths for folder, paths in by.committed.items() if _is_allowed_folder(by, folder)
+    }
     for file in files:
         folder = _folder_of(file.path)
         kept[folder] = kept.get(folder, frozenset()) | {file.path}
     return kept
 
 
-def _is_allowed(by: AdmissionCriteria, folder: str) -> bool:
+def _is_allowed_folder(by: AdmissionCriteria, folder: str) -> bool:
     places = (by.prefixes, *(secondary.prefixes for secondary in by.secondaries.values()))
     return any(place.is_allowed(f"{folder}/any", place.newest) for place in places)
 
 
-def _names_twice(written: TableStatus, files: Mapping[str, WrittenFile]) -> bool:
+def _names_file_twice(written: TableStatus, files: Mapping[str, WrittenFile]) -> bool:
     paths = [file.path for file in written.files]
     return len(set(paths)) < len(paths) or any(path in files for path in paths)
 
@@ -375,12 +382,12 @@ def _check_secondaries(
     """Object unless each secondary table's file is in its folder and named once, and QUARANTINE-2
     adds up."""
     for name, secondary in by.secondaries.items():
-        table = _of_table(heard.status, name)
-        if _names_twice(table, aside[name]):
+        table = _table_status_of(heard.status, name)
+        if _names_file_twice(table, aside[name]):
             return Objection(Fault.COUNTS, f"a file of {name} is named twice", name)
         if text := _check_folders(heard, table, secondary.prefixes):
             return Objection(Fault.FOLDER, text, name)
-    return _objection(Fault.COUNTS, _check_quarantine(heard.status, by))
+    return _build_objection(Fault.COUNTS, _check_quarantine(heard.status, by))
 
 
 def _check_quarantine(status: WriteStatus, by: AdmissionCriteria) -> str | None:
@@ -390,16 +397,18 @@ def _check_quarantine(status: WriteStatus, by: AdmissionCriteria) -> str | None:
     They may hold fewer only where a secondary table may have some already.
     """
     counted = sum(each.quarantined for each in status.written.values())
-    kept = [_of_table(status, n) for n, secondary in by.secondaries.items() if not secondary.uuid]
+    kept = [
+        _table_status_of(status, n) for n, secondary in by.secondaries.items() if not secondary.uuid
+    ]
     if not kept:
         return "quarantined records, but there is no quarantine" if counted else None
     held = sum(file.records for table in kept for file in table.files)
-    if held > counted or (held < counted and not _may_hold_some(status, by)):
+    if held > counted or (held < counted and not _may_secondaries_hold_some(status, by)):
         return "the quarantine's files do not hold the written ranges' quarantined records"
     return None
 
 
-def _may_hold_some(status: WriteStatus, by: AdmissionCriteria) -> bool:
+def _may_secondaries_hold_some(status: WriteStatus, by: AdmissionCriteria) -> bool:
     return any(
         each.range.begin < secondary.ahead.get(partition, 0)
         for secondary in by.secondaries.values()
@@ -415,7 +424,9 @@ def admission_criteria(state: State, now_ms: int) -> AdmissionCriteria:
     term = term_of(state)
     return AdmissionCriteria(
         offsets=term.progress.offsets,
-        fixed=fixed_set(state) | partitions_to_come(state) if state.held else fixed_set(state),
+        fixed=partitions_of_newest_start(state) | partitions_to_come(state)
+        if state.held
+        else partitions_of_newest_start(state),
         table=term.primary.view.table,
         prefixes=_primary_prefixes(state, now_ms),
         secondaries=_secondary_criteria(state, now_ms),
@@ -423,7 +434,7 @@ def admission_criteria(state: State, now_ms: int) -> AdmissionCriteria:
         suspended=frozenset(term.suspensions.suspended),
         committed=term.tokens.committed,
         may_skip=state.limits.may_skip,
-        closing=term.closing,
+        closing=term.closing_number,
         ends=term.sources.ends,
         keyed=state.identity.keyed,
     )
@@ -434,7 +445,7 @@ def _secondary_criteria(state: State, now_ms: int) -> dict[str, SecondaryCriteri
     named = secondaries_named_by_start(state)
     standards = {
         name: SecondaryCriteria(
-            _young_prefixes(state, secondary, now_ms), offsets_ahead(state, secondary)
+            _young_prefixes(state, secondary, now_ms), secondary_offsets_ahead(state, secondary)
         )
         for name, secondary in named.items()
     }
@@ -453,7 +464,7 @@ def _primary_prefixes(state: State, now_ms: int) -> Prefixes:
     term = term_of(state)
     young = _young_prefixes(state, term.primary.view, now_ms)
     marks = term.tokens.marks[1:]
-    return replace(young, newest=term.closing, marks=marks) if marks else young
+    return replace(young, newest=term.closing_number, marks=marks) if marks else young
 
 
 def _young_prefixes(state: State, table: TableView, now_ms: int) -> Prefixes:
@@ -463,7 +474,7 @@ def _young_prefixes(state: State, table: TableView, now_ms: int) -> Prefixes:
     return replace(issued, oldest=first or TransactionNumber(issued.newest + 1))
 
 
-def is_too_old(state: State, attempt: CommitAttempt, now_ms: int) -> bool:
+def is_attempt_too_old(state: State, attempt: CommitAttempt, now_ms: int) -> bool:
     """TOKEN-1: return whether to claim again: then no attempt can land, and the files are
     orphans."""
     # Asked after every wait, not once: others' orphan clean-up goes by age and asks nobody, so what
@@ -480,7 +491,9 @@ def is_too_old(state: State, attempt: CommitAttempt, now_ms: int) -> bool:
     )
 
 
-def age_ms(state: State, table: TableView, files: Iterable[WrittenFile], now_ms: int) -> int:
+def max_file_age_ms(
+    state: State, table: TableView, files: Iterable[WrittenFile], now_ms: int
+) -> int:
     """Return how old the secondary table's files admitted now are at most (PENDING-8).
 
     Not those that might have been admitted: otherwise a pending commit of a coordinator that has
@@ -537,16 +550,16 @@ def with_activity(
         before = seen.get(partition)
         if before is not None and each.range.is_empty:
             continue
-        largest = _latest(each.max_timestamp_ms, before.timestamp_ms if before else None)
+        largest = _latest_time_ms(each.max_timestamp_ms, before.timestamp_ms if before else None)
         seen[partition] = Activity(now_ms, largest)
     return seen
 
 
-def _latest(*times_ms: int | None) -> int | None:
+def _latest_time_ms(*times_ms: int | None) -> int | None:
     return max((time_ms for time_ms in times_ms if time_ms is not None), default=None)
 
 
-def valid_through(
+def valid_through_of_partitions(
     previous: int | None,
     activity: Mapping[TopicPartition, Activity],
     idle_before_ms: int,

@@ -12,27 +12,27 @@ from dataclasses import replace
 
 from headgate.control_protocol.machine_io import LogLine
 from headgate.control_protocol.ports import TableView
+from headgate.coordinator.added_partitions import with_ripe_partitions_marked
 from headgate.coordinator.inputs_and_actions import Look, SecondariesRead
 from headgate.coordinator.outgoing_events import (
     Step,
-    ask,
+    ask_look,
     enter_phase,
     secondaries_named_by_start,
     term_of,
-    with_next_look,
+    with_next_look_due,
 )
 from headgate.coordinator.phases import Phase
-from headgate.coordinator.secondary_pending_commits import belong_to
-from headgate.coordinator.secondary_tables import (
-    find_missing,
+from headgate.coordinator.secondary_pending_commits import are_secondaries_of_primary
+from headgate.coordinator.state import State, Term, Timer
+from headgate.coordinator.table_suspension import (
+    find_missing_tables,
     find_table_trouble,
     resume_tables,
-    resuming_without_pending,
+    resuming_tables_without_pending,
     suspend_tables,
-    tables_to_look_for,
+    tables_to_check,
 )
-from headgate.coordinator.source_partitions import with_ripe_partitions_marked
-from headgate.coordinator.state import State, Term, Timer
 
 AT_ONCE = 20
 """In one transaction so many tables are looked at, or receive a delivery without rows."""
@@ -42,16 +42,18 @@ def prepare_end(state: State, now_ms: int) -> Step:
     """Look at the sources because END is due, and at the tables once per interval (TABLE-4)."""
     state = with_ripe_partitions_marked(state, now_ms) if state.held else state
     looks = state.is_due(Timer.LOOK, now_ms)
-    state = with_tables_to_look_at(with_next_look(state, now_ms)) if looks else state
+    state = with_tables_to_look_at(with_next_look_due(state, now_ms)) if looks else state
     term, routed = term_of(state), state.identity.routed
     resuming = (
-        sorted(term.suspensions.resume_asked | resuming_without_pending(term)) if routed else ()
+        sorted(term.suspensions.resume_asked | resuming_tables_without_pending(term))
+        if routed
+        else ()
     )
     wanted = (*resuming, *next_tables_to_look_at(term))
     wanted = (*secondaries_named_by_start(state), *wanted) if looks else wanted
-    filled = tables_to_look_for(state) if looks and routed else frozenset[str]()
+    filled = tables_to_check(state) if looks and routed else frozenset[str]()
     preparing = enter_phase(state, Phase.PREPARING)
-    return ask(preparing, Look(looks, wanted, filled, sources=True))
+    return ask_look(preparing, Look(looks, wanted, filled, sources=True))
 
 
 def on_look_at_primary(state: State, view: TableView) -> State:
@@ -78,7 +80,7 @@ def on_look_at_secondaries(
 ) -> tuple[State, tuple[LogLine, ...]]:
     """As ``on_look_at_primary``: tags and heads of secondary tables show what others did."""
     state, tells = resume_tables(state, given, now_ms)
-    state, suspended = suspend_tables(state, find_missing(state, given), now_ms)
+    state, suspended = suspend_tables(state, find_missing_tables(state, given), now_ms)
     before = term_of(state)
     moved = any(
         _has_moved(known, given.views[name])
@@ -125,7 +127,7 @@ def with_tables_to_look_at(state: State) -> State:
         *term.suspensions.forgotten,
     }
     names = tuple(sorted(term.primary.view.filled.keys() - known))
-    return replace(state, term=replace(term, delivery=term.delivery.with_unseen(names)))
+    return replace(state, term=replace(term, delivery=term.delivery.with_unseen_tables(names)))
 
 
 def next_tables_to_look_at(term: Term) -> tuple[str, ...]:
@@ -144,18 +146,18 @@ def with_tables_seen(state: State, given: SecondariesRead) -> State:
         name: view
         for name in next_tables_to_look_at(term)
         if (view := given.views.get(name))
-        and _is_ours(view, term.primary.view)
+        and _is_filled_by(view, term.primary.view)
         and find_table_trouble(view, state, term.sources.topic_ids) is None
     }
     rest, secondaries = term.delivery.unseen[AT_ONCE:], {**term.delivery.secondaries, **found}
-    delivery = term.delivery.with_secondaries(secondaries).with_unseen(rest)
+    delivery = term.delivery.with_secondaries(secondaries).with_unseen_tables(rest)
     return replace(state, term=replace(term, delivery=delivery))
 
 
-def _is_ours(secondary: TableView, primary: TableView) -> bool:
-    return bool(secondary.record and secondary.record.primary == primary.uuid) and belong_to(
-        {secondary.table: secondary}, primary
-    )
+def _is_filled_by(secondary: TableView, primary: TableView) -> bool:
+    return bool(
+        secondary.record and secondary.record.primary == primary.uuid
+    ) and are_secondaries_of_primary({secondary.table: secondary}, primary)
 
 
 def is_renewal_due(state: State, table: str, now_ms: int) -> bool:

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from headgate.config.load import load
-    from headgate.kafka.embedded_consumer import ConsumerSteering, partitions_of, records_of
     from headgate.kafka.push_source import Record, Steering
+    from headgate.kafka.user_consumer import ConsumerSteering, partitions_of, records_of
     from headgate.runtime.assembly import open_task
+    from headgate.runtime.embedded_sink_task import SinkTask
     from headgate.runtime.process import run
     from headgate.runtime.sink import Sink
-    from headgate.runtime.sink_task import SinkTask
 
 __all__ = [
     "ConsumerSteering",
@@ -33,15 +33,15 @@ __all__ = [
 ]
 
 _HOMES = {
-    "ConsumerSteering": "headgate.kafka.embedded_consumer",
+    "ConsumerSteering": "headgate.kafka.user_consumer",
     "Record": "headgate.kafka.push_source",
     "Sink": "headgate.runtime.sink",
-    "SinkTask": "headgate.runtime.sink_task",
+    "SinkTask": "headgate.runtime.embedded_sink_task",
     "Steering": "headgate.kafka.push_source",
     "load": "headgate.config.load",
     "open_task": "headgate.runtime.assembly",
-    "partitions_of": "headgate.kafka.embedded_consumer",
-    "records_of": "headgate.kafka.embedded_consumer",
+    "partitions_of": "headgate.kafka.user_consumer",
+    "records_of": "headgate.kafka.user_consumer",
     "run": "headgate.runtime.process",
 }
 

@@ -23,7 +23,7 @@ AUTH = "headgate.auth"
 _PROTOCOL = "security.protocol"
 
 
-def require_kerberos() -> None:
+def require_kerberos_support() -> None:
     """Raise ``KerberosMissing`` unless the Kafka client of this installation can use tickets."""
     found = _builtin_features()
     if "sasl_gssapi" not in found:
@@ -37,7 +37,7 @@ def require_kerberos() -> None:
 
 def _builtin_features() -> list[str]:
     """Return what the loaded librdkafka was built with."""
-    from headgate.kafka.librdkafka import builtin_features
+    from headgate.kafka.librdkafka_binding import builtin_features
 
     return builtin_features()
 
@@ -50,7 +50,7 @@ def token_keeper_for(settings: Mapping[str, Any]) -> TokenKeeper | None:
     return keeper_of(text, settings["bootstrap.servers"])
 
 
-def plain_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+def settings_without_token_callback(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return librdkafka's own settings for these, without the callback that gives tokens."""
     text = settings.get(AUTH)
     found = {key: value for key, value in settings.items() if key != AUTH}
@@ -75,17 +75,17 @@ def with_authentication(settings: Mapping[str, Any]) -> dict[str, Any]:
 
     Waits for a process's first token. Raises ``TokenServerRefused``, ``TokenUnfit``, ``TokenAway``.
     """
-    found = plain_settings(settings)
+    found = settings_without_token_callback(settings)
     keeper = token_keeper_for(settings)
     if keeper is None:
         return found
     keeper.require_token()
 
-    def give(_: str) -> tuple[str, float, str, dict[str, str]]:
-        token = keeper.for_client()  # from memory: it runs in a thread that serves the client
+    def give_token(_: str) -> tuple[str, float, str, dict[str, str]]:
+        token = keeper.token_for_client()  # from memory: it runs in a thread that serves the client
         return token.text, token.expires_s, token.principal, dict(token.extensions)
 
-    found["oauth_cb"] = give
+    found["oauth_cb"] = give_token
     if "error_cb" in found:
         found["error_cb"] = _explain_expired_token(found["error_cb"], keeper)
     return found
@@ -94,7 +94,7 @@ def with_authentication(settings: Mapping[str, Any]) -> dict[str, Any]:
 def token_trouble_of(settings: Mapping[str, Any]) -> str:
     """Return why these settings' clients get no new token, to be put behind another reason."""
     keeper = token_keeper_for(settings)
-    return f"; {keeper.trouble}" if keeper and keeper.trouble else ""
+    return f"; {keeper.renewal_trouble}" if keeper and keeper.renewal_trouble else ""
 
 
 def _explain_expired_token(
@@ -109,8 +109,8 @@ def _explain_expired_token(
     expired = KafkaError._AUTHENTICATION  # noqa: SLF001 - its name for a local error
     last: list[str] = []
 
-    def tell(error: KafkaError) -> None:
-        reason = keeper.trouble
+    def explain_error(error: KafkaError) -> None:
+        reason = keeper.renewal_trouble
         if error.code() != expired or not reason:
             last.clear()
             told(error)
@@ -118,4 +118,4 @@ def _explain_expired_token(
             last[:] = [reason]
             told(KafkaError(expired, reason))
 
-    return tell
+    return explain_error

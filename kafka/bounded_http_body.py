@@ -19,7 +19,7 @@ class AnswerTooSlow(ValueError):
     """Says that an answer began, and had not ended in time."""
 
 
-def bounded_body(answer: requests.Response, bytes_max: int, deadline_s: float) -> bytes:
+def read_bounded_body(answer: requests.Response, bytes_max: int, deadline_s: float) -> bytes:
     """Return the body of a streamed answer. Raises ``AnswerTooLong``, ``AnswerTooSlow``.
 
     ``deadline_s``: by ``time.monotonic``. Each read ends with what has come: one that waited for a

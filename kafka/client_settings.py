@@ -79,7 +79,7 @@ def settings_error(error: Exception, settings: Mapping[str, object]) -> Configur
     The client's own words about a file that is not there are those of its TLS library.
     """
     for key, value in settings.items():
-        if key.endswith(".location") and isinstance(value, str) and not _file_exists(value):
+        if key.endswith(".location") and isinstance(value, str) and not _is_probe_or_file(value):
             return ConfigurationError(
                 f'kafka."{key}" names {value}, which does not exist', "correct the path"
             )
@@ -90,7 +90,7 @@ def settings_error(error: Exception, settings: Mapping[str, object]) -> Configur
     )
 
 
-def _file_exists(path: str) -> bool:
+def _is_probe_or_file(path: str) -> bool:
     return path == "probe" or Path(path).exists()
 
 

@@ -29,6 +29,6 @@ def new_admin(settings: Mapping[str, Any]) -> AdminClient:
     return AdminClient(with_authentication(settings))
 
 
-def is_fatal(error: kafka.KafkaError) -> bool:
+def is_fatal_error(error: kafka.KafkaError) -> bool:
     """Return whether the client works no more: a polled message says so by its code alone."""
     return bool(error.fatal()) or error.code() == kafka.KafkaError._FATAL  # noqa: SLF001

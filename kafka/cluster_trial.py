@@ -18,10 +18,10 @@ from headgate.control_protocol.errors import HeadgateError, MissingRights, Unrea
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.kafka.client_settings import without_consumer_settings
 from headgate.kafka.clients import new_admin, new_consumer, new_producer
-from headgate.kafka.cluster import silent
+from headgate.kafka.cluster_queries import with_log_silenced
 from headgate.kafka.consumer_group import KafkaGroupMember
 from headgate.kafka.control_log import PRODUCER
-from headgate.kafka.control_topic import CONTROL_SETTINGS, described_settings
+from headgate.kafka.control_topic import CONTROL_SETTINGS, read_topic_settings
 from headgate.kafka.error_codes import NO_RIGHTS
 from headgate.kafka.record_fetch import try_batch_consumer
 
@@ -59,24 +59,24 @@ class Appended:
 
 
 class ClusterTrial:
-    """One topic with the trial's name; once ``made``, whoever made it has to ``delete`` it.
+    """One topic with the trial's name; once ``made``, whoever made it has to ``delete_topic`` it.
 
     Raises ``MissingRights`` and ``Unreachable`` with what was tried and what was answered.
     """
 
     def __init__(self, settings: Mapping[str, str], name: str) -> None:
         self.name = name
-        self._settings = silent(settings)
+        self._settings = with_log_silenced(settings)
         self._others = without_consumer_settings(self._settings)
         self._admin = new_admin(self._others)
         self.made = False
 
-    def describe(self) -> tuple[str, int]:
+    def describe_cluster(self) -> tuple[str, int]:
         """Return the cluster's id, as it calls itself, and the number of its brokers."""
         try:
             found = self._admin.describe_cluster(request_timeout=WAIT_S).result()
         except kafka.KafkaException as error:
-            raise _error_of("describing the cluster", error) from error
+            raise _trial_error("describing the cluster", error) from error
         return str(found.cluster_id), len(found.nodes)
 
     def create_topic(self) -> list[str]:
@@ -85,7 +85,7 @@ class ClusterTrial:
             self._create(CONTROL_SETTINGS)
         except kafka.KafkaException as error:
             if error.args[0].code() not in _SETTINGS_REFUSED:
-                raise _error_of(f"creating topic {self.name}", error) from error
+                raise _trial_error(f"creating topic {self.name}", error) from error
             return self._create_with_accepted_settings()
         return []
 
@@ -101,7 +101,7 @@ class ClusterTrial:
         try:
             self._create(taken)
         except kafka.KafkaException as error:
-            raise _error_of(f"creating topic {self.name}", error) from error
+            raise _trial_error(f"creating topic {self.name}", error) from error
         return [name for name in CONTROL_SETTINGS if name not in taken]
 
     def _create(self, config: Mapping[str, str], *, validate_only: bool = False) -> None:
@@ -112,11 +112,11 @@ class ClusterTrial:
         asked[self.name].result()
         self.made = self.made or not validate_only
 
-    def delete(self) -> None:
+    def delete_topic(self) -> None:
         try:
             self._admin.delete_topics([self.name], request_timeout=WAIT_S)[self.name].result()
         except kafka.KafkaException as error:
-            raise _error_of(f"deleting topic {self.name}, which stays", error) from error
+            raise _trial_error(f"deleting topic {self.name}, which stays", error) from error
         self.made = False
 
     def topic_id(self, topic: str) -> str:
@@ -130,12 +130,12 @@ class ClusterTrial:
                 return str(asked[topic].result().topic_id)
             except kafka.KafkaException as error:
                 if error.args[0].code() not in _LATER or time.monotonic() > end_s:
-                    raise _error_of(f"describing topic {topic}", error) from error
+                    raise _trial_error(f"describing topic {topic}", error) from error
                 time.sleep(0.1)  # brokers learn of a new topic one after the other
 
-    def settings_of(self, topic: str) -> Mapping[str, str]:
+    def topic_settings_of(self, topic: str) -> Mapping[str, str]:
         """Return what DescribeConfigs says of the topic; empty if the cluster does not answer."""
-        return described_settings(self._settings, topic, int(WAIT_S * 1000)) or {}
+        return read_topic_settings(self._settings, topic, int(WAIT_S * 1000)) or {}
 
     def append(self) -> Appended:
         """Write one record as control events are written, and read it again."""
@@ -143,11 +143,11 @@ class ClusterTrial:
         producer = new_producer({**self._others, **own})
         before_ms = time.time_ns() // 1_000_000
         self._produce(producer, b"1")
-        (message,) = self._read(1, "read_uncommitted")
+        (message,) = self._read_messages(1, "read_uncommitted")
         kind, time_ms = message.timestamp()
         return Appended(kind == kafka.TIMESTAMP_LOG_APPEND_TIME, before_ms - time_ms)
 
-    def read_as_batches_are(self) -> str:
+    def try_batch_consumer(self) -> str:
         """Let a consumer of batches come to the topic's end. Raises as ``try_batch_consumer``."""
         return try_batch_consumer(self._settings, TopicPartition(self.name, 0), WAIT_S)
 
@@ -158,7 +158,7 @@ class ClusterTrial:
         )
         waiting = producer.flush(WAIT_S + 1)
         if errors:
-            raise _error_of(f"writing to topic {self.name}", kafka.KafkaException(errors[0]))
+            raise _trial_error(f"writing to topic {self.name}", kafka.KafkaException(errors[0]))
         if waiting:
             raise Unreachable(f"writing to topic {self.name}: no answer within {WAIT_S:.0f} s")
 
@@ -176,10 +176,10 @@ class ClusterTrial:
                 self._produce(producer, value)
                 end(WAIT_S)
         except kafka.KafkaException as error:
-            raise _error_of("a transaction", error) from error
-        return [message.value() or b"" for message in self._read(2, "read_committed")]
+            raise _trial_error("a transaction", error) from error
+        return [message.value() or b"" for message in self._read_messages(2, "read_committed")]
 
-    def _read(self, count: int, isolation: str) -> list[kafka.Message]:
+    def _read_messages(self, count: int, isolation: str) -> list[kafka.Message]:
         """Return the messages from the topic's beginning to its end, which are expected so many."""
         consumer = new_consumer(
             {
@@ -204,7 +204,7 @@ class ClusterTrial:
                 elif error.code() == _CODES._PARTITION_EOF and len(found) >= count:  # noqa: SLF001
                     return found
                 elif error.code() in NO_RIGHTS:
-                    raise _error_of(f"reading topic {self.name}", kafka.KafkaException(error))
+                    raise _trial_error(f"reading topic {self.name}", kafka.KafkaException(error))
         finally:
             consumer.close()
         raise Unreachable(
@@ -231,7 +231,7 @@ _OF_CLASSIC = frozenset({"session.timeout.ms", "heartbeat.interval.ms"})
 """Settings of a member that brokers decide on in the newer protocol."""
 
 
-def _error_of(tried: str, error: kafka.KafkaException) -> HeadgateError:
+def _trial_error(tried: str, error: kafka.KafkaException) -> HeadgateError:
     cause: Any = error.args[0]
     if cause.code() in NO_RIGHTS:
         return MissingRights(f"{tried}: refused: {cause.str()}", "")

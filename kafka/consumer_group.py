@@ -26,7 +26,7 @@ from headgate.kafka.client_settings import (
     with_quiet_log,
     with_session_timeout,
 )
-from headgate.kafka.clients import is_fatal, new_admin, new_consumer
+from headgate.kafka.clients import is_fatal_error, new_admin, new_consumer
 from headgate.kafka.error_codes import NO_RIGHTS
 
 log = redacted_logger(__name__)
@@ -129,7 +129,7 @@ class KafkaGroupMember:
         try:
             ends = self._list_end_offsets(partitions)
         except Unreachable:
-            led = self._with_leader(partitions)
+            led = self._partitions_with_leader(partitions)
             if len(led) == len(partitions):
                 raise
             self._log_leaderless(frozenset(partitions) - frozenset(led))
@@ -143,7 +143,7 @@ class KafkaGroupMember:
             self._leaderless = partitions
             log.warning("without a leader: %s", ", ".join(map(str, sorted(partitions))))
 
-    def _with_leader(self, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
+    def _partitions_with_leader(self, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
         try:
             topics = self._admin.list_topics(timeout=self._request_timeout_s).topics
         except kafka.KafkaException as error:
@@ -168,14 +168,14 @@ class KafkaGroupMember:
         return {
             TopicPartition(asked.topic, asked.partition): end
             for asked, future in futures.items()
-            if (end := _end_offset(asked, future)) is not None
+            if (end := _end_offset_answered(asked, future)) is not None
         }
 
     def is_full(self) -> bool:
         """Return ``False``: what Kafka holds does not wait for us."""
         return False
 
-    def commit(self, offsets: Offsets, note: str) -> None:
+    def commit_offsets(self, offsets: Offsets, note: str) -> None:
         """Commit in the background; a refusal is only logged, since the table holds the truth."""
         copies = [
             kafka.TopicPartition(p.topic, p.partition, offset, note)
@@ -190,7 +190,7 @@ class KafkaGroupMember:
 
     def close(self) -> None:
         """Leave the group within about five seconds; ``on_revoke`` is not called any more."""
-        self._on_revoke = _announce_nothing
+        self._on_revoke = _ignore_revocation
         self._owned = frozenset()
         self._consumer.close()
 
@@ -255,7 +255,7 @@ def _member_config(
     return config
 
 
-def _end_offset(asked: kafka.TopicPartition, future: Future[Any]) -> int | None:
+def _end_offset_answered(asked: kafka.TopicPartition, future: Future[Any]) -> int | None:
     try:
         end = int(future.result().offset)
     except kafka.KafkaException as error:
@@ -283,7 +283,7 @@ def _raise_if_refused(error: kafka.KafkaError) -> None:
             f"the Kafka cluster refuses this client: {error.str()}",
             "allow the principal to read the source topics and to join the group",
         )
-    if is_fatal(error):
+    if is_fatal_error(error):
         raise MemberRefused(
             f"the Kafka cluster refuses this participant for good: {error.str()}",
             "it gets no partition any more; correct what the cluster names, and start it again",
@@ -301,7 +301,7 @@ def _on_client_error(error: kafka.KafkaError) -> None:
     log.log(logging.DEBUG if repeats else logging.WARNING, "Kafka: %s", error.str())
 
 
-def _announce_nothing(_: frozenset[TopicPartition]) -> None:
+def _ignore_revocation(_: frozenset[TopicPartition]) -> None:
     """Replaces the handler once the owner has closed."""
 
 

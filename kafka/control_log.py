@@ -47,7 +47,7 @@ from headgate.kafka.client_settings import (
     without_consumer_settings,
 )
 from headgate.kafka.clients import new_admin, new_consumer, new_producer
-from headgate.kafka.error_codes import NO_RIGHTS, NO_TOPIC, error_of_topic
+from headgate.kafka.error_codes import NO_RIGHTS, NO_TOPIC, translate_topic_error
 
 log = redacted_logger(__name__)
 
@@ -139,7 +139,7 @@ class LogClients:
                 self._producer = new_producer(self._producer_config)
             return self._producer
 
-    def discard(self, producer: kafka.Producer, answer_s: float) -> None:
+    def discard_producer(self, producer: kafka.Producer, answer_s: float) -> None:
         """Drop what was not confirmed: it must not be sent after what is appended later."""
         with self._lock:
             if self._producer is producer:
@@ -205,17 +205,17 @@ class KafkaLog:
         # After a fatal error (no right to write) the client raises inside its own callbacks, which
         # Python reports as a SystemError.
         except (kafka.KafkaException, BufferError, SystemError) as error:
-            self._clients.discard(producer, answer_s)
+            self._clients.discard_producer(producer, answer_s)
             if fatal := _fatal_error(error):
-                raise self._append_failure([fatal], 0) from error
+                raise self._append_error([fatal], 0) from error
             raise AppendUnconfirmed(f"control topic {self._topic}: {error}") from error
         errors = [error for error in answers if error is not None]
         missing = len(messages) - len(answers)
         if errors or missing:
             # Before the caller learns of it, and appends again: what is still in the queue would be
             # sent behind that, and out of order.
-            self._clients.discard(producer, answer_s)
-            raise self._append_failure(errors, missing)
+            self._clients.discard_producer(producer, answer_s)
+            raise self._append_error(errors, missing)
 
     def read(self, timeout_ms: int) -> list[LogRecord]:
         # Before anything is taken from the client: the records of a re-created topic, at offsets
@@ -248,7 +248,7 @@ class KafkaLog:
                 partition, timeout=self._times.request_ms / 1000, cached=False
             )
         except kafka.KafkaException as error:
-            raise _error_of_topic(self._topic, error) from error
+            raise _translate_topic_error(self._topic, error) from error
         if watermarks is None:
             raise Unreachable(f"control topic {self._topic}: no end offset in time")
         return ControlOffset(watermarks[1])
@@ -257,7 +257,7 @@ class KafkaLog:
         """The id of the topic that it reads now; ``None`` before it has a position."""
         return self._identity.adopted_topic_id or None
 
-    def refused_count(self) -> int:
+    def refused_event_count(self) -> int:
         """How many events of this sink were skipped because of their signatures."""
         return sum(self.skipped[reason] for reason in REFUSED)
 
@@ -265,7 +265,7 @@ class KafkaLog:
         """Close the consumer; ``append`` has left nothing to send."""
         self._consumer.close()
 
-    def _append_failure(self, errors: list[kafka.KafkaError], missing: int) -> HeadgateError:
+    def _append_error(self, errors: list[kafka.KafkaError], missing: int) -> HeadgateError:
         codes = {error.code() for error in errors}
         if codes & NO_RIGHTS:
             return MissingRights(
@@ -292,7 +292,7 @@ class KafkaLog:
     def _assign_from(self, offset: int) -> None:
         # The id before the position: a topic that is re-created in between is another one than was
         # adopted, and noticed. The other way round its id would be taken for that of the position.
-        if self._identity.adopt():
+        if self._identity.adopt_topic():
             # A client compares leader epochs. A new topic's epochs restart at 0, so it would take
             # them for old news about the former topic, and never read from the new one.
             self._consumer.close()
@@ -332,7 +332,7 @@ class KafkaLog:
         elif error.code() in NO_TOPIC:
             self._identity.ask_soon()
         elif error.code() in NO_RIGHTS:
-            raise _error_of_topic(self._topic, kafka.KafkaException(error))
+            raise _translate_topic_error(self._topic, kafka.KafkaException(error))
         else:
             log.warning("control topic %s: %s", self._topic, error.str())
 
@@ -348,16 +348,16 @@ class _Identity:
         self._asked: Future[Any] | None = None
         self._due_s = 0.0
 
-    def adopt(self) -> bool:
+    def adopt_topic(self) -> bool:
         """Adopt the topic that has the name now; ``Unreachable`` if there is none.
 
         Returns whether it is another one than before.
         """
         before = self._id
         try:
-            self._id = str(self._describe().result().topic_id)
+            self._id = str(self._describe_topic().result().topic_id)
         except kafka.KafkaException as error:
-            raise _error_of_topic(self._topic, error) from error
+            raise _translate_topic_error(self._topic, error) from error
         self._asked = None
         self._due_s = time.monotonic() + self._times.identity_ms / 1000
         return before not in ("", self._id)
@@ -369,7 +369,7 @@ class _Identity:
     def require_id(self) -> TopicId:
         """The adopted topic's id; before any was adopted, that of the topic with the name now."""
         if not self._id:
-            self.adopt()
+            self.adopt_topic()
         return self.adopted_topic_id
 
     def ask_soon(self) -> None:
@@ -380,7 +380,7 @@ class _Identity:
         """Return what happened to the adopted topic, if anything; asks sometimes, never waits."""
         if self._asked is None:
             if self._id and time.monotonic() >= self._due_s:
-                self._asked = self._describe()
+                self._asked = self._describe_topic()
             return None
         if not self._asked.done():
             return None
@@ -392,7 +392,7 @@ class _Identity:
             return "it was deleted" if error.args[0].code() in NO_TOPIC else None
         return None if found == self._id else f"it was re-created, as {found}"
 
-    def _describe(self) -> Future[Any]:
+    def _describe_topic(self) -> Future[Any]:
         topics = kafka.TopicCollection([self._topic])
         timeout_s = self._times.request_ms / 1000
         answer: Future[Any] = self._admin.describe_topics(topics, request_timeout=timeout_s)[
@@ -411,12 +411,12 @@ def _fatal_error(error: BaseException | None) -> kafka.KafkaError | None:
     return None
 
 
-def _error_of_topic(topic: str, error: kafka.KafkaException) -> HeadgateError:
+def _translate_topic_error(topic: str, error: kafka.KafkaException) -> HeadgateError:
     missing = Unreachable(
         f"control topic {topic} does not exist now",
         "it is created when the sink starts, where that is allowed",
     )
-    return error_of_topic(f"control topic {topic}", error, missing)
+    return translate_topic_error(f"control topic {topic}", error, missing)
 
 
 def _on_client_error(error: kafka.KafkaError) -> None:

@@ -61,7 +61,7 @@ def ensure_control_topic(
         cluster.create()
 
 
-def control_topic_exists(
+def has_fitting_control_topic(
     kafka_config: Mapping[str, str], topic: str, timeout_ms: int = REQUEST_TIMEOUT_MS
 ) -> bool:
     """Check the control topic without changing it; ``False`` if it is missing.
@@ -75,11 +75,11 @@ def uses_append_time(
     kafka_config: Mapping[str, str], topic: str, timeout_ms: int = REQUEST_TIMEOUT_MS
 ) -> bool:
     """Return whether brokers put their own time on the events of an existing topic."""
-    settings = described_settings(kafka_config, topic, timeout_ms)
+    settings = read_topic_settings(kafka_config, topic, timeout_ms)
     return settings is None or settings.get("message.timestamp.type") == APPEND_TIME
 
 
-def described_settings(
+def read_topic_settings(
     kafka_config: Mapping[str, str], topic: str, timeout_ms: int = REQUEST_TIMEOUT_MS
 ) -> Mapping[str, str] | None:
     """Return what the cluster tells of a topic's settings; ``None`` without the topic."""

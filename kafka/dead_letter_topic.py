@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from headgate.coordinator.dead_letters import DeadLetter, Progress
+from headgate.coordinator.dead_letter_message import DeadLetter, Progress
 from headgate.kafka.record_sender import GroupNote, OutgoingRecord, RecordSender
 
 
@@ -29,16 +29,16 @@ class DeadLetterTopic:
         self._sender = RecordSender(kafka_config, topic, is_ending, what=what, hint=hint)
         self._note = GroupNote(kafka_config, group_id, topic)
 
-    def progress(self) -> Progress | None:
+    def read_progress(self) -> Progress | None:
         """Return the progress; ``None`` if none is known. Raises if there is no such topic."""
         self._sender.require_topic()
-        return Progress.from_note(note) if (note := self._note.read()) else None
+        return Progress.from_offset_metadata(note) if (note := self._note.read()) else None
 
     def store(self, progress: Progress) -> None:
         """Store how much was sent."""
-        self._note.store(progress.to_note())
+        self._note.store(progress.to_offset_metadata())
 
-    def send(self, letters: Iterable[DeadLetter]) -> int:
+    def send_letters(self, letters: Iterable[DeadLetter]) -> int:
         """Send all letters and return their number, confirmed. If it raises, some may be there."""
         return self._sender.send(
             OutgoingRecord(letter.key, letter.value, letter.headers) for letter in letters

@@ -31,7 +31,7 @@ NO_TOPIC = frozenset(
 """There is no such topic, or no such partition of it, or it was created again."""
 
 
-def error_of_topic(
+def translate_topic_error(
     topic: str, error: kafka.KafkaException, missing: HeadgateError
 ) -> HeadgateError:
     """Translate a failed request about a topic that headgate writes to; ``missing``: it is gone."""

@@ -22,7 +22,7 @@ _BYTES_MAX = 64 * 1024
 """For a partition's answer; a broker sends the first batch of records whole all the same."""
 
 
-def first_timestamps(
+def read_first_timestamps(
     kafka_config: Mapping[str, str], group_id: str, places: Mapping[TopicPartition, int]
 ) -> Mapping[TopicPartition, int]:
     """Return timestamps (epoch ms) of the first readable records at or after these offsets.
@@ -38,12 +38,12 @@ def first_timestamps(
             consumer.assign(
                 [kafka.TopicPartition(at.topic, at.partition, asked[at]) for at in asked]
             )
-            return _read(consumer, asked)
+            return _read_timestamps(consumer, asked)
     except kafka.KafkaException as error:
         raise Unreachable(f"the source gave no record: {error.args[0].str()}") from error
 
 
-def _read(
+def _read_timestamps(
     consumer: kafka.Consumer, asked: Mapping[TopicPartition, int]
 ) -> Mapping[TopicPartition, int]:
     found: dict[TopicPartition, int] = {}

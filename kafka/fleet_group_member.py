@@ -16,8 +16,8 @@ import confluent_kafka as kafka
 from headgate.control_protocol.errors import MemberRefused, MissingRights
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.kafka.client_settings import settings_error, with_quiet_log
-from headgate.kafka.clients import is_fatal, new_consumer
-from headgate.kafka.compacted_topics import CompactedRecord, record_of
+from headgate.kafka.clients import is_fatal_error, new_consumer
+from headgate.kafka.compacted_log import CompactedRecord, compacted_record_of
 from headgate.kafka.error_codes import NO_RIGHTS
 
 log = redacted_logger(__name__)
@@ -83,7 +83,7 @@ class SlotMember:
         instance_id: str = "",
     ) -> None:
         config: dict[str, Any] = {**with_quiet_log(kafka_config), **_FIXED}
-        config |= {"group.id": group_id, "error_cb": _hear, "logger": log}
+        config |= {"group.id": group_id, "error_cb": _on_client_error, "logger": log}
         config |= {"session.timeout.ms": session_timeout_ms}
         config |= {"heartbeat.interval.ms": min(3_000, session_timeout_ms // 3)}
         if instance_id:
@@ -103,7 +103,7 @@ class SlotMember:
         some = [] if message is None else [message]
         some += self._consumer.consume(_RECORDS_MAX, timeout=0) if some else []
         for each in some:
-            self._take(each)
+            self._take_message(each)
         events, self._events = [*self._events], deque()
         return events
 
@@ -111,10 +111,10 @@ class SlotMember:
         """Leave the group; a broker that is away is waited for, for some seconds."""
         self._consumer.close()
 
-    def _take(self, message: kafka.Message) -> None:
+    def _take_message(self, message: kafka.Message) -> None:
         error = message.error()
         if error is None:
-            self._events.append(record_of(message))
+            self._events.append(compacted_record_of(message))
         elif error.code() == kafka.KafkaError._PARTITION_EOF:  # noqa: SLF001
             self._events.append(SlotRead(message.partition()))
         elif error.code() in NO_RIGHTS:
@@ -122,7 +122,7 @@ class SlotMember:
                 f"the Kafka cluster refuses this worker: {error.str()}",
                 "allow the principal to read the fleet's topic and to join its group",
             )
-        elif is_fatal(error):
+        elif is_fatal_error(error):
             # The client says it once, keeps quiet from then on, and never says that slots are lost.
             raise MemberRefused(
                 f"the Kafka cluster refuses this worker for good: {error.str()}",
@@ -150,5 +150,5 @@ def _slot_numbers(slots: list[kafka.TopicPartition]) -> frozenset[int]:
     return frozenset(slot.partition for slot in slots)
 
 
-def _hear(error: kafka.KafkaError) -> None:
+def _on_client_error(error: kafka.KafkaError) -> None:
     log.debug("fleet group: %s", error.str())

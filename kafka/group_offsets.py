@@ -36,9 +36,9 @@ def read_stored_offsets(
     asked = [kafka.TopicPartition(topic, number) for topic, number in partitions]
     if not asked:
         return []
-    with _consumer(kafka_config, group_id) as consumer:
+    with _open_consumer(kafka_config, group_id) as consumer:
         found: Sequence[kafka.TopicPartition] = consumer.committed(asked, timeout=timeout_s)
-    _raise_first([place for place in found if place.error])
+    _raise_first_error([place for place in found if place.error])
     return found
 
 
@@ -64,18 +64,18 @@ def store_offset(
     kafka_config: Mapping[str, Any], group_id: str, place: kafka.TopicPartition
 ) -> None:
     """Store one offset with its metadata; raises ``kafka.KafkaException`` if that failed."""
-    with _consumer(kafka_config, group_id) as consumer:
+    with _open_consumer(kafka_config, group_id) as consumer:
         stored = consumer.commit(offsets=[place], asynchronous=False)
-    _raise_first([answer for answer in stored or () if answer.error])
+    _raise_first_error([answer for answer in stored or () if answer.error])
 
 
-def _raise_first(failed: Sequence[kafka.TopicPartition]) -> None:
+def _raise_first_error(failed: Sequence[kafka.TopicPartition]) -> None:
     for place in failed:
         raise kafka.KafkaException(place.error)
 
 
 @contextmanager
-def _consumer(kafka_config: Mapping[str, Any], group_id: str) -> Iterator[kafka.Consumer]:
+def _open_consumer(kafka_config: Mapping[str, Any], group_id: str) -> Iterator[kafka.Consumer]:
     own = {"group.id": group_id, "enable.auto.commit": False}
     try:
         consumer = new_consumer({**without_consumer_settings(with_quiet_log(kafka_config)), **own})
@@ -95,7 +95,7 @@ class OffsetCopies:
         self._group_id = group_id
         self._consumer: kafka.Consumer | None = None
 
-    def copy(self, offsets: Offsets, note: str) -> None:
+    def commit_offsets(self, offsets: Offsets, note: str) -> None:
         """Commit in the background; a refusal changes nothing, since the table holds the truth."""
         copies = [
             kafka.TopicPartition(at.topic, at.partition, offset, note)

@@ -13,7 +13,7 @@ from headgate.control_protocol.errors import Unreachable
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.kafka.clients import new_consumer
-from headgate.kafka.cluster import silent
+from headgate.kafka.cluster_queries import with_log_silenced
 
 BATCH_MESSAGES = 10_000
 POLL_S = 0.5
@@ -22,7 +22,7 @@ SILENCE_S_MAX = 30.0
 _PARTITION_EOF = kafka.KafkaError._PARTITION_EOF  # noqa: SLF001 - librdkafka's public name for it
 
 
-def record_offsets(
+def read_record_offsets(
     settings: Mapping[str, str],
     group_id: str,
     ranges: Mapping[TopicPartition, OffsetRange],
@@ -36,7 +36,7 @@ def record_offsets(
     wanted = {at: span for at, span in ranges.items() if not span.is_empty}
     if not wanted:
         return found
-    consumer = new_consumer(_config(settings, group_id))
+    consumer = new_consumer(_consumer_config(settings, group_id))
     try:
         consumer.assign(
             [
@@ -50,9 +50,9 @@ def record_offsets(
     return found
 
 
-def _config(settings: Mapping[str, str], group_id: str) -> dict[str, str | bool | int]:
+def _consumer_config(settings: Mapping[str, str], group_id: str) -> dict[str, str | bool | int]:
     return {
-        **silent(settings),
+        **with_log_silenced(settings),
         "group.id": group_id,
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,

@@ -59,7 +59,7 @@ class PartitionBuffer:
         self.end = record.offset + 1
         return record.size_bytes
 
-    def cut(self, end: int) -> list[Record]:
+    def cut_before(self, end: int) -> list[Record]:
         """Remove and return the records before ``end``."""
         gone = []
         while self.records and self.records[0].offset < end:
@@ -84,7 +84,7 @@ class Buffers:
 
     def close(self, partitions: Iterable[TopicPartition]) -> None:
         for partition in partitions:
-            self._forget(self._buffers.pop(partition, None))
+            self._forget_buffer(self._buffers.pop(partition, None))
 
     @property
     def is_full(self) -> bool:
@@ -106,7 +106,7 @@ class Buffers:
     def end_offsets(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         return {p: b.end for p in partitions if (b := self._buffers.get(p)) is not None}
 
-    def holds(self, ranges: Mapping[TopicPartition, OffsetRange]) -> bool:
+    def holds_ranges(self, ranges: Mapping[TopicPartition, OffsetRange]) -> bool:
         """Return whether the records of the ranges are the next ones here: those of a batch that
         is done again have to be delivered again first."""
         return all(
@@ -115,11 +115,11 @@ class Buffers:
             for at, span in ranges.items()
         )
 
-    def cut(self, ranges: Mapping[TopicPartition, OffsetRange]) -> Iterator[list[Record]]:
+    def cut_ranges(self, ranges: Mapping[TopicPartition, OffsetRange]) -> Iterator[list[Record]]:
         """Yield the records of the ranges, partition by partition, in the ranges' order."""
         for partition, span in ranges.items():
             buffer = self._buffers.get(partition)
-            records = buffer.cut(span.end) if buffer else []
+            records = buffer.cut_before(span.end) if buffer else []
             self._bytes -= sum(record.size_bytes for record in records)
             yield records
 
@@ -128,7 +128,7 @@ class Buffers:
         for partition, position in positions.items():
             buffer = self._buffers.get(partition)
             if partition in self._buffers and (buffer is None or buffer.begin != position):
-                self._forget(buffer)
+                self._forget_buffer(buffer)
                 self._buffers[partition] = PartitionBuffer(position, position)
                 self._steering.seek(partition, position)
                 if self._full:  # assigned after the pause
@@ -137,7 +137,7 @@ class Buffers:
             self._full = False
             self._steering.resume(self._buffers)
 
-    def _forget(self, buffer: PartitionBuffer | None) -> None:
+    def _forget_buffer(self, buffer: PartitionBuffer | None) -> None:
         if buffer is not None:
             self._bytes -= sum(record.size_bytes for record in buffer.records)
 
@@ -161,7 +161,7 @@ class EmbeddedMember:
     def is_full(self) -> bool:
         return self._buffers.is_full
 
-    def commit(self, offsets: Offsets, note: str) -> None:  # noqa: ARG002 - the user commits
+    def commit_offsets(self, offsets: Offsets, note: str) -> None:  # noqa: ARG002 - the user commits
         self.settled = self.settled.with_offsets(offsets)
 
     def close(self) -> None:

@@ -31,10 +31,14 @@ from headgate.control_protocol.errors import (
 )
 from headgate.control_protocol.identifiers import TopicId, TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
-from headgate.kafka.authentication import plain_settings, token_keeper_for, token_trouble_of
+from headgate.kafka.authentication import (
+    settings_without_token_callback,
+    token_keeper_for,
+    token_trouble_of,
+)
 from headgate.kafka.client_settings import with_quiet_log, without_consumer_settings
 from headgate.kafka.clients import new_admin
-from headgate.kafka.librdkafka import BatchConsumer, Event, Headers, LentHeaders
+from headgate.kafka.librdkafka_binding import BatchConsumer, Event, Headers, LentHeaders
 from headgate.kafka.token_keeper import TokenKeeper
 from headgate.native.byte_arrays import Packed
 from headgate.native.kernels import Integers
@@ -89,16 +93,16 @@ class Chunk:
     keys: Packed | None = None
     headers: Sequence[Headers] | None = None
 
-    def where(self, wanted: np.ndarray[Any, np.dtype[np.bool_]]) -> Chunk:
+    def filter(self, wanted: np.ndarray[Any, np.dtype[np.bool_]]) -> Chunk:
         """Return only the records whose flag is set."""
         headers = self.headers
         return Chunk(
-            self.values.where(wanted),
+            self.values.filter(wanted),
             self.lengths[wanted],
             self.places[wanted],
             self.offsets[wanted],
             self.timestamps[wanted],
-            None if self.keys is None else self.keys.where(wanted),
+            None if self.keys is None else self.keys.filter(wanted),
             None if headers is None else _headers_of_rows(headers, np.flatnonzero(wanted)),
         )
 
@@ -106,7 +110,7 @@ class Chunk:
         """Return the records' other parts; of a whole chunk, values cost the most to copy."""
         return replace(self, values=Packed(pa.nulls(len(self.offsets), pa.large_binary())))
 
-    def split_by(self, groups: Integers) -> Iterator[tuple[int, Chunk]]:
+    def split_by_group(self, groups: Integers) -> Iterator[tuple[int, Chunk]]:
         """Yield each group's number and records, in order; sorted once, then cut."""
         order = np.argsort(groups, kind="stable")
         numbers, begins = np.unique(groups[order], return_index=True)
@@ -153,7 +157,7 @@ class Chunk:
 
 def _headers_of_rows(headers: Sequence[Headers], rows: Integers) -> Sequence[Headers]:
     if isinstance(headers, LentHeaders):
-        return headers.where(rows)
+        return headers.take(rows)
     return [headers[row] for row in rows.tolist()]
 
 
@@ -179,7 +183,7 @@ def read_ranges(reading: ReadRequest) -> Generator[Chunk, None, None]:
     cluster does not deliver. If it returns normally, the ranges were read to their ends, from the
     topics with the expected ids.
     """
-    consumer = _CLIENTS.take(reading.kafka)
+    consumer = _CLIENTS.take_consumer(reading.kafka)
     try:
         yield from _RangeReader(consumer, reading).chunks()
         # Behind the last record: asked before, a topic could be re-created between answer and read,
@@ -189,7 +193,7 @@ def read_ranges(reading: ReadRequest) -> Generator[Chunk, None, None]:
     except BaseException:
         consumer.close()
         raise
-    _CLIENTS.give_back(reading.kafka, consumer)
+    _CLIENTS.give_back_consumer(reading.kafka, consumer)
 
 
 def try_batch_consumer(kafka: Mapping[str, str], at: TopicPartition, timeout_s: float) -> str:
@@ -208,12 +212,12 @@ def try_batch_consumer(kafka: Mapping[str, str], at: TopicPartition, timeout_s: 
         while time.monotonic() < ends_s:
             messages = consumer.consume(1, _POLL_MS)
             if len(messages.offsets):
-                return _describe_end(at, keeper)
+                return _describe_missing_end(at, keeper)
             for event in messages.events:
                 if event.code == KafkaError._PARTITION_EOF:  # noqa: SLF001
-                    return _describe_end(at, keeper)
+                    return _describe_missing_end(at, keeper)
                 if event.code in _DENIED:
-                    raise _read_denied(at, event)
+                    raise _read_denied_error(at, event)
                 reason = event.text
     finally:
         consumer.close()
@@ -225,12 +229,12 @@ def try_batch_consumer(kafka: Mapping[str, str], at: TopicPartition, timeout_s: 
     )
 
 
-def _describe_end(at: TopicPartition, keeper: TokenKeeper | None) -> str:
+def _describe_missing_end(at: TopicPartition, keeper: TokenKeeper | None) -> str:
     own = ", with a token of its own connection" if keeper is not None else ""
     return f"the consumer that reads batches came to the end of {at}{own}"
 
 
-def _read_denied(at: TopicPartition, event: Event) -> MissingRights:
+def _read_denied_error(at: TopicPartition, event: Event) -> MissingRights:
     return MissingRights(f"{at} may not be read: {event.text}", "grant READ on the topic")
 
 
@@ -241,7 +245,7 @@ class _RangeReader:
         self._consumer = consumer
         self._reading = reading
         self._partitions = list(reading.ranges)
-        self._places = _place_per_partition(self._partitions)
+        self._places = _index_by_partition(self._partitions)
         self._next = np.array([r.begin for r in reading.ranges.values()], np.int64)
         self._ends = np.array([r.end for r in reading.ranges.values()], np.int64)
         self._fitting = 50  # records that fit into a chunk; a careful guess until some were seen
@@ -294,7 +298,7 @@ class _RangeReader:
         if messages.sizes.any():
             fitting = int(_CHUNK_BYTES / messages.sizes.mean())
             self._fitting = max(1, min(fitting, _CHUNK_RECORDS))
-        return chunk if wanted.all() else chunk.where(wanted)
+        return chunk if wanted.all() else chunk.filter(wanted)
 
     def _on_event(self, event: Event) -> None:
         at = TopicPartition(event.topic, event.partition)
@@ -309,7 +313,7 @@ class _RangeReader:
                 "retention may have removed them, or the topic lost its end",
             )
         elif event.code in _DENIED:
-            raise _read_denied(at, event)
+            raise _read_denied_error(at, event)
         else:
             # librdkafka reports many errors that it then recovers from; the stall limit decides.
             self._last_error = event.text
@@ -333,7 +337,7 @@ def _as_pair(at: TopicPartition) -> tuple[str, int]:
     return at.topic, at.partition
 
 
-def _place_per_partition(partitions: Sequence[TopicPartition]) -> dict[str, Integers]:
+def _index_by_partition(partitions: Sequence[TopicPartition]) -> dict[str, Integers]:
     """Return, per topic, the index of each of its partitions among these."""
     found = {
         topic: np.zeros(1 + max(at.partition for at in partitions if at.topic == topic), np.int64)
@@ -378,8 +382,8 @@ def _keeper_with_token(kafka: Mapping[str, str]) -> TokenKeeper | None:
 
 
 def _new_consumer(kafka: Mapping[str, str], keeper: TokenKeeper | None) -> BatchConsumer:
-    settings = {**_DEFAULTS, **plain_settings(with_quiet_log(kafka)), **_OURS}
-    return BatchConsumer(settings, keeper.for_client) if keeper else BatchConsumer(settings)
+    settings = {**_DEFAULTS, **settings_without_token_callback(with_quiet_log(kafka)), **_OURS}
+    return BatchConsumer(settings, keeper.token_for_client) if keeper else BatchConsumer(settings)
 
 
 class _Clients:
@@ -394,14 +398,14 @@ class _Clients:
         self._admins: dict[_Key, AdminClient] = {}
         atexit.register(self.close)
 
-    def take(self, kafka: Mapping[str, str]) -> BatchConsumer:
+    def take_consumer(self, kafka: Mapping[str, str]) -> BatchConsumer:
         with self._lock:
             idle = self._idle.get(self._client_key(kafka))
             if idle:
                 return idle.pop()
         return _new_consumer(kafka, _keeper_with_token(kafka))
 
-    def give_back(self, kafka: Mapping[str, str], consumer: BatchConsumer) -> None:
+    def give_back_consumer(self, kafka: Mapping[str, str], consumer: BatchConsumer) -> None:
         with self._lock:
             self._idle.setdefault(self._client_key(kafka), []).append(consumer)
 

@@ -10,7 +10,7 @@ from confluent_kafka import Message
 
 from headgate.control_protocol.errors import ConfigurationError, Unreachable
 from headgate.kafka.clients import new_consumer
-from headgate.kafka.cluster import ANSWER_S_MAX, silent
+from headgate.kafka.cluster_queries import ANSWER_S_MAX, with_log_silenced
 
 GROUP = "headgate-sample"
 """A consumer must name a group; this one is neither joined nor committed to."""
@@ -27,15 +27,15 @@ Reading = Callable[[KeyAndValue, HeadersByName], KeyAndValue]
 """Returns a record's key and value as formats read them."""
 
 
-def _as_they_are(record: KeyAndValue, _: HeadersByName) -> KeyAndValue:
+def _keep_as_is(record: KeyAndValue, _: HeadersByName) -> KeyAndValue:
     return record
 
 
-def newest_records(
+def read_newest_records(
     kafka_config: Mapping[str, str],
     topic: str,
     records_max: int,
-    read: Reading = _as_they_are,
+    read: Reading = _keep_as_is,
 ) -> list[KeyAndValue]:
     """Return up to ``records_max`` keys and values, equally many from each partition's end.
 
@@ -45,7 +45,7 @@ def newest_records(
     try:
         consumer = new_consumer(
             {
-                **silent(kafka_config),
+                **with_log_silenced(kafka_config),
                 "group.id": GROUP,
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
@@ -60,7 +60,7 @@ def newest_records(
     try:
         return [
             read((message.key(), message.value()), dict(message.headers() or ()))
-            for message in _read(consumer, topic, records_max)
+            for message in _read_messages(consumer, topic, records_max)
         ]
     except kafka.KafkaException as error:
         raise Unreachable(f"topic {topic} cannot be read: {error.args[0].str()}") from error
@@ -68,7 +68,7 @@ def newest_records(
         consumer.close()
 
 
-def _read(consumer: kafka.Consumer, topic: str, records_max: int) -> list[Message]:
+def _read_messages(consumer: kafka.Consumer, topic: str, records_max: int) -> list[Message]:
     described = consumer.list_topics(topic, timeout=ANSWER_S_MAX).topics[topic]
     if described.error is not None:
         raise ConfigurationError(

@@ -15,7 +15,7 @@ LIFE_S = 60
 """An assertion is made for one request, whose clocks may differ a little."""
 
 
-def signed_assertion(
+def sign_assertion(
     pem: str, claims: Mapping[str, Any], where: str, *, key_id: str = "", life_s: int = LIFE_S
 ) -> str:
     """Return a JWT with these claims, a time of its own and an id, in the algorithm of the key.
@@ -37,7 +37,7 @@ def signed_assertion(
             f"{where} holds no private key that can be read",
             "name a key in PEM, without a passphrase: RSA, EC or Ed25519",
         ) from None
-    name, sign = _algorithm(key, where)
+    name, sign = _signing_algorithm(key, where)
     now_s = int(time.time())
     header = {"alg": name, "typ": "JWT", **({"kid": key_id} if key_id else {})}
     body = {**claims, "jti": str(uuid.uuid4()), "iat": now_s, "exp": now_s + life_s}
@@ -45,7 +45,7 @@ def signed_assertion(
     return f"{text}.{_base64_url(sign(text.encode()))}"
 
 
-def _algorithm(key: Any, where: str) -> tuple[str, Any]:
+def _signing_algorithm(key: Any, where: str) -> tuple[str, Any]:
     """Return the name of what the key signs with, and what signs."""
     from cryptography.hazmat.primitives import hashes
     from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding, rsa

@@ -85,11 +85,11 @@ class KafkaSourceTopics:
         ends = self._list_offsets(partitions, OffsetSpec.latest())
         return Offsets({p: found[p] if found[p] >= 0 else ends[p] for p in partitions})
 
-    def committed_note(self) -> str | None:
+    def committed_offset_metadata(self) -> str | None:
         """Return the note of the first partition, in order, of the configured topics with one."""
-        return next(iter(self.committed_notes()), None)
+        return next(iter(self.committed_offset_metadata_list()), None)
 
-    def committed_notes(self) -> list[str]:
+    def committed_offset_metadata_list(self) -> list[str]:
         """Return the notes next to the group's offsets of the configured topics, in their order."""
         partitions = sorted(
             (p.topic, p.partition) for p in _led_partitions(self._describe_topics())
@@ -163,10 +163,11 @@ class KafkaSourceTopics:
             request_timeout=self._timeout_s,
         )
         return {
-            TopicPartition(p.topic, p.partition): self._offset(p, f) for p, f in futures.items()
+            TopicPartition(p.topic, p.partition): self._offset_answered(p, f)
+            for p, f in futures.items()
         }
 
-    def _offset(self, asked: kafka.TopicPartition, future: Future[Any]) -> int:
+    def _offset_answered(self, asked: kafka.TopicPartition, future: Future[Any]) -> int:
         what = f"{asked.topic}/{asked.partition}"
         offset = int(self._await_result(what, future).offset)
         # While a broker starts, the client succeeds with an invalid offset.

@@ -69,25 +69,25 @@ class TokenKeeper:
             )
             return self._current()
 
-    def current(self) -> Token:
+    def current_token(self) -> Token:
         """Return the newest token, without waiting. Raises as ``require_token``."""
         with self._changed:
             self._ensure_running()
             return self._current()
 
-    def for_client(self) -> Token:
-        """Return ``current``, as a client is to see it: with half of the life that is left.
+    def token_for_client(self) -> Token:
+        """Return ``current_token``, as a client is to see it: with half of the life that is left.
 
         A client asks again at 80 % of that. By its true end it would connect with tokens of whose
         life a tenth is left; brokers end such a session within the second in which they refuse to
         have it renewed (with tokens of 6 s they did).
         """
-        token = self.current()
+        token = self.current_token()
         now_s = time.time()
         return replace(token, expires_s=now_s + (token.expires_s - now_s) * _TOLD)
 
     @property
-    def trouble(self) -> str:
+    def renewal_trouble(self) -> str:
         """Return why no new token comes; empty if all is well. The text stays while it fails."""
         failure, since_s = self._failure, self._failing_since_s
         if failure is None or since_s is None:
@@ -106,7 +106,7 @@ class TokenKeeper:
         return self._failures
 
     @property
-    def share_left(self) -> float | None:
+    def life_share_left(self) -> float | None:
         """Return which share of the newest token's life is left, 0 to 1; ``None`` without one."""
         with self._changed:
             if self._token is None:
@@ -121,7 +121,7 @@ class TokenKeeper:
             self._failure, TokenServerRefused | ConfigurationError
         ):
             raise self._failure
-        reason = self.trouble or f"{self._where} has not answered"
+        reason = self.renewal_trouble or f"{self._where} has not answered"
         raise TokenAway(reason, "check that the token server can be reached; it is asked again")
 
     def _has_valid_token(self) -> bool:
@@ -132,18 +132,18 @@ class TokenKeeper:
         if self._thread is None:
             self._failure = self._failing_since_s = None  # said before it went idle
             self._thread = threading.Thread(
-                target=self._run, name="headgate-token-keeper", daemon=True
+                target=self._renew_until_idle, name="headgate-token-keeper", daemon=True
             )
             self._thread.start()
 
-    def _run(self) -> None:
+    def _renew_until_idle(self) -> None:
         pause = threading.Event()  # never set; whoever replaces time.sleep replaces it for all
         while True:
-            pause.wait(self._renew())
+            pause.wait(self._renew_token())
             if self._is_idle():
                 return
 
-    def _renew(self) -> float:
+    def _renew_token(self) -> float:
         """Ask once; return how long to wait before the next time."""
         try:
             token = self._fetch()
@@ -174,7 +174,9 @@ class TokenKeeper:
             valid = (
                 f"the current one is valid for {left_s:.0f} s" if left_s > 0 else "there is none"
             )
-            log.warning("%s; %s", self.trouble, valid, extra=log_extra(LogEvent.TOKEN_NOT_RENEWED))
+            log.warning(
+                "%s; %s", self.renewal_trouble, valid, extra=log_extra(LogEvent.TOKEN_NOT_RENEWED)
+            )
 
     def _is_idle(self) -> bool:
         """Return whether nobody needs it any more; then the thread ends, and a later use begins

@@ -28,14 +28,14 @@ from headgate.control_protocol.errors import (
     TokenServerRefused,
     TokenUnfit,
 )
-from headgate.control_protocol.redaction import Redaction, printable
+from headgate.control_protocol.redaction import Redaction, to_printable_line
 from headgate.control_protocol.secret_references import (
     REFERENCE,
     ReferenceUnreadable,
     read_reference,
 )
-from headgate.kafka.bounded_http_body import AnswerTooLong, AnswerTooSlow, bounded_body
-from headgate.kafka.signed_assertions import signed_assertion
+from headgate.kafka.bounded_http_body import AnswerTooLong, AnswerTooSlow, read_bounded_body
+from headgate.kafka.signed_assertions import sign_assertion
 
 if TYPE_CHECKING:
     import requests
@@ -66,11 +66,11 @@ def provider_of(settings: Mapping[str, Any], servers: str) -> tuple[Fetch, str]:
     """Return what fetches a token, and what to call it."""
     # Each type of ``AuthType`` that is a token; a type that is missing here fails at the start.
     make = {
-        "oidc": _oidc,
-        "token-file": _token_file,
-        "aws-msk-iam": _aws_msk_iam,
-        "azure": _azure,
-        "google": _google,
+        "oidc": _oidc_provider,
+        "token-file": _token_file_provider,
+        "aws-msk-iam": _msk_iam_provider,
+        "azure": _azure_provider,
+        "google": _google_provider,
     }[settings["type"]]
     fetch, where = make(settings, servers)
     section = settings.get("section", _SECTION)
@@ -93,14 +93,14 @@ def _naming_section(section: str, fetch: Fetch) -> Fetch:
 # ---------------------------------------------------------------------------------- token endpoints
 
 
-def _oidc(settings: Mapping[str, Any], _: str) -> tuple[Fetch, str]:
+def _oidc_provider(settings: Mapping[str, Any], _: str) -> tuple[Fetch, str]:
     url = settings["token_url"]
     asked = {name: settings[name] for name in ("scope", "audience") if name in settings}
     endpoint = _Endpoint(url, settings, asked, ca=settings.get("ca", ""))
-    return endpoint.token, f"the token server {_host_of(url)}"
+    return endpoint.fetch_token, f"the token server {_host_of(url)}"
 
 
-def _azure(settings: Mapping[str, Any], servers: str) -> tuple[Fetch, str]:
+def _azure_provider(settings: Mapping[str, Any], servers: str) -> tuple[Fetch, str]:
     """Ask Entra ID for a token of the cluster: by a secret, a federated token, or the machine."""
     resource = f"https://{servers.split(',', maxsplit=1)[0].strip().rpartition(':')[0]}"
     federated = os.environ.get("AZURE_FEDERATED_TOKEN_FILE", "")
@@ -116,7 +116,7 @@ def _azure(settings: Mapping[str, Any], servers: str) -> tuple[Fetch, str]:
         if "client_secret" not in settings:
             given["assertion_file"] = assertion
         endpoint = _Endpoint(url, given, {"scope": f"{resource}/.default"}, in_form=True)
-        return endpoint.token, f"Entra ID at {_host_of(url)}"
+        return endpoint.fetch_token, f"Entra ID at {_host_of(url)}"
     base = os.environ.get("AZURE_POD_IDENTITY_AUTHORITY_HOST", "http://169.254.169.254")
     asked = {"api-version": "2018-02-01", "resource": resource}
     if client:
@@ -125,7 +125,7 @@ def _azure(settings: Mapping[str, Any], servers: str) -> tuple[Fetch, str]:
 
     def fetch() -> Token:
         answer = _get_json(url, {"Metadata": "true"})
-        return _token_of(answer, time.time(), {})
+        return _parse_token_answer(answer, time.time(), {})
 
     return fetch, "the machine's metadata server"
 
@@ -148,7 +148,7 @@ class _Endpoint:
         self._ca = ca
         self._in_form = in_form
 
-    def token(self) -> Token:
+    def fetch_token(self) -> Token:
         settings, headers = self._settings, {}
         client = settings["client_id"]
         form = {"grant_type": "client_credentials", **self._asked}
@@ -160,21 +160,21 @@ class _Endpoint:
                 pair = f"{_form_encode(client)}:{_form_encode(secret)}".encode()
                 headers["Authorization"] = f"Basic {base64.b64encode(pair).decode()}"
         else:
-            secret = self._assertion(client)
+            secret = self._read_or_sign_assertion(client)
             form |= {"client_id": client, "client_assertion_type": _JWT_BEARER}
             form["client_assertion"] = secret
         began_s = time.time()
-        answer = _request("POST", self._url, headers, form, ca=self._ca, secret=secret)
-        return _token_of(answer, began_s, settings.get("extensions", {}))
+        answer = _request_json("POST", self._url, headers, form, ca=self._ca, secret=secret)
+        return _parse_token_answer(answer, began_s, settings.get("extensions", {}))
 
-    def _assertion(self, client: str) -> str:
+    def _read_or_sign_assertion(self, client: str) -> str:
         """Return the newest assertion of the file; or one that is signed for this request."""
         settings = self._settings
         if "private_key" not in settings:
-            return _text_of_file(settings["assertion_file"], "kafka.auth.assertion_file")
+            return _read_token_file(settings["assertion_file"], "kafka.auth.assertion_file")
         pem = _resolve_secret(settings["private_key"], "private_key")
         claims = {"iss": client, "sub": client, "aud": self._url}
-        return signed_assertion(
+        return sign_assertion(
             pem, claims, "kafka.auth.private_key", key_id=settings.get("key_id", "")
         )
 
@@ -184,7 +184,7 @@ def _form_encode(text: str) -> str:
     return urlencode({"": text})[1:]
 
 
-def _token_of(answer: Any, began_s: float, extensions: Mapping[str, str]) -> Token:
+def _parse_token_answer(answer: Any, began_s: float, extensions: Mapping[str, str]) -> Token:
     """Return the token of an OAuth answer; it lives as long as its claims and the answer say."""
     text = answer.get("access_token") if isinstance(answer, dict) else None
     if not isinstance(text, str) or not text or len(text) > _TOKEN_CHARACTERS_MAX:
@@ -201,7 +201,7 @@ def _token_of(answer: Any, began_s: float, extensions: Mapping[str, str]) -> Tok
             "the token server does not say how long its token lives",
             "let it answer expires_in, or give a JWT with exp",
         )
-    return Token(text, min(ends), _subject_of(claims), extensions)
+    return Token(text, min(ends), _token_subject_of(claims), extensions)
 
 
 def claims_of(token: str) -> Mapping[str, Any]:
@@ -216,7 +216,7 @@ def claims_of(token: str) -> Mapping[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _subject_of(claims: Mapping[str, Any]) -> str:
+def _token_subject_of(claims: Mapping[str, Any]) -> str:
     subject = claims.get("sub")
     return subject if isinstance(subject, str) and subject.isprintable() and subject else "headgate"
 
@@ -224,11 +224,11 @@ def _subject_of(claims: Mapping[str, Any]) -> str:
 # ------------------------------------------------------------------------------------------- files
 
 
-def _token_file(settings: Mapping[str, Any], _: str) -> tuple[Fetch, str]:
+def _token_file_provider(settings: Mapping[str, Any], _: str) -> tuple[Fetch, str]:
     path = settings["path"]
 
     def fetch() -> Token:
-        text = _text_of_file(path, "kafka.auth.path")
+        text = _read_token_file(path, "kafka.auth.path")
         claims = claims_of(text)
         if not isinstance(claims.get("exp"), int | float):
             raise TokenUnfit(
@@ -236,13 +236,13 @@ def _token_file(settings: Mapping[str, Any], _: str) -> tuple[Fetch, str]:
                 "name the file with the token itself, and nothing else",
             )
         return Token(
-            text, float(claims["exp"]), _subject_of(claims), settings.get("extensions", {})
+            text, float(claims["exp"]), _token_subject_of(claims), settings.get("extensions", {})
         )
 
     return fetch, f"the file {path}"
 
 
-def _text_of_file(path: str, key: str) -> str:
+def _read_token_file(path: str, key: str) -> str:
     try:
         with Path(path).open(encoding="ascii") as file:
             return file.read(_TOKEN_CHARACTERS_MAX).strip()
@@ -270,23 +270,23 @@ _MSK_S = 900
 _MSK_AGENT = "headgate"
 
 
-def region_of(servers: str) -> str:
+def aws_region_of(servers: str) -> str:
     """Return the AWS region in the brokers' names; empty if there is none."""
     found = _REGION.search(servers)
     return found[1] if found else ""
 
 
-def _aws_msk_iam(settings: Mapping[str, Any], servers: str) -> tuple[Fetch, str]:
-    region = settings.get("region") or region_of(servers)
+def _msk_iam_provider(settings: Mapping[str, Any], servers: str) -> tuple[Fetch, str]:
+    region = settings.get("region") or aws_region_of(servers)
     role = settings.get("role_arn", "")
 
     def fetch() -> Token:
-        return msk_token(region, role)
+        return build_msk_token(region, role)
 
     return fetch, "AWS's chain of credentials"
 
 
-def msk_token(region: str, role: str = "") -> Token:
+def build_msk_token(region: str, role: str = "") -> Token:
     """Return MSK's token: a presigned request for ``kafka-cluster:Connect``. botocore signs it."""
     try:
         import botocore.session
@@ -315,7 +315,7 @@ def msk_token(region: str, role: str = "") -> Token:
         code = str(error.response.get("Error", {}).get("Code", ""))[:_QUOTED_CHARACTERS]
         kind = TokenServerRefused if code in ("AccessDenied", "InvalidClientTokenId") else TokenAway
         raise kind(
-            f"AWS refuses the role: {printable(code)}", "check kafka.auth.role_arn"
+            f"AWS refuses the role: {to_printable_line(code)}", "check kafka.auth.role_arn"
         ) from None
     except BotoCoreError as error:
         raise TokenAway(f"AWS gives no credentials: {type(error).__name__}") from None
@@ -344,7 +344,7 @@ _GOOGLE_SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 _GOOGLE_LIFE_S = 3600
 
 
-def _google(settings: Mapping[str, Any], _: str) -> tuple[Fetch, str]:
+def _google_provider(settings: Mapping[str, Any], _: str) -> tuple[Fetch, str]:
     """Ask by a key file, or the metadata server; wrap the token: brokers refuse a bare one."""
     path = settings.get("key_file") or os.environ.get("GOOGLE_APPLICATION_CREDENTIALS", "")
     host = os.environ.get("GCE_METADATA_HOST", "metadata.google.internal")
@@ -353,9 +353,9 @@ def _google(settings: Mapping[str, Any], _: str) -> tuple[Fetch, str]:
 
     def ask() -> tuple[Token, str]:
         if path:
-            return _google_by_key(path)
-        given = _token_of(_get_json(f"{base}/token", flavor), time.time(), {})
-        return given, _get(f"{base}/email", flavor).decode().strip()
+            return _fetch_google_token_by_key(path)
+        given = _parse_token_answer(_get_json(f"{base}/token", flavor), time.time(), {})
+        return given, _get_from_metadata_server(f"{base}/email", flavor).decode().strip()
 
     def fetch() -> Token:
         began_s = time.time()
@@ -371,10 +371,10 @@ def _google(settings: Mapping[str, Any], _: str) -> tuple[Fetch, str]:
     return fetch, f"Google, by the key file {path}" if path else "Google's metadata server"
 
 
-def _google_by_key(path: str) -> tuple[Token, str]:
+def _fetch_google_token_by_key(path: str) -> tuple[Token, str]:
     """Return an access token for the key of a service account, and the account's address."""
     try:
-        found = json.loads(_text_of_file(path, "kafka.auth.key_file"))
+        found = json.loads(_read_token_file(path, "kafka.auth.key_file"))
         names = ("type", "client_email", "private_key", "private_key_id", "token_uri")
         kind, address, pem, key_id, url = (str(found[name]) for name in names)
     except (KeyError, TypeError, ValueError):
@@ -385,16 +385,16 @@ def _google_by_key(path: str) -> tuple[Token, str]:
             'name the JSON file of a key, with "type": "service_account"',
         )
     parts = urlsplit(url)
-    if parts.scheme != "https" and not is_loopback(parts.hostname):
+    if parts.scheme != "https" and not is_loopback_host(parts.hostname):
         raise TokenUnfit(f"{path}: its token_uri is not https", "take the file as Google wrote it")
     began_s = time.time()
     claims = {"iss": address, "sub": address, "aud": url, "scope": _GOOGLE_SCOPE}
-    assertion = signed_assertion(
+    assertion = sign_assertion(
         pem, claims, f"kafka.auth.key_file {path}", key_id=key_id, life_s=_GOOGLE_LIFE_S
     )
     form = {"grant_type": _JWT_GRANT, "assertion": assertion}
-    answer = _request("POST", url, {}, form, ca="", secret=assertion)
-    return _token_of(answer, began_s, {}), address
+    answer = _request_json("POST", url, {}, form, ca="", secret=assertion)
+    return _parse_token_answer(answer, began_s, {}), address
 
 
 # ------------------------------------------------------------------------------------------- HTTP
@@ -406,15 +406,15 @@ def _add_no_auth(request: Any) -> Any:
 
 
 def _get_json(url: str, headers: Mapping[str, str]) -> Any:
-    return _parse_json(_get(url, headers))
+    return _parse_json(_get_from_metadata_server(url, headers))
 
 
-def _get(url: str, headers: Mapping[str, str]) -> bytes:
+def _get_from_metadata_server(url: str, headers: Mapping[str, str]) -> bytes:
     """Ask a metadata server of this machine: never through a proxy."""
     return _request_body("GET", url, headers, None, ca="", secret="", inside=True)
 
 
-def _request(
+def _request_json(
     method: str,
     url: str,
     headers: Mapping[str, str],
@@ -464,7 +464,7 @@ def _request_body(
                 stream=True,
                 verify=ca or None,
             ) as answer:
-                body = bounded_body(answer, _BODY_BYTES_MAX, deadline_s)
+                body = read_bounded_body(answer, _BODY_BYTES_MAX, deadline_s)
                 status = answer.status_code
         except AnswerTooLong:
             raise TokenUnfit(
@@ -491,7 +491,7 @@ def _refusal_error(status: int, body: bytes, secret: str) -> HeadgateError:
     said = said if isinstance(said, dict) else {}
     code = said.get("error") if isinstance(said.get("error"), str) else ""
     words = f"HTTP {status}" + "".join(
-        f", {printable(str(text))[:_QUOTED_CHARACTERS]}"
+        f", {to_printable_line(str(text))[:_QUOTED_CHARACTERS]}"
         for text in (code, said.get("error_description"))
         if isinstance(text, str) and text
     )
@@ -514,7 +514,7 @@ def _describe_error(error: requests.RequestException) -> str:
     return type(error).__name__
 
 
-def is_loopback(host: str | None) -> bool:
+def is_loopback_host(host: str | None) -> bool:
     """Return whether nothing that is sent to this host leaves the machine."""
     host = (host or "").strip("[]")
     try:

@@ -24,13 +24,13 @@ class Packed(Sequence[Any]):
         self.array = array
 
     @classmethod
-    def of(cls, values: Iterable[bytes | None]) -> Packed:
+    def from_values(cls, values: Iterable[bytes | None]) -> Packed:
         return cls(pa.array(values, pa.large_binary()))
 
     @classmethod
     def pack(cls, values: Sequence[bytes]) -> Packed:
         """Return the same values, packed if they are not."""
-        return values if isinstance(values, Packed) else cls.of(values)
+        return values if isinstance(values, Packed) else cls.from_values(values)
 
     @classmethod
     def copy_from(cls, addresses: Addresses, sizes: Integers) -> Packed:
@@ -51,7 +51,7 @@ class Packed(Sequence[Any]):
     def __iter__(self) -> Iterator[Any]:
         return iter(self.array.to_pylist())
 
-    def join_with(self, tail: bytes) -> tuple[bytes, Integers]:
+    def concat_with_tail(self, tail: bytes) -> tuple[bytes, Integers]:
         """Return all values in a row and the tail, and where each of them ends."""
         bounds = np.frombuffer(self.array.buffers()[1] or bytes(8), np.int64)
         bounds = bounds[self.array.offset : self.array.offset + len(self) + 1]
@@ -59,7 +59,7 @@ class Packed(Sequence[Any]):
         inside = memoryview(octets)[bounds[0] : bounds[-1]] if octets else b""
         return b"".join((inside, tail)), bounds[1:] - bounds[0]
 
-    def join_between(self, front: bytes, back: bytes) -> bytes:
+    def concat_wrapped(self, front: bytes, back: bytes) -> bytes:
         """Return all values in a row, each between these two."""
         kind = pa.large_binary()
         parts = (pa.scalar(front, kind), self.array, pa.scalar(back, kind), pa.scalar(b"", kind))
@@ -71,6 +71,6 @@ class Packed(Sequence[Any]):
         """Return only these values, in this order: of a few out of many, faster than by flags."""
         return Packed(self.array.take(pa.array(rows)))
 
-    def where(self, wanted: np.ndarray[Any, np.dtype[np.bool_]]) -> Packed:
+    def filter(self, wanted: np.ndarray[Any, np.dtype[np.bool_]]) -> Packed:
         """Return only the values whose flag is set."""
         return Packed(self.array.filter(pa.array(wanted)))

@@ -56,7 +56,7 @@ class Loops(Protocol):
     def gather(self, addresses: Addresses, sizes: Integers) -> pa.LargeBinaryArray:
         """Copy the given number of bytes from each address; address 0 gives null."""
 
-    def timestamps(self, timestamp: Any, messages: Addresses) -> Integers:
+    def message_timestamps(self, timestamp: Any, messages: Addresses) -> Integers:
         """Return what librdkafka's ``rd_kafka_message_timestamp`` says for each."""
 
     def destroy_messages(self, destroy: Any, messages: Addresses) -> None:
@@ -305,7 +305,7 @@ class InC:
         parts = [valid, pa.py_buffer(bounds), octets]
         return pa.Array.from_buffers(pa.large_binary(), count, parts)
 
-    def timestamps(self, timestamp: Any, messages: Addresses) -> Integers:
+    def message_timestamps(self, timestamp: Any, messages: Addresses) -> Integers:
         found = np.empty(len(messages), np.int64)
         self._c.timestamps(_address(timestamp), *_address_and_length(messages), found.ctypes.data)
         return found
@@ -332,10 +332,10 @@ class InC:
         return found
 
     def _number_fields(self, fields: Fields) -> tuple[int, int, int]:
-        slots = self._slots_of(fields, fields.places)
+        slots = self._key_slots_of(fields, fields.places)
         return fields.any.ctypes.data, slots.ctypes.data, fields.slot_count
 
-    def _slots_of(self, keys: Fields | WalkPlan, places: Integers) -> Integers:
+    def _key_slots_of(self, keys: Fields | WalkPlan, places: Integers) -> Integers:
         with _NUMBERING:
             if keys.slots is None:
                 slots = np.zeros(3 * keys.slot_count, np.int64)
@@ -366,7 +366,7 @@ class InC:
         self, values: pa.LargeBinaryArray, begin: int, plan: WalkPlan, into: Walked
     ) -> tuple[int, int]:
         assert into.columns.flags.c_contiguous, "the C code reads it as structs"
-        slots = self._slots_of(plan, plan.places)
+        slots = self._key_slots_of(plan, plan.places)
         _, bounds, octets = values.buffers()
         first = bounds.address + values.offset * _WORD_BYTES
         full = np.zeros(1, np.int64)
@@ -434,7 +434,7 @@ class InC:
             _, bounds, octets = values.buffers()
             first = bounds.address + values.offset * _WORD_BYTES
             begin = octets.address if octets else 0  # only empty values
-            block, firsts = np.frombuffer(_key_block(key), np.uint8), np.empty(count, np.int64)
+            block, firsts = np.frombuffer(_hmac_key_block(key), np.uint8), np.empty(count, np.int64)
             key_at, firsts_at = block.ctypes.data, firsts.ctypes.data
             self._c.keyed_digests(
                 *(begin, first, count, key_at, bits_max, size, firsts_at, digests.address)
@@ -448,7 +448,7 @@ class InC:
         return pa.Array.from_buffers(pa.large_string(), count, [valid, ends, digests])
 
 
-def _key_block(key: bytes) -> bytes:
+def _hmac_key_block(key: bytes) -> bytes:
     """Return the key as HMAC takes it: a longer one is hashed, a shorter one filled with zeros."""
     key = hashlib.sha256(key).digest() if len(key) > _BLOCK_BYTES else key
     return key.ljust(_BLOCK_BYTES, b"\0")
@@ -477,7 +477,7 @@ class InPython:
         found = pa.concat_arrays([_gather_near(addresses[rows], sizes[rows]) for rows in near])
         return found.take(pa.array(np.argsort(order)))
 
-    def timestamps(self, timestamp: Any, messages: Addresses) -> Integers:
+    def message_timestamps(self, timestamp: Any, messages: Addresses) -> Integers:
         found = map(timestamp, messages.tolist(), repeat(None))
         return np.fromiter(found, np.int64, len(messages))
 

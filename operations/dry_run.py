@@ -18,9 +18,9 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from headgate.config.catalog_settings import Backend
-from headgate.config.sections import WriterKind
+from headgate.config.sink_sections import WriterKind
 from headgate.config.sink_settings import SinkSettings
-from headgate.control_protocol.commit_record_codec import filled_tables
+from headgate.control_protocol.commit_record_codec import filled_table_uuids
 from headgate.control_protocol.errors import WriteFailed
 from headgate.control_protocol.events import FileKind, TableStart, WrittenFile
 from headgate.control_protocol.identifiers import (
@@ -42,7 +42,7 @@ from headgate.control_protocol.table_format import Use
 from headgate.data_plane.quarantine.rejected_records import ROUTE, TABLE, TOMBSTONE
 from headgate.operations.access.kafka_connection import open_source_topics
 from headgate.operations.access.open_secondary_tables import with_schema_changes
-from headgate.runtime.assembly import batch_writer
+from headgate.runtime.assembly import open_batch_writer
 from headgate.runtime.routed_table_creation import TableMaker
 from headgate.runtime.sink_tables import SinkTables
 
@@ -213,7 +213,7 @@ def _build_table_maker(tables: SinkTables) -> TableMaker:
     return TableMaker(
         settings,
         tables.with_settings(settings),
-        filled=lambda: filled_tables(settings.name, ledger.properties),
+        filled=lambda: filled_table_uuids(settings.name, ledger.properties),
     )
 
 
@@ -229,7 +229,7 @@ def _build_table_start(tables: SinkTables, identifier: str) -> TableStart:
 
 
 def _write(tables: SinkTables, batch: Batch) -> BatchWritten:
-    with batch_writer(tables.settings, tables.planning()) as writer:
+    with open_batch_writer(tables.settings, tables.planning()) as writer:
         writer.submit(batch)
         outcome = None
         while outcome is None:

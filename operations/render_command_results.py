@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headgate.control_protocol.commit_record import KEY_COUNTS
-from headgate.control_protocol.redaction import printable
+from headgate.control_protocol.redaction import to_printable_line
 from headgate.operations.audit.files import OnProgress
 from headgate.operations.audit.report import AuditReport, Verdict
 from headgate.operations.status.report import (
@@ -125,7 +125,7 @@ def show_event(console: Console, event: Mapping[str, Any]) -> None:
         (f"{moment}  ", "dim"),
         (f"{event['epoch']}.{event['transaction']:<5} ", "cyan"),
         (f"{event['event']:<16} ", "bold"),
-        printable(f"{event['member']:<24} {event['text']}"),
+        to_printable_line(f"{event['member']:<24} {event['text']}"),
     )
     console.print(line, soft_wrap=True)
 
@@ -213,7 +213,7 @@ def show_all(console: Console, sinks: Iterable[tuple[str, StatusReport | None, s
 def _show_bad_records(console: Console, records: Iterable[RejectedRecord]) -> None:
     for bad in records:
         where = f"{bad.topic} partition {bad.partition} offset {bad.offset}"
-        text = printable(f"{where}, in transaction {bad.transaction}: {bad.reason}")
+        text = to_printable_line(f"{where}, in transaction {bad.transaction}: {bad.reason}")
         console.print(Text.assemble((f"  {'bad record':<18}", "dim"), text), soft_wrap=True)
 
 
@@ -226,8 +226,8 @@ def _show_error(console: Console, error: LastError, now_ms: int) -> None:
     if error.next_try_ms:
         whose += f", next try {_time(error.next_try_ms)}"
     mark = (f"  {'last error':<18}", "red")
-    text = printable(f"{error.code} {error.text}")
-    console.print(Text.assemble(mark, text, (printable(whose), "dim")), soft_wrap=True)
+    text = to_printable_line(f"{error.code} {error.text}")
+    console.print(Text.assemble(mark, text, (to_printable_line(whose), "dim")), soft_wrap=True)
 
 
 def _show_past_error(console: Console, error: LastError, now_ms: int) -> None:
@@ -236,7 +236,7 @@ def _show_past_error(console: Console, error: LastError, now_ms: int) -> None:
     if age_ms > _PAST_SHOWN_MS:
         return
     shortened = textwrap.shorten(error.text, _PAST_CHARACTERS_MAX, placeholder=" ...")
-    text = printable(f"{error.code}, {_long_ago(age_ms)}: {shortened}")
+    text = to_printable_line(f"{error.code}, {_long_ago(age_ms)}: {shortened}")
     console.print(Text.assemble((f"  {'past error':<18}{text}", "dim")), soft_wrap=True)
 
 
@@ -334,7 +334,7 @@ def show_dry_run(console: Console, seen: DryRun) -> None:
             text = _shorten(name + json.dumps(row, default=_printable))
             console.print(Text.assemble(("row       ", "green"), text), soft_wrap=True)
     for misfit in seen.misfits:
-        text = _shorten(printable(f"{misfit.at} offset {misfit.offset}: {misfit.reason}"))
+        text = _shorten(to_printable_line(f"{misfit.at} offset {misfit.offset}: {misfit.reason}"))
         console.print(Text.assemble(("bad       ", "red"), text), soft_wrap=True)
     if seen.many:
         lines = [(t.table, t.exists, t.records, t.files, t.file_bytes) for t in seen.tables]
@@ -373,7 +373,7 @@ def _shorten(text: str) -> str:
 
 
 def _printable(value: object) -> str:
-    return value.hex() if isinstance(value, bytes) else printable(str(value))
+    return value.hex() if isinstance(value, bytes) else to_printable_line(str(value))
 
 
 def show_notes(console: Console, notes: Sequence[str]) -> None:
@@ -392,7 +392,7 @@ def _table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
 
 
 def _cell_text(value: object) -> Text:
-    return Text("-" if value is None or value == "" else printable(str(value)))
+    return Text("-" if value is None or value == "" else to_printable_line(str(value)))
 
 
 def _time(epoch_ms: int | None) -> str | None:

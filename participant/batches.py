@@ -57,7 +57,7 @@ def readable_positions(state: State) -> Mapping[TopicPartition, int]:
     return {p: offset for p, offset in state.positions.items() if p in fixed}
 
 
-def with_ends(state: State, ends: Mapping[TopicPartition, int]) -> State:
+def with_source_ends(state: State, ends: Mapping[TopicPartition, int]) -> State:
     """Take over where the readable partitions end, of those that could be asked.
 
     An end that was not confirmed now is forgotten: reading up to it would fail the batch for all
@@ -105,11 +105,11 @@ def look_due_ms(state: State) -> int:
     due_ms = state.deadlines.get(Timer.LOOK)
     if due_ms is None:
         return 0
-    more = state.idle_intervals - 1 if _is_quiet(state) else 0
+    more = state.idle_intervals - 1 if _is_caught_up(state) else 0
     return due_ms + more * state.settings.end_offset_interval_ms
 
 
-def _is_quiet(state: State) -> bool:
+def _is_caught_up(state: State) -> bool:
     """Return whether all was read that the last look saw, and nobody waits for steps (COMMIT-5)."""
     writing, positions = state.term.writing, readable_positions(state)
     if writing is None or writing.limits.commit_records or writing.limits.commit_bytes:
@@ -135,7 +135,7 @@ _UNKNOWN_RECORDS_MAX = 10_000
 """A batch has no more records while their size is not known, but bounded."""
 
 
-def records_allowed(state: State) -> int:
+def batch_records_max(state: State) -> int:
     """BATCH-3: return how many offsets a batch may take."""
     settings, size = state.settings, state.run.record_bytes
     allowed = settings.batch_records_max
@@ -185,7 +185,7 @@ def plan_batch(state: State, ranges: Ranges, now_ms: int) -> tuple[State, Batch]
     return state.with_deadline(Timer.BATCH, due_ms), batch
 
 
-def absorb_batch(state: State, written: BatchWritten) -> State:
+def with_batch_written(state: State, written: BatchWritten) -> State:
     """Extend the written ranges by the batch's ranges and files (RANGE-1: exactly these ranges)."""
     batch = state.run.batch
     assert batch is not None
@@ -204,7 +204,7 @@ def absorb_batch(state: State, written: BatchWritten) -> State:
         owned=owned,
         files=(*work.files, *written.files),
         quarantine_files=(*work.quarantine_files, *written.quarantined),
-        secondary_files=_join_files(work.secondary_files, written.followed),
+        secondary_files=_merge_files(work.secondary_files, written.followed),
         troubles={**work.troubles, **written.troubles},
         failed=failed,
         failure=work.failure if failed else None,
@@ -213,7 +213,7 @@ def absorb_batch(state: State, written: BatchWritten) -> State:
     return _without_batch(replace(state, work=work), run)
 
 
-def after_batch(state: State, *, last_read_done: bool) -> State:
+def with_batch_ended(state: State, *, last_read_done: bool) -> State:
     """Forget the failures in front of a batch that ended well, and look at the source at once."""
     run = replace(state.run, unforeseen=0, outages=0)
     source = replace(state.source, last_read_done=last_read_done)
@@ -235,7 +235,7 @@ def _mean_record_bytes(written: BatchWritten, before: float) -> float:
 _FilesByTable = Mapping[Destination, tuple[WrittenFile, ...]]
 
 
-def _join_files(waiting: _FilesByTable, more: _FilesByTable) -> _FilesByTable:
+def _merge_files(waiting: _FilesByTable, more: _FilesByTable) -> _FilesByTable:
     """Join the files of each table, whatever its schema was; the newest schema is named."""
     joined = {(at.table, at.uuid): (at, files) for at, files in waiting.items()}
     for at, files in more.items():
@@ -247,7 +247,7 @@ def _join_files(waiting: _FilesByTable, more: _FilesByTable) -> _FilesByTable:
 def _extend_range(written: WrittenRange, result: PartitionResult) -> WrittenRange:
     times = [t for t in (written.max_timestamp_ms, result.max_timestamp_ms) if t is not None]
     return WrittenRange(
-        range=written.range.join_with(result.range),
+        range=written.range.extended_by(result.range),
         records=written.records + result.records,
         quarantined=written.quarantined + result.quarantined,
         skipped=written.skipped + result.skipped,
@@ -278,14 +278,14 @@ def on_batch_failed(state: State, batch: Batch, outcome: BatchFailed, now_ms: in
         return _without_batch(state, state.run), (Stop(outcome.fatal),)
     if not outcome.unforeseen:
         state = replace(state, run=replace(state.run, outages=state.run.outages + 1))
-        return _retry_later(state, batch, outcome.reason, now_ms)
+        return _retry_batch_later(state, batch, outcome.reason, now_ms)
     failures = state.run.unforeseen + 1
     error = BatchHopeless(
         f"{_describe_ranges(batch.ranges)}: {failures} batches in a row failed: {outcome.reason}",
         "nothing of them was committed; look at these records, and report the reason if they are "
         "good",
     )
-    return _retry_or_stop(state, batch, error, now_ms, reason=outcome.reason)
+    return _retry_batch_or_stop(state, batch, error, now_ms, reason=outcome.reason)
 
 
 def give_up_overdue_batch(state: State, now_ms: int) -> Step:
@@ -299,19 +299,19 @@ def give_up_overdue_batch(state: State, now_ms: int) -> Step:
         "nothing of it was committed; find out what Spark or the storage is waiting for, or raise "
         "participant.batch_timeout_ms",
     )
-    return _retry_or_stop(state, batch, error, now_ms, reason=str(error))
+    return _retry_batch_or_stop(state, batch, error, now_ms, reason=str(error))
 
 
-def _retry_or_stop(
+def _retry_batch_or_stop(
     state: State, batch: Batch, error: StopSink, now_ms: int, *, reason: str
 ) -> Step:
     run = replace(state.run, unforeseen=state.run.unforeseen + 1)
     if run.unforeseen >= state.settings.batch_attempts_max:
         return _without_batch(state, run), (Stop(error),)
-    return _retry_later(replace(state, run=run), batch, reason, now_ms)
+    return _retry_batch_later(replace(state, run=run), batch, reason, now_ms)
 
 
-def _retry_later(state: State, batch: Batch, reason: str, now_ms: int) -> Step:
+def _retry_batch_later(state: State, batch: Batch, reason: str, now_ms: int) -> Step:
     settings, run = state.settings, state.run
     before = max(run.outages - 1, 0)
     wait_ms = backoff_ms(before, settings.retry_backoff_ms, settings.retry_backoff_max_ms)
@@ -343,7 +343,7 @@ def _retry_before_record(state: State, batch: Batch, error: StopBefore, first: O
         upto = upto.with_offsets({at: span.begin for at, span in batch.ranges.items()})
     text = f"writes what lies before a record, then stops before it: {error}"
     run = replace(state.run, stop=PendingStop(error, upto, cuts))
-    again = after_batch(replace(state, run=run), last_read_done=False)
+    again = with_batch_ended(replace(state, run=run), last_read_done=False)
     return again, (LogLine(text, trouble=True, event=LogEvent.BATCH_FAILED),)
 
 
@@ -360,16 +360,16 @@ def stop_when_committed(state: State) -> Step:
     if not any(positions.get(at, at_ + 1) <= at_ for at, at_ in stop.error.first.items()):
         if any(at in state.work.owned and at not in positions for at in stop.error.first):
             return state, ()  # its position is not known yet
-        return without_stop(state), ()
+        return without_pending_stop(state), ()
     writing = state.term.writing
     fixed = writing.fixed if writing else frozenset[TopicPartition]()
     missing = any(positions.get(at, end) < end for at, end in stop.upto.items() if at in fixed)
     if missing or state.work.has_unannounced or state.said.pending:
         return state, ()
-    return without_stop(state), (Stop(stop.error),)
+    return without_pending_stop(state), (Stop(stop.error),)
 
 
-def without_stop(state: State) -> State:
+def without_pending_stop(state: State) -> State:
     return replace(state, run=replace(state.run, stop=None))
 
 
@@ -391,20 +391,20 @@ def empty_range(offset: int) -> WrittenRange:
     return WrittenRange(OffsetRange(offset, offset))
 
 
-def with_partitions(state: State, gained: frozenset[TopicPartition], presence: int) -> State:
+def with_gained_partitions(state: State, gained: frozenset[TopicPartition], presence: int) -> State:
     """Own these, too: without a position, until a settlement behind the presence gives it
     (POSITION-2)."""
     owned = {**state.work.owned, **{partition: Ownership(presence) for partition in gained}}
     return replace(state, work=replace(state.work, owned=owned))
 
 
-def without_partitions(state: State, gone: frozenset[TopicPartition]) -> State:
+def without_lost_partitions(state: State, gone: frozenset[TopicPartition]) -> State:
     owned = {partition: own for partition, own in state.work.owned.items() if partition not in gone}
     work = replace(state.work, owned=owned, leaving=state.work.leaving - gone)
     return replace(state, work=work)
 
 
-def with_leaving(state: State, partitions: frozenset[TopicPartition]) -> State:
+def with_leaving_partitions(state: State, partitions: frozenset[TopicPartition]) -> State:
     leaving = partitions & state.work.owned.keys()
     return replace(state, work=replace(state.work, leaving=leaving))
 
@@ -424,9 +424,9 @@ def with_positions(state: State, expected: Offsets, settled_to: ControlOffset) -
     # would announce the others' offsets with files that hold the wrong one's rows as well.
     if any(_contradicts(expected, p, own) for p, own in state.work.owned.items()):
         state = drop_work(state)
-        moved = {p: _moved_ownership(p, own, expected) for p, own in state.work.owned.items()}
+        moved = {p: _with_position_reset(p, own, expected) for p, own in state.work.owned.items()}
         state = replace(state, work=replace(state.work, owned=moved))
-    learned = _learn_positions(state.work.owned, expected, settled_to)
+    learned = _with_learned_positions(state.work.owned, expected, settled_to)
     return replace(state, work=replace(state.work, owned=learned))
 
 
@@ -439,12 +439,12 @@ def _contradicts(expected: Offsets, partition: TopicPartition, own: Ownership) -
     )
 
 
-def _moved_ownership(partition: TopicPartition, own: Ownership, expected: Offsets) -> Ownership:
+def _with_position_reset(partition: TopicPartition, own: Ownership, expected: Offsets) -> Ownership:
     known = own.work is not None and partition in expected
     return replace(own, work=empty_range(expected[partition])) if known else own
 
 
-def _learn_positions(
+def _with_learned_positions(
     owned: Mapping[TopicPartition, Ownership], expected: Offsets, settled_to: ControlOffset
 ) -> Mapping[TopicPartition, Ownership]:
     """POSITION-2: take a gained partition's position from the first settlement behind its PRESENCE.
@@ -476,7 +476,7 @@ def take_status(state: State, number: int) -> tuple[State, WriteStatus]:
         written=ranges,
         tables=_table_statuses(writing, state) if writing else (),
         unknown=frozenset(work.owned.keys() - ranges.keys()) | failed | doubtful | waiting,
-        failure=work.failure or (str(stop.error) if stop else describe_needs(state)),
+        failure=work.failure or (str(stop.error) if stop else describe_open_proposals(state)),
         troubles=work.troubles,
     )
     owned = {p: _with_empty_range(own) for p, own in work.owned.items()}
@@ -497,7 +497,7 @@ def forget_positions(state: State) -> State:
     dropped = drop_work(state)
     owned = {p: replace(own, work=None) for p, own in dropped.work.owned.items()}
     work = replace(dropped.work, owned=owned, failure=None, failed=frozenset())
-    return without_stop(with_idleness_unknown(replace(dropped, work=work)))
+    return without_pending_stop(with_idleness_unknown(replace(dropped, work=work)))
 
 
 def _without_work(state: State, owned: Mapping[TopicPartition, Ownership]) -> State:
@@ -567,7 +567,7 @@ def build_presence(
 ) -> Presence:
     """Return its sign of life, and how much its next status will hold (COMMIT-5)."""
     positions, ends = state.positions, state.source.ends
-    records, octets = amount_held(state)
+    records, octets = buffered_amounts(state)
     return Presence(
         kind=kind,
         concerns=concerns,
@@ -578,7 +578,7 @@ def build_presence(
     )
 
 
-def amount_held(state: State) -> tuple[int, int]:
+def buffered_amounts(state: State) -> tuple[int, int]:
     """Return records and bytes: what is read and not announced, and what the next batch will read.
 
     The bytes of what was not read yet are unknown: they are taken to be like the last batch's.
@@ -598,12 +598,12 @@ def steps_reached(state: State) -> int:
         return 0
     share = len(writing.fixed & state.work.owned.keys()) / max(len(writing.fixed), 1)
     limits = (writing.limits.commit_records, writing.limits.commit_bytes)
-    held = amount_held(state)
+    held = buffered_amounts(state)
     parts = (amount / limit for amount, limit in zip(held, limits, strict=True) if limit)
     return int(STEPS * max(parts) / share) if share else 0
 
 
-def with_steps(state: State, steps: int) -> State:
+def with_announced_steps(state: State, steps: int) -> State:
     return replace(state, work=replace(state.work, steps=steps))
 
 
@@ -613,7 +613,7 @@ def waiting_partitions(state: State) -> frozenset[TopicPartition]:
     return frozenset(at for offsets in first for at in offsets) & state.work.owned.keys()
 
 
-def describe_needs(state: State) -> str | None:
+def describe_open_proposals(state: State) -> str | None:
     """Return text on everything that proposals wait for; ``None`` where there are none."""
     needs = state.needs.open
     if not needs:

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from headgate.control_protocol.commit_record import table_note
+from headgate.control_protocol.commit_record import offset_metadata_of_table
 from headgate.control_protocol.errors import HeadgateError, RetryLater
 from headgate.control_protocol.events import Presence, PresenceKind, WriteStatus
 from headgate.control_protocol.identifiers import TopicPartition
@@ -84,9 +84,9 @@ class ParticipantDriver(MachineDriver[State, Input, Action]):
             raise self._world.redaction.redact_error(failure)
         if failure is not None:
             raise failure
-        if self._is_positioned():
+        if self._is_log_positioned():
             self._feed(Assigned(assignment))
-            self._listen(timeout_ms)
+            self._take_in_events(timeout_ms)
         self._tick()
 
     def release(self, partitions: frozenset[TopicPartition]) -> None:
@@ -98,13 +98,13 @@ class ParticipantDriver(MachineDriver[State, Input, Action]):
         self._world.leadership.on_assignment(frozenset(self.state.work.owned) - partitions)
         deadline_ms = self._world.clock.monotonic_ms() + self.state.settings.release_timeout_ms
         self._feed(ReleaseRequested(partitions))
-        while self._may_still_release(deadline_ms):
+        while self._may_still_announce(deadline_ms):
             self._await_batch(_RELEASE_TURN_MS)  # this also paces the loop when no batch runs
-            self._listen(0)
+            self._take_in_events(0)
             self._feed(Tick())
         self._feed(ReleaseTimedOut())
 
-    def _may_still_release(self, deadline_ms: int) -> bool:
+    def _may_still_announce(self, deadline_ms: int) -> bool:
         """Return ``False`` once the log lost its place: events void the work, or go unheard."""
         in_time = self._world.clock.monotonic_ms() < deadline_ms
         return bool(self.state.work.leaving) and in_time and not self._listener.behind
@@ -113,7 +113,7 @@ class ParticipantDriver(MachineDriver[State, Input, Action]):
         """Announce what is written and give up every partition; the ports stay open."""
         self.release(frozenset(self.state.work.owned))
 
-    def _is_positioned(self) -> bool:
+    def _is_log_positioned(self) -> bool:
         """Return whether the log is positioned, so that every event is heard."""
         try:
             if self._listener.behind:
@@ -125,7 +125,7 @@ class ParticipantDriver(MachineDriver[State, Input, Action]):
             self._complaint = str(error)
         return not self._listener.behind
 
-    def _listen(self, timeout_ms: int) -> None:
+    def _take_in_events(self, timeout_ms: int) -> None:
         """Take in what the writer and the log have."""
         self._await_batch(0)
         try:
@@ -153,7 +153,9 @@ class ParticipantDriver(MachineDriver[State, Input, Action]):
             case Submit(batch):
                 self._world.writer.submit(batch)
             case CopyOffsets(offsets, uuid):
-                self._world.group.commit(offsets, table_note(uuid, self._sink))
+                self._world.group.commit_offsets(
+                    offsets, offset_metadata_of_table(uuid, self._sink)
+                )
         return None
 
     def _on_failure(self, action: Action, error: HeadgateError) -> Input:

@@ -40,8 +40,7 @@ from headgate.control_protocol.identifiers import (
 from headgate.control_protocol.machine_io import Heard, LogTruncated, Stop, Tick, is_due
 from headgate.control_protocol.ports import BatchFailed, BatchNeeds, BatchOutcome
 from headgate.participant.batches import (
-    absorb_batch,
-    after_batch,
+    batch_records_max,
     cap_ranges,
     drop_work,
     find_backlog,
@@ -51,15 +50,16 @@ from headgate.participant.batches import (
     on_own_presence,
     plan_batch,
     readable_positions,
-    records_allowed,
     steps_reached,
     stop_when_committed,
-    with_ends,
+    with_announced_steps,
+    with_batch_ended,
+    with_batch_written,
+    with_gained_partitions,
     with_last_look_done,
-    with_leaving,
-    with_partitions,
-    with_steps,
-    without_partitions,
+    with_leaving_partitions,
+    with_source_ends,
+    without_lost_partitions,
 )
 from headgate.participant.inputs_and_actions import (
     RELEASE_TIMED_OUT,
@@ -85,29 +85,29 @@ from headgate.participant.schema_proposals import (
     offsets_before_waiting_records,
     on_batch_needs,
     on_own_proposal,
-    on_tables,
-    repeat_until,
+    on_tables_event,
+    repeated_batch_ends,
     without_finished_repetition,
 )
 from headgate.participant.settlements import (
-    append_pending_again,
+    append_pending_statuses_again,
     append_presence,
     append_status,
     apply_settlement,
-    arm_resend,
     enter_epoch,
     find_other_configuration,
     is_believed,
     on_own_status,
     open_transaction,
-    repeat_unheard,
-    with_end,
+    repeat_unheard_events,
     with_end_answered,
+    with_end_requested,
     with_number_heard,
     with_paused,
     with_presence_heard,
+    with_resend_due,
     with_suspended,
-    without_unheard,
+    without_unheard_presences,
 )
 from headgate.participant.state import OpenTransaction, Phase, State, Timer
 
@@ -116,12 +116,12 @@ Step = tuple[State, tuple[Action, ...]]
 
 def step(state: State, given: Input, now_ms: int) -> Step:
     """Process one input, then whatever is due now: an answer, a release, the next batch."""
-    state, actions = _process(state, given, now_ms)
+    state, actions = _dispatch(state, given, now_ms)
     state, more = _begin_due_work(state, now_ms)
     return state, (*actions, *more)
 
 
-def _process(state: State, given: Input, now_ms: int) -> Step:
+def _dispatch(state: State, given: Input, now_ms: int) -> Step:
     match given:
         case Heard(record):
             return _on_record(state, record, now_ms)
@@ -134,7 +134,7 @@ def _process(state: State, given: Input, now_ms: int) -> Step:
         case EndOffsetsRead():
             return _announce_growth(_on_end_offsets(state, given, now_ms))
         case ReleaseRequested(partitions):
-            return with_leaving(state, partitions), ()
+            return with_leaving_partitions(state, partitions), ()
         case ReleaseTimedOut():
             return _on_release_timed_out(state)
         case AppendFailed(reason):
@@ -150,10 +150,10 @@ def _process(state: State, given: Input, now_ms: int) -> Step:
 
 def _on_tick(state: State, now_ms: int) -> Step:
     """Do what is due. ``LOOK`` and ``RETRY`` only hold something back: ``_begin_due_work``."""
-    state = arm_resend(state, now_ms)
+    state = with_resend_due(state, now_ms)
     actions: tuple[Action, ...] = ()
     for timer, do_it in (
-        (Timer.RESEND, repeat_unheard),
+        (Timer.RESEND, repeat_unheard_events),
         (Timer.BATCH, give_up_overdue_batch),
         (Timer.ALIVE, _announce_alive),
     ):
@@ -177,13 +177,13 @@ def _begin_due_work(state: State, now_ms: int) -> Step:
     if state.run.batch is not None:
         return state, ()
     if state.work.leaving:
-        return _release(state)
+        return _release_partitions(state)
     state, stop = stop_when_committed(state)
     if stop:
         return state, stop
     if state.phase is Phase.ANSWERING:
         return _finish_transaction(state, now_ms)
-    may_look = state.may(Timer.RETRY, now_ms) and now_ms >= look_due_ms(state)
+    may_look = state.is_not_held_back_by(Timer.RETRY, now_ms) and now_ms >= look_due_ms(state)
     if state.phase is Phase.WRITING and may_look:
         return _read_end_offsets(state, now_ms)
     return state, ()
@@ -191,7 +191,7 @@ def _begin_due_work(state: State, now_ms: int) -> Step:
 
 def _finish_transaction(state: State, now_ms: int) -> Step:
     """ANSWER-1: answer END once, after a last look at the end of the source."""
-    may_read = not state.source.last_read_done and state.may(Timer.RETRY, now_ms)
+    may_read = not state.source.last_read_done and state.is_not_held_back_by(Timer.RETRY, now_ms)
     if may_read and readable_positions(state):
         return _read_end_offsets(state, now_ms)
     if state.said.has_unconfirmed:
@@ -231,13 +231,13 @@ def _on_end_offsets(state: State, known: EndOffsetsRead, now_ms: int) -> Step:
     # that answers slowly would otherwise be asked again at once, for ever, and log and group would
     # never be polled.
     state = state.with_deadline(Timer.LOOK, now_ms + state.settings.end_offset_interval_ms)
-    state = with_ends(state, known.ends)
+    state = with_source_ends(state, known.ends)
     there = find_backlog(state)
     done_again = False
     if state.needs.open or state.needs.again:
         there = offsets_before_waiting_records(state, there, now_ms)
-        done_again = bool(repeat_until(state)) and not state.needs.open
-    records_max = records_allowed(state)
+        done_again = bool(repeated_batch_ends(state)) and not state.needs.open
+    records_max = batch_records_max(state)
     full = sum(map(len, there.values())) >= records_max
     enough = known.full or full or done_again or state.run.stop is not None
     if state.phase is Phase.ANSWERING:
@@ -246,7 +246,7 @@ def _on_end_offsets(state: State, known: EndOffsetsRead, now_ms: int) -> Step:
         return state, ()
     ranges = cap_ranges(there, records_max)
     too_many_files = state.work.files_waiting >= state.settings.files_max
-    held_back = too_many_files or not state.may(Timer.PACE, now_ms)
+    held_back = too_many_files or not state.is_not_held_back_by(Timer.PACE, now_ms)
     if not ranges or state.work.leaving or held_back:
         return state, ()
     if state.needs.answers:
@@ -268,13 +268,13 @@ def _on_batch_ended(state: State, outcome: BatchOutcome, now_ms: int) -> Step:
     if isinstance(outcome, BatchNeeds):
         state, actions = on_batch_needs(state, batch, outcome, now_ms)
     else:
-        state = absorb_batch(state, outcome)
+        state = with_batch_written(state, outcome)
         if outcome.ignored:
             state, actions = log_ignored_fields(state, outcome.ignored)
     if state.needs.again:
         state = without_finished_repetition(state)
     was_last = state.source.last_read_done or state.phase is Phase.ANSWERING
-    return after_batch(state, last_read_done=was_last and not look_again), actions
+    return with_batch_ended(state, last_read_done=was_last and not look_again), actions
 
 
 def _announce_growth(done: Step) -> Step:
@@ -283,7 +283,9 @@ def _announce_growth(done: Step) -> Step:
     steps = steps_reached(state)
     if steps <= state.work.steps:
         return done
-    state, alive = append_presence(with_steps(state, steps), PresenceKind.ALIVE, frozenset())
+    state, alive = append_presence(
+        with_announced_steps(state, steps), PresenceKind.ALIVE, frozenset()
+    )
     return state, (*actions, *alive)
 
 
@@ -309,17 +311,17 @@ def _announce_gain(state: State, gained: frozenset[TopicPartition], kind: Presen
     position."""
     # Owned before it is said, for PRESENCE names all that is owned; under the sequence that the
     # event gets below, by which its place in the log is found.
-    state = with_partitions(state, gained, state.said.sequence + 1)
+    state = with_gained_partitions(state, gained, state.said.sequence + 1)
     return append_presence(state, kind, gained)
 
 
 def _announce_loss(state: State, lost: frozenset[TopicPartition]) -> Step:
     """Drop all unannounced work: nothing could be announced, and files mix partitions."""
-    state = without_partitions(drop_work(state), lost)
+    state = without_lost_partitions(drop_work(state), lost)
     return append_presence(state, PresenceKind.LOST, lost)
 
 
-def _release(state: State) -> Step:
+def _release_partitions(state: State) -> Step:
     """POSITION-1: announce what the files hold, then let go."""
     actions: tuple[Action, ...] = ()
     if state.work.has_unannounced:
@@ -328,14 +330,14 @@ def _release(state: State) -> Step:
         state, actions = append_status(state, state.term.writing.number)
     # Only behind the status: the next owner's PRESENCE follows it in the log, so that the
     # settlement which gives it a position has judged what is announced here (POSITION-2).
-    return without_partitions(state, state.work.leaving), actions
+    return without_lost_partitions(state, state.work.leaving), actions
 
 
 def _on_release_timed_out(state: State) -> Step:
     """POSITION-1 is bounded in time: drop what is not announced by now; it is read again."""
     if not state.work.leaving:
         return state, ()
-    return without_partitions(drop_work(state), state.work.leaving), (RELEASE_TIMED_OUT,)
+    return without_lost_partitions(drop_work(state), state.work.leaving), (RELEASE_TIMED_OUT,)
 
 
 # --------------------------------------------------------------------------------- what is heard
@@ -383,7 +385,7 @@ def _on_coordinator_event(state: State, record: LogRecord, now_ms: int) -> Step:
         case EndCommit():
             return _on_end(state, said.transaction)
         case Tables() as tables:
-            return on_tables(state, tables, now_ms), ()
+            return on_tables_event(state, tables, now_ms), ()
         case Settlement() as settlement if settlement.settled_to >= state.term.settled_to:
             return _on_settlement(state, settlement)
         case _:
@@ -412,8 +414,8 @@ def _on_start(state: State, record: LogRecord, start: StartCommit) -> State:
 
 def _on_end(state: State, number: TransactionNumber) -> Step:
     if number > state.term.answered:
-        return with_end(state, number), ()
-    return append_pending_again(state, number)
+        return with_end_requested(state, number), ()
+    return append_pending_statuses_again(state, number)
 
 
 def _on_settlement(state: State, settlement: Settlement) -> Step:
@@ -435,7 +437,7 @@ def _on_log_truncated(state: State, reason: str) -> Step:
     """LOG-3: treat earlier events as void; every owned partition is gained again."""
     owned = frozenset(state.work.owned)
     state = _enter_epoch(state, state.term.epoch, state.term.coordinator)
-    state = without_unheard(without_partitions(state, owned))
+    state = without_unheard_presences(without_lost_partitions(state, owned))
     if not owned:
         return state, (control_log_warning(reason),)
     state, actions = _announce_gain(state, owned, PresenceKind.JOINED)

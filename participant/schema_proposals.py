@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import reduce
 
-from headgate.control_protocol.columns import Struct, join_columns, named_fields
+from headgate.control_protocol.columns import Struct, named_fields, unify_columns
 from headgate.control_protocol.events import (
     Destination,
     Proposal,
@@ -25,7 +25,7 @@ from headgate.control_protocol.ports import Batch, BatchNeeds, TableNeed
 from headgate.control_protocol.schema_evolution import COLUMNS_MAX
 from headgate.participant.batches import describe_proposal, find_backlog
 from headgate.participant.inputs_and_actions import Action
-from headgate.participant.settlements import next_number_after, number_event, with_schema
+from headgate.participant.settlements import next_number_after, with_schema, with_sequence_number
 from headgate.participant.state import Need, Phase, SchemaNeeds, State, TableAnswer, Timer
 
 REFUSED_MS = 60_000
@@ -72,13 +72,13 @@ def _propose(
         table=at.table,
         uuid=at.uuid,
         schema_id=at.schema_id,
-        columns=_join_columns(before.columns, need.columns) if before else need.columns,
+        columns=_unify_columns(before.columns, need.columns) if before else need.columns,
         first=before.first.smaller_of_each(need.first) if before else need.first,
         records=need.records,
         source=source,
         raw=need.raw,
     )
-    state, said = number_event(state, batch.transaction.number, proposal)
+    state, said = with_sequence_number(state, batch.transaction.number, proposal)
     others = tuple(each for each in needs.open if each is not older)
     waits = Need(said, proposal, older.since_ms if older else now_ms)
     needs = replace(needs, open=(*others, waits), number=proposal.number)
@@ -86,9 +86,9 @@ def _propose(
     return replace(state, needs=needs), said, LogLine(text, event=LogEvent.COLUMNS_AWAITED)
 
 
-def _join_columns(before: Struct, columns: Struct) -> Struct:
+def _unify_columns(before: Struct, columns: Struct) -> Struct:
     """Return what both ask for; only the first where no table has room for all of it."""
-    both = join_columns(before, columns)
+    both = unify_columns(before, columns)
     return both if sum(1 for _ in named_fields(both)) <= COLUMNS_MAX else before
 
 
@@ -97,17 +97,17 @@ def offsets_before_waiting_records(state: State, ranges: Ranges, now_ms: int) ->
     records that wait."""
     needs = state.needs
     if not needs.open:
-        return _end_at(ranges, repeat_until(state))
+        return _cut_ranges_at(ranges, repeated_batch_ends(state))
     if now_ms < min(need.since_ms for need in needs.open) + WAIT_MS:
         if state.phase is not Phase.ANSWERING:
             return {}
-        ranges = _end_at(ranges, repeat_until(state))
+        ranges = _cut_ranges_at(ranges, repeated_batch_ends(state))
     first = reduce(Offsets.smaller_of_each, (need.proposal.first for need in needs.open))
-    cut = {p: OffsetRange(r.begin, _end_before(r, first.get(p))) for p, r in ranges.items()}
+    cut = {p: OffsetRange(r.begin, _end_before_record(r, first.get(p))) for p, r in ranges.items()}
     return {p: r for p, r in cut.items() if not r.is_empty}
 
 
-def repeat_until(state: State) -> Mapping[TopicPartition, int]:
+def repeated_batch_ends(state: State) -> Mapping[TopicPartition, int]:
     """SCHEMA-3: return where a batch ends that is done again; empty when that is done.
 
     Further records may need further columns: with them the batch would be done again for ever. A
@@ -121,23 +121,23 @@ def repeat_until(state: State) -> Mapping[TopicPartition, int]:
 
 def without_finished_repetition(state: State) -> State:
     """SCHEMA-3: forget up to where a batch is done again, once that is done."""
-    return replace(state, needs=replace(state.needs, again=repeat_until(state)))
+    return replace(state, needs=replace(state.needs, again=repeated_batch_ends(state)))
 
 
-def _end_at(ranges: Ranges, ends: Mapping[TopicPartition, int]) -> Ranges:
+def _cut_ranges_at(ranges: Ranges, ends: Mapping[TopicPartition, int]) -> Ranges:
     if not ends:
         return ranges
     upto = {at: min(span.end, ends.get(at, 0)) for at, span in ranges.items()}
     return {at: OffsetRange(r.begin, upto[at]) for at, r in ranges.items() if r.begin < upto[at]}
 
 
-def _end_before(range_: OffsetRange, first: int | None) -> int:
+def _end_before_record(range_: OffsetRange, first: int | None) -> int:
     if first is None or first < range_.begin:  # others have read it meanwhile
         return range_.end
     return min(range_.end, first)
 
 
-def on_tables(state: State, tables: Tables, now_ms: int) -> State:
+def on_tables_event(state: State, tables: Tables, now_ms: int) -> State:
     """SCHEMA-3, CREATE-1: repeat the batch with the tables that TABLES names, in the same
     folder."""
     numbers = {said.number for said in tables.answers if said.sender == state.sender}
@@ -198,7 +198,7 @@ def answer_needs_by_start(state: State, start: StartCommit) -> State:
     still: list[Need] = []
     for need in state.needs.open:
         if need.proposal.table != primary.table or _destination_of(need) == now:
-            state, said = number_event(state, need.said.transaction, need.proposal)
+            state, said = with_sequence_number(state, need.said.transaction, need.proposal)
             still.append(Need(said, need.proposal, need.since_ms))
     return replace(state, needs=replace(state.needs, open=tuple(still)))
 
@@ -225,7 +225,7 @@ def log_ignored_fields(state: State, ignored: Mapping[str, int]) -> Step:
     if not new:
         return state, ()
     some = ", ".join(
-        f"{_shorten(path)} ({count} records)" for path, count in sorted(new.items())[:20]
+        f"{_shorten_path(path)} ({count} records)" for path, count in sorted(new.items())[:20]
     )
     more = f" and {len(new) - 20} more" if len(new) > 20 else ""
     newest = _newest_paths((*state.needs.ignored, *new))
@@ -234,7 +234,7 @@ def log_ignored_fields(state: State, ignored: Mapping[str, int]) -> Step:
     return state, (LogLine(text, trouble=True, event=LogEvent.FIELDS_IGNORED),)
 
 
-def _shorten(path: str) -> str:
+def _shorten_path(path: str) -> str:
     """Cut a name that producers made, which may be as long as a record."""
     return path if len(path) <= _NAME_CHARACTERS_MAX else f"{path[:_NAME_CHARACTERS_MAX]}..."
 

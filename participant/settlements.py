@@ -86,7 +86,7 @@ def with_paused(state: State, *, paused: bool) -> State:
     return replace(state, term=replace(state.term, paused=paused))
 
 
-def with_end(state: State, number: TransactionNumber) -> State:
+def with_end_requested(state: State, number: TransactionNumber) -> State:
     """Note an END that is to be answered."""
     return replace(state, term=replace(state.term, ended=max(number, state.term.ended)))
 
@@ -106,13 +106,13 @@ def with_suspended(state: State, suspended: Mapping[str, str]) -> State:
 def with_schema(state: State, now: TableStart) -> State:
     """SCHEMA-3: write under the schema that TABLES names, in the same folder."""
 
-    def renew(opened: OpenTransaction) -> OpenTransaction:
+    def with_new_schema(opened: OpenTransaction) -> OpenTransaction:
         if opened.table.uuid != now.uuid:
             return opened
         table = replace(opened.table, schema_id=now.schema_id, refused=now.refused)
         return replace(opened, table=table)
 
-    return _with_transactions(state, renew)
+    return _with_transactions(state, with_new_schema)
 
 
 def _with_transactions(state: State, change: Callable[[OpenTransaction], OpenTransaction]) -> State:
@@ -134,7 +134,7 @@ def apply_settlement(state: State, offsets: Offsets, settled_to: ControlOffset) 
     # offsets that the table holds, and their records would be written once more.
     if settled_to < state.term.settled_to:
         return state
-    unheeded = _count_unheeded(state, offsets, settled_to)
+    unheeded = _count_unheeded_statuses(state, offsets, settled_to)
     pending = tuple(own for own in state.said.pending if _is_late(own, settled_to))
     state = replace(
         state,
@@ -144,7 +144,7 @@ def apply_settlement(state: State, offsets: Offsets, settled_to: ControlOffset) 
     return with_positions(state, _chain_late_statuses(offsets, pending), settled_to)
 
 
-def _count_unheeded(state: State, offsets: Offsets, settled_to: ControlOffset) -> int:
+def _count_unheeded_statuses(state: State, offsets: Offsets, settled_to: ControlOffset) -> int:
     """LOG-6: return how many statuses in a row had no effect: C has not reached their ranges."""
     count = state.said.unheeded
     for own in state.said.pending:
@@ -177,7 +177,7 @@ def _chain_late_statuses(offsets: Offsets, pending: tuple[OwnStatus, ...]) -> Of
 Step = tuple[State, tuple[Append, ...]]
 
 
-def number_event(
+def with_sequence_number(
     state: State,
     transaction: TransactionNumber,
     event: Presence | WriteStatus | Proposal,
@@ -190,7 +190,9 @@ def number_event(
 
 
 def append_presence(state: State, kind: PresenceKind, concerns: frozenset[TopicPartition]) -> Step:
-    state, said = number_event(state, TransactionNumber(0), build_presence(state, kind, concerns))
+    state, said = with_sequence_number(
+        state, TransactionNumber(0), build_presence(state, kind, concerns)
+    )
     if kind in (PresenceKind.JOINED, PresenceKind.GAINED):
         unheard = (*state.said.unheard, said)
         state = replace(state, said=replace(state.said, unheard=unheard))
@@ -202,13 +204,13 @@ def append_status(state: State, transaction: TransactionNumber) -> Step:
     # LOG-6: somebody may have used a higher number in its name that it never heard: catch up.
     further = min(LEAP_MAX, 1024 ** min(state.said.unheeded, 2))
     state, status = take_status(state, state.said.status_number + further)
-    state, said = number_event(state, transaction, status, further)
+    state, said = with_sequence_number(state, transaction, status, further)
     pending = (*state.said.pending, OwnStatus(said, status))
     announced = replace(state.said, pending=pending, status_number=status.status_number)
     return replace(state, said=announced), (Append((said,)),)
 
 
-def append_pending_again(state: State, upto: TransactionNumber) -> Step:
+def append_pending_statuses_again(state: State, upto: TransactionNumber) -> Step:
     """ANSWER-2: answer a repeated END with the very events that answered it, files included.
 
     A status made anew could cut the same records into another range: both might be admitted.
@@ -217,7 +219,7 @@ def append_pending_again(state: State, upto: TransactionNumber) -> Step:
     return state, (Append(again),) if again else ()
 
 
-def arm_resend(state: State, now_ms: int) -> State:
+def with_resend_due(state: State, now_ms: int) -> State:
     """LOG-1: what is not heard is appended again, an interval after it was first missed."""
     if not _unheard_events(state):
         return state.with_deadline(Timer.RESEND, None)
@@ -226,7 +228,7 @@ def arm_resend(state: State, now_ms: int) -> State:
     return state.with_deadline(Timer.RESEND, now_ms + state.settings.presence_interval_ms)
 
 
-def repeat_unheard(state: State, now_ms: int) -> Step:  # noqa: ARG001 - as all that is due
+def repeat_unheard_events(state: State, now_ms: int) -> Step:  # noqa: ARG001 - as all that is due
     """LOG-1: repeat what was not heard; confirmed is not heard, for a log may be truncated."""
     return state.with_deadline(Timer.RESEND, None), (Append(_unheard_events(state)),)
 
@@ -269,7 +271,7 @@ def with_presence_heard(state: State, sequence: int) -> State:
     return replace(state, said=replace(state.said, unheard=unheard))
 
 
-def without_unheard(state: State) -> State:
+def without_unheard_presences(state: State) -> State:
     """Forget the presences on the way: the log lost its end, and everything is gained again."""
     return replace(state, said=replace(state.said, unheard=()))
 
@@ -293,7 +295,7 @@ def find_other_configuration(
     own = {**state.configuration}
     if state.table is not None:
         own["table.identifier"] = state.table
-    differences = describe_differences(start, own)
+    differences = describe_configuration_differences(start, own)
     if not differences:
         return None
     return OtherConfiguration(
@@ -304,14 +306,14 @@ def find_other_configuration(
     )
 
 
-def describe_differences(start: StartCommit, own: Mapping[str, str]) -> str:
+def describe_configuration_differences(start: StartCommit, own: Mapping[str, str]) -> str:
     """CONFIG-1: say in which parts both have, START's configuration and this one differ, if any."""
     said = {"table.identifier": start.tables[0].table, **start.configuration}
     other = sorted(name for name in own.keys() & said.keys() if own[name] != said[name])
-    return "; ".join(_describe_difference(name, said[name], own[name]) for name in other)
+    return "; ".join(_describe_setting_difference(name, said[name], own[name]) for name in other)
 
 
-def _describe_difference(name: str, said: str, own: str) -> str:
+def _describe_setting_difference(name: str, said: str, own: str) -> str:
     if own.startswith(DIGEST) or said.startswith(DIGEST):
         return f"{name} is not the same"
     return f"{name} is {said!r} there and {own!r} here"

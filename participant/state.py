@@ -347,6 +347,6 @@ class State:
             return self
         return replace(self, deadlines=with_deadline(self.deadlines, timer, at_ms))
 
-    def may(self, timer: Timer, now_ms: int) -> bool:
+    def is_not_held_back_by(self, timer: Timer, now_ms: int) -> bool:
         """Return whether what waits for this deadline may happen now."""
         return not is_waiting(self.deadlines, timer, now_ms)

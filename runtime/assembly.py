@@ -13,12 +13,12 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from headgate.config.catalog_checks import require_catalog_location
+from headgate.config.catalog_checks import require_usable_table_catalog
 from headgate.config.catalog_settings import Backend
+from headgate.config.configuration_fingerprint import agreed_settings, configuration_digest
 from headgate.config.keyed_table_checks import KeysByRoute
 from headgate.config.multi_table_settings import CreateFrom, OnMissing
-from headgate.config.sections import WriterKind
-from headgate.config.shared_configuration import agreed_settings, configuration_digest
+from headgate.config.sink_sections import WriterKind
 from headgate.config.sink_settings import SinkSettings
 from headgate.config.table_format_registry import spark_session_conf
 from headgate.control_protocol.errors import (
@@ -55,18 +55,21 @@ from headgate.participant import driver as participant
 from headgate.participant.settings import UnknownFields
 from headgate.participant.state import State
 from headgate.runtime.catalogs import spark_options
-from headgate.runtime.configuration_comparison import recent_envelopes, require_same_configuration
+from headgate.runtime.configuration_comparison import (
+    read_recent_envelopes,
+    require_same_configuration,
+)
 from headgate.runtime.control_topic_notices import (
     Complaints,
+    announce_start,
     announcing_end,
     open_control_log,
-    say_started,
 )
+from headgate.runtime.embedded_sink_task import SinkTask
 from headgate.runtime.participant_runner import Current, OpenSink, open_lookout
 from headgate.runtime.reports.reporting_table import with_reports
-from headgate.runtime.sink_tables import SinkTables, secondary_names
-from headgate.runtime.sink_task import SinkTask
-from headgate.runtime.start_checks import require_sources
+from headgate.runtime.sink_tables import SinkTables, named_secondary_tables
+from headgate.runtime.start_checks import require_existing_sources
 from headgate.runtime.telemetry.instrumentation import Ports, with_meters
 from headgate.runtime.telemetry.instrumented_ports import MeteredLog
 from headgate.runtime.telemetry.sink_metrics import SinkMeters
@@ -113,7 +116,7 @@ def open_task(settings: SinkSettings, steering: Steering) -> Iterator[SinkTask]:
 
     The task seeks and pauses the caller's consumer through ``steering``. It writes in this process.
     """
-    if settings.transform and not settings.transforms_here:
+    if settings.transform and not settings.transforms_in_process:
         raise ConfigurationError(
             "the transform needs Spark, and an embedded task writes inside this process",
             "run the sink with headgate run; or write a function of Arrow batches, with "
@@ -130,11 +133,11 @@ def open_task(settings: SinkSettings, steering: Steering) -> Iterator[SinkTask]:
         stack.enter_context(_redacting_secrets(settings.redaction))
         tables = _prepare_tables(settings, stack)
         planning = tables.planning()
-        _require_function(planning)
+        _require_usable_function(planning)
         buffers = Buffers(steering, BUFFER_BYTES_MAX)
         member = EmbeddedMember(buffers)
 
-        def write(
+        def write_records(
             batch: Batch, records: list[list[Record]], abandoned: Callable[[], bool]
         ) -> BatchOutcome:
             chunk = chunk_of(records)
@@ -142,7 +145,7 @@ def open_task(settings: SinkSettings, steering: Steering) -> Iterator[SinkTask]:
                 batch, lambda plan: write_put_records(plan, batch, chunk, abandoned=abandoned)
             )
 
-        writer = PutWriter(buffers, write)
+        writer = PutWriter(buffers, write_records)
         stack.callback(writer.close)
         clients = LogClients(settings.kafka)
         log = open_control_log(settings, clients=clients, statuses_of=sender)
@@ -165,8 +168,8 @@ def open_task(settings: SinkSettings, steering: Steering) -> Iterator[SinkTask]:
             clock,
             settings.redaction,
         )
-        driver = OpenSink(build_state(settings, sender), world, service, watch)
-        say_started(settings, sender, log)
+        driver = OpenSink(build_participant_state(settings, sender), world, service, watch)
+        announce_start(settings, sender, log)
         yield SinkTask(driver, buffers, member)
         driver.close()
 
@@ -181,9 +184,9 @@ def open_sink(
         stack.enter_context(_redacting_secrets(settings.redaction))
         # Before the tables: what they open in a JVM of their own would be the session's.
         shared = spark_session_conf(settings) is not None
-        session = stack.enter_context(_spark_session(settings)) if shared else None
+        session = stack.enter_context(_hold_spark_session(settings)) if shared else None
         tables = _prepare_tables(settings, stack)
-        writer = stack.enter_context(batch_writer(settings, tables.planning(), session))
+        writer = stack.enter_context(open_batch_writer(settings, tables.planning(), session))
         clients = LogClients(settings.kafka)
         log = open_control_log(settings, clients=clients, statuses_of=sender)
         stack.callback(log.close)
@@ -215,15 +218,15 @@ def open_sink(
             clock,
             settings.redaction,
         )
-        state = replace(build_state(settings, sender), idle_intervals=IDLE_INTERVALS)
+        state = replace(build_participant_state(settings, sender), idle_intervals=IDLE_INTERVALS)
         sink = OpenSink(state, world, service, watch, current=current)
         if meters:
             meters.set_state_source(lambda: sink.state)
-        say_started(settings, sender, log)
+        announce_start(settings, sender, log)
         yield sink
 
 
-def build_state(settings: SinkSettings, sender: Sender) -> State:
+def build_participant_state(settings: SinkSettings, sender: Sender) -> State:
     """Return what the participant's state machine begins with."""
     return State(
         settings.name,
@@ -247,11 +250,11 @@ def _redacting_secrets(redaction: Redaction) -> Iterator[None]:
 
 def _prepare_tables(settings: SinkSettings, stack: ExitStack) -> SinkTables:
     """Return the sink's tables, once they and the control topic exist."""
-    require_catalog_location(settings)
-    require_sources(settings)
+    require_usable_table_catalog(settings)
+    require_existing_sources(settings)
     tables = SinkTables(settings, stack).prepare_tables()
     ensure_control_topic(settings.kafka, settings.control.topic)
-    require_same_configuration(settings, lambda: recent_envelopes(settings))
+    require_same_configuration(settings, lambda: read_recent_envelopes(settings))
     return tables
 
 
@@ -344,15 +347,15 @@ def build_coordinator_driver(
     """Return the coordinator of one life on these ports."""
     start_ms = settings.source.start_at_ms
     return coordinator.CoordinatorDriver(
-        build_identity(settings, life),
+        build_coordinator_identity(settings, life),
         settings.coordinator,
         world,
         coordinator.StartAt(settings.source.start_at if start_ms is None else start_ms),
-        limits=settings.limits,
+        limits=settings.bad_record_limits,
     )
 
 
-def build_identity(settings: SinkSettings, life: Sender) -> Identity:
+def build_coordinator_identity(settings: SinkSettings, life: Sender) -> Identity:
     """Return what the state machine knows about its sink."""
     evolves = settings.table.schema.unknown_fields is UnknownFields.EVOLVE
     return Identity(
@@ -362,29 +365,29 @@ def build_identity(settings: SinkSettings, life: Sender) -> Identity:
         frozenset(settings.table.shared_with),
         settings.control.topic,
         agreed_settings(settings),
-        secondary_names(settings.quarantine),
+        named_secondary_tables(settings.quarantine),
         configuration_digest(settings),
         routed=bool(settings.tables),
         makes=settings.tables.create.schema is not CreateFrom.OFF,
         makes_anew=settings.tables.on_missing is OnMissing.CREATE,
         evolves=bool(settings.tables) or evolves,
-        paces=settings.tables.lingers,
+        paces=settings.tables.delivery_lingers,
         refresh_ms=settings.tables.valid_through_refresh_ms,
         keyed=settings.replaces_rows,
-        routed_keys=KeysByRoute.of(settings),
-        growth_ms=settings.changes.hold_ms,
-        multiples_only=settings.changes.multiples_only,
-        first_interval=0.5 + 0.5 * draw_of(life),
+        routed_keys=KeysByRoute.from_settings(settings),
+        growth_ms=settings.changes.partition_hold_ms,
+        multiples_only=settings.changes.requires_partition_multiples,
+        first_interval=0.5 + 0.5 * jitter_of(life),
     )
 
 
-def draw_of(life: Sender) -> float:
+def jitter_of(life: Sender) -> float:
     """Return a number in [0, 1), another one for each life."""
     return zlib.crc32(life.incarnation.encode()) / 2**32
 
 
 @contextmanager
-def batch_writer(
+def open_batch_writer(
     settings: SinkSettings, planning: Planning, session: OpenSession | None = None
 ) -> Iterator[BatchWriter]:
     """Yield the writer that turns source ranges into files of the planned tables.
@@ -392,7 +395,7 @@ def batch_writer(
     It uses the ``session`` if there is one already.
     """
     if settings.spark.writer is WriterKind.IN_PROCESS:
-        _require_function(planning)
+        _require_usable_function(planning)
         writer: BatchWriter = InProcessWriter(
             lambda batch, abandoned: planning.write_planned(
                 batch, lambda plan: write_source_ranges(plan, batch, abandoned=abandoned)
@@ -409,12 +412,12 @@ def batch_writer(
     if transform := planning.plans.shaping.transform:
         transform_of(transform)  # finds an unusable transform before Spark starts
     with ExitStack() as stack:
-        spark = session or stack.enter_context(_spark_session(settings))
+        spark = session or stack.enter_context(_hold_spark_session(settings))
         with closing(SparkBatchWriter(spark, planning.write_planned)) as writer:
             yield RenewingWriter(writer, planning)
 
 
-def _require_function(planning: Planning) -> None:
+def _require_usable_function(planning: Planning) -> None:
     """Find an unusable function before anything is read."""
     if (transform := planning.plans.shaping.transform) and transform.in_process:
         from headgate.data_plane.transform.user_function import load_function
@@ -431,7 +434,7 @@ def second_spark_sink_error(sink: SinkName) -> SinksClash:
 
 
 @contextmanager
-def _spark_session(settings: SinkSettings) -> Iterator[OpenSession]:
+def _hold_spark_session(settings: SinkSettings) -> Iterator[OpenSession]:
     """Hold the process's only Spark session: closing it would close it for other sinks too."""
     from headgate.data_plane.spark.session import open_session
 

@@ -43,14 +43,14 @@ def open_catalog(
     return load_catalog(catalog.name, catalog.properties, timeout_s, jvm)
 
 
-def open_iceberg(
+def open_iceberg_format(
     settings: SinkSettings, of: CatalogSettings, opening: ExitStack, *, looking: bool
 ) -> IcebergFormat:
     """Open a catalog's tables; ``opening`` closes it. Raises what ``open_catalog`` raises.
 
     With ``looking`` it is left as it is: raises ``TableMissing`` if its file does not exist.
     """
-    from headgate.runtime.missing_tables import PATIENCE_S, require_never_filled
+    from headgate.runtime.dropped_table_detection import PATIENCE_S, require_never_filled
     from headgate.tables.iceberg.table_format import IcebergFormat
 
     require_usable_catalog(of)

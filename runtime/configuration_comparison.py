@@ -10,13 +10,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from headgate.config.shared_configuration import agreed_settings, configuration_digest
+from headgate.config.configuration_fingerprint import agreed_settings, configuration_digest
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import OtherConfiguration, RetryLater
 from headgate.control_protocol.events import Envelope, Notice, NoticeKind, StartCommit
 from headgate.control_protocol.identifiers import Sender, TopicId
-from headgate.kafka.cluster import Cluster, newest_messages
-from headgate.participant.settlements import describe_differences
+from headgate.kafka.cluster_queries import Cluster, read_newest_messages
+from headgate.participant.settlements import describe_configuration_differences
 from headgate.runtime.health import read_heard_events
 from headgate.runtime.wall_clock import wall_ms
 
@@ -39,7 +39,7 @@ def find_other_configuration(
     if started is None or not isinstance(started.event, StartCommit):
         return None, {}
     settled = {"table.identifier": settings.table.identifier, **agreed_settings(settings)}
-    differences = describe_differences(started.event, settled)
+    differences = describe_configuration_differences(started.event, settled)
     if not differences:
         return None, {}
     ours, digests = configuration_digest(settings), dict[Sender, str]()
@@ -97,15 +97,17 @@ def require_same_configuration(
         wait(min(_LOOK_AGAIN_S, interval_s))
 
 
-def recent_envelopes(settings: SinkSettings) -> list[Envelope]:
+def read_recent_envelopes(settings: SinkSettings) -> list[Envelope]:
     """Return this sink's envelopes at the end of the control topic, oldest first.
 
     Empty if they cannot be read now: joining the group will show more.
     """
     topic = settings.control.topic
     try:
-        messages = newest_messages(settings.kafka, topic, settings.source.group_id, RECORDS_READ)
-        signed = bool(messages and settings.control.keys)
+        messages = read_newest_messages(
+            settings.kafka, topic, settings.source.group_id, RECORDS_READ
+        )
+        signed = bool(messages and settings.control.signing_keys)
         topic_id = Cluster(settings.kafka).topic_id(topic) if signed else TopicId("")
     except RetryLater:
         return []

@@ -32,7 +32,7 @@ class Redacting(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         whose = current_sink() if len(self._sinks) > 1 else None
-        line = redact(self._sinks, super().format(record))
+        line = redact_for_sinks(self._sinks, super().format(record))
         return f"[{whose}] {line}" if whose else line
 
 
@@ -61,19 +61,19 @@ class JsonLines(logging.Formatter):
             "event": getattr(record, "headgate_event", LogEvent.NOTE.value),
             "sink": current_sink() or self._only,
             "logger": record.name,
-            "message": redact(self._sinks, message),
+            "message": redact_for_sinks(self._sinks, message),
             **({"code": code[0]} if code else {}),
             **{
-                name: redact(self._sinks, value) if isinstance(value, str) else value
+                name: redact_for_sinks(self._sinks, value) if isinstance(value, str) else value
                 for name, value in getattr(record, "headgate_fields", {}).items()
             },
         }
         if record.exc_info:
-            line["trace"] = redact(self._sinks, self.formatException(record.exc_info))
+            line["trace"] = redact_for_sinks(self._sinks, self.formatException(record.exc_info))
         return json.dumps(line, default=str)
 
 
-def redact(sinks: Iterable[SinkSettings], text: str) -> str:
+def redact_for_sinks(sinks: Iterable[SinkSettings], text: str) -> str:
     """Return the text without the secrets of any of these sinks."""
     for settings in sinks:
         text = settings.redact(text)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from headgate.config.shared_configuration import configuration_digest
+from headgate.config.configuration_fingerprint import configuration_digest
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.current_sink import in_same_sink_context
 from headgate.control_protocol.errors import (
@@ -27,7 +27,7 @@ from headgate.control_protocol.identifiers import Epoch, Sender, SinkName, Trans
 from headgate.control_protocol.ports import ControlLog
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.kafka.control_log import KafkaLog, KafkaLogTimes, LogClients
-from headgate.kafka.control_topic import control_topic_exists
+from headgate.kafka.control_topic import has_fitting_control_topic
 from headgate.runtime.wall_clock import wall_ms
 
 _log = redacted_logger("headgate.runtime")
@@ -58,26 +58,26 @@ def announcing_end(settings: SinkSettings, sender: Sender) -> Iterator[None]:
     except Unreachable:
         raise  # brokers or catalog are away; ``status`` finds that out by itself
     except SinkStopped:
-        append_event(settings, sender, stop_notice())  # in order: an operator asked for it
+        append_notice(settings, sender, stop_notice())  # in order: an operator asked for it
         raise
     except HeadgateError as error:
         text = f"{error.message} ({error.hint})" if error.hint else error.message
-        append_event(settings, sender, stop_notice(error.code, settings.redact(text)))
+        append_notice(settings, sender, stop_notice(error.code, settings.redact(text)))
         raise
     except Exception as error:
         text = settings.redact(f"{type(error).__name__}: {error}")
-        append_event(settings, sender, stop_notice(HeadgateError.code, text))
+        append_notice(settings, sender, stop_notice(HeadgateError.code, text))
         raise
-    append_event(settings, sender, stop_notice())
+    append_notice(settings, sender, stop_notice())
 
 
-def say_started(settings: SinkSettings, sender: Sender, log: ControlLog) -> None:
+def announce_start(settings: SinkSettings, sender: Sender, log: ControlLog) -> None:
     """Announce that a process takes part from now on, through the log that it already has open."""
     digest = configuration_digest(settings)
     page = settings.http.listen
     started = Notice(NoticeKind.STARTED, configuration=digest, page=page)
     try:
-        log.append([_envelope(settings.name, sender, started)])
+        log.append([_build_envelope(settings.name, sender, started)])
     except HeadgateError as error:
         _log.debug("the start could not be announced: %s", error)
 
@@ -86,23 +86,23 @@ def stop_notice(code: str = "", text: str = "") -> Notice:
     return Notice(NoticeKind.STOPPED, code, text[:_ERROR_CHARS_MAX])
 
 
-def append_event(
+def append_notice(
     settings: SinkSettings, sender: Sender, event: Notice, answer_ms: int = _ANSWER_MS
 ) -> None:
     """Append the event if the control topic exists; asking for a missing topic might create it."""
     try:
-        if not control_topic_exists(settings.kafka, settings.control.topic, answer_ms):
+        if not has_fitting_control_topic(settings.kafka, settings.control.topic, answer_ms):
             return
         log = open_control_log(settings, KafkaLogTimes(delivery_ms=answer_ms, request_ms=answer_ms))
         try:
-            log.append([_envelope(settings.name, sender, event)])
+            log.append([_build_envelope(settings.name, sender, event)])
         finally:
             log.close()
     except HeadgateError as error:
         _log.debug("an event for headgate status could not be written: %s", error)
 
 
-def _envelope(sink: SinkName, sender: Sender, event: Notice) -> Envelope:
+def _build_envelope(sink: SinkName, sender: Sender, event: Notice) -> Envelope:
     return Envelope(
         sink=sink,
         epoch=Epoch(0),  # supersedes nobody
@@ -135,7 +135,7 @@ class Complaints:
         redacted = self._settings.redact(text)[:_ERROR_CHARS_MAX]
         trouble = Notice(NoticeKind.ERROR, code, redacted, next_try_ms=next_try_ms)
         self._saying = threading.Thread(
-            target=in_same_sink_context(append_event),
+            target=in_same_sink_context(append_notice),
             args=[self._settings, self._sender, trouble],
             daemon=True,
         )

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from headgate.control_protocol.redacting_loggers import redacted_logger
-from headgate.coordinator.dead_letters import letter_of
+from headgate.coordinator.dead_letter_message import dead_letter_of
 from headgate.runtime.background_thread import WokenThread
 
 if TYPE_CHECKING:
@@ -59,11 +59,11 @@ class Forwarder:
 
 def send_unsent_rows(rows: UnsentRows, topic: DeadLetterTopic) -> None:
     """Send what the quarantine has and the topic does not, commit by commit."""
-    progress = topic.progress()
+    progress = topic.read_progress()
     if progress:
         topic.store(progress)  # brokers forget a silent group, and then everything is sent again
     for portion in rows.since(progress):
-        count = topic.send(map(letter_of, portion.rows))
+        count = topic.send_letters(map(dead_letter_of, portion.rows))
         topic.store(portion.upto)
         if count:
             _log.info("%s records sent to the dead-letter topic", count)

@@ -100,7 +100,7 @@ class LastError:
     next_try_ms: int | None = None
 
     @classmethod
-    def of(cls, error: HeadgateError, redacted: Callable[[str], str]) -> LastError:
+    def from_error(cls, error: HeadgateError, redacted: Callable[[str], str]) -> LastError:
         """Return the error as it is shown to people."""
         text = f"{error.message} ({error.hint})" if error.hint else error.message
         return cls(error.code, redacted(text))
@@ -144,8 +144,8 @@ def read_heard_events(envelopes: Sequence[Envelope], now_ms: int, silence_ms_max
     return Heard(
         alive=alive,
         since_ms=min((first_ms[sender] for sender in alive), default=None),
-        ended=has_ended(last.values(), silence_ms_max),
-        error=_last_error(envelopes, frozenset(alive)),
+        ended=have_participants_ended(last.values(), silence_ms_max),
+        error=_find_last_error(envelopes, frozenset(alive)),
         silent=all(now_ms - each.time_ms > silence_ms_max for each in last.values()),
     )
 
@@ -167,7 +167,7 @@ def _is_alive(newest: Envelope, sign: Envelope, now_ms: int, silence_ms_max: int
     return presence.kind is not PresenceKind.LOST or bool(presence.owned)
 
 
-def has_ended(last: Iterable[Envelope], silence_ms_max: int) -> bool | None:
+def have_participants_ended(last: Iterable[Envelope], silence_ms_max: int) -> bool | None:
     """Return whether the last participants heard said goodbye, ignoring any killed long before."""
     newest = sorted(last, key=lambda envelope: envelope.time_ms)
     if not newest:
@@ -203,7 +203,7 @@ def _is_clean_ack(event: StartCommit | Settlement) -> bool:
     return isinstance(event, AckCommit) and not event.reason
 
 
-def _last_error(envelopes: Sequence[Envelope], alive: frozenset[Sender]) -> LastError | None:
+def _find_last_error(envelopes: Sequence[Envelope], alive: frozenset[Sender]) -> LastError | None:
     """Return the newest error that counts; if none does, the newest of all, as past.
 
     An error that ended a process counts until a transaction settles without errors. A batch's error

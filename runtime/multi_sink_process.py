@@ -7,9 +7,9 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from headgate.config.http_settings import HttpSettings, parse_address
+from headgate.config.observability_settings import HttpSettings, parse_listen_address
 from headgate.config.reload import Reload, describe_when_adopted
-from headgate.config.sections import WriterKind
+from headgate.config.sink_sections import WriterKind
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.current_sink import working_for_sink
 from headgate.control_protocol.errors import (
@@ -62,7 +62,9 @@ def run_side_by_side(
     for path, settings in files.items():
         beside.sinks.append(_OneSink(path, settings, beside))
     threads = [
-        threading.Thread(target=sink.work, name=f"headgate-{sink.name}", daemon=True)
+        threading.Thread(
+            target=sink.run_until_asked_to_end, name=f"headgate-{sink.name}", daemon=True
+        )
         for sink in beside.sinks
     ]
     with handle_signals(stop, [sink.reload for sink in beside.sinks]):
@@ -106,13 +108,13 @@ class _OneSink:
         self.reload = Reload(path, self._adopt_settings)
         self._beside = beside
 
-    def work(self) -> None:
+    def run_until_asked_to_end(self) -> None:
         """Take part again and again, until the process is asked to end."""
         with working_for_sink(self.name):
             pause_s = AGAIN_S
             while not self._beside.stop.is_set():
                 begun_s = time.monotonic()
-                self._once()
+                self._run_once()
                 if self.error is None:
                     return
                 if time.monotonic() - begun_s > pause_s:
@@ -121,12 +123,12 @@ class _OneSink:
                 self._wait_before_retry(pause_s)
                 pause_s = min(2 * pause_s, AGAIN_S_MAX)
 
-    def _once(self) -> None:
+    def _run_once(self) -> None:
         stop, turns = self._beside.stop, self._beside.turns
         process = Process(stop, turns.manager_of(self.name), self._beside.measuring, self.reload)
         try:
             if self.error:  # a restart takes what the file says now
-                self.settings = self._read()
+                self.settings = self._read_settings()
             self.error, self.ended = None, False
             with logging_start_and_end(self.settings.name):
                 run_in(process, self.settings)
@@ -147,8 +149,8 @@ class _OneSink:
             if self.reload.is_changed() or (again and time.monotonic() > due_s):
                 return
 
-    def _read(self) -> SinkSettings:
-        read = self.reload.read(self.settings)
+    def _read_settings(self) -> SinkSettings:
+        read = self.reload.read_settings(self.settings)
         self._beside.require_no_clash(read)
         return read
 
@@ -167,7 +169,7 @@ def require_no_clashes(sinks: Sequence[SinkSettings]) -> None:
                     f"two of the sink files name the sink {settings.name}",
                     "name each file once; to run more participants of a sink, start more processes",
                 )
-            if _same_address(settings.http, other.http):
+            if _is_same_address(settings.http, other.http):
                 raise SinksClash(
                     f"sinks {other.name} and {settings.name} in one process both listen on "
                     f"{settings.http.listen}",
@@ -177,9 +179,12 @@ def require_no_clashes(sinks: Sequence[SinkSettings]) -> None:
                 raise second_spark_sink_error(settings.name)
 
 
-def _same_address(one: HttpSettings, other: HttpSettings) -> bool:
+def _is_same_address(one: HttpSettings, other: HttpSettings) -> bool:
     if not one.listen or not other.listen:
         return False
-    (host, port), (other_host, other_port) = parse_address(one.listen), parse_address(other.listen)
+    (host, port), (other_host, other_port) = (
+        parse_listen_address(one.listen),
+        parse_listen_address(other.listen),
+    )
     hosts = {host, other_host}
     return 0 != port == other_port and (len(hosts) == 1 or bool(hosts & {*_EVERYWHERE}))

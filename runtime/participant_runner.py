@@ -6,14 +6,14 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 
 from headgate.config.sink_settings import SinkSettings
-from headgate.control_protocol.commit_record import sink_in_note
+from headgate.control_protocol.commit_record import sink_in_offset_metadata
 from headgate.control_protocol.ports import PrimaryTable
 from headgate.coordinator.service import CoordinatorService
 from headgate.kafka.control_log import KafkaLog
 from headgate.kafka.source_topics import KafkaSourceTopics
 from headgate.participant import driver as participant
 from headgate.participant.state import State
-from headgate.runtime.wrong_group_detection import Lookout, Sources
+from headgate.runtime.misconfigured_participant_detection import Lookout, Sources
 
 
 @dataclass(slots=True)
@@ -46,7 +46,7 @@ class OpenSink(participant.ParticipantDriver):
         super().run_once(timeout_ms)
         self._lookout.require_right_group(self.state, self._clock.monotonic_ms(), leads=self.leads)
 
-    def adopt(self, settings: SinkSettings) -> None:
+    def adopt_settings(self, settings: SinkSettings) -> None:
         """Adopt other intervals and limits: at once here, and from the next START for all."""
         self.state = replace(self.state, settings=settings.participant)
         if self._current:
@@ -71,8 +71,10 @@ def open_lookout(
     def sinks_in_group() -> frozenset[str]:
         source = settings.source
         with closing(KafkaSourceTopics(settings.kafka, source.topics, source.group_id)) as topics:
-            named = map(sink_in_note, topics.committed_notes())
+            named = map(sink_in_offset_metadata, topics.committed_offset_metadata_list())
             return frozenset(sink for sink in named if sink)
 
-    sources = Sources(lambda: table.read().record, sinks_in_group, log.topic_id, log.refused_count)
+    sources = Sources(
+        lambda: table.read().record, sinks_in_group, log.topic_id, log.refused_event_count
+    )
     return Lookout(settings, sources, now_ms)

@@ -11,8 +11,8 @@ from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from headgate.config.configuration_fingerprint import configuration_digest
 from headgate.config.reload import RefusedFile, Reload, can_apply_live
-from headgate.config.shared_configuration import configuration_digest
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.current_sink import working_for_sink
 from headgate.control_protocol.errors import (
@@ -32,12 +32,12 @@ from headgate.runtime.assembly import new_sender
 from headgate.runtime.configuration_comparison import (
     find_last_other_starter,
     find_other_configuration,
-    recent_envelopes,
+    read_recent_envelopes,
 )
-from headgate.runtime.control_topic_notices import append_event
-from headgate.runtime.first_commit_log import FirstCommitLog
+from headgate.runtime.control_topic_notices import append_notice
 from headgate.runtime.sink import IDLE_MS, Sink
 from headgate.runtime.sink_tables import open_tables_read_only
+from headgate.runtime.startup_progress_log import FirstCommitLog
 from headgate.runtime.systemd import Manager, ServiceManager
 from headgate.runtime.telemetry.instrumentation import open_otlp_meters
 from headgate.runtime.telemetry.sink_metrics import SinkMeters
@@ -69,7 +69,7 @@ def is_stopped(settings: SinkSettings) -> bool:
     return record is not None and record.stopped
 
 
-def may_work(settings: SinkSettings) -> bool:
+def may_take_part(settings: SinkSettings) -> bool:
     """Return whether to take part; what cannot be read now will fail when the sink opens."""
     try:
         return not is_stopped(settings)
@@ -92,11 +92,11 @@ def wait_until_readable(
 ) -> None:
     """Return after this time, once the table can be read from here, or ``stop`` is set."""
 
-    def readable() -> bool:
+    def table_is_readable() -> bool:
         is_stopped(settings)
         return True
 
-    _wait_until(readable, stop, turned, away_s)
+    _wait_until(table_is_readable, stop, turned, away_s)
 
 
 def _wait_until(
@@ -211,11 +211,11 @@ class _Turn:
         found = reload.poll(settings) if reload else None
         if isinstance(found, RefusedFile):
             text = f"the changed sink file was not adopted: {found.error.message}"
-            append_event(settings, sender, Notice(NoticeKind.RELOADED, found.error.code, text))
+            append_notice(settings, sender, Notice(NoticeKind.RELOADED, found.error.code, text))
             return None
         if found:
             digest = configuration_digest(found)
-            append_event(settings, sender, Notice(NoticeKind.RELOADED, configuration=digest))
+            append_notice(settings, sender, Notice(NoticeKind.RELOADED, configuration=digest))
         return found
 
 
@@ -228,7 +228,7 @@ def _wait_for_others(settings: SinkSettings, turn: _Turn) -> SinkSettings | None
     reported = ""
     while not turn.stop.is_set():
         now_ms = wall_ms()
-        error, _ = find_other_configuration(settings, recent_envelopes(settings), now_ms)
+        error, _ = find_other_configuration(settings, read_recent_envelopes(settings), now_ms)
         if error is None:
             return None
         if error.message != reported:
@@ -245,7 +245,7 @@ def _wait_for_others(settings: SinkSettings, turn: _Turn) -> SinkSettings | None
 def _run_or_wait(settings: SinkSettings, turn: _Turn) -> SinkSettings | None:
     """Take part, or wait for a start. Return the settings to start over with, if it should."""
     while not turn.stop.is_set():
-        if may_work(settings):
+        if may_take_part(settings):
             try:
                 return _take_part(settings, turn)
             except LeadershipReleased as released:
@@ -274,7 +274,7 @@ def _let_others_start(settings: SinkSettings, turn: _Turn) -> None:
     turn.stop.wait(_LOOKED_AT_S)  # the start stands in the table just before it is announced
     until_s, reported = time.monotonic() + _OTHERS_START_S, False
     while not turn.stop.is_set() and time.monotonic() < until_s:
-        envelopes = recent_envelopes(settings)
+        envelopes = read_recent_envelopes(settings)
         error, _ = find_other_configuration(settings, envelopes, wall_ms())
         if error:
             raise error
@@ -327,7 +327,7 @@ def _run_turns(sink: Sink, settings: SinkSettings, turn: _Turn) -> SinkSettings 
     first = FirstCommitLog(settings)
     while not turn.stop.is_set():
         sink.turn(idle_ms=IDLE_MS)
-        first.look(sink.state)
+        first.log_progress(sink.state)
         turn.report_turn("coordinates" if sink.leads else "takes part")
         if turn.process.on_progress:
             turn.process.on_progress(Progress(sink.state, sink.leads, settings))
@@ -367,21 +367,21 @@ def handle_signals(stop: threading.Event, reloads: Sequence[Reload]) -> Iterator
         yield
         return
 
-    def ask(number: int, _: object) -> None:
+    def ask_to_stop(number: int, _: object) -> None:
         stop.set()
         signal.signal(number, before[number])
 
-    def ask_for_files(*_: object) -> None:
+    def request_reloads(*_: object) -> None:
         for reload in reloads:
             reload.request_reload()
 
     ends = (signal.SIGINT, signal.SIGTERM)
     before = {int(s): early_signals.handler_before_catch(s) for s in (*ends, signal.SIGHUP)}
-    early_signals.take_over_signals(ask)
+    early_signals.take_over_signals(ask_to_stop)
     # A child inherits that a signal is ignored, not that it is handled: where `nohup` says that
     # hangups are not for this process, a handler would let them end the JVM beside it.
     if reloads and before[signal.SIGHUP] is not signal.SIG_IGN:
-        signal.signal(signal.SIGHUP, ask_for_files)
+        signal.signal(signal.SIGHUP, request_reloads)
     try:
         yield
     finally:

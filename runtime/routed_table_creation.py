@@ -20,7 +20,7 @@ from headgate.config.multi_table_settings import (
     OnMissing,
     TablesSettings,
 )
-from headgate.config.route_checks import ONE_NAME, declaration_of_table, section_of
+from headgate.config.routed_tables import ONE_NAME, declaration_of_table, section_of_table
 from headgate.config.sink_settings import SinkSettings
 from headgate.config.table_settings import TableSettings
 from headgate.control_protocol.columns import Struct
@@ -100,13 +100,13 @@ class TableMaker:
 
     def _create_requested(self, want: Want) -> Changed | None:
         tables, table = self._settings.tables, want.at.table
-        each = section_of(tables, table) or OneTableSettings(match=table)
+        each = section_of_table(tables, table) or OneTableSettings(match=table)
         if not any(name_pattern(route).fullmatch(table) for route in tables.routing.routes):
             return Changed(table, why="no route of the coordinator's sink file names it")
         if self._tables.exists(table):
             return None
         if self._was_dropped(table):
-            return Changed(table, why=dropped_table_message(table), dropped=True)
+            return Changed(table, why=dropped_table_text(table), dropped=True)
         if not (each.columns or (tables.create.schema.takes_columns_from_records and not each.key)):
             return Changed(table, why="its columns are not declared")
         by_topic = table in self._by_topic
@@ -121,7 +121,7 @@ class TableMaker:
         return None
 
     def _create_if_declared(self, table: str, raw: str) -> None:
-        each = section_of(self._settings.tables, table)
+        each = section_of_table(self._settings.tables, table)
         if each is None or not each.columns:
             return
         try:
@@ -153,7 +153,7 @@ class TableMaker:
         return self._tables.names
 
 
-def dropped_table_message(table: str) -> str:
+def dropped_table_text(table: str) -> str:
     return (
         f"{TableMissing.code} table {table} no longer exists although rows went to it: it was "
         "dropped or renamed"
@@ -192,7 +192,7 @@ class NewTables:
             known = self._routed_tables_in(namespace)
             if len(known) >= self._tables.max:
                 return f"there are tables.max = {self._tables.max} tables", False
-            if not by_topic and self._has_too_many():
+            if not by_topic and not self._take_creation_permit():
                 most = self._tables.new_per_minute_max
                 return f"tables.new_per_minute_max = {most} tables were created", True
             known.add(short)
@@ -217,13 +217,14 @@ class NewTables:
             self._counted[namespace] = (self._now_s() + COUNTED_S, known)
         return known
 
-    def _has_too_many(self) -> bool:
+    def _take_creation_permit(self) -> bool:
+        """Count one table more of this minute; return ``False`` if there were too many."""
         while self._new and self._now_s() - self._new[0] >= 60:
             self._new.popleft()
         if len(self._new) >= self._tables.new_per_minute_max:
-            return True
+            return False
         self._new.append(self._now_s())
-        return False
+        return True
 
 
 class MakingTopics:
@@ -241,8 +242,8 @@ class MakingTopics:
     def offsets_at(self, timestamp_ms: int) -> Offsets:
         return self._topics.offsets_at(timestamp_ms)
 
-    def committed_note(self) -> str | None:
-        return self._topics.committed_note()
+    def committed_offset_metadata(self) -> str | None:
+        return self._topics.committed_offset_metadata()
 
     def close(self) -> None:
         self._topics.close()

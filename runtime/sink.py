@@ -52,11 +52,11 @@ class Sink:
         """
         with working_for_sink(self._name):
             longest_ms = max(timeout_ms, idle_ms)
-            self._driver.run_once(self._driver.wait_ms(timeout_ms, longest_ms))
+            self._driver.run_once(self._driver.log_wait_ms(timeout_ms, longest_ms))
 
     def adopt(self, settings: SinkSettings) -> None:
         """Adopt other intervals and limits, from the next START on."""
-        self._driver.adopt(settings)
+        self._driver.adopt_settings(settings)
 
     @property
     def state(self) -> State:

@@ -14,10 +14,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from headgate.config.quarantine_settings import QuarantineSettings
-from headgate.config.route_checks import pattern_of
+from headgate.config.routed_tables import compile_name_pattern
 from headgate.config.sink_settings import SinkSettings
 from headgate.config.table_declaration import declaration_if_created, quarantine_declaration
-from headgate.config.table_format_registry import created_spec, plugin_format_of, spec_of
+from headgate.config.table_format_registry import (
+    plugin_format_of_table,
+    spec_to_create,
+    table_spec_of,
+)
 from headgate.config.table_settings import TableSettings
 from headgate.control_protocol.columns import Struct
 from headgate.control_protocol.commit_record import CommitRecord, PendingCommit
@@ -65,7 +69,7 @@ from headgate.control_protocol.table_format import (
     Use,
 )
 from headgate.control_protocol.table_history import FileRows, TableReader
-from headgate.coordinator.secondary_pending_commits import find_undelivered
+from headgate.coordinator.secondary_pending_commits import find_undelivered_commits
 from headgate.participant.settings import UnknownFields
 from headgate.tables.iceberg.catalog import catalog_failure, missing_rights_error
 from headgate.tables.secondary_tables import SecondaryTables
@@ -120,7 +124,7 @@ class TableAtRest:
 Answer = TableAtRest | HeadgateError
 
 
-def secondary_names(quarantine: QuarantineSettings) -> tuple[str, ...]:
+def named_secondary_tables(quarantine: QuarantineSettings) -> tuple[str, ...]:
     """Return the tables that receive rows which the primary table decides (rule PENDING-1)."""
     return (quarantine.table,) if quarantine.keeps_rejected else ()
 
@@ -132,7 +136,7 @@ def require_catalog(settings: SinkSettings) -> None:
             tables.supports_catalog()
 
 
-def table_failure(error: Exception, what: str) -> HeadgateError:
+def translate_table_error(error: Exception, what: str) -> HeadgateError:
     """Translate what a table, its catalog or its store raised, whatever the format; the message
     begins with ``what`` went wrong."""
     return catalog_failure(error, what)
@@ -208,35 +212,35 @@ class SinkTables:
 
     def _open_format(self, name: str) -> TableFormat:
         settings = self.settings
-        if found := plugin_format_of(settings, name):
+        if found := plugin_format_of_table(settings, name):
             self._opening.callback(found.close)
             return found
-        from headgate.runtime.catalogs import open_iceberg
+        from headgate.runtime.catalogs import open_iceberg_format
 
         place = (
             settings.quarantine.catalog if self._is_foreign_quarantine(name) else settings.catalog
         )
-        return open_iceberg(settings, place, self._opening, looking=self._looks)
+        return open_iceberg_format(settings, place, self._opening, looking=self._looks)
 
-    def spec(self, name: str) -> TableSpec:
+    def table_spec_of(self, name: str) -> TableSpec:
         """Return what the sink file says of a table."""
-        return spec_of(self.settings, name)
+        return table_spec_of(self.settings, name)
 
     @property
-    def primary(self) -> TableFormat:
+    def primary_format(self) -> TableFormat:
         return self.format_of(self.name)
 
     # What only some formats support, for commands that need it: they raise ``TableFormatLacks``.
 
     def supports_rollback(self) -> SupportsRollback:
         """Return the format as one whose tables go back to older snapshots."""
-        if isinstance(found := self.primary, SupportsRollback):
+        if isinstance(found := self.primary_format, SupportsRollback):
             return found
         raise self._lacks_catalog_error(self.name)
 
     def supports_row_deletion(self) -> SupportsRowDeletion:
         """Return the format as one from whose tables people delete rows."""
-        if isinstance(found := self.primary, SupportsRowDeletion):
+        if isinstance(found := self.primary_format, SupportsRowDeletion):
             return found
         raise self._lacks_catalog_error(self.name)
 
@@ -269,14 +273,14 @@ class SinkTables:
     @property
     def has_catalog(self) -> bool:
         """Return whether a catalog lists the sink's tables; nothing is opened for the answer."""
-        return plugin_format_of(self.settings, self.name) is None
+        return plugin_format_of_table(self.settings, self.name) is None
 
     @property
-    def lock(self) -> SupportsLock | None:
+    def external_lock(self) -> SupportsLock | None:
         """Return the format as one whose commits need an external lock, if they do."""
         if self.has_catalog:  # to open one would need its answer
             return None
-        return found if isinstance(found := self.primary, SupportsLock) else None
+        return found if isinstance(found := self.primary_format, SupportsLock) else None
 
     def supports_catalog(self, name: str = "") -> SupportsCatalog:
         """Return a table's format, or the sink's, as one whose tables a catalog lists."""
@@ -287,7 +291,7 @@ class SinkTables:
     def _lacks_catalog_error(self, name: str) -> TableFormatLacks:
         return TableFormatLacks(
             f"this works with Iceberg tables only, and {name} is a table of format "
-            f"{self.settings.type_of(name)}",
+            f"{self.settings.table_type_of(name)}",
             "use the tools of its own format",
         )
 
@@ -302,10 +306,10 @@ class SinkTables:
         is_primary = name == self.name
         if not (is_primary or settings.tables or self.catalog_of(name)):
             self._require_former_quarantine(name)
-        spec = self.spec(name)
+        spec = self.table_spec_of(name)
         table = found.open(spec, settings.name, use)
         if use is Use.PRIMARY and isinstance(table, SupportsColumnCheck):
-            self._require_columns_of(table)
+            self._require_columns_at_commit(table)
         if isinstance(table, SupportsStaging):
             return cast("SecondaryTable", table)
         evolves = Capability.EVOLUTION in found.capabilities
@@ -320,7 +324,7 @@ class SinkTables:
         """Return the sink's table, which the caller closes."""
         return self.open(self.name, use)
 
-    def _require_columns_of(self, table: SupportsColumnCheck) -> None:
+    def _require_columns_at_commit(self, table: SupportsColumnCheck) -> None:
         """Raise at a commit what a start would; not where the sink itself changes columns
         (SCHEMA-5)."""
         from headgate.runtime.start_checks import require_fitting_schema  # not for readers
@@ -338,7 +342,7 @@ class SinkTables:
 
         Raises ``TableRecreated`` if it cannot be found.
         """
-        if name in secondary_names(self.settings.quarantine):
+        if name in named_secondary_tables(self.settings.quarantine):
             return
         if name == self.settings.quarantine.table:
             with suppress(TableMissing):
@@ -354,7 +358,7 @@ class SinkTables:
     @contextmanager
     def open_at_rest(self, name: str) -> Iterator[TableAtRest]:
         """Open a table for reading. Raises ``TableMissing``, and what reading a catalog raises."""
-        reader = self.format_of(name).reader(self.spec(name), self.settings.name)
+        reader = self.format_of(name).reader(self.table_spec_of(name), self.settings.name)
         with closing(reader):
             yield self._build_at_rest(name, reader)
 
@@ -368,7 +372,9 @@ class SinkTables:
                 reader.has_sink_tag,
             )
         staged_rows = (
-            _refuse_staged_read if name == self.name else self._staged_lists(self.spec(name)).rows
+            _refuse_staged_read
+            if name == self.name
+            else self._staged_lists(self.table_spec_of(name)).rows
         )
         return TableAtRest(reader, staged_rows, lambda: reader.view().schema_id)
 
@@ -379,19 +385,23 @@ class SinkTables:
         One that does not answer keeps no other from it.
         """
         if found := self.catalog_of():
-            readers = found.readers([self.spec(name) for name in names], self.settings.name)
+            readers = found.readers(
+                [self.table_spec_of(name) for name in names], self.settings.name
+            )
         else:
-            readers = self._readers(names)
+            readers = self._readers_of(names)
         for name, answer in readers:
             if not isinstance(answer, HeadgateError):
                 yield name, self._build_at_rest(name, answer)
             elif not isinstance(answer, TableMissing):
                 yield name, answer
 
-    def _readers(self, names: Collection[str]) -> Iterator[tuple[str, TableReader | HeadgateError]]:
+    def _readers_of(
+        self, names: Collection[str]
+    ) -> Iterator[tuple[str, TableReader | HeadgateError]]:
         for name in names:
             try:
-                yield name, self.primary.reader(self.spec(name), self.settings.name)
+                yield name, self.primary_format.reader(self.table_spec_of(name), self.settings.name)
             except RetryLater as error:
                 yield name, missing_rights_error(error) or error
             except HeadgateError:  # dropped, or damaged: it is suspended, which is reported
@@ -399,15 +409,15 @@ class SinkTables:
 
     def file_schema(self, name: str) -> FileSchema:
         """Return how files of a table are written now. Raises as ``TableFormat.file_schema``."""
-        return self.format_of(name).file_schema(self.spec(name))
+        return self.format_of(name).file_schema(self.table_spec_of(name))
 
     def exists(self, name: str) -> bool:
         """Return whether a table exists, usable or not. Raises ``RetryLater``."""
-        return self.format_of(name).exists(self.spec(name))
+        return self.format_of(name).exists(self.table_spec_of(name))
 
     def names(self, namespace: str) -> Collection[str]:
         """Return the last part of the name of each table there; some may not be tables."""
-        return self.primary.list_table_names(self.spec(f"{namespace}.any"))
+        return self.primary_format.list_table_names(self.table_spec_of(f"{namespace}.any"))
 
     def missing(self, names: Collection[str]) -> list[str]:
         """Return, sorted, the names of routed tables that do not exist."""
@@ -417,16 +427,16 @@ class SinkTables:
             wanted -= {f"{space}.{short}" for space in spaces for short in self.names(space)}
         return sorted(name for name in wanted if not self.exists(name))
 
-    def named_by_routes(self) -> set[str]:
+    def find_tables_named_by_routes(self) -> set[str]:
         """Return existing tables whose names a route can produce, where a catalog lists them."""
         found = self.catalog_of()
         if found is None:
             return set()
         targets = [route.to for route in self.settings.tables.route]
-        names = [pattern_of(to) for to in targets]
+        names = [compile_name_pattern(to) for to in targets]
         spaces = {to.rpartition(".")[0] for to in targets}
         plain = {space for space in spaces if "{" not in space}
-        patterns = [pattern_of(space) for space in spaces - plain]
+        patterns = [compile_name_pattern(space) for space in spaces - plain]
         listed = found.namespaces() if patterns else ()
         spaces = plain | {each for each in listed if any(p.fullmatch(each) for p in patterns)}
         there = (f"{space}.{short}" for space in spaces for short in self.names(space))
@@ -438,7 +448,7 @@ class SinkTables:
         ``inferred`` columns, which records showed, come before those of the sink file. ``raw`` is
         kept: the name before the route turned it into a table name.
         """
-        spec, found = created_spec(self.settings, table, raw, inferred), self.primary
+        spec, found = spec_to_create(self.settings, table, raw, inferred), self.primary_format
         found.require_supported(spec)
         return found.create(spec)
 
@@ -464,18 +474,18 @@ class SinkTables:
                     views[name] = table.read()
             except HeadgateError:
                 continue
-        return find_undelivered(record.pending_commits, views, self.reader.view().uuid)
+        return find_undelivered_commits(record.pending_commits, views, self.reader.view().uuid)
 
     def reader_for_commit(self, name: str) -> LoadedReader:
         """Open a table as a commit to it does. Raises ``TableFormatLacks``, and as
         ``SinkTable.read``."""
         if isinstance(found := self.format_of(name), SupportsReplay):
-            return found.reader_for_commit(self.spec(name), self.settings.name)
+            return found.reader_for_commit(self.table_spec_of(name), self.settings.name)
         raise self._lacks_catalog_error(name)
 
     def read_snapshots(self, name: str) -> TableSnapshots:
         """Return the snapshots of a table. Raises as ``SinkTable.read``."""
-        return self.supports_rollback().read_snapshots(self.spec(name), self.settings.name)
+        return self.supports_rollback().read_snapshots(self.table_spec_of(name), self.settings.name)
 
     def snapshots_of(self, found: TableAtRest) -> TableSnapshots:
         """Return the snapshots of a table that is open for reading."""
@@ -483,7 +493,7 @@ class SinkTables:
 
     def roll_back(self, attempt: CommitAttempt, back: RollbackSnapshot) -> CommitOutcome:
         """Commit a claim that continues an older snapshot of the table that it was read from."""
-        spec = self.spec(attempt.base.table)
+        spec = self.table_spec_of(attempt.base.table)
         return self.supports_rollback().roll_back(spec, self.settings.name, attempt, back)
 
     def require_fit_table(self) -> None:
@@ -503,37 +513,37 @@ class SinkTables:
     def plan_writes(self, source: SourcePlan) -> WriterPlan:
         """Return how files of the sink's table, as it is now, are written from this source."""
         from headgate.data_plane.batch.writer_task_plan import plan_of_file_schema
-        from headgate.runtime.write_planning import shaping
+        from headgate.runtime.write_planning import shaping_of
 
         layout = self.file_schema(self.name)
-        return plan_of_file_schema(layout, self.name, source, shaping(self.settings))
+        return plan_of_file_schema(layout, self.name, source, shaping_of(self.settings))
 
     # ----------------------------------------------------------------------------------- for a run
 
     def prepare_tables(self) -> SinkTables:
         """Create what may be created. Raises if a table cannot take its records."""
-        from headgate.runtime.start_checks import is_ready
+        from headgate.runtime.start_checks import primary_table_exists
 
         try:
-            there = is_ready(self)
+            there = primary_table_exists(self)
         except TableChanged:
-            if not self._complete_table():
+            if not self._add_declared_columns():
                 raise
-            there = is_ready(self)
+            there = primary_table_exists(self)
         if not there:
-            self.primary.create(self.spec(self.name))
+            self.primary_format.create(self.table_spec_of(self.name))
             self.require_fit_table()
         if self.settings.quarantine.keeps_rejected:
             self.prepare_quarantine()
         return self
 
-    def _complete_table(self) -> bool:
+    def _add_declared_columns(self) -> bool:
         """Add columns that the sink file has got since a start created the table, which still has
         no rows; return whether it may have them now."""
         from headgate.tables.iceberg.complete_empty_table import complete_table
         from headgate.tables.iceberg.table_creation import TableDeclaration
 
-        found, spec = self.catalog_of(), self.spec(self.name)
+        found, spec = self.catalog_of(), self.table_spec_of(self.name)
         if found is None or not spec.create:
             return False
         with suppress(Exception):  # what it lacks is reported; or another participant added it
@@ -552,7 +562,7 @@ class SinkTables:
             require_writable_place(
                 wanted.location or wanted.catalog.properties.get("warehouse", "")
             )
-        self.format_of(wanted.table).create(self.spec(wanted.table))
+        self.format_of(wanted.table).create(self.table_spec_of(wanted.table))
         self.require_fit_quarantine()
 
     def planning(self) -> Planning:
@@ -561,15 +571,15 @@ class SinkTables:
         from headgate.runtime.write_planning import planning_of
 
         aside = self._quarantine_plans() if self.settings.quarantine.keeps_rejected else None
-        lookup = TableLookup(self.primary, self.spec)
-        return planning_of(self.settings, self._plans(aside), lookup)
+        lookup = TableLookup(self.primary_format, self.table_spec_of)
+        return planning_of(self.settings, self._table_plans(aside), lookup)
 
-    def _plans(self, aside: QuarantinePlans | None) -> TablePlans:
+    def _table_plans(self, aside: QuarantinePlans | None) -> TablePlans:
         from headgate.data_plane.batch.plugin_plans import PluginPlans
         from headgate.data_plane.batch.writer_task_plan import Plans
-        from headgate.runtime.write_planning import shaping
+        from headgate.runtime.write_planning import shaping_of
 
-        shape = shaping(self.settings)
+        shape = shaping_of(self.settings)
         if found := self.catalog_of():  # it has the quarantine, too
             return Plans(found.catalog, shape)
         return PluginPlans(partial(self.file_schema, self.name), shape, aside)
@@ -581,7 +591,7 @@ class SinkTables:
         name = self.settings.quarantine.table
         if found := self.catalog_of(name):
             return Plans(found.catalog)
-        read = partial(self.format_of(name).reader, self.spec(name), self.settings.name)
+        read = partial(self.format_of(name).reader, self.table_spec_of(name), self.settings.name)
         return PluginQuarantinePlans(partial(self.file_schema, name), read)
 
     def atomic_commits(self) -> AtomicCommits | None:
@@ -589,7 +599,7 @@ class SinkTables:
 
         Raises ``NotAtomic`` if the catalog has no such call.
         """
-        found = self.primary
+        found = self.primary_format
         if not (self.settings.tables.atomic and isinstance(found, SupportsAtomicCommit)):
             return None
         return found.atomic_commits()
@@ -608,7 +618,7 @@ class SinkTables:
         return SecondaryTables(
             partial(self.open, use=use),
             on_commit,
-            required=secondary_names(settings.quarantine) if settings.tables else None,
+            required=named_secondary_tables(settings.quarantine) if settings.tables else None,
             make=maker.create_requested if maker else None,
             listed=maker.table_lister if maker else lambda _: (),
             together=self.atomic_commits() if maker else None,
@@ -627,7 +637,7 @@ class SinkTables:
         if settings.tables:
             maker = TableMaker(settings, tables, filled=lambda: table.read().filled)
         on_commit = (
-            tables.start_dead_letters(opening)
+            tables.start_dead_letter_forwarder(opening)
             if settings.quarantine.keeps_rejected
             else lambda: None
         )
@@ -643,7 +653,7 @@ class SinkTables:
     def _copy_for_coordinator(self, settings: SinkSettings, opening: ExitStack) -> SinkTables:
         """Return the same tables for one coordinator life."""
         tables, made = SinkTables(settings, opening), dict[int, TableFormat]()
-        for name in (self.name, *secondary_names(settings.quarantine)):
+        for name in (self.name, *named_secondary_tables(settings.quarantine)):
             found = self.format_of(name)
             if id(found) not in made and (maintained := self._maintained_format_of(name)):
                 made[id(found)] = maintained.for_coordinator()
@@ -655,9 +665,9 @@ class SinkTables:
         found = self.format_of(name)
         if not isinstance(found, SupportsDeadLetters):
             return None
-        return found.unsent_rows(self.spec(name), self.settings.name)
+        return found.unsent_rows(self.table_spec_of(name), self.settings.name)
 
-    def start_dead_letters(self, opening: ExitStack) -> Callable[[], None]:
+    def start_dead_letter_forwarder(self, opening: ExitStack) -> Callable[[], None]:
         """Return what is to hear of commits to the quarantine; ``opening`` ends it."""
         aside, settings = self.settings.quarantine, self.settings
         rows = self.unsent_rows(aside.table) if aside.dead_letter_topic else None

@@ -20,7 +20,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.types import IcebergType, NestedField
 
-from headgate.config.catalog_checks import is_sql, sqlite_file
+from headgate.config.catalog_checks import is_sql_catalog, sqlite_file
 from headgate.config.catalog_settings import CatalogSettings
 from headgate.config.quarantine_settings import QuarantineSettings
 from headgate.config.sink_settings import SinkSettings
@@ -49,10 +49,10 @@ from headgate.data_plane.files.format_choice import (
 )
 from headgate.data_plane.files.metrics import leaves_of, metrics_modes
 from headgate.data_plane.files.partitioning import Partitioner
-from headgate.runtime.missing_tables import (
+from headgate.runtime.dropped_table_detection import (
     PATIENCE_S,
     call_with_retries,
-    open_topics,
+    open_source_topics,
     require_never_filled,
 )
 from headgate.tables.iceberg.catalog import catalog_failure, require_atomic_swap
@@ -139,7 +139,7 @@ def require_fillable_table(
     Partitioner(table.spec(), table.schema())
     require_known_distribution(settings, table.properties)
     require_possible_upkeep(table.properties, f"table {identifier}")
-    require_row_expiry(settings, table, schema or table.schema())
+    require_expirable_rows(settings, table, schema or table.schema())
     if settings.table.key:
         key_ids(table.schema(), settings.table.key)
         require_format_for_keys(identifier, table.properties)
@@ -147,7 +147,7 @@ def require_fillable_table(
         require_markable_table(settings, identifier, key, schema or table.schema())
 
 
-def require_row_expiry(settings: SinkSettings, table: Table, schema: Schema) -> None:
+def require_expirable_rows(settings: SinkSettings, table: Table, schema: Schema) -> None:
     """Raises ``RowExpiryUnfit`` if rows are to expire, and cannot by their column (EXPIRY-1)."""
     if not settings.maintenance.rows_after_ms:
         return
@@ -236,7 +236,7 @@ def require_declared_columns(schema: Schema, table: TableSettings) -> None:
                 f"{identifier} has no column {field.name!r}",
                 f"{_describe_addition(identifier, field)}, or remove it from the sink file",
             )
-        if _without_ids(field.field_type) != _without_ids(there[field.name]):
+        if _type_text_without_ids(field.field_type) != _type_text_without_ids(there[field.name]):
             raise TableChanged(
                 f"column {field.name!r} of {identifier} is "
                 f"{there[field.name]}, the sink file says {field.field_type}",
@@ -260,7 +260,7 @@ def require_quarantine_columns(identifier: str, schema: Schema) -> None:
     other = [
         f"{name} is {there[name]}, not {kind}"
         for name, kind in wanted.items()
-        if name in there and _without_ids(there[name]) not in _types_that_hold(kind)
+        if name in there and _type_text_without_ids(there[name]) not in _types_that_hold(kind)
     ]
     full = [f.name for f in schema.fields if f.required and f.name not in _PLACES]
     if missing or other or full:
@@ -274,11 +274,11 @@ def require_quarantine_columns(identifier: str, schema: Schema) -> None:
 
 def _types_that_hold(iceberg_type: IcebergType) -> tuple[str, ...]:
     """The types of columns that hold all values of this one."""
-    text = _without_ids(iceberg_type)
+    text = _type_text_without_ids(iceberg_type)
     return (text, "long") if text == "int" else (text,)
 
 
-def _without_ids(iceberg_type: IcebergType) -> str:
+def _type_text_without_ids(iceberg_type: IcebergType) -> str:
     """Return the type as text, without the ids of nested fields, which only the table knows."""
     return re.sub(r"\b\d+: ", "", str(iceberg_type))
 
@@ -287,7 +287,7 @@ def _is_within(path: str, *folders: str) -> bool:
     return any(path == folder or path.startswith(f"{folder}/") for folder in folders)
 
 
-def future_location(settings: SinkSettings) -> str:
+def location_if_created(settings: SinkSettings) -> str:
     """Return where a missing table would be created; empty if the catalog chooses."""
     return settings.table.location or settings.catalog.properties.get("warehouse", "")
 
@@ -320,12 +320,12 @@ _MISSING_MAX_S = 5.0
 _NAME_BYTES_MAX = 255
 
 
-def require_sources(settings: SinkSettings) -> None:
+def require_existing_sources(settings: SinkSettings) -> None:
     """Raises ``ConfigurationError`` for a topic that is missing, and not just new to a broker.
 
     Waits for a leader election under way; raises ``Unreachable`` if that takes too long.
     """
-    with open_topics(settings, _MISSING_MAX_S) as topics:
+    with open_source_topics(settings, _MISSING_MAX_S) as topics:
         call_with_retries(topics.describe, PATIENCE_S)
 
 
@@ -334,12 +334,12 @@ def require_fit_table(tables: SinkTables) -> None:
     settings = tables.settings
     if found := tables.catalog_of():
         tables.atomic_commits()
-        require_fit_existing(found.catalog, settings)
+        require_fit_iceberg_table(found.catalog, settings)
     else:
         require_fitting_file_schema(tables.file_schema(tables.name), settings)
 
 
-def is_ready(tables: SinkTables) -> bool:
+def primary_table_exists(tables: SinkTables) -> bool:
     """Return whether the sink's table exists.
 
     Raises if it, or the place where it would be created, cannot take the records.
@@ -350,10 +350,10 @@ def is_ready(tables: SinkTables) -> bool:
     try:
         call_with_retries(lambda: require_fit_table(tables), PATIENCE_S if renewable else 0.0)
     except TableMissing:
-        spec = tables.spec(tables.name)
+        spec = tables.table_spec_of(tables.name)
         if found is not None:
             require_never_filled(settings, PATIENCE_S)
-            require_creatable(settings, found.catalog)
+            require_creatable_table(settings, found.catalog)
             require_answering_store(settings)
         elif spec.create:
             require_never_filled(settings, PATIENCE_S)
@@ -369,12 +369,12 @@ def require_answering_store(settings: SinkSettings) -> None:
 
     Only where its client has no time-out, and where keys do not come with the table.
     """
-    location = future_location(settings)
-    if is_sql(settings.catalog) and is_far(location):
+    location = location_if_created(settings)
+    if is_sql_catalog(settings.catalog) and is_far(location):
         try_store(file_properties(settings.catalog.properties, location), location)
 
 
-def require_fit_existing(catalog: Catalog, settings: SinkSettings) -> None:
+def require_fit_iceberg_table(catalog: Catalog, settings: SinkSettings) -> None:
     """Raises if the table cannot take the records, and ``TableMissing`` if there is none.
 
     Temporary credentials may have expired and be renewable: then ``Unreachable``.
@@ -394,20 +394,20 @@ def require_fit_existing(catalog: Catalog, settings: SinkSettings) -> None:
     require_writable_place(table.location())
 
 
-def require_creatable(settings: SinkSettings, catalog: Catalog | None = None) -> None:
+def require_creatable_table(settings: SinkSettings, catalog: Catalog | None = None) -> None:
     """Raises if no table could be created that takes the records.
 
     Without a ``catalog`` there is none yet, and the first start creates it.
     """
-    location, wanted = future_location(settings), declaration_if_created(settings.table)
+    location, wanted = location_if_created(settings), declaration_if_created(settings.table)
     require_writable_place(location)
     file_format_name(settings.table.properties)
     if wanted is None:
         return
     require_known_distribution(settings, wanted.properties)
     _require_short_names(settings, location)
-    if not location and is_sql(settings.catalog):
-        _require_location(settings.table, catalog)
+    if not location and is_sql_catalog(settings.catalog):
+        _require_creation_location(settings.table, catalog)
     schema = wanted.schema()
     if schema.fields:
         Partitioner(partition_spec(schema, wanted.partition_by), schema)
@@ -419,7 +419,7 @@ def require_creatable(settings: SinkSettings, catalog: Catalog | None = None) ->
 def _require_short_names(settings: SinkSettings, location: str) -> None:
     """Raises where the folders of a new table would have names that no disk takes."""
     folder = local_path(location)
-    if folder is None or not is_sql(settings.catalog):
+    if folder is None or not is_sql_catalog(settings.catalog):
         return
     below = () if settings.table.location else settings.table.identifier.split(".")
     longest = max((*folder.parts, *below), key=len, default="")
@@ -431,7 +431,7 @@ def _require_short_names(settings: SinkSettings, location: str) -> None:
         )
 
 
-def _require_location(table: TableSettings, catalog: Catalog | None) -> None:
+def _require_creation_location(table: TableSettings, catalog: Catalog | None) -> None:
     namespace = table.identifier.rpartition(".")[0]
     with suppress(Exception):  # neither the namespace nor the catalog's own tables need be there
         if catalog is not None and catalog.load_namespace_properties(namespace).get("location"):

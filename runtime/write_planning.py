@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from headgate.config.column_rule_checks import decoded_column_rules
+from headgate.config.column_rules import decoded_column_rules
 from headgate.config.multi_table_settings import CreateFrom
-from headgate.config.route_checks import DeclaredTables
+from headgate.config.routed_tables import DeclaredTables
 from headgate.config.sink_settings import SinkSettings
 from headgate.config.table_declaration import transform_plan
 from headgate.control_protocol.identifiers import tag_name
@@ -32,7 +32,7 @@ class Planning:
         self, batch: Batch, write: Callable[[WriterPlan], BatchOutcome]
     ) -> BatchOutcome:
         """Write the batch by its plan. Raises what planning raises."""
-        source = source_plan(self._settings, batch)
+        source = build_source_plan(self._settings, batch)
         if self._routed is None:
             return write(self.plans.plan_of(batch, source))
         return self._routed.write_with_tables(batch, source, write)
@@ -48,7 +48,7 @@ def planning_of(settings: SinkSettings, plans: TablePlans, lookup: TableLookup) 
     return Planning(settings, plans, routed)
 
 
-def source_plan(settings: SinkSettings, batch: Batch) -> SourcePlan:
+def build_source_plan(settings: SinkSettings, batch: Batch) -> SourcePlan:
     """Return where the batch's records come from, and how their values are read."""
     tables = settings.tables
     changes = settings.changes.changes_of_key(settings.table.key)
@@ -64,15 +64,15 @@ def source_plan(settings: SinkSettings, batch: Batch) -> SourcePlan:
         handling=Handling(
             policy=settings.quarantine.policy,
             tombstones=(changes and changes.tombstones.disposal) or settings.quarantine.tombstones,
-            limits=settings.quarantine.limits,
+            limits=settings.quarantine.bad_record_limits,
             tag=tag_name(settings.name, settings.table.branch),
-            excerpts=settings.quarantine.excerpts and not settings.shape.hidden,
-            keeps_content=not settings.shape.hidden,
+            excerpts=settings.quarantine.excerpts and not settings.shape.hidden_columns,
+            keeps_content=not settings.shape.hidden_columns,
             unrouted_tombstones=settings.changes.tombstones.disposal,
             **({"unmatched": tables.unmatched} if tables else {}),
         ),
         sink=settings.name,
-        redaction=settings.redaction_of_records,
+        redaction=settings.redaction_for_tasks,
         schema_policy=settings.table.schema.policy,
         routing=tables.routing if tables else None,
         creates_tables=tables.create.schema is not CreateFrom.OFF and not settings.transform,
@@ -80,12 +80,12 @@ def source_plan(settings: SinkSettings, batch: Batch) -> SourcePlan:
     )
 
 
-def shaping(settings: SinkSettings) -> Shaping:
+def shaping_of(settings: SinkSettings) -> Shaping:
     """Return what happens to rows between decoding and files."""
     parts = record_columns(settings) if settings.tables else {}
-    here = settings.transforms_here
+    here = settings.transforms_in_process
     transform = transform_plan(settings.transform, parts, in_process=here)
-    rules, late_by = settings.shape.rules, settings.maintenance.late_by
+    rules, late_by = settings.shape.row_rules, settings.maintenance.late_rows_column
     if late_by:
         rules = replace(rules or RowRules(), late_by=late_by)
     return Shaping(transform, settings.spark.distribution, rules)

@@ -23,15 +23,15 @@ class MessageSchema:
 
 def control_schemas() -> list[MessageSchema]:
     """Every control event's schema, under the names that ``fingerprints.json`` gives."""
-    return _schemas_in("control")
+    return _read_schemas_in("control")
 
 
 def fleet_schemas() -> list[MessageSchema]:
     """The schemas of what stands on a fleet's two topics."""
-    return _schemas_in("fleet")
+    return _read_schemas_in("fleet")
 
 
-def _schemas_in(folder: str) -> list[MessageSchema]:
+def _read_schemas_in(folder: str) -> list[MessageSchema]:
     v1 = files(__name__).joinpath(folder, "v1")
     frozen = json.loads(v1.joinpath("fingerprints.json").read_text("utf-8"))
     return [
@@ -44,6 +44,6 @@ def _schemas_in(folder: str) -> list[MessageSchema]:
     ]
 
 
-def file_schema(name: str) -> Any:
+def file_detail_schema(name: str) -> Any:
     """The schema of a file's detail, as parsed JSON: ``iceberg-v1``."""
     return json.loads(files(__name__).joinpath("files", f"{name}.avsc").read_text("utf-8"))

@@ -35,7 +35,7 @@ from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import SourceTopics
 from headgate.control_protocol.redacting_loggers import redacted_logger, redacting
 from headgate.control_protocol.redaction import Redaction
-from headgate.control_protocol.spark_batch_decision import Done, ProposedBatch, source_offsets
+from headgate.control_protocol.spark_batch_decision import Done, ProposedBatch, without_query_offset
 from headgate.coordinator.recovery import record_to_resume
 from headgate.data_plane.spark.query_records import (
     RECORD_COLUMNS,
@@ -95,10 +95,10 @@ def starting_offsets(sink: str | Path) -> str:
             record = record_to_resume(tables.reader.view(), settings.coordinator)
         except TableMissing:
             record = None
-    with closing(open_sources(settings)) as sources:
+    with closing(open_source_topics(settings)) as sources:
         if record is None:
-            return _first_offsets(settings, sources)
-        stored = source_offsets(record.offsets)
+            return _first_offsets_json(settings, sources)
+        stored = without_query_offset(record.offsets)
         partitions = [
             TopicPartition(topic, partition)
             for topic, state in sources.describe().items()
@@ -107,7 +107,7 @@ def starting_offsets(sink: str | Path) -> str:
     return _offsets_json({at: stored.get(at, _EARLIEST) for at in partitions})
 
 
-def _first_offsets(settings: SinkSettings, sources: SourceTopics) -> str:
+def _first_offsets_json(settings: SinkSettings, sources: SourceTopics) -> str:
     at_ms = settings.source.start_at_ms
     return (
         str(settings.source.start_at) if at_ms is None else _offsets_json(sources.offsets_at(at_ms))
@@ -121,7 +121,7 @@ def _offsets_json(offsets: Mapping[TopicPartition, int]) -> str:
     return json.dumps(found)
 
 
-def open_sources(settings: SinkSettings) -> SourceTopics:
+def open_source_topics(settings: SinkSettings) -> SourceTopics:
     """Return what answers for the topics of the sink file."""
     return KafkaSourceTopics(settings.kafka, settings.source.topics, settings.source.group_id)
 
@@ -177,11 +177,11 @@ class Batches:
                 "install pyspark 4.1 on client and server, or run the query in a classic session",
             )
         if self._records:
-            _require_records(frame, RECORD_COLUMNS)
+            _require_kafka_records(frame, RECORD_COLUMNS)
             return
-        declared = {column.name for column in self.settings.table.columns} | self._columns_of_marks
+        declared = {column.name for column in self.settings.table.columns} | self._mark_columns
         if self.settings.table.create and (unknown := sorted(set(frame.columns) - declared)):
-            raise unknown_columns(self.settings.table.identifier, unknown)
+            raise unknown_columns_error(self.settings.table.identifier, unknown)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """QUERY-27: hand over what it was built from, never settings or secrets."""
@@ -189,7 +189,7 @@ class Batches:
         return _OnConnectServer, (partial(Batches, str(self._sink), self._checkpoint, **flags),)
 
     @property
-    def _columns_of_marks(self) -> set[str]:
+    def _mark_columns(self) -> set[str]:
         """Return columns of rows that are none of the table's."""
         return {DELETED} if self.settings.table.key else set()
 
@@ -217,21 +217,21 @@ class Batches:
 
     def _write_batch(self, frame: Any, proposed: ProposedBatch) -> None:
         table = self._open_table(proposed.query)
-        now, found = table.decide(proposed)
+        now, found = table.decide_batch(proposed)
         if isinstance(found, Done):
             _log.info("batch %s is in the table already", proposed.number)
             if self._stateful:
                 compute_rows(frame)
             return
-        planned = table.plan(proposed, now, found)
+        planned = table.plan_batch(proposed, now, found)
         places = None
         if self._records:
             frame = self._select_records(frame, planned)
         else:
-            places = self._columns_of_places(frame, planned)
+            places = self._coordinate_columns(frame, planned)
             table_columns = planned.plan.shape.arrow_schema().names
-            if unknown := sorted(set(frame.columns) - {*table_columns, *self._columns_of_marks}):
-                raise unknown_columns(now.view.table, unknown)
+            if unknown := sorted(set(frame.columns) - {*table_columns, *self._mark_columns}):
+                raise unknown_columns_error(now.view.table, unknown)
         ship_once(frame.sparkSession)
         written = write_frame(frame, planned, places)
         if table.commit(planned, written) is None:
@@ -242,7 +242,7 @@ class Batches:
 
     def _open_table(self, query: str) -> QueryTable:
         if self._table is None:
-            self._sources = self._sources or open_sources(self.settings)
+            self._sources = self._sources or open_source_topics(self.settings)
             sender = Sender(f"spark-{query}", self._run)
             self._table = QueryTable(
                 self.settings,
@@ -271,10 +271,10 @@ class Batches:
                 "leave records out, and select the table's columns in the query",
             )
         needed = needed_columns(planned.plan)
-        _require_records(frame, needed)
+        _require_kafka_records(frame, needed)
         return frame.select(*needed)
 
-    def _columns_of_places(self, frame: Any, planned: PlannedBatch) -> Mapping[str, str]:
+    def _coordinate_columns(self, frame: Any, planned: PlannedBatch) -> Mapping[str, str]:
         """Return the columns that say of which record a row is (QUERY-6, QUERY-21)."""
         named = self.settings.table.record_columns.columns_by_part()
         places: dict[str, str] = {
@@ -284,7 +284,7 @@ class Batches:
             frame.columns
         )
         if self.settings.table.key:
-            self._require_places(frame, places, planned)
+            self._require_coordinates(frame, places, planned)
             return places
         trim = planned.take.trim
         several = len({at.topic for at in trim}) > 1 and "topic" not in places
@@ -297,7 +297,9 @@ class Batches:
             )
         return places
 
-    def _require_places(self, frame: Any, places: Mapping[str, str], planned: PlannedBatch) -> None:
+    def _require_coordinates(
+        self, frame: Any, places: Mapping[str, str], planned: PlannedBatch
+    ) -> None:
         """Raise ``RowsUnfit`` for a keyed table's rows that do not say what orders them, or say it
         where the batch's number does."""
         given = set(places.values()) & set(frame.columns)
@@ -330,7 +332,7 @@ class _OnConnectServer:
     def __call__(self, frame: Any, number: int) -> None:
         redaction = Redaction()
         try:
-            batches = self._batches = self._batches or self._open()
+            batches = self._batches = self._batches or self._open_batches()
             batches.session = frame.sparkSession
             redaction = batches.settings.redaction
             with redacting(redaction):
@@ -346,7 +348,7 @@ class _OnConnectServer:
         if self._batches is not None:
             self._batches.close()
 
-    def _open(self) -> Batches:
+    def _open_batches(self) -> Batches:
         try:
             opened = self._build()
         except ConfigurationError as error:
@@ -364,14 +366,14 @@ def pyspark_version() -> tuple[int, int]:
     return int(major), int(minor)
 
 
-def unknown_columns(table: str, names: list[str]) -> RowsUnfit:
+def unknown_columns_error(table: str, names: list[str]) -> RowsUnfit:
     return RowsUnfit(
         f"{table} has no columns {', '.join(names)}",
         "select the table's columns in the query, or add them to the table",
     )
 
 
-def _require_records(frame: Any, needed: Sequence[str]) -> None:
+def _require_kafka_records(frame: Any, needed: Sequence[str]) -> None:
     """QUERY-26: raise ``ConfigurationError`` for a frame that is not one of Kafka's records."""
     lacking = [name for name in needed if name not in frame.columns]
     unknown = sorted(set(frame.columns) - SOURCE_COLUMNS)

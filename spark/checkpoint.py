@@ -24,13 +24,13 @@ def read_batch(
     ``read`` returns the text of a file by its path, or raises what reading it raises.
     """
     log = _CheckpointLog(checkpoint.rstrip("/"), read, spark_version)
-    ends = log.sources(f"offsets/{number}")
+    ends = log.read_sources(f"offsets/{number}")
     if number > 0:
-        begins = log.sources(f"offsets/{number - 1}")
+        begins = log.read_sources(f"offsets/{number - 1}")
     else:
         begins = [log.first_offsets_of(place) for place in range(len(ends))]
-    query = log.query()
-    begin, end = _kafka_offsets(begins), _kafka_offsets(ends)
+    query = log.read_query_id()
+    begin, end = _parse_kafka_offsets(begins), _parse_kafka_offsets(ends)
     if begin is None or end is None:
         return ProposedBatch(query, number, by_number=True)
     added = {at: 0 for at in end if at not in begin}  # Spark reads new partitions from the first
@@ -43,15 +43,15 @@ class _CheckpointLog:
         self._read = read
         self._spark = f" (Spark {spark_version})" if spark_version else ""
 
-    def query(self) -> str:
+    def read_query_id(self) -> str:
         try:
-            return str(json.loads(self._text("metadata"))["id"])
+            return str(json.loads(self._read_text("metadata"))["id"])
         except (ValueError, KeyError, TypeError) as error:
             raise self._damaged_error("metadata") from error
 
-    def sources(self, name: str) -> list[str]:
+    def read_sources(self, name: str) -> list[str]:
         """Return the line of each source."""
-        lines = self._lines(name)
+        lines = self._read_lines(name)
         if len(lines) < 3:  # the version, Spark's own metadata, and at least one source
             raise self._damaged_error(name)
         return [line.strip() for line in lines[2:]]
@@ -59,14 +59,14 @@ class _CheckpointLog:
     def first_offsets_of(self, source: int) -> str:
         """Return where a source began. Only Kafka's says it, and others need not be there."""
         try:
-            lines = self._lines(f"sources/{source}/0")
+            lines = self._read_lines(f"sources/{source}/0")
         except _FileMissing:
             return _UNUSED
         return lines[-1].strip()
 
-    def _lines(self, name: str) -> list[str]:
+    def _read_lines(self, name: str) -> list[str]:
         # A zero byte precedes what the Kafka source writes, for the sake of Spark 2.1.
-        lines = self._text(name).lstrip("\0").strip("\n").split("\n")
+        lines = self._read_text(name).lstrip("\0").strip("\n").split("\n")
         if lines[0].strip() != _VERSION:
             raise CheckpointUnreadable(
                 f"{self._root}/{name} has the version {lines[0][:40]!r}, not {_VERSION}"
@@ -75,7 +75,7 @@ class _CheckpointLog:
             )
         return lines
 
-    def _text(self, name: str) -> str:
+    def _read_text(self, name: str) -> str:
         path = f"{self._root}/{name}"
         try:
             return self._read(path)
@@ -97,7 +97,7 @@ class _FileMissing(CheckpointUnreadable):
     """A file is not there, or nobody answers for it."""
 
 
-def _kafka_offsets(lines: Iterable[str]) -> Offsets | None:
+def _parse_kafka_offsets(lines: Iterable[str]) -> Offsets | None:
     """Return the offsets, ``None`` if they place no batch (QUERY-10)."""
     found: dict[TopicPartition, int] = {}
     for line in lines:

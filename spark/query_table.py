@@ -8,13 +8,13 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from typing import Self
 
-from headgate.config.catalog_checks import require_catalog_location
+from headgate.config.catalog_checks import require_usable_table_catalog
 from headgate.config.keyed_table_checks import find_added_partitions
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.commit_record import (
     CommitRecord,
+    offset_metadata_of_table,
     require_rollback_finished,
-    table_note,
 )
 from headgate.control_protocol.errors import (
     BatchTooOld,
@@ -53,7 +53,7 @@ from headgate.control_protocol.spark_batch_decision import (
     next_transaction,
     record_of_batch,
     require_not_superseded,
-    source_offsets,
+    without_query_offset,
 )
 from headgate.control_protocol.table_format import SupportsCatalog, Use
 from headgate.coordinator.recovery import (
@@ -69,7 +69,7 @@ from headgate.data_plane.spark.query_rows import RowsWriter, RowsWritten
 from headgate.kafka.group_offsets import OffsetCopies
 from headgate.participant.settings import Distribution, UnknownFields
 from headgate.runtime.sink_tables import SinkTables
-from headgate.runtime.write_planning import source_plan
+from headgate.runtime.write_planning import build_source_plan
 
 LOOK_AGAIN_S = 3.0
 _ATTEMPTS_MAX = 50
@@ -107,17 +107,19 @@ class PlannedBatch:
 
     def rows_writer(self, places: Mapping[str, str]) -> RowsWriter:
         """Return what writes its rows, whose records the columns of ``places`` name."""
-        ranges = self._ranges(self.proposed.begin)
+        ranges = self._ranges_from(self.proposed.begin)
         number = self.proposed.number if self.is_numbered else None
         return RowsWriter(self.plan, self.batch, self.take.trim, places, ranges, number)
 
     def records_writer(self) -> RecordsWriter:
         """Return what decodes and writes its records (QUERY-26)."""
         begin, trim = self.proposed.begin, self.take.trim
-        ranges = self._ranges({at: max(n, trim.get(at, n)) for at, n in begin.items()})
+        ranges = self._ranges_from({at: max(n, trim.get(at, n)) for at, n in begin.items()})
         return RecordsWriter(self.plan, replace(self.batch, ranges=ranges), begin)
 
-    def _ranges(self, begins: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetRange]:
+    def _ranges_from(
+        self, begins: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, OffsetRange]:
         end = self.proposed.end
         return {at: OffsetRange(n, max(n, end[at])) for at, n in begins.items() if at in end}
 
@@ -138,9 +140,9 @@ def require_fit_for_query(settings: SinkSettings, *, records: bool = False) -> N
         "transform": bool(settings.transform),
         "quarantine": settings.quarantine.keeps_rejected,
         "changes.history" if settings.changes.history else "changes.on_delete": (
-            settings.changes.marks
+            settings.changes.marks_deleted_rows
         ),
-        "maintenance.rows_late": bool(settings.maintenance.late_by),
+        "maintenance.rows_late": bool(settings.maintenance.late_rows_column),
         "spark.distribution": settings.spark.distribution
         in (Distribution.HASH, Distribution.RANGE),
     }
@@ -173,7 +175,7 @@ class QueryTable:
         wait: Callable[[float], object] = time.sleep,
         may_wait: Callable[[], object] = lambda: None,
     ) -> None:
-        require_catalog_location(settings)
+        require_usable_table_catalog(settings)
         self.settings = settings
         self._sources = sources
         self._stateful = stateful
@@ -183,7 +185,7 @@ class QueryTable:
         self._run = QueryRun(settings.name, settings.source.group_id, sender)
         with ExitStack() as opening:
             tables = SinkTables(settings, opening)
-            if not isinstance(tables.primary, SupportsCatalog):
+            if not isinstance(tables.primary_format, SupportsCatalog):
                 raise ConfigurationError(
                     f"sink {settings.name}: a Spark query fills Iceberg tables only",
                     "use headgate run for this table",
@@ -223,7 +225,7 @@ class QueryTable:
         self._uuid = view.uuid
         return TableNow(view, record)
 
-    def decide(self, proposed: ProposedBatch) -> tuple[TableNow, Done | Take]:
+    def decide_batch(self, proposed: ProposedBatch) -> tuple[TableNow, Done | Take]:
         """Say what the batch is, once the sink is not paused (QUERY-14). Raises ``StopSink``."""
         now = self.read()
         while now.record is not None and now.record.paused:
@@ -274,7 +276,7 @@ class QueryTable:
 
     # ----------------------------------------------------------------------------------- a batch
 
-    def plan(self, proposed: ProposedBatch, now: TableNow, take: Take) -> PlannedBatch:
+    def plan_batch(self, proposed: ProposedBatch, now: TableNow, take: Take) -> PlannedBatch:
         """Plan how the batch is written, below a folder of the run's own (QUERY-18)."""
         view, sender = now.view, self._run.sender
         transaction = now.next_transaction(sender)
@@ -288,7 +290,7 @@ class QueryTable:
             target_file_bytes=self.settings.coordinator.target_file_bytes,
             folder=folder,
         )
-        source = replace(source_plan(self.settings, batch), kafka={}, topic_ids={})
+        source = replace(build_source_plan(self.settings, batch), kafka={}, topic_ids={})
         plan = self._planning.plans.plan_of(batch, source)
         if self.settings.table.key:
             require_format_for_keys(view.table, plan.shape.table_properties)
@@ -366,5 +368,5 @@ class QueryTable:
         self._run = replace(self._run, epoch=record.transaction.epoch)
         assert self._uuid is not None, "it was read"
         # QUERY-16
-        note = table_note(self._uuid, self.settings.name)
-        self._copies.copy(source_offsets(record.offsets), note)
+        note = offset_metadata_of_table(self._uuid, self.settings.name)
+        self._copies.commit_offsets(without_query_offset(record.offsets), note)

@@ -10,7 +10,7 @@ from threading import Lock
 
 from headgate.control_protocol.columns import Struct
 from headgate.control_protocol.commit_record import PendingCommit
-from headgate.control_protocol.errors import HeadgateError, Unreachable, first_line
+from headgate.control_protocol.errors import HeadgateError, Unreachable, first_line_of_error
 from headgate.control_protocol.identifiers import Epoch
 from headgate.control_protocol.ports import (
     CommitAttempt,
@@ -25,7 +25,7 @@ from headgate.control_protocol.ports import (
 )
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.control_protocol.schema_evolution import Refusal
-from headgate.control_protocol.table_format import SupportsDelivery, number_files
+from headgate.control_protocol.table_format import SupportsDelivery, files_in_transaction_order
 from headgate.tables.staged_file_lists import StagedFileLists
 
 _log = redacted_logger(__name__)
@@ -65,7 +65,7 @@ class FileListSecondaryTable:
             return self._drafts.write(staging)
         except Exception as error:
             raise Unreachable(
-                f"{name}: what is pending for it could not be written: {first_line(error)}"
+                f"{name}: what is pending for it could not be written: {first_line_of_error(error)}"
             ) from error
 
     def commit(self, attempt: CommitAttempt) -> CommitOutcome:
@@ -87,8 +87,10 @@ class FileListSecondaryTable:
                 for file in self._drafts.read(pending_commit.manifest)
             ]
         except Exception as error:  # noqa: BLE001 - storage fails in the ways of its drivers
-            return Unknown(f"nothing was sent: a draft could not be read: {first_line(error)}")
-        files = (*number_files(attempt), *staged)
+            return Unknown(
+                f"nothing was sent: a draft could not be read: {first_line_of_error(error)}"
+            )
+        files = (*files_in_transaction_order(attempt), *staged)
         brought = replace(
             attempt,
             files=tuple(file for file, _ in files),
@@ -111,7 +113,7 @@ class FileListSecondaryTable:
             delivered = view.settled_record.transaction if view.settled_record else None
             self._drafts.delete_undecided_lists(view.location, before, pending, delivered)
         except (HeadgateError, OSError) as error:
-            _log.warning("drafts were not cleared away: %s", first_line(error))
+            _log.warning("drafts were not cleared away: %s", first_line_of_error(error))
 
     def acknowledge(self, pending_commits: Sequence[PendingCommit]) -> None:
         """Do nothing: key files are for the kind to remove, once their deletes have landed."""

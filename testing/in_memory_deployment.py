@@ -32,11 +32,11 @@ class Deployment:
         for topic, partitions in topics.items():
             self.source.create(topic, partitions)
 
-    def ends(self) -> dict[TopicPartition, int]:
+    def source_ends(self) -> dict[TopicPartition, int]:
         """Return the end of each partition of the source."""
         return {at: log.end for at, log in self.source.partitions.items()}
 
-    def say_resume(self, record: CommitRecord | None, *tables: str) -> Envelope:
+    def request_resume(self, record: CommitRecord | None, *tables: str) -> Envelope:
         """Say what ``headgate tables resume`` says about a table with this record."""
         assert record is not None
         newest, sender = record.transaction, Sender("operator", "1")

@@ -68,7 +68,7 @@ class Node(ABC):
     def new_coordinator(self) -> CoordinatorDriver:
         """Build the coordinator of a new term of leading."""
 
-    def reaches(self, step: str) -> None:
+    def reach_step(self, step: str) -> None:
         """Raise ``Killed`` in a process that dies here, or is dead: its ports call this."""
         if self.gone or self.dies_at == step:
             raise Killed
@@ -77,11 +77,11 @@ class Node(ABC):
         """Give partitions up, in the middle of a poll."""
         self.participant.release(partitions)
 
-    def claims(self, coordinator: CoordinatorDriver) -> None:
+    def claim_leadership(self, coordinator: CoordinatorDriver) -> None:
         """Let the coordinator claim: a poll has just shown ownership."""
         coordinator.begin_to_lead()
 
-    def takes(self, turn: Callable[[], object]) -> bool:
+    def take_turn(self, turn: Callable[[], object]) -> bool:
         """Take a turn, of which the process may die; return whether anything came of it."""
         try:
             return bool(turn())
@@ -107,7 +107,7 @@ class Node(ABC):
             return
         if self.coordinator is None:
             self.coordinator = self.new_coordinator()
-        self.claims(self.coordinator)
+        self.claim_leadership(self.coordinator)
 
     def failure(self) -> BaseException | None:
         return None
@@ -126,10 +126,10 @@ class NodeLog(FakeLog):
     def append(self, envelopes: Sequence[Envelope]) -> None:
         said = [type(envelope.event).__name__ for envelope in envelopes]
         for step in ("append", *(f"append {name}" for name in said)):
-            self._node.reaches(step)
+            self._node.reach_step(step)
         self.say(envelopes)
         for step in ("appended", *(f"appended {name}" for name in said)):
-            self._node.reaches(step)
+            self._node.reach_step(step)
 
     def say(self, envelopes: Sequence[Envelope]) -> None:
         """Append, with the node alive."""

@@ -40,7 +40,7 @@ from headgate.data_plane.write.write_batch import write_put_records
 from headgate.kafka.push_source import Record
 from headgate.participant.driver import ParticipantDriver
 from headgate.participant.state import Timer
-from headgate.runtime.assembly import build_coordinator_driver, build_state
+from headgate.runtime.assembly import build_coordinator_driver, build_participant_state
 from headgate.runtime.maintenance.scheduler import begin_maintenance
 from headgate.runtime.sink_tables import SinkTables
 from headgate.testing.in_memory_deployment import Deployment
@@ -79,14 +79,14 @@ class SinkInProcess(Deployment):
             self.source.produce(TopicPartition(topic, 0), count, 1_000)
             self.produced += count
 
-    def begin(self) -> None:
+    def begin_life(self) -> None:
         """A new life, whose predecessor may have died in the middle of anything."""
         self._end()
         self.lives += 1
         self.life = Life(self)
         self.life.start()
 
-    def die(self) -> None:
+    def end_lives(self) -> None:
         """End this life, and all that were paused."""
         self._end()
         self._paused.close()
@@ -125,12 +125,12 @@ class SinkInProcess(Deployment):
         return self.life
 
     @property
-    def kind(self) -> TableFormat:
+    def table_format(self) -> TableFormat:
         kind = plugin_format(self.settings)
         assert kind is not None
         return kind
 
-    def until(self, done: Callable[[], bool]) -> None:
+    def run_until(self, done: Callable[[], bool]) -> None:
         """Turns, until that is so."""
         until_s = time.monotonic() + _PATIENCE_S
         while not done():
@@ -142,11 +142,11 @@ class SinkInProcess(Deployment):
         self.participant.run_once(0)
         self.coordinator.run_once(0)
 
-    def until_settled(self, *but: str) -> None:
+    def run_until_settled(self, *but: str) -> None:
         """Everything is read, decided, and delivered, but to these tables."""
-        self.until(lambda: self.lag() == 0 and self.pending() <= set(but))
+        self.run_until(lambda: self.lag() == 0 and self.pending() <= set(but))
 
-    def until_killed(self, step: str) -> Callable[[], CommitOutcome]:
+    def run_until_killed(self, step: str) -> Callable[[], CommitOutcome]:
         """Turns, until the process is about to take this step, or has taken it: it is gone then.
 
         Return the commit that it was about to make, or had made, as it would still arrive.
@@ -154,11 +154,11 @@ class SinkInProcess(Deployment):
         life = self._alive
         life.dies_at = step
         try:
-            self.until(lambda: False)
+            self.run_until(lambda: False)
         except Killed:
             life.gone = True
             return life.under_way
-        raise AssertionError("unreachable")  # pragma: no cover - ``until`` does not return
+        raise AssertionError("unreachable")  # pragma: no cover - ``run_until`` does not return
 
     @property
     def record(self) -> CommitRecord | None:
@@ -166,7 +166,7 @@ class SinkInProcess(Deployment):
 
     def lag(self) -> int:
         stored = self.record.offsets if self.record else {}
-        return sum(end - stored.get(at, 0) for at, end in self.ends().items())
+        return sum(end - stored.get(at, 0) for at, end in self.source_ends().items())
 
     def pending(self) -> set[str]:
         """The tables that are pending something, as the coordinator knows it."""
@@ -180,7 +180,7 @@ class SinkInProcess(Deployment):
 
     def resume(self, *tables: str) -> None:
         """As ``headgate tables resume`` says it."""
-        self.say_resume(self.record, *tables)
+        self.request_resume(self.record, *tables)
 
 
 class Life(Node):
@@ -198,13 +198,13 @@ class Life(Node):
         self.tables = self._prepare_tables()
         self.on_assignment(frozenset(sink.source.partitions))
         sink.group.assign({self.member: frozenset(sink.source.partitions)})
-        initial = build_state(sink.settings, Sender(self.member, "p"))
+        initial = build_participant_state(sink.settings, Sender(self.member, "p"))
         self.enter(replace(initial, deadlines={Timer.ALIVE: 10**9}), _Writer(sink, self.tables))
 
     def _prepare_tables(self) -> SinkTables:
         """Do as ``SinkTables.prepare_tables``, which asks brokers whether a table was filled."""
         tables = SinkTables(self.sink.settings, self.opened)
-        tables.primary.create(tables.spec(tables.name))
+        tables.primary_format.create(tables.table_spec_of(tables.name))
         tables.require_fit_table()
         if self.sink.settings.quarantine.keeps_rejected:
             tables.prepare_quarantine()
@@ -244,16 +244,16 @@ class _Primary:
         life, lost = self._life, self._life.sink.lost_answers
         life.under_way = lambda: self._table.commit(attempt)
         before, after = ("claim", "claimed") if attempt.record.is_claim else ("commit", "committed")
-        life.reaches(before)
+        life.reach_step(before)
         fate = lost.popleft() if lost and not attempt.record.is_claim else None
         outcome = Unknown("it was lost") if fate is False else self._table.commit(attempt)
-        life.reaches(after)
+        life.reach_step(after)
         return outcome if fate is None else Unknown("the answer was lost")
 
     def evolve(self, base: TableView, columns: Struct) -> EvolvedTable:
-        self._life.reaches("evolve")
+        self._life.reach_step("evolve")
         evolved = self._table.evolve(base, columns)
-        self._life.reaches("evolved")
+        self._life.reach_step("evolved")
         return evolved
 
     def close(self) -> None:
@@ -275,15 +275,15 @@ class _Secondaries:
     def stage(
         self, drafts: Sequence[Staging]
     ) -> Mapping[str, tuple[PendingCommit, ...] | HeadgateError]:
-        self._life.reaches("stage")
+        self._life.reach_step("stage")
         staged = self._tables.stage(drafts)
-        self._life.reaches("staged")
+        self._life.reach_step("staged")
         return staged
 
     def change(self, wants: Sequence[Want]) -> tuple[Changed, ...]:
-        self._life.reaches("change")
+        self._life.reach_step("change")
         changed = self._tables.change(wants)
-        self._life.reaches("changed")
+        self._life.reach_step("changed")
         return changed
 
     def deliver(
@@ -297,11 +297,11 @@ class _Secondaries:
             return outcome
 
         life.under_way = arrives
-        life.reaches("deliver")
+        life.reach_step("deliver")
         fate = lost.popleft() if lost else None
         unknown = dict.fromkeys((each.base.table for each in deliveries), Unknown("it was lost"))
         outcomes = unknown if fate is False else self._tables.deliver(deliveries, timeout_ms)
-        life.reaches("delivered")
+        life.reach_step("delivered")
         return outcomes if fate is None else unknown
 
     def delete_undecided_files(self, before: Epoch, pending: frozenset[str]) -> None:

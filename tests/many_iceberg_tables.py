@@ -99,12 +99,12 @@ class ManyTables:
         """So many transactions, each with so many records for every topic, and delivered."""
         for _ in range(count):
             self.sink.produce(each)
-            self.sink.until_settled()
+            self.sink.run_until_settled()
 
     def files(self, name: str) -> int:
         """Live data files."""
         return len(list(self.catalog.load_table(name).scan().plan_files()))
 
     def close(self) -> None:
-        self.sink.die()
+        self.sink.end_lives()
         self.catalog.close()

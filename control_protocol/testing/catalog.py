@@ -100,14 +100,14 @@ class FakeCatalog:
 
     def append(self, files: Iterable[WrittenFile] = (), branch: str = MAIN) -> int:
         """Append files as a foreign writer."""
-        return self._add(self.new_snapshot(branch, tuple(files), {}), branch)
+        return self._add_snapshot(self.new_snapshot(branch, tuple(files), {}), branch)
 
     def compact(self, branch: str = MAIN) -> int:
         """Rewrite all live files as one, as a foreign writer."""
-        records = self.records(branch)
+        records = self.visible_rows(branch)
         merged = self.storage.write(f"{self.table}/compacted-", records)
         rewritten = replace(self.new_snapshot(branch, (), {}), rewrites=True)
-        return self._add(replace(rewritten, files=(merged,) if records else ()), branch)
+        return self._add_snapshot(replace(rewritten, files=(merged,) if records else ()), branch)
 
     def expire(self, keep: int = 1) -> None:
         """Keep only the newest snapshots of each branch, and whatever a tag holds."""
@@ -146,12 +146,12 @@ class FakeCatalog:
     def change_columns(self, columns: Struct) -> None:
         """Set the columns as somebody else; those without an id get one."""
         self.schema_id = len(self.schemas)
-        self.schemas.append(Struct(tuple(self._with_ids(each) for each in columns.fields)))
+        self.schemas.append(Struct(tuple(self._with_column_ids(each) for each in columns.fields)))
 
-    def _with_ids(self, column: Column) -> Column:
+    def _with_column_ids(self, column: Column) -> Column:
         kind: Type = column.type
         if isinstance(kind, Struct):
-            kind = Struct(tuple(self._with_ids(each) for each in kind.fields))
+            kind = Struct(tuple(self._with_column_ids(each) for each in kind.fields))
         if not column.field_id:
             self._column_ids += 1
         return replace(column, type=kind, field_id=column.field_id or self._column_ids)
@@ -182,7 +182,7 @@ class FakeCatalog:
         head = self.head(branch)
         return head.files if head else ()
 
-    def records(self, branch: str = MAIN) -> list[SourceRecord]:
+    def visible_rows(self, branch: str = MAIN) -> list[SourceRecord]:
         """Return what a reader of the branch sees, doubles included."""
         return [row for file in self.files(branch) for row in self.storage.files[file.path]]
 
@@ -211,9 +211,9 @@ class FakeCatalog:
             return f"sequence number {request.snapshot.sequence_number} is taken"
         if not self.snapshots:
             self.branches[MAIN] = request.snapshot.snapshot_id
-        self._add(request.snapshot, request.branch)
+        self._add_snapshot(request.snapshot, request.branch)
         self.tags[tag] = request.snapshot.snapshot_id
-        self.properties[commit_record_codec.marker_property(request.sink)] = "true"
+        self.properties[commit_record_codec.claim_marker_property(request.sink)] = "true"
         self.properties.update(request.filled)
         for name in request.forgotten:
             self.properties.pop(name, None)
@@ -223,7 +223,7 @@ class FakeCatalog:
         """Let a request that is under way arrive; returns as ``call``."""
         return self.call(self.in_the_air.pop(index))
 
-    def _add(self, snapshot: FakeSnapshot, branch: str) -> int:
+    def _add_snapshot(self, snapshot: FakeSnapshot, branch: str) -> int:
         self.snapshots[snapshot.snapshot_id] = snapshot
         self._ever[snapshot.snapshot_id] = snapshot
         self.branches[branch] = snapshot.snapshot_id

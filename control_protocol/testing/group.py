@@ -81,7 +81,7 @@ class FakeMember:
     def is_full(self) -> bool:
         return False
 
-    def commit(self, offsets: Offsets, note: str) -> None:
+    def commit_offsets(self, offsets: Offsets, note: str) -> None:
         held = self._owned & self._group.partitions_held_by(self._name)
         for at, offset in offsets.restrict_to(held).items():
             self._group.source.committed[at] = (offset, note)

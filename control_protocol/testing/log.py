@@ -106,7 +106,7 @@ class FakeLog:
         fault = self._server.faults.popleft() if self._server.faults else None
         if fault is AppendFault.UNREACHABLE:
             raise Unreachable("the fake control log was told to be unreachable")
-        self._reach()
+        self._require_reachable()
         if fault is AppendFault.LATE:
             self._server.in_the_air.extend(messages)
         elif fault is not AppendFault.LOST:
@@ -115,7 +115,7 @@ class FakeLog:
             raise AppendUnconfirmed(f"the fake control log was told to fail: {fault.name}")
 
     def read(self, timeout_ms: int) -> list[LogRecord]:
-        self._reach()
+        self._require_reachable()
         server = self._server
         if self._generation != server.generation:
             raise LogDiscontinuity("the control topic was re-created")
@@ -140,12 +140,12 @@ class FakeLog:
         self._generation = self._server.generation
 
     def end_offset(self) -> ControlOffset:
-        self._reach()
+        self._require_reachable()
         return ControlOffset(self._server.end)
 
     def close(self) -> None:
         """Do nothing: nothing is held."""
 
-    def _reach(self) -> None:
+    def _require_reachable(self) -> None:
         if not self._server.reachable:
             raise Unreachable("the fake control log is not reachable")

@@ -125,7 +125,7 @@ class FakeTopics:
             }
         )
 
-    def committed_note(self) -> str | None:
+    def committed_offset_metadata(self) -> str | None:
         self._source.reach()
         return next((note for _, (_, note) in sorted(self._source.committed.items())), None)
 

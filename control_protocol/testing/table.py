@@ -10,9 +10,9 @@ from headgate.control_protocol import commit_record_codec
 from headgate.control_protocol.columns import Struct, describe_changes
 from headgate.control_protocol.commit_record import CommitRecord, PendingCommit
 from headgate.control_protocol.commit_record_codec import (
-    filled_tables,
-    forgotten_properties,
+    filled_table_uuids,
     newly_filled_properties,
+    properties_to_forget,
 )
 from headgate.control_protocol.errors import RecordUnreadable, TableMissing, Unreachable
 from headgate.control_protocol.events import FileKind, WrittenFile
@@ -35,7 +35,7 @@ from headgate.control_protocol.ports import (
     TableView,
     Unknown,
 )
-from headgate.control_protocol.schema_evolution import former_columns, grow_columns
+from headgate.control_protocol.schema_evolution import collect_former_columns, grow_columns
 from headgate.control_protocol.testing.catalog import MAIN, CommitFault, FakeCatalog, Request
 from headgate.control_protocol.testing.source import SourceRecord
 
@@ -60,11 +60,11 @@ class FakeTable:
         if catalog.forbidden:
             return Unknown(f"{catalog.table} may not be committed to", rights=True)
         missing = [
-            d.manifest for d in attempt.pending_commits if d.manifest not in self._manifests(d)
+            d.manifest for d in attempt.pending_commits if d.manifest not in self._manifests_of(d)
         ]
         if missing:
             return Unknown(f"nothing was sent: {missing[0]} is not there")
-        request = self._request(attempt)
+        request = self._prepare_request(attempt)
         if request is None:
             return Refused("the table has moved on since it was read; nothing was sent")
         match catalog.faults.popleft() if catalog.faults else None:
@@ -89,7 +89,7 @@ class FakeTable:
         if (view.uuid, view.tag) != (base.uuid, base.tag):
             return EvolvedTable(view)
         growth = grow_columns(
-            catalog.columns, columns, former_columns(catalog.columns, catalog.schemas)
+            catalog.columns, columns, collect_former_columns(catalog.columns, catalog.schemas)
         )
         done = describe_changes(catalog.columns, growth.columns)
         if done:
@@ -143,7 +143,7 @@ class FakeTable:
     def close(self) -> None:
         """Nothing is held."""
 
-    def _manifests(self, pending_commit: PendingCommit) -> Collection[str]:
+    def _manifests_of(self, pending_commit: PendingCommit) -> Collection[str]:
         return self._catalog.storage.manifests if pending_commit.manifest else ("",)
 
     def _read(self) -> tuple[TableView, int]:
@@ -152,10 +152,10 @@ class FakeTable:
             raise Unreachable("the fake catalog is not reachable")
         if not catalog.exists:
             raise TableMissing(f"the fake catalog has no table {catalog.table}")
-        self._known = (self._view(), catalog.sequence_number)
+        self._known = (self._current_view(), catalog.sequence_number)
         return self._known
 
-    def _request(self, attempt: CommitAttempt) -> Request | None:
+    def _prepare_request(self, attempt: CommitAttempt) -> Request | None:
         """Prepare the call from the last read; ``None`` when that shows another table."""
         catalog, base = self._catalog, attempt.base
         known = self._known
@@ -173,10 +173,10 @@ class FakeTable:
         # a commit to another branch since the read may have taken this number: the call is refused
         snapshot = replace(snapshot, sequence_number=sequence_number + 1)
         filled = newly_filled_properties(attempt.record, catalog.properties)
-        gone = forgotten_properties(self._sink, attempt.forgets, filled, catalog.properties)
+        gone = properties_to_forget(self._sink, attempt.forgets, filled, catalog.properties)
         return Request(self._sink, self._branch, base, snapshot, filled, tuple(gone))
 
-    def _view(self) -> TableView:
+    def _current_view(self) -> TableView:
         catalog = self._catalog
         tag = catalog.tags.get(self._tag)
         return TableView(
@@ -187,15 +187,15 @@ class FakeTable:
             spec_id=catalog.spec_id,
             head=catalog.branches.get(self._branch),
             tag=tag,
-            record=None if tag is None else self._record_under(tag),
-            lineage=self._lineage(tag),
+            record=None if tag is None else self._record_of_snapshot(tag),
+            lineage=self._lineage_of_tag(tag),
             branch_record=self._branch_record(),
-            others=self._others(),
+            others=self._topics_of_other_sinks(),
             data_location=catalog.data_location,
-            filled=filled_tables(self._sink, catalog.properties),
+            filled=filled_table_uuids(self._sink, catalog.properties),
         )
 
-    def _others(self) -> dict[SinkName, Mapping[str, TopicId]]:
+    def _topics_of_other_sinks(self) -> dict[SinkName, Mapping[str, TopicId]]:
         """Rule TABLE-5."""
         found = {sink_of_tag(tag, self._branch): id_ for tag, id_ in self._catalog.tags.items()}
         return {
@@ -204,7 +204,7 @@ class FakeTable:
             if sink is not None and sink != self._sink
         }
 
-    def _record_under(self, tag: int) -> CommitRecord:
+    def _record_of_snapshot(self, tag: int) -> CommitRecord:
         record = commit_record_codec.decode(self._sink, self._catalog.snapshots[tag].summary)
         if record is None:
             raise RecordUnreadable(f"snapshot {tag} under tag {self._tag} carries no commit record")
@@ -218,7 +218,7 @@ class FakeTable:
                 return record
         return None
 
-    def _lineage(self, tag: int | None) -> Lineage:
+    def _lineage_of_tag(self, tag: int | None) -> Lineage:
         """Rule TABLE-4."""
         catalog = self._catalog
         if tag is None:
@@ -234,16 +234,16 @@ class FakeTable:
                 return Lineage.ROLLED_BACK
         now = catalog.snapshots[head]
         newest = {file.path for file in tagged.files[-1:]} <= {file.path for file in now.files}
-        kept = newest or self._rows(tagged.files) == self._rows(now.files)
+        kept = newest or self._rows_in_files(tagged.files) == self._rows_in_files(now.files)
         return Lineage.CONTAINS_TAG if kept else Lineage.UNDECIDABLE
 
     def _was_claimed(self) -> bool:
         catalog, sink = self._catalog, self._sink
-        return commit_record_codec.marker_property(sink) in catalog.properties or any(
+        return commit_record_codec.claim_marker_property(sink) in catalog.properties or any(
             commit_record_codec.holds_record(sink, snapshot.summary)
             for snapshot in catalog.snapshots.values()
         )
 
-    def _rows(self, files: tuple[WrittenFile, ...]) -> Counter[SourceRecord]:
+    def _rows_in_files(self, files: tuple[WrittenFile, ...]) -> Counter[SourceRecord]:
         stored = self._catalog.storage.files
         return Counter(row for file in files for row in stored[file.path])

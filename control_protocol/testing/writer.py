@@ -110,10 +110,10 @@ class FakeBatchWriter:
         batch, failure = self.batch, self._failure
         self.batch = self._failure = None
         if failure is None:
-            failure = self._unreadable(batch)
+            failure = self._reason_unreadable(batch)
         if failure is not None:
             return BatchFailed(batch.number, *failure)
-        return self._needs(batch) or self._write(batch)
+        return self._find_needs(batch) or self._write_batch(batch)
 
     def close(self) -> None:
         self.batch = None
@@ -121,7 +121,7 @@ class FakeBatchWriter:
     def _already_held(self, batch: Batch) -> frozenset[SourceRecord]:
         """Return what the secondary tables hold of the partitions in which one is ahead of the
         batch."""
-        ahead = [table.offsets for table in _secondaries(batch)]
+        ahead = [table.offsets for table in _secondary_starts(batch)]
         again = {
             at
             for at, span in batch.ranges.items()
@@ -131,7 +131,7 @@ class FakeBatchWriter:
             return frozenset()
         return frozenset(r for r in self.held() if TopicPartition(r.topic, r.partition) in again)
 
-    def _unreadable(self, batch: Batch) -> tuple[str, HeadgateError | None] | None:
+    def _reason_unreadable(self, batch: Batch) -> tuple[str, HeadgateError | None] | None:
         if not self._source.reachable:
             return "the fake source cluster is not reachable", None
         for at, offsets in batch.ranges.items():
@@ -143,7 +143,7 @@ class FakeBatchWriter:
                 return f"{at}: {offsets} is outside of [{log.begin}, {log.end})", None
         return None
 
-    def _needs(self, batch: Batch) -> BatchNeeds | None:
+    def _find_needs(self, batch: Batch) -> BatchNeeds | None:
         """SCHEMA-2: return what the batch's rows need and the table lacks; not for tables of
         routes."""
         if self.takes is not None:
@@ -163,7 +163,7 @@ class FakeBatchWriter:
         columns = Struct(tuple(Column(name, "long") for name in sorted(wanted)))
         return BatchNeeds(batch.number, columns, Offsets(first), len(first))
 
-    def _write(self, batch: Batch) -> BatchWritten:
+    def _write_batch(self, batch: Batch) -> BatchWritten:
         rows: list[SourceRecord] = []
         aside: list[SourceRecord] = []
         results = {}
@@ -173,7 +173,7 @@ class FakeBatchWriter:
             diverted = {record for record in new if self._is_diverted(batch, record)}
             bad = {r for r in new if batch.quarantine and self.bad(r)} | diverted
             good = [record for record in new if record not in bad]
-            results[at] = self._result(at, offsets, found, len(found) - len(good))
+            results[at] = self._partition_result(at, offsets, found, len(found) - len(good))
             if count := sum(record in diverted for record in found):
                 results[at] = replace(results[at], bad=results[at].bad - count)
             if count := sum(map(self.deletes, good)):
@@ -183,9 +183,11 @@ class FakeBatchWriter:
             aside += sorted(bad)
         if self.takes is not None:
             quarantined, _ = self._aside(batch, aside)
-            return BatchWritten(batch.number, results, (), quarantined, self._route(batch, rows))
+            return BatchWritten(
+                batch.number, results, (), quarantined, self._write_routed_rows(batch, rows)
+            )
         prefix = batch.table.file_prefix
-        files = self._with_keys(prefix if ANY in prefix else f"{prefix}/", rows)
+        files = self._write_rows_and_keys(prefix if ANY in prefix else f"{prefix}/", rows)
         self._storage.columns |= {file.path: self.has(batch.table) for file in files}
         return BatchWritten(batch.number, results, files, *self._aside(batch, aside))
 
@@ -193,7 +195,7 @@ class FakeBatchWriter:
         """SUSPEND-1: return whether the record's table is suspended."""
         return self.takes is not None and self.takes(record)[0].table in batch.suspended
 
-    def _route(
+    def _write_routed_rows(
         self, batch: Batch, rows: list[SourceRecord]
     ) -> dict[Destination, tuple[WrittenFile, ...]]:
         """Return files of tables that no START names, below the folder that it gives (rule
@@ -203,11 +205,13 @@ class FakeBatchWriter:
         for record in rows:
             by_table.setdefault(self.takes(record), []).append(record)
         return {
-            at: self._with_keys(f"{location}/data/{batch.folder}/", share)
+            at: self._write_rows_and_keys(f"{location}/data/{batch.folder}/", share)
             for (at, location), share in sorted(by_table.items())
         }
 
-    def _with_keys(self, prefix: str, records: list[SourceRecord]) -> tuple[WrittenFile, ...]:
+    def _write_rows_and_keys(
+        self, prefix: str, records: list[SourceRecord]
+    ) -> tuple[WrittenFile, ...]:
         """Return a file of rows, and a key file of the records that delete (rule KEY-2)."""
         rows = [record for record in records if not self.deletes(record)]
         deleted = [record for record in records if self.deletes(record)]
@@ -218,24 +222,27 @@ class FakeBatchWriter:
         self, batch: Batch, records: list[SourceRecord]
     ) -> tuple[tuple[WrittenFile, ...], dict[Destination, tuple[WrittenFile, ...]]]:
         """Return the files of the quarantine, and those of the other secondary tables."""
-        tables = _secondaries(batch)
+        tables = _secondary_starts(batch)
         if not tables:
             return (), {}
         routed: list[list[SourceRecord]] = [[] for _ in tables]
         for record in records:
             routed[self.route(record) % len(tables)].append(record)
         first, *others = [
-            self._files(table, share) for table, share in zip(tables, routed, strict=True)
+            self._write_table_files(table, share)
+            for table, share in zip(tables, routed, strict=True)
         ]
         named = [Destination(table.table) for table in tables[1:]]
         return first, {at: files for at, files in zip(named, others, strict=True) if files}
 
-    def _files(self, table: TableStart, records: list[SourceRecord]) -> tuple[WrittenFile, ...]:
+    def _write_table_files(
+        self, table: TableStart, records: list[SourceRecord]
+    ) -> tuple[WrittenFile, ...]:
         if not records:
             return ()
         return (self._storage.write(f"{table.file_prefix}/", records),)
 
-    def _result(
+    def _partition_result(
         self, at: TopicPartition, offsets: OffsetRange, found: list[SourceRecord], bad: int
     ) -> PartitionResult:
         timestamps_ms = self._source.partitions[at].timestamps_ms
@@ -249,5 +256,5 @@ class FakeBatchWriter:
         )
 
 
-def _secondaries(batch: Batch) -> tuple[TableStart, ...]:
+def _secondary_starts(batch: Batch) -> tuple[TableStart, ...]:
     return (batch.quarantine, *batch.secondaries) if batch.quarantine else ()

@@ -60,7 +60,7 @@ def count_envelopes(
     if not there:
         return looks
     nothing = Columns(pa.schema([]), (), {}, format_of)
-    parts = EnvelopeReader(nothing, words=_WORDS).read(Packed.of(there))
+    parts = EnvelopeReader(nothing, words=_WORDS).read(Packed.from_values(there))
     looks.unreadable = len(parts.bad)
     looks.why = next(iter(parts.bad.values()), "")
     op, after, before, deleted, flat_op, operation, kind, letter = parts.words

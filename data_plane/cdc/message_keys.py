@@ -61,7 +61,7 @@ class MessageKeys:
         bad = dict.fromkeys(np.flatnonzero(~there).tolist(), NO_KEY)
         at = np.flatnonzero(there)
         try:
-            read = self._format.decode(keys.where(there), self._schema)
+            read = self._format.decode(keys.filter(there), self._schema)
         except UndecodableRecords as error:
             read = error.rest
             bad |= {int(at[row]): f"key: {reason}{_OTHERWISE}" for row, reason in error.bad.items()}

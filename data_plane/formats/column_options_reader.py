@@ -178,7 +178,7 @@ class RuledColumns:
         parts = [rows.filter(pa.array(good[left])) if bad else rows for rows, left in read]
         left = np.flatnonzero(good)
         faults = Faults()
-        result = self._columns(packed.where(good) if bad else packed, parts, schema, faults)
+        result = self._columns(packed.filter(good) if bad else packed, parts, schema, faults)
         if not bad:
             return drop_bad(result, faults)
         if faults.reasons:

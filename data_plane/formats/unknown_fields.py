@@ -26,9 +26,9 @@ from headgate.control_protocol.columns import (
     Path,
     Struct,
     Type,
-    join_columns,
+    unify_columns,
 )
-from headgate.control_protocol.schema_evolution import FIELDS_MAX, may_widen
+from headgate.control_protocol.schema_evolution import FIELDS_MAX, can_widen
 from headgate.data_plane.formats import field_names
 from headgate.native.kernels import Fields
 
@@ -214,7 +214,7 @@ class UnknownFieldFinder:
                 item = self._wider_item(data_type.item_field, value, path)
                 return None if item is None else MapOf(key, item)
             case str():
-                return wanted if may_widen(_name_of(data_type), wanted) else None
+                return wanted if can_widen(_name_of(data_type), wanted) else None
             case _:
                 return None
 
@@ -302,7 +302,7 @@ def infer_type(value: Any, depth: int = 0) -> Type | None:
 def _join(found: Iterable[Type]) -> Type | None:
     """Join several types, by way of proposals of one column."""
     columns = [Struct((Column("", kind),)) for kind in found]
-    return reduce(join_columns, columns).fields[0].type if columns else None
+    return reduce(unify_columns, columns).fields[0].type if columns else None
 
 
 def _wider_primitive(data_type: pa.DataType, value: Any) -> Type | None:

@@ -98,7 +98,7 @@ class _Search:
         wanted = np.zeros(len(self._chunk.offsets), np.bool_)
         wanted[rows] = True
         try:
-            part = self._read(self._chunk.where(wanted))
+            part = self._read(self._chunk.filter(wanted))
         except Exception as error:
             if not is_bisectable(error):
                 raise

@@ -87,7 +87,7 @@ class Prefilter:
         if not reasons:
             return chunk
         self._rejected.reject_bad(chunk, reasons, BAD_EXCEPTION)
-        return chunk.where(all_but(chunk, reasons))
+        return chunk.filter(all_but(chunk, reasons))
 
 
 def all_but(chunk: Chunk, bad: Mapping[int, str]) -> Flags:

@@ -100,7 +100,7 @@ class RejectedRecords:
         # Not all that it holds is bad: what a suspended table could not take would fill the limits.
         tombstones = np.asarray(chunk.values.array.is_null())
         self.bad += self._count_by_place(chunk.places[bad & ~tombstones])
-        return chunk.where(~known)
+        return chunk.filter(~known)
 
     def without_tombstones(self, chunk: Chunk, disposal: Disposal | None = None) -> Chunk:
         """Take the records without a value, and return the others; ``disposal`` overrides the
@@ -110,7 +110,7 @@ class RejectedRecords:
         empty = np.asarray(chunk.values.array.is_null())
         reasons = dict.fromkeys(np.flatnonzero(empty).tolist(), "has no value (a tombstone)")
         self._dispose(disposal or self._handling.tombstones, chunk, reasons, TOMBSTONE)
-        return chunk.where(~empty)
+        return chunk.filter(~empty)
 
     def reject_unmatched(self, chunk: Chunk, reason: str) -> None:
         """Take all these records, which no route sends to a table (ROUTE-2). They are not bad."""
@@ -180,7 +180,7 @@ class RejectedRecords:
         """Raise the ``StopBefore`` that was noted, with the first such record of each partition."""
         if self._stops:
             first, *others = (error for _, error in sorted(self._stops.items()))
-            raise first.with_others(others)
+            raise first.with_other_places(others)
 
     def finish(self) -> tuple[WrittenFile, ...]:
         """Raises as ``require_no_stop``."""

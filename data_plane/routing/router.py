@@ -175,8 +175,8 @@ class Router:
                 return
             if rule.route.by_value and chunk.values.array.null_count:
                 there = np.asarray(chunk.values.array.is_valid())
-                yield None, chunk.where(~there)
-                chunk = chunk.where(there)
+                yield None, chunk.filter(~there)
+                chunk = chunk.filter(there)
                 if not len(chunk.offsets):
                     return
             result = rule.values.values_of(chunk)
@@ -184,7 +184,7 @@ class Router:
             if result.bad:
                 self._on_bad(chunk, result.bad)
                 good = all_but(chunk, result.bad)
-                chunk, which = chunk.where(good), which[good]
+                chunk, which = chunk.filter(good), which[good]
             named = [rule.names.target_of_value(value) for value in result.distinct]
             is_matched = np.array([target is not None for target in named] + [False], np.bool_)
             yield from _by_target(chunk, which, named, self._grouping_key)
@@ -209,9 +209,9 @@ def _by_target(
     of_value = np.array([places[t] if t else -1 for t in named] + [-1], np.int64)
     of_record = of_value[codes]
     is_routed = of_record >= 0
-    for place, some in _filter(chunk, is_routed).split_by(of_record[is_routed]):
+    for place, some in _filter(chunk, is_routed).split_by_group(of_record[is_routed]):
         yield there[place], some
 
 
 def _filter(chunk: Chunk, wanted: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Chunk:
-    return chunk if wanted.all() else chunk.where(wanted)
+    return chunk if wanted.all() else chunk.filter(wanted)

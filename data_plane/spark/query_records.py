@@ -116,7 +116,7 @@ class _Places:
             headers=_headers_of(batch.column("headers")) if headers else None,
         )
         new = offsets >= self._range_begins[places]
-        return chunk if new.all() else chunk.where(new)
+        return chunk if new.all() else chunk.filter(new)
 
     def _places_of(self, batch: pa.RecordBatch) -> Integers:
         partitions = batch.column("partition").to_numpy()

@@ -485,7 +485,7 @@ def quarantine_writer(
                         list(share.ranges), chunk.places, chunk.offsets
                     )
                     for why, rows in wanted.flags_by_reason(result):
-                        reject_records(rejected, chunk.where(rows), why)
+                        reject_records(rejected, chunk.filter(rows), why)
             nothing = np.zeros(len(share.ranges), np.int64)
             quarantined = rejected.finish()
             return BatchWritten(share.number, prefilter.partition_results(nothing), (), quarantined)

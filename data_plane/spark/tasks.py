@@ -17,7 +17,7 @@ from zipimport import zipimporter
 
 import pyarrow as pa
 
-from headgate.control_protocol.columns import join_columns as joined_columns
+from headgate.control_protocol.columns import unify_columns as joined_columns
 from headgate.control_protocol.errors import StopBefore
 from headgate.control_protocol.events import Destination, WrittenFile
 from headgate.control_protocol.identifiers import TopicPartition
@@ -77,7 +77,7 @@ def join_outcomes(batch: Batch, outcomes: Sequence[BatchOutcome]) -> BatchOutcom
             names = frozenset(name for failure in wanting for name in failure.names)
             return replace(wanting[0], number=batch.number, names=names)
         if isinstance(worst.fatal, StopBefore):
-            worst.fatal.with_others(
+            worst.fatal.with_other_places(
                 each.fatal for each in failures if isinstance(each.fatal, StopBefore)
             )
         return replace(worst, number=batch.number)
@@ -161,7 +161,7 @@ def _empty(offset: int) -> PartitionResult:
 def _extend_result(result: PartitionResult, more: PartitionResult) -> PartitionResult:
     times = [t for t in (result.max_timestamp_ms, more.max_timestamp_ms) if t is not None]
     return PartitionResult(
-        range=result.range.join_with(more.range),
+        range=result.range.extended_by(more.range),
         records=result.records + more.records,
         bytes_read=result.bytes_read + more.bytes_read,
         max_timestamp_ms=max(times, default=None),

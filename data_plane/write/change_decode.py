@@ -277,7 +277,7 @@ class ChangeReader:
         """
         there = np.asarray(chunk.values.array.is_valid())
         at, tombstones = np.flatnonzero(there), np.flatnonzero(~there)
-        values = chunk.values.where(there) if len(tombstones) else chunk.values
+        values = chunk.values.filter(there) if len(tombstones) else chunk.values
         opened = self._unwrapper.unwrap(values)
         bad = {int(at[row]): reason for row, reason in opened.bad.items()}
         left = np.delete(at, list(opened.bad)) if opened.bad else at
@@ -401,7 +401,7 @@ def _records(chunk: Chunk, at: Integers) -> Chunk:
         return chunk
     wanted = np.zeros(len(chunk.offsets), np.bool_)
     wanted[at] = True
-    return chunk.where(wanted)
+    return chunk.filter(wanted)
 
 
 def _all_but(count: int, places: Iterable[int]) -> Flags:
@@ -480,7 +480,7 @@ class ChangeDecoder:
         for bad, error_class in read.bad:
             self._rejected.reject_bad(chunk, bad, error_class)
         refused = {row: reason for bad, _ in read.bad for row, reason in bad.items()}
-        records = chunk.where(all_but(chunk, refused)) if refused else chunk
+        records = chunk.filter(all_but(chunk, refused)) if refused else chunk
         operations = self._reader.operations(read.rows)
         self._stop_at_truncation(records, operations == Operation.TRUNCATE)
         if self._rejected.is_stopping:
@@ -489,11 +489,11 @@ class ChangeDecoder:
         # Both from one pass over one chunk: rows and keys then have the order of the offsets.
         self._rows.add_rows(self._reader.select_rows(read.rows, upserts))
         self._keys.add_keys(
-            self._reader.select_deleted_keys(read.rows, deletes), records.where(deletes)
+            self._reader.select_deleted_keys(read.rows, deletes), records.filter(deletes)
         )
         self.records += self._count_by_place(records, upserts)
         self.deleted += self._count_by_place(records, deletes)
-        self._rejected.skip(records.where(operations >= Operation.SKIP))
+        self._rejected.skip(records.filter(operations >= Operation.SKIP))
 
     def _count_by_place(self, records: Chunk, some: Flags) -> Integers:
         return np.bincount(records.places[some], minlength=len(self._partitions))

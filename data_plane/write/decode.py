@@ -169,7 +169,7 @@ class RowDecoder:
             self._rejected.reject_bad(chunk, bad, error_class)
         refused = {row: reason for bad, _ in read.bad for row, reason in bad.items()}
         if self._shape is not None:
-            records = chunk.where(all_but(chunk, refused)) if refused else chunk
+            records = chunk.filter(all_but(chunk, refused)) if refused else chunk
             return self._apply_shape(read.rows, records, self._shape)
         if not refused:
             return Decoded(read.rows, chunk.places, chunk.offsets, chunk)
@@ -214,7 +214,7 @@ class RowDecoder:
             good = all_but(chunk, values)
             left = left[good]
             if self._source.record_columns:
-                chunk = chunk.without_values().where(good)
+                chunk = chunk.without_values().filter(good)
         # without a column from the values a batch of rows has no length
         if rows.num_columns and rows.num_rows != len(left):
             raise ValueError(f"the format gives {rows.num_rows} rows of {len(left)} records")

@@ -93,8 +93,8 @@ class PutWriter:
 
     def submit(self, batch: Batch) -> None:
         self._cut = {}
-        if self._buffers.holds(batch.ranges):
-            self._cut[batch.number] = list(self._buffers.cut(batch.ranges))
+        if self._buffers.holds_ranges(batch.ranges):
+            self._cut[batch.number] = list(self._buffers.cut_ranges(batch.ranges))
         self._writer.submit(batch)
 
     def outcome(self, timeout_ms: int) -> BatchOutcome | None:
@@ -114,12 +114,12 @@ def chunk_of(records: Sequence[Sequence[Record]]) -> Chunk:
     """Return the records, partition by partition, as one chunk of columns."""
     flat = [(place, record) for place, some in enumerate(records) for record in some]
     return Chunk(
-        values=Packed.of(record.value for _, record in flat),
+        values=Packed.from_values(record.value for _, record in flat),
         lengths=np.array([record.size_bytes for _, record in flat], np.int64),
         places=np.array([place for place, _ in flat], np.int64),
         offsets=np.array([record.offset for _, record in flat], np.int64),
         timestamps=np.array([record.timestamp_ms for _, record in flat], np.int64),
-        keys=Packed.of(record.key for _, record in flat),
+        keys=Packed.from_values(record.key for _, record in flat),
         headers=[record.headers for _, record in flat],
     )
 

@@ -53,7 +53,7 @@ class MarkedDeletes:
         What cannot be read there is null: a delete goes by its key.
         """
         beside = opened.filter(pa.array(deletes))
-        image = self._images.read(records.where(deletes).values)
+        image = self._images.read(records.filter(deletes).values)
         if image is None:
             image = beside
         if self._changes.envelope in (Envelope.DEBEZIUM, Envelope.FLATTENED):

@@ -16,8 +16,8 @@ from headgate.control_protocol.columns import (
     describe_changes,
     dotted_path,
     from_json,
-    join_columns,
     named_fields,
+    unify_columns,
 )
 from headgate.control_protocol.errors import UnknownField
 from headgate.control_protocol.events import Destination
@@ -29,7 +29,7 @@ from headgate.control_protocol.schema_evolution import (
     FIELDS_MAX,
     Former,
     Refusal,
-    former_columns,
+    collect_former_columns,
     grow_columns,
     large_objects_as_maps,
 )
@@ -76,7 +76,7 @@ def evolution_of(
 ) -> Evolution:
     """Build it from the table's schemas as JSON, the oldest first."""
     now = from_json(current)
-    return Evolution(policy, now, former_columns(now, map(from_json, older)), refused)
+    return Evolution(policy, now, collect_former_columns(now, map(from_json, older)), refused)
 
 
 class MissingColumns:
@@ -167,7 +167,7 @@ class MissingColumns:
             return wanted
         if self._enough:
             return self._columns
-        both = join_columns(self._columns, wanted)
+        both = unify_columns(self._columns, wanted)
         self._enough = sum(1 for _ in named_fields(both)) >= _ENOUGH
         return both
 

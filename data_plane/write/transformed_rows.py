@@ -119,4 +119,4 @@ class TransformedRows:
         found = self._number(chunk.places, chunk.offsets)
         for why, rows in wanted.flags_by_reason(found):
             self._count_left_out(chunk.places[rows])
-            reject_records(self._rejected, chunk.where(rows), why)
+            reject_records(self._rejected, chunk.filter(rows), why)

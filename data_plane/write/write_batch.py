@@ -435,4 +435,4 @@ def write_put_records(
 def _part_of(chunk: Chunk, part: Batch) -> Chunk:
     begins = np.array([span.begin for span in part.ranges.values()], np.int64)[chunk.places]
     ends = np.array([span.end for span in part.ranges.values()], np.int64)[chunk.places]
-    return chunk.where((chunk.offsets >= begins) & (chunk.offsets < ends))
+    return chunk.filter((chunk.offsets >= begins) & (chunk.offsets < ends))

@@ -14,8 +14,13 @@ from headgate.control_protocol.events import Envelope
 from headgate.control_protocol.identifiers import TopicId, TopicPartition
 from headgate.control_protocol.message_encoding import REFUSED, Skipped, SkipReason
 from headgate.control_protocol.offsets import OffsetRange
-from headgate.kafka.cluster import ANSWER_S_MAX, Cluster, newest_messages, silent
-from headgate.kafka.offset_scan import record_offsets
+from headgate.kafka.cluster_queries import (
+    ANSWER_S_MAX,
+    Cluster,
+    read_newest_messages,
+    with_log_silenced,
+)
+from headgate.kafka.offset_scan import read_record_offsets
 from headgate.kafka.source_topics import KafkaSourceTopics
 from headgate.runtime.wall_clock import wall_ms
 
@@ -28,9 +33,12 @@ def open_source_topics(settings: SinkSettings) -> Iterator[KafkaSourceTopics]:
 
     A request takes at most ``ANSWER_S_MAX``; a dead cluster fails sooner.
     """
-    Cluster(settings.kafka).brokers()
+    Cluster(settings.kafka).count_brokers()
     topics = KafkaSourceTopics(
-        silent(settings.kafka), settings.source.topics, settings.source.group_id, ANSWER_S_MAX
+        with_log_silenced(settings.kafka),
+        settings.source.topics,
+        settings.source.group_id,
+        ANSWER_S_MAX,
     )
     try:
         yield topics
@@ -44,7 +52,7 @@ def find_source_offsets(
     on_progress: Callable[[int], None],
 ) -> Mapping[TopicPartition, BitMap64]:
     """Return the offsets that hold a record, per partition. Raises ``Unreachable``."""
-    return record_offsets(settings.kafka, settings.source.group_id, ranges, on_progress)
+    return read_record_offsets(settings.kafka, settings.source.group_id, ranges, on_progress)
 
 
 def read_control_tail(
@@ -56,9 +64,9 @@ def read_control_tail(
     and those that another version has written lately. Raises ``Unreachable``.
     """
     topic = settings.control.topic
-    messages = newest_messages(settings.kafka, topic, settings.source.group_id, records)
+    messages = read_newest_messages(settings.kafka, topic, settings.source.group_id, records)
     topic_id = TopicId("")
-    if messages and settings.control.keys:
+    if messages and settings.control.signing_keys:
         topic_id = Cluster(settings.kafka).topic_id(topic)
     read = [settings.wire.verify_and_decode(message, topic_id) for message in messages]
     if refused is not None:

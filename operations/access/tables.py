@@ -24,7 +24,7 @@ from headgate.control_protocol.ports import AllSecondaryTables, PrimaryTable
 from headgate.control_protocol.table_history import History
 from headgate.coordinator.recovery import record_to_resume
 from headgate.operations.status.report import MEND_TABLES
-from headgate.runtime.missing_tables import require_never_filled
+from headgate.runtime.dropped_table_detection import require_never_filled
 from headgate.runtime.sink_tables import Answer, SinkTables, TableAtRest, open_tables_read_only
 
 
@@ -104,7 +104,7 @@ def find_start_error(settings: SinkSettings) -> HeadgateError | None:
     Such a start leaves no notice, since there is no control topic yet. Nothing is written. ``None``
     too if something does not answer: that is reported by itself.
     """
-    from headgate.runtime.start_checks import require_creatable  # imports pandas
+    from headgate.runtime.start_checks import require_creatable_table  # imports pandas
 
     try:
         with open_tables_read_only(settings) as tables:
@@ -119,7 +119,7 @@ def find_start_error(settings: SinkSettings) -> HeadgateError | None:
     else:
         return None
     try:
-        require_creatable(settings)
+        require_creatable_table(settings)
     except HeadgateError as error:
         return error
     return None
@@ -139,7 +139,7 @@ def open_filled_tables(tables: SinkTables, sure: Collection[str]) -> Iterator[tu
     Today's routes may not name the latter. A table that only has a fitting name, and cannot be
     read, is somebody else's. The caller closes the readers.
     """
-    names = {*tables.named_by_routes(), *sure} - own_tables(tables)
+    names = {*tables.find_tables_named_by_routes(), *sure} - own_tables(tables)
     return _open_named(tables, names, sure)
 
 
@@ -180,7 +180,7 @@ def open_each_table(
     """
     sure = _names_in_ledger(tables, history)
     own = own_tables(tables)
-    names = {*(tables.named_by_routes() - own), *sure, *named}
+    names = {*(tables.find_tables_named_by_routes() - own), *sure, *named}
     for name, answer in _open_named(tables, names, sure.union(named)):
         if isinstance(answer, HeadgateError):
             yield name, answer

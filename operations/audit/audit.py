@@ -24,7 +24,7 @@ from headgate.control_protocol.errors import (
 )
 from headgate.control_protocol.identifiers import SinkName, TopicId, TopicPartition, TransactionId
 from headgate.control_protocol.offsets import OffsetRange
-from headgate.control_protocol.spark_batch_decision import is_of_query, source_offsets
+from headgate.control_protocol.spark_batch_decision import is_record_of_query, without_query_offset
 from headgate.control_protocol.table_format import LoadedReader
 from headgate.control_protocol.table_history import History, LiveFile
 from headgate.coordinator.settings import OffsetPolicy, RollbackPolicy
@@ -90,7 +90,7 @@ from headgate.operations.audit.source import (
 )
 from headgate.operations.status.deferred_partitions import HeldPartition, describe_held, select_held
 from headgate.operations.status.returned_connector import describe_commits, fenced_connector_of
-from headgate.runtime.sink_tables import SinkTables, TableAtRest, table_failure
+from headgate.runtime.sink_tables import SinkTables, TableAtRest, translate_table_error
 
 _TRIES = 3
 
@@ -204,14 +204,14 @@ class SinkAudit:
 
     def _note_deleted(self, history: History) -> None:
         """Note what was deleted from one of the sink's tables, or from its quarantine."""
-        self._removed += history.removed_rows
-        for at, floor in history.examined_from.items():
+        self._removed += history.removed_row_count
+        for at, floor in history.examined_from_offsets.items():
             self._floors[at] = max(floor, self._floors.get(at, 0))
         deleted = history.deleted
         self._deleted_rows += deleted.rows
         self._unlisted += deleted.unlisted_count
         topic_ids = self._history.record.topic_ids if self._history.record else {}
-        for at, ranges in deleted.of_topics(topic_ids).items():
+        for at, ranges in deleted.restrict_to_topics(topic_ids).items():
             self._deleted[at] = self._deleted.get(at, BitMap64()) | bitmap_of_ranges(ranges)
 
     def _assess_history(self) -> None:
@@ -261,7 +261,7 @@ class SinkAudit:
         began = find_first_offsets(
             self._history, from_earliest=self._settings.source.start_at == "earliest"
         )
-        ends = source_offsets(record.offsets)  # QUERY-15
+        ends = without_query_offset(record.offsets)  # QUERY-15
         spans = {at: (began.get(at), end) for at, end in sorted(ends.items())}
         seen = self._scan_secondaries(record) if self._many else self._scan_primary()
         if settings.quarantine.keeps_rejected:
@@ -345,7 +345,7 @@ class SinkAudit:
         places = self._settings.table.record_columns
         if self._keyed.is_single:
             return (places.topic, places.partition, places.offset), self._settings.source.topics[0]
-        return places.coordinates, ""
+        return places.coordinate_columns, ""
 
     def _scan_primary(self) -> TableRecords | None:
         if self._keyed.is_single:
@@ -389,7 +389,7 @@ class SinkAudit:
     def _scan_secondaries(self, record: CommitRecord) -> TableRecords | None:
         """Examine every table that the ledger has filled."""
         seen = TableRecords(rewound=find_reread_offsets(self._allowed))
-        columns = self._settings.tables.record_columns.coordinates
+        columns = self._settings.tables.record_columns.coordinate_columns
         if columns is None:
             self._unproven.append(
                 "tables.record_columns does not name topic, partition and offset: only counts can "
@@ -458,7 +458,7 @@ class SinkAudit:
         except Exception as error:
             if isinstance(error, FileNotFoundError) and table.reader.has_moved():
                 raise  # it was expired or compacted away meanwhile: the audit looks again
-            self._unread[name] = table_failure(error, f"table {name} cannot be read")
+            self._unread[name] = translate_table_error(error, f"table {name} cannot be read")
             return 0, False
 
     def _check_secondary(
@@ -513,7 +513,7 @@ class SinkAudit:
 
     def _find_late_deliveries(self, secondary: TableAtRest) -> frozenset[PendingCommit]:
         record = self._history.record
-        columns = self._settings.tables.record_columns.coordinates
+        columns = self._settings.tables.record_columns.coordinate_columns
         present = columns and all(name in secondary.reader.columns() for name in columns)
         pending_commits, primary = record.expired if record else (), self._history.uuid
         came = find_late_deliveries(
@@ -623,7 +623,7 @@ class SinkAudit:
         behind = describe_offsets_behind(record, self._allowed)
         self._unproven += behind[:1]
         # A query decides what a row is: a replay would make others of its records (QUERY-15).
-        by_query = any(is_of_query(commit.record) for commit in self._history.commits)
+        by_query = any(is_record_of_query(commit.record) for commit in self._history.commits)
         if not (self._renewed or behind or by_query or (one and seen is None)):
             still = record.with_pending(
                 record.pending_commits, tuple(self._find_undelivered(record))

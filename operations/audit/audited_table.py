@@ -14,7 +14,11 @@ from itertools import pairwise
 from headgate.control_protocol.commit_record import TAKEOVER, CommitRecord, PendingCommit
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
-from headgate.control_protocol.spark_batch_decision import QUERY_TOPIC, is_of_query, source_offsets
+from headgate.control_protocol.spark_batch_decision import (
+    QUERY_TOPIC,
+    is_record_of_query,
+    without_query_offset,
+)
 from headgate.control_protocol.table_format import SupportsKeyedAudit
 from headgate.control_protocol.table_history import History, LiveFile, SinkCommit, TableReader
 from headgate.operations.audit.files import (
@@ -66,7 +70,7 @@ def _check_tag(history: History) -> Iterator[Finding]:
         yield Finding(
             "tag-behind",
             f"the sink's tag is on snapshot {history.tag}, but its newest commit on "
-            f"{history.branch} is {newest.place_in_words}",
+            f"{history.branch} is {newest.describe_place}",
         )
 
 
@@ -74,12 +78,12 @@ def _check_counts(commit: SinkCommit, expected: int, *, receives: bool) -> Itera
     if expected != commit.added_records:
         yield Finding(
             "record-count",
-            f"{commit.place_in_words}: its record claims {expected} rows, its snapshot's "
+            f"{commit.describe_place}: its record claims {expected} rows, its snapshot's "
             f"summary says {commit.added_records}",
         )
     adopts = commit.record.command == TAKEOVER
     if commit.record.is_claim and commit.record.records and not (receives or adopts):
-        yield Finding("claim-with-rows", f"{commit.place_in_words}: a claim of an epoch added rows")
+        yield Finding("claim-with-rows", f"{commit.describe_place}: a claim of an epoch added rows")
 
 
 def _check_commit_order(
@@ -87,27 +91,27 @@ def _check_commit_order(
 ) -> Iterator[Finding]:
     one, two = before.record, after.record
     if two.transaction.epoch < one.transaction.epoch:
-        yield Finding("epoch-fell", f"{after.place_in_words} comes after {before.place_in_words}")
+        yield Finding("epoch-fell", f"{after.describe_place} comes after {before.describe_place}")
     elif two.is_replay and two.transaction == one.transaction:
         pass  # SUSPEND-6: giving rows back is not a transaction of its own
     elif two.is_same_commit(one):
-        yield Finding("commit-twice", f"{after.place_in_words} repeats {before.place_in_words}")
+        yield Finding("commit-twice", f"{after.describe_place} repeats {before.describe_place}")
     elif two.transaction <= one.transaction:
         yield Finding(
-            "transaction-order", f"{after.place_in_words} comes after {before.place_in_words}"
+            "transaction-order", f"{after.describe_place} comes after {before.describe_place}"
         )
     elif two.transaction.epoch == one.transaction.epoch and two.coordinator != one.coordinator:
         yield Finding(
             "two-coordinators",
             f"epoch {one.transaction.epoch} was used by {one.coordinator} and by {two.coordinator}",
         )
-    is_claimed = two.is_claim or receives or is_of_query(two)  # QUERY-13
+    is_claimed = two.is_claim or receives or is_record_of_query(two)  # QUERY-13
     if two.transaction.epoch > one.transaction.epoch and not is_claimed:
-        yield Finding("epoch-unclaimed", f"{after.place_in_words} opens its epoch without a claim")
+        yield Finding("epoch-unclaimed", f"{after.describe_place} opens its epoch without a claim")
     if two.group_id != one.group_id:
         yield Finding(
             "group-changed",
-            f"{after.place_in_words}: written under group {two.group_id!r}, "
+            f"{after.describe_place}: written under group {two.group_id!r}, "
             f"before under {one.group_id!r}",
         )
 
@@ -120,12 +124,12 @@ def _check_offset_order(before: SinkCommit, after: SinkCommit) -> Iterator[Findi
             continue
         if end is None:
             yield Finding(
-                "offsets-lost", f"{after.place_in_words}: {partition} has no offset any more"
+                "offsets-lost", f"{after.describe_place}: {partition} has no offset any more"
             )
         elif end < begin and not two.is_claim:
             yield Finding(
                 "offsets-went-back",
-                f"{after.place_in_words}: {partition} went back from {begin} to {end}",
+                f"{after.describe_place}: {partition} went back from {begin} to {end}",
             )
 
 
@@ -154,7 +158,7 @@ def find_offset_moves(history: History) -> Iterator[OffsetMove]:
             end = two.offsets.get(partition, begin)
             if two.is_claim and end != begin and not _is_recreated(one, two, partition.topic):
                 yield OffsetMove(
-                    after.place_in_words, partition, begin, end, two.is_by_operator, two.command
+                    after.describe_place, partition, begin, end, two.is_by_operator, two.command
                 )
 
 
@@ -176,7 +180,7 @@ def _is_recreated(one: CommitRecord, two: CommitRecord, topic: str) -> bool:
 def added_ranges(before: CommitRecord, after: CommitRecord) -> Mapping[TopicPartition, OffsetRange]:
     """Return the range that a commit says it added, per partition."""
     ranges = {}
-    for partition, end in source_offsets(after.offsets).items():  # QUERY-15
+    for partition, end in without_query_offset(after.offsets).items():  # QUERY-15
         begin = (
             0 if _is_recreated(before, after, partition.topic) else before.offsets.get(partition, 0)
         )

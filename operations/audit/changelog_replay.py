@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap64
 
-from headgate.config.route_checks import source_of
+from headgate.config.routed_tables import source_plan_of_table
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.commit_record import PartitionCohorts
 from headgate.control_protocol.events import TableStart
@@ -52,7 +52,7 @@ from headgate.operations.audit.replay_compare import (
     compare,
 )
 from headgate.operations.audit.report import Finding
-from headgate.runtime.write_planning import shaping, source_plan
+from headgate.runtime.write_planning import build_source_plan, shaping_of
 from headgate.tables.iceberg.upsert.delete_files import positions_of
 from headgate.tables.iceberg.upsert.key_index import KeyHash
 from headgate.tables.iceberg.upsert.key_reader import UNKNOWN, Sources
@@ -214,7 +214,7 @@ class _Prefilter:
             self.offsets[at] |= offsets
             if out := offsets & self._left_out[place]:
                 is_kept[here[np.isin(chunk.offsets[here], positions_of(out))]] = False
-        return chunk if is_kept.all() else chunk.where(is_kept)
+        return chunk if is_kept.all() else chunk.filter(is_kept)
 
 
 class _SourceReader:
@@ -247,17 +247,19 @@ class _SourceReader:
         read = read_around_poison(chunk, self._reading.schema, self._reading.read)
         refused = {row: reason for bad, _ in read.bad for row, reason in bad.items()}
         self.read.bad += len(refused)
-        records = chunk.where(all_but(chunk, refused)) if refused else chunk
+        records = chunk.filter(all_but(chunk, refused)) if refused else chunk
         ordered = self._reading.operations(read.rows)
         upserts, deletes = ordered == Operation.UPSERT, ordered == Operation.DELETE
         self.read.passed_over += int((ordered >= Operation.SKIP).sum())
         rows = self._reading.select_rows(read.rows, upserts)
         keys = [rows.column(name) for name in self._key]
-        self._add(rows.columns, keys, records.where(upserts), deletes=False)
+        self._add(rows.columns, keys, records.filter(upserts), deletes=False)
         gone = self._reading.select_deleted_keys(read.rows, deletes)
         count = int(deletes.sum())
         nothing = [pa.nulls(count, each.type) for each in self._replay.columns]
-        self._add(nothing, [gone[name] for name in self._key], records.where(deletes), deletes=True)
+        self._add(
+            nothing, [gone[name] for name in self._key], records.filter(deletes), deletes=True
+        )
 
     def _add(
         self,
@@ -285,7 +287,7 @@ class _SourceReader:
             return chunk
         there = np.asarray(chunk.values.array.is_valid())
         self.read.passed_over += int((~there).sum())
-        return chunk.where(there)
+        return chunk.filter(there)
 
 
 def _cast(column: pa.Array, data_type: pa.DataType) -> pa.Array:
@@ -427,10 +429,10 @@ class Replay:
         """Return the table's number. Raises ``ConfigurationError``."""
         view = reader.view()
         start = TableStart(view.table, view.uuid, view.schema_id, view.spec_id, file_prefix="")
-        reading = source_plan(self._settings, self._source_batch(start))
+        reading = build_source_plan(self._settings, self._source_batch(start))
         if self._settings.tables:
-            reading = source_of(self._settings, reading, start.table)
-        plan = plan_of_table(reader.table, start, reading, shaping(self._settings))
+            reading = source_plan_of_table(self._settings, reading, start.table)
+        plan = plan_of_table(reader.table, start, reading, shaping_of(self._settings))
         rows = sum(file.records for file in reader.live_files() if not file.deletes)
         records = sum(len(span) for span in self._source.ranges.values())
         folder = self._folder / str(len(self._tables))
@@ -488,7 +490,7 @@ class Replay:
             expired_below(self._settings, history, table_replay.columns),
             table_replay.versions,
         )
-        floors = history.examined_from
+        floors = history.examined_from_offsets
         faults = Faults(floors={source: floors.get(at, 0) for source, at in sources.items()})
         for part in range(table_replay.slicing.count):
             compare(changes.read(part), live.read(part), held, faults)
@@ -562,8 +564,8 @@ class RoutedSplit:
                 self._note_unmatched(some)
             elif (number := self._numbers.get(target.table)) is not None:
                 delivered = some.offsets < self._ends[number][some.places]
-                yield number, some.where(delivered)
-                self._note_offsets(self._others.absent, some.where(~delivered))
+                yield number, some.filter(delivered)
+                self._note_offsets(self._others.absent, some.filter(~delivered))
             elif self._routing.key_of(target.table):
                 self._note_offsets(self._others.absent, some)
             elif self._handling.tombstones is Disposal.SKIP:
@@ -575,13 +577,13 @@ class RoutedSplit:
             self._note_offsets(self._others.let_go, _without_value(chunk))
         if self._handling.unmatched is Disposal.SKIP:
             there = np.asarray(chunk.values.array.is_valid())
-            self._note_offsets(self._others.let_go, chunk.where(there))
+            self._note_offsets(self._others.let_go, chunk.filter(there))
 
     def _note_bad(self, chunk: Chunk, bad: Mapping[int, str]) -> None:
         if self._handling.policy is Disposal.SKIP:
             is_bad = np.zeros(len(chunk.offsets), np.bool_)
             is_bad[list(bad)] = True
-            self._note_offsets(self._others.let_go, chunk.where(is_bad))
+            self._note_offsets(self._others.let_go, chunk.filter(is_bad))
 
     def _note_offsets(self, into: dict[TopicPartition, BitMap64], chunk: Chunk) -> None:
         for place in np.unique(chunk.places).tolist():
@@ -592,4 +594,4 @@ class RoutedSplit:
 
 def _without_value(chunk: Chunk) -> Chunk:
     """The records without a value."""
-    return chunk.where(np.asarray(chunk.values.array.is_null()))
+    return chunk.filter(np.asarray(chunk.values.array.is_null()))

@@ -35,7 +35,7 @@ from headgate.data_plane.write.write_batch import chunks_of
 from headgate.operations.audit.changelog_replay import expired_below, source_batch
 from headgate.operations.audit.replay_compare import are_expired
 from headgate.participant.settings import Incompatible, SchemaPolicy
-from headgate.runtime.write_planning import source_plan
+from headgate.runtime.write_planning import build_source_plan
 from headgate.tables.iceberg.upsert.delete_files import positions_of
 
 
@@ -99,7 +99,7 @@ class ExpiredRecords:
                 wanted = positions_of(bitmap_of(pa.array(chunk.offsets)) & absent)
                 some = np.isin(chunk.offsets, wanted) & np.asarray(chunk.values.array.is_valid())
                 if some.any():
-                    decoder.decode_chunk(chunk.where(some), collect_only=False)
+                    decoder.decode_chunk(chunk.filter(some), collect_only=False)
         return times
 
     def _plan_reading(
@@ -108,7 +108,7 @@ class ExpiredRecords:
         view = self.reader.view()
         start = TableStart(view.table, view.uuid, view.schema_id, view.spec_id, file_prefix="")
         batch = source_batch(start, {at: span}, self.topic_ids)
-        reading = source_plan(self.settings, batch)
+        reading = build_source_plan(self.settings, batch)
         nulls = reading.schema_policy.incompatible is Incompatible.IGNORE
         policy = SchemaPolicy(
             incompatible=Incompatible.IGNORE if nulls else Incompatible.QUARANTINE

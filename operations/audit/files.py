@@ -27,7 +27,7 @@ def check_commits(reader: TableReader, history: History, on_progress: OnProgress
         on_progress("commits", done, len(read))
         if added is None:
             continue
-        records, where = sum(count for _, count in added), commit.place_in_words
+        records, where = sum(count for _, count in added), commit.describe_place
         if records != commit.record.records:
             findings.append(
                 Finding(

@@ -73,7 +73,7 @@ def compare_delete_counts(
             deaths.findings.append(
                 Finding(
                     "change-count",
-                    f"{commit.place_in_words}: {commit.record.records} rows came and {died} died; "
+                    f"{commit.describe_place}: {commit.record.records} rows came and {died} died; "
                     f"its record counts {counts.inserted} inserted, {counts.updated} updated, "
                     f"{counts.deleted} deleted and {counts.superseded} superseded",
                 )
@@ -204,7 +204,7 @@ def assess_replay(
     ``unexplained``: how many records the sink skipped beyond those that change nothing.
     """
     conclusions, faults = Conclusions(), result.faults
-    removed = sum(snapshot.removed_rows for snapshot in history.foreign)
+    removed = sum(snapshot.removed_row_count for snapshot in history.foreign)
     unlisted = history.deleted.unlisted_count
     missing = faults.count_of(Fault.LOST)
     behind = missing + faults.count_of(Fault.OUTDATED)

@@ -14,7 +14,7 @@ from headgate.control_protocol.commit_record import CommitRecord
 from headgate.control_protocol.identifiers import SinkName, TopicId, TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import TopicState
-from headgate.control_protocol.spark_batch_decision import is_of_query
+from headgate.control_protocol.spark_batch_decision import is_record_of_query
 from headgate.control_protocol.table_history import History
 from headgate.operations.audit.audited_table import OffsetMove, added_ranges
 from headgate.operations.audit.records import EXAMPLES_MAX, SeenOffsets, TableRecords
@@ -32,7 +32,7 @@ def count_commits_of_free_rows(history: History) -> int:
         sum(span.end - span.begin for span in added_ranges(before.record, after.record).values())
         != after.record.records_read
         for before, after in pairwise(history.commits)
-        if is_of_query(after.record) and not after.record.is_claim
+        if is_record_of_query(after.record) and not after.record.is_claim
     )
 
 
@@ -80,7 +80,7 @@ def find_skipped_offsets(
     for before, after in pairwise(history.commits):
         if after.record.is_claim:
             for (where, at), move in forward.items():
-                if where == after.place_in_words:
+                if where == after.describe_place:
                     missing[at].add_range(move.begin, move.end)
             continue
         for at, span in added_ranges(before.record, after.record).items():
@@ -294,7 +294,7 @@ def check_commit_counts(
         source = sum(_count_records(witnesses[at], span) for at, span in ranges.items())
         record = after.record
         if source != record.records_read:
-            if is_of_query(record):
+            if is_record_of_query(record):
                 compared -= 1  # QUERY-15: its skipped offsets may hold none, its rows are its own
                 continue
             spans = ", ".join(f"{at} {span}" for at, span in sorted(ranges.items()))
@@ -303,7 +303,7 @@ def check_commit_counts(
             findings.append(
                 Finding(
                     "commit-count",
-                    f"{after.place_in_words}: {changed} {what}, {record.quarantined} quarantined "
+                    f"{after.describe_place}: {changed} {what}, {record.quarantined} quarantined "
                     f"and {record.skipped} skipped, "
                     f"but the source holds {source} records in {spans}",
                 )
@@ -412,11 +412,13 @@ def assess_skipped_and_quarantined(
     Returns findings, and what cannot be proven.
     """
     findings, unproven = [], []
-    by_query = sum(each.record.skipped for each in history.commits if is_of_query(each.record))
+    by_query = sum(
+        each.record.skipped for each in history.commits if is_record_of_query(each.record)
+    )
     skipped = sum(commit.record.skipped for commit in history.commits) - by_query
     if by_query:  # QUERY-15
         unproven.append(f"{by_query} offsets gave no row: a Spark query decides what becomes one")
-    if skipped and not settings.limits.may_skip:
+    if skipped and not settings.bad_record_limits.may_skip:
         evidence = f"{skipped} records were skipped, which no setting of this sink lets happen"
         findings.append(Finding("skipped", evidence))
     elif skipped:
@@ -433,7 +435,7 @@ def assess_skipped_and_quarantined(
 def _settings_that_leave_out(settings: SinkSettings) -> Iterator[tuple[str, bool]]:
     """Yield what may leave records out, and whether it is set."""
     yield "shape.where", bool(settings.shape.where)
-    yield "maintenance.rows_late", bool(settings.maintenance.late_by)
+    yield "maintenance.rows_late", bool(settings.maintenance.late_rows_column)
 
 
 def describe_totals(whole: WholeTable) -> str:

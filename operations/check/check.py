@@ -18,7 +18,7 @@ from enum import StrEnum
 from typing import Any
 
 from headgate.config.quarantine_settings import QuarantineSettings
-from headgate.config.sections import ControlSettings, SparkSettings, WriterKind
+from headgate.config.sink_sections import ControlSettings, SparkSettings, WriterKind
 from headgate.config.sink_settings import SinkSettings
 from headgate.config.table_format_registry import format_traits
 from headgate.control_protocol.errors import (
@@ -30,11 +30,16 @@ from headgate.control_protocol.errors import (
     Unreachable,
 )
 from headgate.control_protocol.identifiers import TopicPartition
-from headgate.control_protocol.redaction import printable
+from headgate.control_protocol.redaction import to_printable_line
 from headgate.kafka.authentication import token_keeper_for
-from headgate.kafka.cluster import ANSWER_S_MAX, Cluster, newest_append_time, silent
+from headgate.kafka.cluster_queries import (
+    ANSWER_S_MAX,
+    Cluster,
+    read_newest_append_time,
+    with_log_silenced,
+)
 from headgate.kafka.consumer_group import require_group_settings
-from headgate.kafka.control_topic import control_topic_exists, uses_append_time
+from headgate.kafka.control_topic import has_fitting_control_topic, uses_append_time
 from headgate.kafka.record_fetch import try_batch_consumer
 from headgate.kafka.token_providers import claims_of
 from headgate.native.kernels import InPython, loops
@@ -65,7 +70,7 @@ from headgate.operations.many_tables.list import check_routes
 from headgate.runtime.configuration_comparison import (
     SIGNS_MISSED,
     find_other_configuration,
-    recent_envelopes,
+    read_recent_envelopes,
 )
 from headgate.runtime.health import read_heard_events
 from headgate.runtime.telemetry.opentelemetry import require_libraries
@@ -302,7 +307,7 @@ def _check_token(kafka: Mapping[str, Any]) -> str:
     audience = claims_of(token.text).get("aud", "")
     to = f", audience {audience}" if isinstance(audience, str) and audience else ""
     left_s = token.expires_s - time.time()
-    return printable(
+    return to_printable_line(
         f"a token for {token.principal}{to}, valid for {left_s:.0f} s; renewed at half of its life"
     )
 
@@ -316,7 +321,7 @@ def _describe_settings(settings: SinkSettings) -> str:
 
 
 def _check_brokers(cluster: Cluster) -> str:
-    count = cluster.brokers()
+    count = cluster.count_brokers()
     return f"{count} broker{'s' if count != 1 else ''} answer{'s' if count == 1 else ''}"
 
 
@@ -326,7 +331,7 @@ def _check_source(
     with open_source_topics(settings) as topics:
         found = topics.describe()
     for name in found:
-        granted = cluster.topic(name)
+        granted = cluster.describe_topic(name)
         if granted and (lacking := granted.missing_operations(*rights.source)):
             raise MissingRights(
                 f"topic {name}: not allowed to {', '.join(lacking)}",
@@ -353,17 +358,19 @@ def _check_control_topic(
     name = settings.control.topic
     looks = "describe_configs" in rights.control  # a viewer may not, and need not
     if looks:
-        exists = control_topic_exists(silent(settings.kafka), name, int(ANSWER_S_MAX * 1000))
+        exists = has_fitting_control_topic(
+            with_log_silenced(settings.kafka), name, int(ANSWER_S_MAX * 1000)
+        )
     else:
-        exists = cluster.topic(name) is not None
+        exists = cluster.describe_topic(name) is not None
     if not exists:
-        if not cluster.may_create(name):
+        if not cluster.may_create_topic(name):
             raise ControlTopicUnfit(
                 f"control topic {name} does not exist and may not be created",
                 "create it with one partition, or grant CREATE",
             )
         return f"{name} does not exist yet; the first start creates it"
-    topic = cluster.topic(name)
+    topic = cluster.describe_topic(name)
     needed = tuple(operation for operation in rights.control if operation != "describe_configs")
     if topic and (lacking := topic.missing_operations(*needed)):
         raise MissingRights(
@@ -373,7 +380,9 @@ def _check_control_topic(
     written = " and written" if "write" in needed else ""
     fit = "is as it should be, and " if looks else ""
     own_time = ""
-    if looks and not uses_append_time(silent(settings.kafka), name, int(ANSWER_S_MAX * 1000)):
+    if looks and not uses_append_time(
+        with_log_silenced(settings.kafka), name, int(ANSWER_S_MAX * 1000)
+    ):
         own_time = (
             "; it takes its writers' time, so brokers refuse one whose clock is far ahead: set its "
             "message.timestamp.type=LogAppendTime"
@@ -384,19 +393,19 @@ def _check_control_topic(
 def _check_clock(settings: SinkSettings) -> str:
     """Compare this machine's clock with the brokers' as the newest event shows it."""
     topic, interval_ms = settings.control.topic, settings.participant.presence_interval_ms
-    newest_ms = newest_append_time(settings.kafka, topic, settings.source.group_id)
+    newest_ms = read_newest_append_time(settings.kafka, topic, settings.source.group_id)
     if newest_ms is None:
         raise NotChecked(f"{topic} does not say what time the brokers have")
     ahead_ms = wall_ms() - newest_ms
     if ahead_ms > interval_ms:  # nothing was said lately; or by this clock only
-        heard_events = recent_envelopes(settings)
+        heard_events = read_recent_envelopes(settings)
         if (
             read_heard_events(heard_events, newest_ms, SIGNS_MISSED * interval_ms).ended
             is not False
         ):
             raise NotChecked("nobody is at work, so that no event says what time the brokers have")
         wait_s = 2 * interval_ms / 1000
-        next_ms = newest_append_time(settings.kafka, topic, settings.source.group_id, wait_s)
+        next_ms = read_newest_append_time(settings.kafka, topic, settings.source.group_id, wait_s)
         if next_ms is None:
             raise NotChecked("nobody says anything now that would tell the brokers' time")
         ahead_ms = wall_ms() - next_ms
@@ -411,7 +420,7 @@ def _check_clock(settings: SinkSettings) -> str:
 
 def _check_participants(settings: SinkSettings) -> str:
     """CONFIG-1: ask what a start asks: whether those at work have this file."""
-    heard_events, now_ms = recent_envelopes(settings), wall_ms()
+    heard_events, now_ms = read_recent_envelopes(settings), wall_ms()
     error, _ = find_other_configuration(settings, heard_events, now_ms)
     if error:
         raise error
@@ -423,14 +432,14 @@ def _check_participants(settings: SinkSettings) -> str:
 def _check_who_may_speak(control: ControlSettings, cluster: Cluster) -> str:
     """Report who could speak for the sink, and whether this principal may do more than it needs."""
     name = control.topic
-    granted = cluster.topic(name)
+    granted = cluster.describe_topic(name)
     wide = sorted(_TOO_WIDE & (granted.operations or frozenset())) if granted else []
     if wide:
         raise NotChecked(
             f"this principal may {', '.join(wide)} control topic {name}, which no role needs "
             "(docs/guides/security.md)"
         )
-    if control.keys:
+    if control.signing_keys:
         return "signed: only members with control.key are heard"
     return f"not signed: anybody who may write to {name} is heard (docs/guides/security.md)"
 
@@ -441,7 +450,7 @@ def _check_group(
     name = settings.source.group_id
     if "read" in rights.group:
         require_group_settings(settings.kafka, name, settings.source.group_protocol.value)
-    group = cluster.group(name)
+    group = cluster.describe_group(name)
     may = "joined" if "read" in rights.group else "described"
     if group.missing_operations(*rights.group):
         raise MissingRights(

@@ -22,10 +22,10 @@ from headgate.control_protocol.errors import (
     Unreachable,
 )
 from headgate.control_protocol.identifiers import SinkName
-from headgate.kafka.cluster import Cluster
+from headgate.kafka.cluster_queries import Cluster
 from headgate.kafka.cluster_trial import NO_ID, ClusterTrial, describe_client
 from headgate.kafka.control_topic import APPEND_TIME, CONTROL_SETTINGS
-from headgate.kafka.record_samples import newest_records
+from headgate.kafka.record_samples import read_newest_records
 from headgate.operations.check.check import (
     CLOCKS_DIFFER_MS_MAX,
     Check,
@@ -80,12 +80,12 @@ def _ask_to_delete_topic(questions: Questions, trial: ClusterTrial) -> None:
 
 
 def _delete_topic(trial: ClusterTrial) -> str:
-    trial.delete()
+    trial.delete_topic()
     return f"topic {trial.name} was deleted; its groups expire by themselves"
 
 
 def _describe_cluster(trial: ClusterTrial) -> str:
-    name, nodes = trial.describe()
+    name, nodes = trial.describe_cluster()
     return f"it calls itself {name}, with {nodes} broker{'s' if nodes != 1 else ''}"
 
 
@@ -103,14 +103,14 @@ def _ask_of_sink(
 
 
 def _describe(cluster: Cluster, trial: ClusterTrial, topic: str, *, control: bool = False) -> str:
-    found = cluster.topic(topic)
+    found = cluster.describe_topic(topic)
     if found is None:
-        may = cluster.may_create(topic) if control else False
+        may = cluster.may_create_topic(topic) if control else False
         also = f", and may {'' if may else 'not '}be created" if control else ""
         raise NotChecked(f"it is not there{also}")
     needed = RIGHTS[Role.SINK].control if control else RIGHTS[Role.SINK].source
     rights = _say_rights(found.operations, needed)
-    config = trial.settings_of(topic)
+    config = trial.topic_settings_of(topic)
     policy = config.get("cleanup.policy", "not told")
     count = f"{found.partitions} partition{'s' if found.partitions != 1 else ''}"
     return f"{count}, id {_say_id(trial.topic_id(topic))}, cleanup.policy {policy}; {rights}"
@@ -131,14 +131,14 @@ def _say_rights(operations: frozenset[str] | None, needed: Sequence[str]) -> str
 
 
 def _describe_group(cluster: Cluster, name: str) -> str:
-    group = cluster.group(name)
+    group = cluster.describe_group(name)
     rights = _say_rights(group.operations, RIGHTS[Role.SINK].group)
     return f"{group.state}, {len(group.members)} members; {rights}"
 
 
 def _read_source(settings: SinkSettings) -> str:
     topic = settings.source.topics[0]
-    records = newest_records(settings.kafka, topic, 1)
+    records = read_newest_records(settings.kafka, topic, 1)
     return f"the newest record of {topic} was read" if records else f"{topic} holds no record"
 
 
@@ -170,7 +170,7 @@ def _ask_by_trial(questions: Questions, trial: ClusterTrial, advice: _Advice) ->
     questions.ask("topic ids", lambda: _check_topic_id(trial, advice))
     questions.ask("topic settings", lambda: _check_settings(trial, advice))
     questions.ask("control events", lambda: _check_append(trial, advice))
-    questions.ask("batch consumer", trial.read_as_batches_are)
+    questions.ask("batch consumer", trial.try_batch_consumer)
     questions.ask("transactions", lambda: _check_transactions(trial, advice))
     questions.ask("rebalance: classic", lambda: _check_classic_rebalance(trial))
     questions.ask("rebalance: consumer", lambda: _check_consumer_rebalance(trial, advice))
@@ -185,7 +185,7 @@ def _check_topic_id(trial: ClusterTrial, advice: _Advice) -> str:
 
 
 def _check_settings(trial: ClusterTrial, advice: _Advice) -> str:
-    found = trial.settings_of(trial.name)
+    found = trial.topic_settings_of(trial.name)
     unknown = [name for name in CONTROL_SETTINGS if name not in found]
     if not found:
         advice.add(

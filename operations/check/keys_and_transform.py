@@ -9,9 +9,9 @@ from pyiceberg.table import Table
 
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.commit_record_codec import (
-    deletes_table_property,
-    key_table_property,
-    marker_property,
+    claim_marker_property,
+    key_columns_property,
+    on_delete_property,
 )
 from headgate.control_protocol.errors import HeadgateError, KeyUnfit, TableMissing
 from headgate.data_plane.batch.record_numbers import RecordNumbers
@@ -30,7 +30,7 @@ from headgate.operations.check.table import NotChecked
 from headgate.runtime.catalogs import spark_options
 from headgate.runtime.sink_tables import open_tables_read_only, require_catalog
 from headgate.runtime.start_checks import require_markable_table
-from headgate.runtime.write_planning import record_columns, shaping
+from headgate.runtime.write_planning import record_columns, shaping_of
 from headgate.tables.iceberg.upsert.deletes_property import (
     DeleteChoice,
     column_of_marks,
@@ -67,7 +67,7 @@ def check_keys(settings: SinkSettings) -> str:
     try:
         with open_tables_read_only(settings) as tables:
             if telling:
-                there = tables.named_by_routes() - own_tables(tables)
+                there = tables.find_tables_named_by_routes() - own_tables(tables)
                 names |= {
                     n for n in there if any(may_lead_to_table(routing, t, n) for t in telling)
                 }
@@ -107,7 +107,7 @@ def _describe_keyed_topics(settings: SinkSettings, topics: list[str]) -> list[st
 def describe_marks(settings: SinkSettings) -> list[str]:
     """Say what a person should know of deletes that mark rows."""
     changes = settings.changes
-    if not changes.marks:
+    if not changes.marks_deleted_rows:
         return []
     kept = "each change adds a version, " if changes.history else ""
     told = f"{kept}deletes mark rows in {changes.deleted_at}"
@@ -126,14 +126,14 @@ def require_key(settings: SinkSettings, name: str, key: tuple[str, ...], table: 
         raise KeyUnfit(f"{name}: {error.message}", error.hint) from None
     require_format_for_keys(name, table.properties)
     require_markable_table(settings, name, key, schema)
-    stored = table.properties.get(key_table_property(settings.name))
-    filled = marker_property(settings.name) in table.properties
+    stored = table.properties.get(key_columns_property(settings.name))
+    filled = claim_marker_property(settings.name) in table.properties
     changes = settings.changes
     require_same_key(name, stored, None if changes.history else wanted, filled=filled)
     if changes.history:  # its commits know of no key, and so store no choice (KEY-14)
         return
-    before = DeleteChoice.of(table.properties.get(deletes_table_property(settings.name)))
-    column = column_of_marks(schema, changes.deleted_at if changes.marks else "")
+    before = DeleteChoice.of(table.properties.get(on_delete_property(settings.name)))
+    column = column_of_marks(schema, changes.deleted_at if changes.marks_deleted_rows else "")
     require_same_choice(name, schema, before, column, filled=filled)
 
 
@@ -146,7 +146,7 @@ def check_transform(settings: SinkSettings) -> str:
     With many tables, checks that routes find what they look at. Instead of a cluster, a session on
     this machine answers: the analysis is the same. A function of this process is called once.
     """
-    transform = shaping(settings).transform
+    transform = shaping_of(settings).transform
     assert transform is not None, "asked only when there is one"
     if transform.in_process:
         load_function(transform.function)

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from headgate.config.cdc_settings import ChangesSettings
 from headgate.config.multi_table_settings import OneTableSettings
 from headgate.config.quarantine_settings import QuarantineSettings
-from headgate.config.route_checks import section_of
-from headgate.config.sections import FormatSettings
+from headgate.config.routed_tables import section_of_table
+from headgate.config.sink_sections import FormatSettings
 from headgate.config.sink_settings import SinkSettings
 from headgate.config.table_format_registry import plugin_format
 from headgate.config.table_settings import TableSettings
@@ -23,7 +23,7 @@ from headgate.data_plane.formats.record_format import DefaultingFormat
 from headgate.data_plane.formats.registry.frames import is_of_glue, reading_of
 from headgate.data_plane.quarantine.rejected_records import ROUTE, TABLE, TOMBSTONE
 from headgate.data_plane.routing.keyed_routes import may_have_key
-from headgate.kafka.record_samples import newest_records
+from headgate.kafka.record_samples import read_newest_records
 from headgate.operations.access.kafka_connection import open_source_topics
 from headgate.operations.dry_run import DryRun, try_records
 
@@ -58,7 +58,7 @@ def check_records(settings: SinkSettings) -> str:
     descriptions = []
     for name in names:
         reading = reading_of(settings.format.options, settings.format.key_options)
-        records = newest_records(settings.kafka, name, SAMPLE_RECORDS, reading)
+        records = read_newest_records(settings.kafka, name, SAMPLE_RECORDS, reading)
         descriptions.append(describe_values(settings, name, [value for _, value in records]))
         require_readable_keys(settings, name, [key for key, value in records if value is None])
     return "; ".join(descriptions)
@@ -78,7 +78,7 @@ def describe_values(settings: SinkSettings, topic: str, values: Sequence[bytes |
     found = ", ".join(f"{count} {kind}" for kind, count in sorted(looks.envelopes.items()))
     text = f"{topic}: of {looks.record_count} records {found or 'no value can be read'}"
     text += f", {looks.tombstones} without a value" if looks.tombstones else ""
-    why = "" if settings.shape.hidden else f": {looks.why}"  # it may show what is hidden
+    why = "" if settings.shape.hidden_columns else f": {looks.why}"  # it may show what is hidden
     text += f", {looks.unreadable} not to be read{why}" if looks.unreadable else ""
     text += describe_disposal(settings.quarantine, looks.unreadable, looks.record_count)
     text += _describe_replaced_nulls(settings.format, values)
@@ -204,7 +204,7 @@ def declaration_of(settings: SinkSettings, topic: str) -> TableSettings | OneTab
     if not tables:
         return settings.table
     if target := tables.routing.table_of_topic(topic):
-        section = section_of(tables, target.table)
+        section = section_of_table(tables, target.table)
     else:
         changed = may_have_key(tables.routing, topic)
         section = next((each for each in tables.table if each.key and changed), None)
@@ -250,7 +250,7 @@ def _guess_format(
 
 def can_dry_run(settings: SinkSettings) -> bool:
     """Return whether records can be tried here: Iceberg's tables, and no transform by Spark."""
-    here = not settings.transform or settings.transforms_here
+    here = not settings.transform or settings.transforms_in_process
     return plugin_format(settings) is None and here
 
 

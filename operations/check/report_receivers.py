@@ -13,7 +13,7 @@ from headgate.control_protocol.errors import ConfigurationError, MissingRights, 
 from headgate.operations.check.table import NotChecked
 
 if TYPE_CHECKING:
-    from headgate.kafka.cluster import Cluster
+    from headgate.kafka.cluster_queries import Cluster
 
 _CONNECT_S = 5.0
 _HTTP_PORT, _HTTPS_PORT = 80, 443
@@ -79,7 +79,7 @@ def require_topic_rights(
     ``purpose``: what needs an operation that sending does not. Raises ``ConfigurationError`` if
     there is no such topic, and ``MissingRights``.
     """
-    topic = cluster.topic(name)
+    topic = cluster.describe_topic(name)
     if topic is None:
         raise ConfigurationError(f"{what} does not exist", missing_hint)
     if lacking := topic.missing_operations(*operations):

@@ -30,10 +30,11 @@ from headgate.control_protocol.errors import (
 )
 from headgate.control_protocol.identifiers import Sender
 from headgate.control_protocol.ports import Lineage, TableView
-from headgate.control_protocol.spark_batch_decision import source_offsets
+from headgate.control_protocol.spark_batch_decision import without_query_offset
 from headgate.control_protocol.table_format import FileSchema
+from headgate.coordinator.added_partitions import defer_added_partitions
 from headgate.coordinator.recovery import (
-    fit_offsets,
+    fit_offsets_to_sources,
     record_to_resume,
     require_not_recreated,
     require_own_group,
@@ -41,7 +42,6 @@ from headgate.coordinator.recovery import (
     require_quarantine_not_replaced,
     require_sources_unshared,
 )
-from headgate.coordinator.source_partitions import defer_added
 from headgate.coordinator.state import Identity, State
 from headgate.data_plane.files.format_choice import require_writable_files
 from headgate.data_plane.files.metrics import leaves_of, metrics_modes
@@ -51,11 +51,11 @@ from headgate.operations.access.tables import error_of_missing_table, open_prima
 from headgate.runtime.catalogs import spark_options
 from headgate.runtime.sink_tables import open_tables_read_only
 from headgate.runtime.start_checks import (
-    future_location,
-    require_creatable,
+    location_if_created,
+    require_creatable_table,
+    require_expirable_rows,
     require_fillable_table,
     require_fitting_file_schema,
-    require_row_expiry,
     require_writable_catalog,
     require_writable_place,
 )
@@ -108,15 +108,15 @@ class TableCheck:
         self._layout: FileSchema | None = None
         with open_tables_read_only(settings) as tables:
             self.has_catalog = tables.has_catalog
-            self.has_lock = tables.lock is not None
+            self.has_lock = tables.external_lock is not None
         self._identity = Identity(
             settings.name,
             settings.source.group_id,
             Sender("check", ""),
             keyed=settings.replaces_rows,
-            routed_keys=KeysByRoute.of(settings),
-            growth_ms=settings.changes.hold_ms,
-            multiples_only=settings.changes.multiples_only,
+            routed_keys=KeysByRoute.from_settings(settings),
+            growth_ms=settings.changes.partition_hold_ms,
+            multiples_only=settings.changes.requires_partition_multiples,
         )
 
     @property
@@ -171,9 +171,9 @@ class TableCheck:
     def _require_creatable(self) -> None:
         try:
             with open_tables_read_only(self._settings) as tables:
-                require_creatable(self._settings, tables.supports_catalog().catalog)
+                require_creatable_table(self._settings, tables.supports_catalog().catalog)
         except TableMissing:
-            require_creatable(self._settings)
+            require_creatable_table(self._settings)
 
     def check_rights(self) -> str:
         """Check that the catalog lets this principal do what the sink will do."""
@@ -200,7 +200,7 @@ class TableCheck:
         if self._found is None:
             shown = f"rows go {_duration_text(wanted.rows_after_ms)} after their {wanted.rows_by}"
             return f"{shown}; how long snapshots keep them is known once there is a table"
-        require_row_expiry(self._settings, self._found, self._found.schema())
+        require_expirable_rows(self._settings, self._found, self._found.schema())
         return describe_promise(self._settings, self._found.properties)
 
     def check_files(self) -> str:
@@ -218,9 +218,9 @@ class TableCheck:
     def check_lock(self) -> str:
         """Say where the lock is that the format's commits need. Raises ``Unreachable``."""
         with open_tables_read_only(self._settings) as tables:
-            lock = tables.lock
+            lock = tables.external_lock
             assert lock is not None, "asked only of formats that have one"
-            return lock.reach_lock(tables.spec(tables.name))
+            return lock.reach_lock(tables.table_spec_of(tables.name))
 
     def check_quarantine(self) -> str:
         """Check that it exists and can be filled, and is the one that the sink has filled."""
@@ -228,7 +228,7 @@ class TableCheck:
 
     def _table_location(self) -> str:
         """Return where the table is, or will be."""
-        return self._layout.location if self._layout else future_location(self._settings)
+        return self._layout.location if self._layout else location_if_created(self._settings)
 
     def _storage_locations(self) -> tuple[str, str]:
         """Return where metadata goes, and where data files: properties may name other stores."""
@@ -270,7 +270,7 @@ class TableCheck:
         assert self._view is not None  # asked only after sink_state
         settings = self._settings
         with open_source_topics(settings) as topics:
-            now, note = topics.describe(), topics.committed_note()
+            now, note = topics.describe(), topics.committed_offset_metadata()
         ids = {topic: state.topic_id for topic, state in now.items()}
         require_sources_unshared(self._view, ids, settings.table.shared_with)
         if self._view.lineage is Lineage.FRESH:
@@ -279,10 +279,10 @@ class TableCheck:
         record = record_to_resume(self._view, settings.coordinator)
         if record is None:
             return "none yet"
-        fit_offsets(record.offsets, record.topic_ids, now, settings.coordinator)
+        fit_offsets_to_sources(record.offsets, record.topic_ids, now, settings.coordinator)
         looking = State(self._identity, settings.coordinator)
-        _, held = defer_added(looking, record.offsets, record.topic_ids, now, now_ms=0)
-        within = f"{len(source_offsets(record.offsets))} partitions, all within their logs"
+        _, held = defer_added_partitions(looking, record.offsets, record.topic_ids, now, now_ms=0)
+        within = f"{len(without_query_offset(record.offsets))} partitions, all within their logs"
         return "; ".join([within, *(tell.text for tell in held)])
 
     def check_storage(self) -> str:
@@ -510,7 +510,7 @@ def check_quarantine(
         require_same(None)
         return f"{wanted.table} does not exist yet; the next start creates it"
     require_same(uuid)
-    found = f"{wanted.table} exists ({settings.type_of(wanted.table)}, UUID {uuid})"
+    found = f"{wanted.table} exists ({settings.table_type_of(wanted.table)}, UUID {uuid})"
     if local_path(layout.location) is not None:
         return found  # its rights were looked at
     path = try_store(file_properties(dict(layout.storage), layout.location), layout.location)

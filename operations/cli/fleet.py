@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from headgate.control_protocol.redaction import printable
+from headgate.control_protocol.redaction import to_printable_line
 from headgate.operations.cli.options import as_json_option, load_worker_settings
 from headgate.operations.command_output import describe_next_try, print_json
 
@@ -196,7 +196,7 @@ def list_fleet(ctx: click.Context, *, workers: bool, watch: bool, as_json: bool)
     with closing(FleetReader(settings)) as reader:
         reader.read_to_end()
         while True:
-            found = reader.view()
+            found = reader.current_view()
             if watch:
                 click.clear()
             _show(found, workers=workers, as_json=as_json)
@@ -222,15 +222,15 @@ def show(ctx: click.Context, sink: str) -> None:
     from headgate.control_protocol.errors import ConfigurationError
     from headgate.runtime.fleet.fleet_records import sink_of_key
     from headgate.runtime.fleet.fleet_topics import FleetReader
-    from headgate.runtime.fleet.sink_files import as_in_fleet
+    from headgate.runtime.fleet.sink_files import with_fleet_settings
 
     with closing(FleetReader(settings)) as reader:
         reader.read_to_end()
-        found = reader.view().sinks.get(sink)
+        found = reader.current_view().sinks.get(sink)
     if found is None or found.spec is None:
         raise ConfigurationError(f"the fleet has no sink {sink}", "headgate fleet list shows them")
     session_ms = settings.worker.session_timeout_ms
-    click.echo(as_in_fleet(found.spec.file, sink_of_key(sink), session_ms), nl=False)
+    click.echo(with_fleet_settings(found.spec.file, sink_of_key(sink), session_ms), nl=False)
 
 
 # -------------------------------------------------------------------------------------- changing
@@ -247,7 +247,7 @@ def _change(
     shown = plan.lines if dry_run else [line for line in plan.lines if not line.startswith(" ")]
     some = shown if dry_run else shown[:_LINES_MAX]
     for line in some:
-        click.echo(printable(line))
+        click.echo(to_printable_line(line))
     if len(shown) > len(some):
         click.echo(f"... and {len(shown) - len(some)} more")
     return [*plan.lines]
@@ -260,13 +260,16 @@ def _require_well(settings: WorkerSettings, plan_change: PlanChange) -> None:
     from headgate.operations.check.fleet_files import check_sink_files
     from headgate.operations.command_output import console
     from headgate.operations.render_command_results import show_checks
-    from headgate.runtime.fleet.fleet_changes import new_files
+    from headgate.runtime.fleet.fleet_changes import changed_files
     from headgate.runtime.fleet.fleet_topics import change_fleet
-    from headgate.runtime.fleet.sink_files import as_in_fleet
+    from headgate.runtime.fleet.sink_files import with_fleet_settings
 
     plan = change_fleet(settings, plan_change, actor="", dry_run=True, creates=True)
     session_ms = settings.worker.session_timeout_ms
-    texts = {sink: as_in_fleet(text, sink, session_ms) for sink, text in new_files(plan).items()}
+    texts = {
+        sink: with_fleet_settings(text, sink, session_ms)
+        for sink, text in changed_files(plan).items()
+    }
     answers = check_sink_files(texts)
     wrong = {
         sink: found
@@ -301,7 +304,7 @@ def _wait_until_drained(settings: WorkerSettings, worker: str, timeout_s: float)
     until_s = time.monotonic() + timeout_s
     with closing(FleetReader(settings)) as reader:
         reader.read_to_end()
-        while not is_drained(reader.view()):
+        while not is_drained(reader.current_view()):
             if time.monotonic() > until_s:
                 raise WorkersSilent(
                     f"worker {worker} has not given all its sinks away within {timeout_s:g} s",
@@ -324,7 +327,7 @@ def _show(found: FleetView, *, workers: bool, as_json: bool) -> None:
         return
     show_one = _worker_line if workers else show_sink
     for each in some.values():
-        click.echo(printable(show_one(each)))
+        click.echo(to_printable_line(show_one(each)))
 
 
 def _sink_line(sink: SinkView) -> str:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 import click
 
 from headgate.control_protocol.errors import ConfigurationError, HeadgateError, LogUnreadable
-from headgate.control_protocol.redaction import printable
+from headgate.control_protocol.redaction import to_printable_line
 from headgate.operations.cli.delete_rows import delete
 from headgate.operations.cli.fleet import fleet
 from headgate.operations.cli.maintain import maintain
@@ -178,7 +178,7 @@ def init(
         seen = f"{records.describe()} of {topic} ({records.format_name})"
         click.echo(f"{len(columns)} columns proposed from {seen}{left_out}")
         if records.looks.why:
-            why = printable(records.looks.why)
+            why = to_printable_line(records.looks.why)
             click.echo(f"bad records will go to the quarantine; the first: {why}")
     click.echo(f"{path} is written; next: edit it, then headgate check {path}")
 
@@ -428,10 +428,10 @@ def _run_several(ctx: click.Context, sinks: tuple[Path, ...]) -> NoReturn:
 def wait(ctx: click.Context, sink: Path, moment: str, timeout_s: float) -> None:
     """Wait until the table holds every record up to a time."""
     settings = load_settings(ctx, sink)
-    from headgate.config.sections import timestamp_ms
+    from headgate.config.sink_sections import parse_timestamp_ms
     from headgate.operations.wait import wait_until_complete
 
-    behind = wait_until_complete(settings, timestamp_ms(moment, "--through"), timeout_s)
+    behind = wait_until_complete(settings, parse_timestamp_ms(moment, "--through"), timeout_s)
     for text in behind:
         click.echo(text)
     if not behind:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from headgate.control_protocol.errors import Unreachable
-from headgate.control_protocol.redaction import printable
+from headgate.control_protocol.redaction import to_printable_line
 from headgate.operations.cli.options import as_json_option, load_worker_settings
 from headgate.operations.command_output import describe_next_try, print_json
 from headgate.runtime import early_signals
@@ -91,12 +91,12 @@ def _run_fleet_worker(settings: WorkerSettings, *, verbose: bool) -> None:
     """As ``_run_worker``, the sinks that fall to this worker of a fleet."""
     from headgate.runtime.console_log import log_to_stderr
     from headgate.runtime.fleet.fleet_member import FleetMember  # a folder's worker has no client
-    from headgate.runtime.fleet.processes import memory_here_mib
+    from headgate.runtime.fleet.os_processes import machine_memory_mib
     from headgate.runtime.fleet.worker import Limits, Worker, warm_parent_command
 
     log_to_stderr([], verbose=verbose)
     command = warm_parent_command(_WARM_PARENT, *(["--verbose"] if verbose else []))
-    jvms_mib = settings.worker.jvms_memory_mib or memory_here_mib()
+    jvms_mib = settings.worker.jvms_memory_mib or machine_memory_mib()
     limits = Limits(settings.worker.memory_mib, jvms_mib)
     Worker(lambda: FleetMember(settings, version("headgate")), command, limits).run()
 
@@ -121,7 +121,7 @@ def _list_sinks(folder: Path, state_file: Path | None, *, as_json: bool) -> int:
     if as_json:
         print_json(sinks)
     for sink in [] if as_json else sinks:
-        click.echo(printable(_status_line(sink)))
+        click.echo(to_printable_line(_status_line(sink)))
     return int(any(sink["state"] in ("error", "lost") for sink in sinks))
 
 

@@ -13,7 +13,7 @@ from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import ConfigurationError, TableMissing
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.ports import Lineage, TableView, TopicState
-from headgate.kafka.cluster import ANSWER_S_MAX, Cluster, silent
+from headgate.kafka.cluster_queries import ANSWER_S_MAX, Cluster, with_log_silenced
 from headgate.kafka.group_offsets import read_group_offsets
 from headgate.operations.access.kafka_connection import open_source_topics
 from headgate.operations.access.tables import open_primary
@@ -38,7 +38,7 @@ def plan_from_group(
     ``plan_moves``, and ``ConfigurationError`` for a group that is at work or has no offsets there.
     """
     require_stopped(settings)
-    if members := Cluster(settings.kafka).group(group).members:
+    if members := Cluster(settings.kafka).describe_group(group).members:
         raise ConfigurationError(
             f"group {group} has {len(members)} members: {', '.join(members)}",
             "stop them first: who reads on beside the sink reads the same records",
@@ -68,7 +68,7 @@ def _read_mapped(
 ) -> dict[TopicPartition, int]:
     """Return the group's offsets by the sink's partitions, as far as it has some."""
     asked = {old.get(at, at): at for at in places}
-    offsets = read_group_offsets(silent(kafka), group, asked, ANSWER_S_MAX)
+    offsets = read_group_offsets(with_log_silenced(kafka), group, asked, ANSWER_S_MAX)
     return {asked[at]: offset for at, offset in offsets.items()}
 
 

@@ -84,7 +84,7 @@ def carry_out(settings: SinkSettings, asked: RowDeletion) -> Iterator[Deleted]:
     """
     with _open_tables(settings, asked) as (tables, every):
         for each in every:
-            each.deletion.require_allowed()
+            each.deletion.require_deletable()
         for each in every:
             unsettled = each.deletion.delete(commit_waiter(tables, each.table))
             if unsettled:
@@ -124,7 +124,7 @@ def _open_tables(
             )
         where = asked.where
         predicates = {} if where is None else dict.fromkeys(asked.tables or known, where)
-        keys = KeysByRoute.of(settings)
+        keys = KeysByRoute.from_settings(settings)
         if keyed := sorted(filter(keys.has_key, predicates)):
             raise _keyed_tables_error(", ".join(keyed))
         if asked.aside is not None:
@@ -179,7 +179,7 @@ def _keyed_tables_error(tables: str) -> DeletionRefused:
 
 def _deletion(tables: SinkTables, table: str, predicate: str) -> PredicateDeletion:
     columns = _coordinate_columns(tables, table)
-    spec, sink = tables.spec(table), tables.settings.name
+    spec, sink = tables.table_spec_of(table), tables.settings.name
     return tables.supports_row_deletion().row_deletion(
         spec, sink, predicate, asked_by=actor(), columns=columns
     )
@@ -191,4 +191,4 @@ def _coordinate_columns(tables: SinkTables, table: str) -> tuple[str, str, str] 
     if settings.quarantine.keeps_rejected and table == settings.quarantine.table:
         return COLUMNS
     part = settings.tables or settings.table
-    return part.record_columns.coordinates
+    return part.record_columns.coordinate_columns

@@ -15,7 +15,7 @@ from headgate.runtime.maintenance.scheduler import (
     tables_to_maintain,
 )
 from headgate.runtime.maintenance.table_maintenance import Done, OnProgress, Round
-from headgate.runtime.sink_tables import SinkTables, open_tables_read_only, table_failure
+from headgate.runtime.sink_tables import SinkTables, open_tables_read_only, translate_table_error
 
 STEPS = ("rows", "compact", "expire", "orphans")
 _LOOK_S = 0.2
@@ -68,12 +68,12 @@ def maintain(
                 try:
                     _maintain_table(one, steps)
                 except Exception as error:  # noqa: BLE001 - it becomes one of ours
-                    one.done.failed = str(table_failure(error, f"{name} is not maintained"))
+                    one.done.failed = str(translate_table_error(error, f"{name} is not maintained"))
                 yield one.done
 
 
 def _maintain_table(one: Round, steps: Collection[str]) -> None:
-    calls = (one.expire_rows, one.compact, one.expire, one.remove_orphans)
+    calls = (one.expire_rows, one.compact, one.expire_snapshots, one.remove_orphans)
     for name, call in zip(STEPS, calls, strict=True):
         if name in steps:
             call()
@@ -85,7 +85,11 @@ def commit_waiter(tables: SinkTables, table: str) -> Callable[[], None]:
     Its next commit is then half an interval away, or more. A sink that has not committed for two
     intervals and time-outs is not waited for.
     """
-    settings, maintained, spec = tables.settings, tables.supports_maintenance(), tables.spec(table)
+    settings, maintained, spec = (
+        tables.settings,
+        tables.supports_maintenance(),
+        tables.table_spec_of(table),
+    )
     calm_s = settings.coordinator.commit_interval_ms / 2000
     waits_s = (
         settings.coordinator.commit_interval_ms + settings.coordinator.commit_timeout_ms

@@ -14,8 +14,8 @@ from contextlib import closing, contextmanager
 from contextvars import ContextVar
 from typing import Any
 
+from headgate.config.configuration_fingerprint import configuration_digest
 from headgate.config.quarantine_settings import QuarantineSettings
-from headgate.config.shared_configuration import configuration_digest
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.commit_record import OPERATOR, CommitRecord, PendingCommit
 from headgate.control_protocol.errors import RetryLater
@@ -38,7 +38,7 @@ from headgate.control_protocol.ports import (
     Unknown,
 )
 from headgate.control_protocol.table_format import RollbackSnapshot
-from headgate.runtime.control_topic_notices import append_event
+from headgate.runtime.control_topic_notices import append_notice
 from headgate.runtime.sink_tables import open_tables_read_only
 
 # Identifies who issues a command, for commit records and notices.
@@ -79,7 +79,7 @@ def announce(settings: SinkSettings, what: str) -> None:
     sender = Sender(OPERATOR, uuid.uuid4().hex[:12])
     digest = configuration_digest(settings)
     notice = Notice(NoticeKind.ASKED, text=what, actor=actor(), configuration=digest)
-    append_event(settings, sender, notice, answer_ms=_ANSWER_MS)
+    append_notice(settings, sender, notice, answer_ms=_ANSWER_MS)
 
 
 def make_first_record(
@@ -109,7 +109,7 @@ def make_first_record(
 def make_claim(before: CommitRecord, command: str, **changes: Any) -> CommitRecord:
     """Return the claim that follows ``before``, made by ``command``; it adds no rows."""
     sender = Sender(OPERATOR, uuid.uuid4().hex[:12])
-    return before.with_person_claim(sender, command, actor(), **changes)
+    return before.with_operator_claim(sender, command, actor(), **changes)
 
 
 def with_secondary_claims(quarantine: QuarantineSettings, claim: CommitRecord) -> CommitRecord:

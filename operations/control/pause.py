@@ -18,11 +18,11 @@ from headgate.control_protocol.errors import ControlTopicUnfit, RetryLater, Tabl
 from headgate.control_protocol.events import Envelope, Pause, Resume
 from headgate.control_protocol.identifiers import Epoch, Sender, SinkName, TransactionNumber
 from headgate.control_protocol.ports import SinkTable, TableView
-from headgate.control_protocol.spark_batch_decision import is_of_query
+from headgate.control_protocol.spark_batch_decision import is_record_of_query
 from headgate.coordinator.settings import CoordinatorSettings
-from headgate.kafka.cluster import ANSWER_S_MAX, silent
+from headgate.kafka.cluster_queries import ANSWER_S_MAX, with_log_silenced
 from headgate.kafka.control_log import KafkaLog, KafkaLogTimes
-from headgate.kafka.control_topic import control_topic_exists
+from headgate.kafka.control_topic import has_fitting_control_topic
 from headgate.operations.access.tables import open_primary
 from headgate.operations.control.operator_claim import announce, commit_claim, make_claim
 from headgate.runtime.wall_clock import wall_ms
@@ -67,7 +67,7 @@ def send_until_applied(
         _require_control_topic(settings.kafka, settings.control.topic)
         patience_s = default_patience_s(settings.coordinator) if patience_s is None else patience_s
         times = KafkaLogTimes(delivery_ms=_ANSWER_MS, request_ms=_ANSWER_MS)
-        config = {**silent(settings.kafka), "group.id": settings.source.group_id}
+        config = {**with_log_silenced(settings.kafka), "group.id": settings.source.group_id}
         log = KafkaLog(config, settings.control.topic, times, settings.wire)
         opening.callback(log.close)
         request = _envelope(settings.name, event)
@@ -77,7 +77,7 @@ def send_until_applied(
 
 
 def _require_control_topic(kafka: Mapping[str, str], topic: str) -> None:
-    if not control_topic_exists(silent(kafka), topic, _ANSWER_MS):
+    if not has_fitting_control_topic(with_log_silenced(kafka), topic, _ANSWER_MS):
         raise ControlTopicUnfit(
             f"control topic {topic} does not exist, so nobody would hear the request",
             "start the sink first, or correct control.topic",
@@ -91,7 +91,7 @@ def _claim_for_query(
 
     Return ``None`` for any other sink.
     """
-    if view.record is None or not is_of_query(view.record):
+    if view.record is None or not is_record_of_query(view.record):
         return None
     command, paused = type(event).__name__.lower(), isinstance(event, Pause)
     if view.record.paused == paused:

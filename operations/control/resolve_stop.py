@@ -12,9 +12,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
 
+from headgate.config.configuration_fingerprint import configuration_digest
 from headgate.config.keyed_table_checks import KeysByRoute
-from headgate.config.route_checks import require_no_routed_tables
-from headgate.config.shared_configuration import configuration_digest
+from headgate.config.routed_tables import require_no_routed_tables
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.commit_record import OPERATOR, CommitRecord
 from headgate.control_protocol.errors import (
@@ -35,7 +35,11 @@ from headgate.control_protocol.ports import (
     Unknown,
 )
 from headgate.coordinator.driver import StartAt, answer_look
-from headgate.coordinator.epoch_claim import missing_secondaries, on_table_found, on_tables_found
+from headgate.coordinator.epoch_claim import (
+    on_primary_found,
+    on_secondaries_found,
+    unanswered_secondaries,
+)
 from headgate.coordinator.inputs_and_actions import Look
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.recovery import Resolution, judge_attempt
@@ -55,7 +59,7 @@ from headgate.operations.control.deleted_rows_guard import (
     require_not_read_again,
 )
 from headgate.operations.control.operator_claim import actor, announce
-from headgate.runtime.sink_tables import secondary_names
+from headgate.runtime.sink_tables import named_secondary_tables
 from headgate.runtime.wall_clock import wall_ms
 
 _BACK = (RollbackPolicy.KEEP_OFFSETS, RollbackPolicy.FOLLOW_TABLE)
@@ -145,13 +149,13 @@ def accept_stop(
                 settings.source.group_id,
                 operator,
                 frozenset(settings.table.shared_with),
-                secondaries=secondary_names(settings.quarantine),
+                secondaries=named_secondary_tables(settings.quarantine),
                 routing=configuration_digest(settings),
                 routed=bool(settings.tables),
                 keyed=settings.replaces_rows,
-                routed_keys=KeysByRoute.of(settings),
-                growth_ms=settings.changes.hold_ms,
-                multiples_only=settings.changes.multiples_only,
+                routed_keys=KeysByRoute.from_settings(settings),
+                growth_ms=settings.changes.partition_hold_ms,
+                multiples_only=settings.changes.requires_partition_multiples,
                 deleted_back=deleted_back,
             ),
             primary,
@@ -235,13 +239,15 @@ def _make_attempt(
     (PENDING-9)."""
     state = State(world.identity, settings, phase=Phase.RECOVERING)
     for _ in range(2):
-        state, (asked,) = on_table_found(state, view)
+        state, (asked,) = on_primary_found(state, view)
         assert isinstance(asked, Look)
         answered = answer_look(asked, world, world.start_at, wall_ms)
-        if answered.secondaries and (missing := missing_secondaries(state, answered.secondaries)):
+        if answered.secondaries and (
+            missing := unanswered_secondaries(state, answered.secondaries)
+        ):
             what = f"{', '.join(sorted(missing))} cannot be read"
             raise RetryLater(f"nothing was accepted: {what}", "try again")
-        state, _ = on_tables_found(state, answered, 0)
+        state, _ = on_secondaries_found(state, answered, 0)
         if state.call.attempt is not None:
             return state.call.attempt
     raise AssertionError("a second look at the same tables decides")

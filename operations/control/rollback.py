@@ -42,7 +42,7 @@ from headgate.control_protocol.ports import (
     TopicState,
     Unknown,
 )
-from headgate.control_protocol.spark_batch_decision import source_offsets
+from headgate.control_protocol.spark_batch_decision import without_query_offset
 from headgate.control_protocol.table_format import RollbackSnapshot, TableSnapshot, TableSnapshots
 from headgate.operations.access.kafka_connection import open_source_topics
 from headgate.operations.access.tables import open_filled_tables, open_primary
@@ -347,13 +347,13 @@ def show_on_branch(settings: SinkSettings, plan: RollbackPlan, branch: str) -> N
         format_ = tables.supports_rollback()
         for each in reversed(plan.tables):  # the primary one first: it says whether there is a sink
             if each.target is not None:
-                format_.make_branch(tables.spec(each.table), branch, each.target, KEPT_MS)
+                format_.make_branch(tables.table_spec_of(each.table), branch, each.target, KEPT_MS)
     announce(settings, f"rollback --to-branch {branch}")
 
 
 def require_records_in_source(record: CommitRecord, topics: Mapping[str, TopicState]) -> None:
     """Raise ``ConfigurationError`` if the source has lost what would be read again."""
-    for at, offset in sorted(source_offsets(record.offsets).items()):  # QUERY-2
+    for at, offset in sorted(without_query_offset(record.offsets).items()):  # QUERY-2
         topic = topics.get(at.topic)
         log = topic.partitions.get(at.partition) if topic else None
         if topic is None or log is None:

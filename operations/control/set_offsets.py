@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from headgate.config.keyed_table_checks import find_added_partitions
-from headgate.config.sections import timestamp_ms
+from headgate.config.sink_sections import parse_timestamp_ms
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.commit_record import (
     CommitRecord,
@@ -25,7 +25,7 @@ from headgate.control_protocol.ports import (
     TableView,
     TopicState,
 )
-from headgate.coordinator.recovery import carry_on_valid_through
+from headgate.coordinator.recovery import valid_through_of_claim
 from headgate.operations.access.kafka_connection import open_source_topics
 from headgate.operations.access.tables import open_primary
 from headgate.operations.control.deleted_rows_guard import require_not_read_again
@@ -145,7 +145,7 @@ def _with_recreated_topics(
         if record.topic_ids.get(topic, state.topic_id) != state.topic_id
         for number, log in state.partitions.items()
     }
-    return (record.with_topics_begun(begun, ids) if begun else record), begun
+    return (record.with_replaced_topics(begun, ids) if begun else record), begun
 
 
 def _require_not_added_partitions(
@@ -186,7 +186,7 @@ def carry_out(settings: SinkSettings, plan: OffsetPlan) -> None:
         plan.record,
         "offsets set",
         offsets=offsets,
-        valid_through_ms=carry_on_valid_through(plan.record, offsets, plan.record.topic_ids),
+        valid_through_ms=valid_through_of_claim(plan.record, offsets, plan.record.topic_ids),
     )
     failed = RetryLater(
         f"the offsets of sink {settings.name} were not moved",
@@ -220,7 +220,7 @@ def _parse(text: str) -> _Requested:
 def _time_ms(place: str) -> int | None:
     """Return a time with a zone as epoch milliseconds."""
     try:
-        return None if place.isdecimal() else timestamp_ms(place)
+        return None if place.isdecimal() else parse_timestamp_ms(place)
     except ConfigurationError:
         return None
 

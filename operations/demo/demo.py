@@ -19,7 +19,7 @@ import click
 from rich.console import Console
 
 from headgate.config.load import load
-from headgate.config.sections import WriterKind
+from headgate.config.sink_sections import WriterKind
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import HeadgateError
 from headgate.kafka.control_topic import ensure_control_topic

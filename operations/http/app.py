@@ -9,7 +9,7 @@ from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
-from headgate.config.http_settings import HttpSettings, TelemetrySettings
+from headgate.config.observability_settings import HttpSettings, TelemetrySettings
 from headgate.config.reload import LOOKED_AT_S, Reload
 from headgate.config.sink_settings import SinkSettings
 from headgate.config.worker_settings import WorkerSettings

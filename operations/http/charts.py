@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from headgate.control_protocol.redaction import printable
+from headgate.control_protocol.redaction import to_printable_line
 
 WIDTH, HEIGHT = 420, 130
 _LEFT, _TOP, _BOTTOM = 4, 24, 20
@@ -126,4 +126,4 @@ def _empty(title: str) -> str:
 
 
 def _escape(text: str) -> str:
-    return escape(printable(text), quote=True)
+    return escape(to_printable_line(text), quote=True)

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from headgate.config.worker_settings import WorkerSettings
 from headgate.control_protocol.errors import FleetTopicUnfit, HeadgateError, Unreachable
 from headgate.control_protocol.redacting_loggers import redacted_logger
-from headgate.kafka.compacted_topics import TopicAdmin
+from headgate.kafka.compacted_log import TopicAdmin
 from headgate.runtime.fleet.fleet_records import ObservedSink
-from headgate.runtime.fleet.fleet_topics import FleetReader, missing_topic
-from headgate.runtime.fleet.fleet_view import FleetView, view
+from headgate.runtime.fleet.fleet_topics import FleetReader, missing_topic_error
+from headgate.runtime.fleet.fleet_view import FleetView, build_fleet_view
 from headgate.runtime.wall_clock import wall_ms
 
 _log = redacted_logger("headgate.http")
@@ -116,7 +116,7 @@ class FollowedFleet:
         as_of_ms = self._looked_ms if stale else now_ms
         return Known(
             self.settings.fleet.name,
-            view(reader.records, as_of_ms),
+            build_fleet_view(reader.records, as_of_ms),
             reader.slots,
             as_of_ms,
             age_ms if stale else 0,
@@ -192,7 +192,7 @@ class FollowedFleet:
             return
         for topic, facts in found.items():
             if facts is None:
-                raise missing_topic(topic)
+                raise missing_topic_error(topic)
             if topic == fleet.name and facts.topic_id != reader.wire.topic_id:
                 raise FleetTopicUnfit(f"topic {topic} was created anew", "it is read again")
         with self._lock:

@@ -45,9 +45,9 @@ from headgate.runtime.fleet.fleet_records import sink_of_key
 from headgate.runtime.fleet.fleet_topics import change_fleet
 from headgate.runtime.fleet.fleet_view import SinkView
 from headgate.runtime.fleet.sink_files import (
-    as_in_fleet,
-    check_sink_file,
     require_room_for_jvms,
+    require_valid_sink_file,
+    with_fleet_settings,
 )
 from headgate.runtime.fleet.sink_life import DesiredState
 from headgate.runtime.wall_clock import wall_ms
@@ -140,7 +140,7 @@ class ServedFleet:
 def _parse_desired(seen: SinkView, settings: WorkerSettings) -> SinkSettings:
     assert seen.spec is not None
     session_ms = settings.worker.session_timeout_ms
-    return parse(as_in_fleet(seen.spec.file, sink_of_key(seen.key), session_ms))
+    return parse(with_fleet_settings(seen.spec.file, sink_of_key(seen.key), session_ms))
 
 
 def answer_about_fleet(fleet: ServedFleet, asked: Asked) -> Answer:
@@ -350,7 +350,7 @@ def _plan_file(name: str, given: Given) -> PlanChange:
         raise ConfigurationError("no sink file is given", "send its text as the body")
     if memory_mib < 0:
         raise ConfigurationError(f"memory_mib is {memory_mib}", "0 means as its worker says")
-    named = check_sink_file(Path(f"{name}.toml"), file)
+    named = require_valid_sink_file(Path(f"{name}.toml"), file)
     if named != name:
         raise ConfigurationError(
             f"the file names sink {named}, and the path sink {name}", "write one name in both"

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from html import escape
 
-from headgate.control_protocol.redaction import printable
+from headgate.control_protocol.redaction import to_printable_line
 
 REFRESH_S = 10
 
@@ -126,7 +126,7 @@ def render_facts(facts: Mapping[str, str]) -> str:
 
 
 def escape_text(text: str) -> str:
-    return escape(printable(text), quote=True)
+    return escape(to_printable_line(text), quote=True)
 
 
 def describe_age(moment_ms: int | None, now_ms: int) -> str:

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from enum import IntEnum
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from headgate.config.http_settings import HttpSettings, is_loopback
+from headgate.config.observability_settings import HttpSettings, is_loopback_host
 from headgate.control_protocol.errors import HeadgateError, Unreachable
 from headgate.operations.control.operator_claim import acting_as_operator
 from headgate.operations.http import operator_actions, status_page
@@ -87,7 +87,7 @@ def is_own_host(headers: Mapping[str, str], http: HttpSettings) -> bool:
         return True
     host = headers.get("Host", "")
     name = host if host.endswith("]") else host.rpartition(":")[0] or host
-    return is_loopback(name.removeprefix("[").removesuffix("]"))
+    return is_loopback_host(name.removeprefix("[").removesuffix("]"))
 
 
 _API = "/api/v1/sinks"

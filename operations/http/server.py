@@ -27,7 +27,11 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
-from headgate.config.http_settings import HttpSettings, parse_address, require_safe_listening
+from headgate.config.observability_settings import (
+    HttpSettings,
+    parse_listen_address,
+    require_safe_listen_address,
+)
 from headgate.control_protocol.current_sink import in_same_sink_context
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.control_protocol.redacting_loggers import redacted_logger
@@ -477,8 +481,8 @@ _switch_interval = _SwitchInterval()
 @contextmanager
 def serving(listen: str, http: HttpSettings, site: Site) -> Iterator[str]:
     """Serve until the end of the body; yield the URL. Raises ``ConfigurationError``."""
-    require_safe_listening(listen, http)
-    host, port = parse_address(listen)
+    require_safe_listen_address(listen, http)
+    host, port = parse_listen_address(listen)
     tls = tls_context_of(http)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:

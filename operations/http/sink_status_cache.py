@@ -21,7 +21,7 @@ from headgate.operations.status.report import StatusReport
 from headgate.operations.status.status import status
 from headgate.runtime.health import Condition, Unwell
 from headgate.runtime.telemetry import metric_catalog as names
-from headgate.runtime.telemetry.coordinator_progress import state_gauges, unread_gauges
+from headgate.runtime.telemetry.coordinator_progress import state_gauges, unread_partition_gauges
 from headgate.runtime.telemetry.meters import Gauge
 
 KEPT_S = 2.0
@@ -163,7 +163,9 @@ def report_gauges(report: StatusReport) -> Iterable[Gauge]:
         yield Gauge(names.LAST_COMMIT, report.last_rows_ms / 1000)
     if report.valid_through_ms is not None:
         yield Gauge(names.VALID_THROUGH, report.valid_through_ms / 1000)
-    yield from unread_gauges({p.at: OffsetRange(p.log_begin, p.log_end) for p in report.held})
+    yield from unread_partition_gauges(
+        {p.at: OffsetRange(p.log_begin, p.log_end) for p in report.held}
+    )
     lags: dict[str, int] = {}
     for partition in report.partitions:
         if partition.lag is not None:

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from functools import partial, reduce
 from typing import Any, cast
 
-from headgate.config.sections import FormatSettings
-from headgate.control_protocol.columns import Column, ListOf, MapOf, Struct, Type, join_columns
+from headgate.config.sink_sections import FormatSettings
+from headgate.control_protocol.columns import Column, ListOf, MapOf, Struct, Type, unify_columns
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.control_protocol.schema_evolution import grow_columns, large_objects_as_maps
 from headgate.data_plane.cdc.detection import ENVELOPE_FIELDS, EnvelopeCounts, count_envelopes
@@ -178,7 +178,7 @@ def _written_columns(
     except UndecodableRecords as found:
         bad = found.bad
     return reduce(
-        join_columns, (columns for _, columns in writer.unknown_columns(there, bad)), Struct()
+        unify_columns, (columns for _, columns in writer.unknown_columns(there, bad)), Struct()
     )
 
 

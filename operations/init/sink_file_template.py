@@ -9,11 +9,11 @@ from types import MappingProxyType
 
 from headgate.config.load import parse
 from headgate.control_protocol.errors import ConfigurationError
-from headgate.control_protocol.redaction import printable
+from headgate.control_protocol.redaction import to_printable_line
 from headgate.data_plane.cdc.policy import Envelope
 from headgate.data_plane.formats.registry.frames import reading_of
-from headgate.kafka.cluster import Cluster
-from headgate.kafka.record_samples import newest_records
+from headgate.kafka.cluster_queries import Cluster
+from headgate.kafka.record_samples import read_newest_records
 from headgate.operations.init.infer_columns import ProposedColumn
 from headgate.operations.init.infer_record_format import ProposedRecords, propose_records
 
@@ -139,9 +139,9 @@ def init(
     settings = parse(text)  # refuses an invalid sink name before anything is written
     records: ProposedRecords | None = None
     if topic is not None:
-        Cluster(settings.kafka).brokers()  # its error names the address
+        Cluster(settings.kafka).count_brokers()  # its error names the address
         reading = reading_of(settings.format.options, settings.format.key_options)
-        newest = newest_records(settings.kafka, topic, SAMPLE_RECORDS, reading)
+        newest = read_newest_records(settings.kafka, topic, SAMPLE_RECORDS, reading)
         records = propose_records(newest, settings.format, fixed="type" in format)
         text = build_sink_file(name, folder, topic, kafka, format=format, records=records)
         parse(text)
@@ -258,7 +258,7 @@ def _columns(topic: str, records: ProposedRecords, key: Sequence[str]) -> str:
 def _column(column: ProposedColumn) -> list[str]:
     rules = {"from": column.path, "unit": column.unit}
     return [
-        *([f"# {printable(column.note)}"] if column.note else []),
+        *([f"# {to_printable_line(column.note)}"] if column.note else []),
         "[[table.columns]]",
         f"name = {_quote(column.name)}",
         f"type = {_quote(column.type)}",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from headgate.control_protocol.redaction import printable
+from headgate.control_protocol.redaction import to_printable_line
 from headgate.operations.cli.options import load_settings, sink_file
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ def takeover_command(
 def _is_confirmed(settings: SinkSettings, lines: Iterable[str], *, yes: bool) -> bool:
     """Show a plan; return whether it is to be carried out."""
     for text in lines:
-        click.echo(printable(settings.redact(text)))
+        click.echo(to_printable_line(settings.redact(text)))
     if not yes:
         click.echo("nothing was changed; --yes does it")
     return yes

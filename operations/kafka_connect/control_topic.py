@@ -12,7 +12,7 @@ from headgate.control_protocol.errors import ConnectorAwake, Unreachable
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.kafka.client_settings import without_consumer_settings
 from headgate.kafka.clients import new_consumer
-from headgate.kafka.cluster import ANSWER_S_MAX, Cluster, silent
+from headgate.kafka.cluster_queries import ANSWER_S_MAX, Cluster, with_log_silenced
 from headgate.kafka.group_offsets import store_offset
 from headgate.operations.kafka_connect.transaction_events import ControlRecord
 
@@ -39,7 +39,7 @@ class ControlTopic:
 
 def require_no_members(settings: Mapping[str, str], group: str) -> None:
     """Raise ``ConnectorAwake`` while a task of the connector is in its group (TAKEOVER-2)."""
-    if members := Cluster(settings).group(group).members:
+    if members := Cluster(settings).describe_group(group).members:
         raise ConnectorAwake(
             f"group {group} has {len(members)} members: {', '.join(members)}",
             "stop the connector (PUT /connectors/NAME/stop), and wait until its tasks are gone; a "
@@ -54,7 +54,7 @@ def write_group_offsets(
     try:
         for at, offset in sorted(offsets.items()):
             place = kafka.TopicPartition(at.topic, at.partition, offset)
-            store_offset(silent(settings), group, place)
+            store_offset(with_log_silenced(settings), group, place)
     except kafka.KafkaException as error:
         raise Unreachable(f"the offsets of group {group} cannot be set: {error}") from error
 
@@ -94,7 +94,7 @@ def _consumer(settings: Mapping[str, str], group: str, isolation: str) -> kafka.
     """Return a client; it must name a group, which is neither joined nor committed to."""
     return new_consumer(
         {
-            **without_consumer_settings(silent(settings)),
+            **without_consumer_settings(with_log_silenced(settings)),
             "group.id": f"{group}-headgate-takeover",
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,

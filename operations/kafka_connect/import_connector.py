@@ -10,7 +10,7 @@ from pathlib import Path
 
 from headgate.config.load import parse
 from headgate.control_protocol.errors import ConfigurationError, ConnectorRefused, HeadgateError
-from headgate.control_protocol.redaction import printable
+from headgate.control_protocol.redaction import to_printable_line
 from headgate.control_protocol.secret_references import REFERENCE
 from headgate.operations.kafka_connect.connector_file import read_connector, read_worker
 from headgate.operations.kafka_connect.translation import Translated, translate
@@ -41,7 +41,7 @@ def import_connector(
     sinks = translate(read_connector(connector), shared, left_out=left_out, topic=topic)
     for sink in sinks:
         for text in _describe(sink, alone=len(sinks) == 1):
-            say(printable(text))
+            say(to_printable_line(text))
     for sink in sinks:
         _require_accepted(connector, sink)
     if folder is not None:
@@ -109,8 +109,11 @@ def _write(folder: Path, connector: Path, sinks: Sequence[Translated]) -> list[P
 def _heading(connector: Path, sink: Translated) -> str:
     lines = [
         f"# Made from {connector.name} by `headgate import`.",
-        *(f"# {printable(str(fate))}" for fate in sink.missing),
-        *(f"# ${{env:{name}}} is for {printable(key)}" for name, key in sink.variables.items()),
+        *(f"# {to_printable_line(str(fate))}" for fate in sink.missing),
+        *(
+            f"# ${{env:{name}}} is for {to_printable_line(key)}"
+            for name, key in sink.variables.items()
+        ),
     ]
     return "\n".join(lines) + "\n\n"
 

@@ -39,7 +39,7 @@ from headgate.control_protocol.ports import (
     TableView,
     TopicState,
 )
-from headgate.kafka.cluster import ANSWER_S_MAX, silent
+from headgate.kafka.cluster_queries import ANSWER_S_MAX, with_log_silenced
 from headgate.kafka.group_offsets import read_group_offsets
 from headgate.operations.access.kafka_connection import open_source_topics
 from headgate.operations.control.adopt_group_offsets import read_or_create_primary
@@ -227,7 +227,7 @@ def plan(settings: SinkSettings, keys: Mapping[str, str], request: TakeoverReque
         topics = source.describe()
     _require_same_topics(told, topics)
     at = (TopicPartition(t, n) for t, state in topics.items() for n in state.partitions)
-    group = read_group_offsets(silent(kafka), connector.group, at, ANSWER_S_MAX)
+    group = read_group_offsets(with_log_silenced(kafka), connector.group, at, ANSWER_S_MAX)
     require_no_members(kafka, connector.group)
     read = _Read(connector, request, control, told, group)
     with open_tables_read_only(settings) as tables:
@@ -268,7 +268,7 @@ def _find_tables(
     announced = {name for each in told for name in each.files}
     wanted = {*announced, *(name.strip() for name in listed.split(","))} - {"", tables.name}
     # A route may name every table of the catalog: those of others are not touched.
-    others = tables.named_by_routes() - wanted - {tables.name}
+    others = tables.find_tables_named_by_routes() - wanted - {tables.name}
     wanted |= {name for name in others if _is_marked(tables, name, connector)}
     gone = set(tables.missing(wanted))
     if not wanted - gone:
@@ -504,7 +504,7 @@ def carry_out(settings: SinkSettings, takeover: Takeover) -> None:
                 settings, takeover.offsets, takeover.topics, records=rows, **facts
             )
             if before := table.view.record:  # of the same command, interrupted
-                record = record.numbered_after(before)
+                record = record.with_number_after(before)
             _commit_to(tables, CommitAttempt(table.view, record, table.files, fence=fence))
     _require_still_at_rest(settings, takeover)  # what was announced meanwhile is in no table
     ledger = read_or_create_primary(settings)
@@ -614,7 +614,7 @@ def go_back(settings: SinkSettings, way: WayBack) -> None:
         for view in way.fenced:
             assert view.record is not None, "only tables of the sink are fenced"
             sender = Sender(OPERATOR, uuid.uuid4().hex[:12])
-            record = view.record.without_rows(claim.transaction, sender)
+            record = view.record.next_without_rows(claim.transaction, sender)
             _commit_to(tables, CommitAttempt(view, record, fence=mark))
     write_group_offsets(settings.kafka, connector.group, way.record.offsets)
 

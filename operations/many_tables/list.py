@@ -21,7 +21,7 @@ from headgate.control_protocol.errors import (
 from headgate.control_protocol.table_history import Newest
 from headgate.operations.access.kafka_connection import open_source_topics
 from headgate.operations.access.tables import count_decided_rows, open_each_table, open_reader
-from headgate.runtime.sink_tables import Answer, TableAtRest, table_failure
+from headgate.runtime.sink_tables import Answer, TableAtRest, translate_table_error
 
 EXAMPLES_MAX = 3
 _LAST = Newest(1, 2**62)
@@ -128,7 +128,7 @@ def _describe_table_or_error(name: str, table: Answer, pending: int) -> FilledTa
         try:
             return _describe_table(name, table, pending)
         except Exception as error:  # noqa: BLE001 - storage fails in the ways of its drivers
-            table = table_failure(error, f"table {name} cannot be read")
+            table = translate_table_error(error, f"table {name} cannot be read")
     if isinstance(table, MissingRights):
         return _missing_table(name, pending)
     return FilledTable(name, "unreachable", None, pending, None, None, None, str(table))

@@ -6,7 +6,7 @@ import time
 from collections.abc import Collection
 
 from headgate.config.multi_table_settings import CreateFrom, TablesSettings
-from headgate.config.route_checks import section_of
+from headgate.config.routed_tables import section_of_table
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.commit_record import CommitRecord, Suspended
 from headgate.control_protocol.errors import (
@@ -131,7 +131,7 @@ def _find_unopened(
 def _may_create(tables: TablesSettings, table: str) -> bool:
     """Return whether the sink can create the table again (LEDGER-2)."""
     creates_from = tables.create.schema
-    each = section_of(tables, table)
+    each = section_of_table(tables, table)
     declared = creates_from is not CreateFrom.OFF and bool(each and each.columns)
     return creates_from.takes_columns_from_records or declared
 

@@ -79,7 +79,7 @@ def require_rewritable(settings: SinkSettings, names: Collection[str] = ()) -> C
     require_catalog(settings)
     require_many_tables(settings.tables)
     require_unkeyed(settings.tables, names, "expired", "")
-    columns = settings.tables.record_columns.coordinates
+    columns = settings.tables.record_columns.coordinate_columns
     if columns is None:
         raise ReplayUnfit(
             "tables.record_columns names no topic, partition and offset: which rows a "
@@ -295,7 +295,9 @@ class _RewriteSession:
 
         ``came``: the records of what a delivery has brought after all.
         """
-        listed = reader.history().deleted.of_topics(record_of(self._tables.ledger).topic_ids)
+        listed = reader.history().deleted.restrict_to_topics(
+            record_of(self._tables.ledger).topic_ids
+        )
         gone = {}
         for at, seen in expired.partitions.items():
             once = came.offsets_of(at).offsets | bitmap_of_ranges(listed.get(at, ()))

@@ -71,10 +71,10 @@ def describe_held(
         f"{names}: added to a topic of a keyed table, and not read yet: their records are in no "
         "table, and are not lost"
     )
-    held_ms = changes.hold_ms
+    held_ms = changes.partition_hold_ms
     if held_ms is None:
         return [f"{text}. The sink stops when there are records in them (HG-242)"]
-    if changes.multiples_only and (unordered := _describe_no_multiples(held)):
+    if changes.requires_partition_multiples and (unordered := _describe_no_multiples(held)):
         return [f"{text}. {unordered}: they are never read, and the sink stops (HG-222)"]
     why = (
         f"held for {held_ms / 1000:g} s since the coordinator first saw them, and until what the "

@@ -11,7 +11,7 @@ from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.table_history import Newest, TableReader
 from headgate.operations.status.report import RejectedRecord
-from headgate.runtime.sink_tables import SinkTables, table_failure
+from headgate.runtime.sink_tables import SinkTables, translate_table_error
 
 SHOWN = 5
 _REASON_CHARACTERS_MAX = 300
@@ -34,7 +34,7 @@ def read_rejected_records(tables: SinkTables) -> tuple[RejectedRecord, ...]:
     except HeadgateError:
         raise
     except Exception as error:
-        raise table_failure(error, f"table {name} cannot be read") from error
+        raise translate_table_error(error, f"table {name} cannot be read") from error
     return tuple(
         RejectedRecord(
             str(row["topic"]),

@@ -6,7 +6,7 @@ from __future__ import annotations
 from headgate.control_protocol.errors import ConnectorReturned
 from headgate.control_protocol.table_format import SupportsFencedConnector
 from headgate.control_protocol.table_history import FencedConnector, TableReader
-from headgate.kafka.cluster import Cluster
+from headgate.kafka.cluster_queries import Cluster
 
 _DELETE = "delete the connector; headgate takeover SINK --back lets it go on instead of the sink"
 
@@ -30,7 +30,7 @@ def require_nobody_returned(cluster: Cluster, connector: FencedConnector) -> Non
     """Raise ``ConnectorReturned`` for a connector that commits, or has tasks; as ``group``."""
     if said := describe_commits(connector):
         raise ConnectorReturned(said, _DELETE)
-    if members := cluster.group(connector.group).members:
+    if members := cluster.describe_group(connector.group).members:
         raise ConnectorReturned(
             f"group {connector.group}, whose table this sink has taken over, has {len(members)} "
             f"members again: {', '.join(members)}",

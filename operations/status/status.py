@@ -22,7 +22,7 @@ from headgate.control_protocol.events import Envelope, Presence
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.message_encoding import SkipReason
 from headgate.control_protocol.offsets import OffsetRange
-from headgate.control_protocol.spark_batch_decision import QUERY_TOPIC, is_of_query
+from headgate.control_protocol.spark_batch_decision import QUERY_TOPIC, is_record_of_query
 from headgate.control_protocol.table_history import (
     FencedConnector,
     History,
@@ -30,8 +30,8 @@ from headgate.control_protocol.table_history import (
     empty_history,
 )
 from headgate.coordinator.settings import CoordinatorSettings
-from headgate.kafka.cluster import Cluster
-from headgate.kafka.first_record_timestamps import first_timestamps
+from headgate.kafka.cluster_queries import Cluster
+from headgate.kafka.first_record_timestamps import read_first_timestamps
 from headgate.operations.access.kafka_connection import open_source_topics, read_control_tail
 from headgate.operations.access.tables import (
     describe_unusable_tables,
@@ -121,7 +121,7 @@ def status(
         envelopes, now_ms, SIGNS_MISSED * settings.participant.presence_interval_ms
     )
     stopped = record is not None and record.stopped
-    of_query = is_of_query(record) and not heard_events.alive
+    of_query = is_record_of_query(record) and not heard_events.alive
     if of_query:
         notes.texts.append("a Spark query fills the table: only its commits show whether it runs")
     ask_group = notes.reachable and heard_events.silent and not (stopped or of_query)
@@ -133,7 +133,7 @@ def status(
         _note_returned_connector(cluster, table_status.connector, notes)
     if not (wrong or record) and notes.reachable:
         refused = find_start_error(settings)
-        wrong = LastError.of(refused, settings.redact) if refused else None
+        wrong = LastError.from_error(refused, settings.redact) if refused else None
     error = wrong or notes.wrong or heard_events.error
     stalled = _find_stalled(history, logs, since_ms)
     condition = condition_from(
@@ -175,7 +175,7 @@ def status(
         rejected_records=table_status.bad,
     )
     if with_age and notes.reachable:
-        earliest = partial(first_timestamps, settings.kafka, settings.source.group_id)
+        earliest = partial(read_first_timestamps, settings.kafka, settings.source.group_id)
         return replace(report, lag_seconds=_lag_ages(report, earliest, now_ms))
     return report
 
@@ -267,7 +267,7 @@ def _read_table_status(settings: SinkSettings, newest: Newest, notes: _Notes) ->
         if not settings.table.create:
             raise
         return _TableStatus(empty_history(settings.table.identifier, settings.table.branch))
-    wrong = LastError.of(refused, settings.redact) if refused else None
+    wrong = LastError.from_error(refused, settings.redact) if refused else None
     return _TableStatus(history, wrong, pending, bad, connector)
 
 
@@ -303,7 +303,7 @@ class _Notes:
             self.texts.append(f"{what} not known: {self.redact(str(error))}")
             self.exit_code, self.reachable = error.exit_code, False
         else:
-            self.wrong = LastError.of(error, self.redact)
+            self.wrong = LastError.from_error(error, self.redact)
 
 
 @dataclass(frozen=True, slots=True)
@@ -415,7 +415,7 @@ def _note_silent_members(cluster: Cluster, group: str, topic: str, notes: _Notes
     must not be reported as one that stopped.
     """
     try:
-        members = cluster.group(group).members
+        members = cluster.describe_group(group).members
     except (RetryLater, ConfigurationError) as error:
         notes.note_failure(f"members of group {group} are", error)
         return 0

@@ -13,14 +13,14 @@ from contextlib import closing
 from headgate.config.worker_settings import WorkerSettings
 from headgate.control_protocol.errors import FleetChangedMeanwhile, HeadgateError
 from headgate.control_protocol.redacting_loggers import redacted_logger
-from headgate.kafka.compacted_topics import CompactedProducer, KeyedValue
+from headgate.kafka.compacted_log import CompactedProducer, KeyedValue
 from headgate.runtime.fleet.fleet_changes import plan_moves
 from headgate.runtime.fleet.fleet_topics import FleetReader, change_fleet
 from headgate.runtime.fleet.fleet_view import (
     FleetRecords,
     FleetView,
     find_stale_keys,
-    outdated_places,
+    outdated_specs,
 )
 from headgate.runtime.fleet.outage_log import OutageLog
 from headgate.runtime.fleet.placement import find_moves
@@ -37,7 +37,7 @@ RESTS_S = 60.0
 
 
 class Balancer:
-    """Has a thread while this worker leads; ``turn`` says whether it does."""
+    """Has a thread while this worker leads; ``run_while_leading`` says whether it does."""
 
     def __init__(self, settings: WorkerSettings) -> None:
         self._settings = settings
@@ -47,7 +47,7 @@ class Balancer:
         self._move_trouble = OutageLog("sinks cannot be moved")
         self._state_trouble = OutageLog("states of workers that are gone are not taken back")
 
-    def turn(self, *, leads: bool) -> None:
+    def run_while_leading(self, *, leads: bool) -> None:
         if not leads:
             self._ends.set()
         elif self._thread is None or not self._thread.is_alive():
@@ -68,7 +68,7 @@ class Balancer:
                 with closing(FleetReader(self._settings, wait_ms=WAIT_MS)) as reader:
                     self._balance_until(ends, reader)
             except HeadgateError as error:
-                self._read_trouble.say(self._settings.redact(str(error)))
+                self._read_trouble.log_outage(self._settings.redact(str(error)))
             except Exception:  # noqa: BLE001 - placement may be late; it must stop no sink
                 _log.exception("sinks are not balanced: a bug in headgate")
             ends.wait(EVERY_S)
@@ -84,22 +84,22 @@ class Balancer:
             if now_s < due_s or not reader.is_at_end:
                 continue
             due_s = now_s + EVERY_S
-            self._read_trouble.end()
-            fleet = reader.view()
-            present = _present(fleet)
+            self._read_trouble.end_outage()
+            fleet = reader.current_view()
+            present = _incarnations_here(fleet)
             if present != workers:
                 workers, rests_until_s = present, now_s + RESTS_S
             for key in find_stale_keys(reader.records, fleet, wall_ms()):
-                producer.write(KeyedValue(self._settings.fleet.state_topic, 0, key, None))
-            self._state_trouble.on_producer(producer)
+                producer.try_write(KeyedValue(self._settings.fleet.state_topic, 0, key, None))
+            self._state_trouble.log_outage_of_producer(producer)
             if now_s >= rests_until_s:
                 self._balance(reader.records, fleet)
         producer.flush(1.0)
-        self._state_trouble.on_producer(producer)
+        self._state_trouble.log_outage_of_producer(producer)
 
     def _balance(self, records: FleetRecords, fleet: FleetView) -> None:
         moves = find_moves(fleet, wall_ms())
-        if not moves and not outdated_places(records):
+        if not moves and not outdated_specs(records):
             return
         actor = f"balancer of {self._settings.worker.name}"
         try:
@@ -107,14 +107,14 @@ class Balancer:
         except FleetChangedMeanwhile:
             return  # a person's change goes first
         except HeadgateError as error:
-            self._move_trouble.say(self._settings.redact(str(error)))
+            self._move_trouble.log_outage(self._settings.redact(str(error)))
             return
-        self._move_trouble.end()
+        self._move_trouble.end_outage()
         for line in plan.lines:
             _log.info("balances: %s", line.removeprefix("~ "))
 
 
-def _present(fleet: FleetView) -> frozenset[tuple[str, str]]:
+def _incarnations_here(fleet: FleetView) -> frozenset[tuple[str, str]]:
     return frozenset(
         (name, worker.observed.incarnation)
         for name, worker in fleet.workers.items()

@@ -23,8 +23,8 @@ from headgate.runtime.fleet.fleet_view import (
     FleetRecords,
     FleetView,
     WorkerView,
-    outdated_places,
-    view,
+    build_fleet_view,
+    outdated_specs,
 )
 from headgate.runtime.fleet.placement import Move, Placing, load_of
 from headgate.runtime.fleet.sink_life import DesiredState
@@ -42,7 +42,7 @@ class Plan:
     lines: tuple[str, ...] = ()
 
 
-def new_files(plan: Plan) -> Mapping[SinkName, str]:
+def changed_files(plan: Plan) -> Mapping[SinkName, str]:
     """Return the file of each sink that a plan changes."""
     specs = [each for each in plan.changes if isinstance(each, SinkSpec)]
     return {sink_of_key(spec.key): spec.file for spec in specs}
@@ -82,7 +82,7 @@ def plan_apply(wanted: Mapping[SinkName, Wanting], *, prune: bool) -> PlanChange
             want = wanted.get(sink_of_key(key))
             if want is not None and (spec.file, spec.memory_mib) != (want.file, want.memory_mib):
                 changed = replace(spec, file=want.file, memory_mib=want.memory_mib)
-                making.change(changed, f"~ {key}", *_difference(spec, changed))
+                making.change(changed, f"~ {key}", *_diff_specs(spec, changed))
             elif want is None and prune:
                 making.remove(spec)
         there = {sink_of_key(key) for key in making.specs}
@@ -107,7 +107,7 @@ def plan_state(keys: Sequence[str], state: DesiredState) -> PlanChange:
 
     def plan(records: FleetRecords, occasion: Occasion) -> Plan:
         making = _Making(records, occasion)
-        for spec in making.find(keys):
+        for spec in making.find_specs(keys):
             if spec.state is not state:
                 text = f"~ {spec.key}: {spec.state.value} becomes {state.value}"
                 making.change(replace(spec, state=state), text)
@@ -121,7 +121,7 @@ def plan_restart(keys: Sequence[str]) -> PlanChange:
 
     def plan(records: FleetRecords, occasion: Occasion) -> Plan:
         making = _Making(records, occasion)
-        for spec in making.find(keys):
+        for spec in making.find_specs(keys):
             again = replace(spec, restarts=spec.restarts + 1)
             making.change(again, f"~ {spec.key}: starts anew")
         return making.plan()
@@ -134,7 +134,7 @@ def plan_remove(keys: Sequence[str]) -> PlanChange:
 
     def plan(records: FleetRecords, occasion: Occasion) -> Plan:
         making = _Making(records, occasion)
-        for spec in making.find(keys):
+        for spec in making.find_specs(keys):
             making.remove(spec)
         return making.plan()
 
@@ -146,7 +146,7 @@ def plan_scale(sink: str, participants: int) -> PlanChange:
 
     def plan(records: FleetRecords, occasion: Occasion) -> Plan:
         making = _Making(records, occasion)
-        first, *others = sorted(making.find([sink]), key=lambda spec: spec.key)
+        first, *others = sorted(making.find_specs([sink]), key=lambda spec: spec.key)
         name = sink_of_key(first.key)
         keys = [key_of_participant(name, number) for number in range(1, participants + 1)]
         for spec in (first, *others):
@@ -165,7 +165,7 @@ def plan_move(keys: Sequence[str], worker: str) -> PlanChange:
 
     def plan(records: FleetRecords, occasion: Occasion) -> Plan:
         making = _Making(records, occasion)
-        moving = [*making.find(keys)]
+        moving = [*making.find_specs(keys)]
         making.require_worker(worker)
         if worker not in making.placing.owners.values():
             raise ConfigurationError(
@@ -211,8 +211,8 @@ def plan_drain(worker: str) -> PlanChange:
             drain = Drain(worker=worker, incarnation=observed.incarnation, slot=slot, number=0)
             making.change(drain)
         moving = [sink.key for sink in making.fleet.sinks.values() if sink.worker == worker]
-        making.say(f"~ worker {worker}: gives {len(observed.slots)} slots to others")
-        making.say(*(f"~ {key}: leaves {worker}" for key in moving))
+        making.add_line(f"~ worker {worker}: gives {len(observed.slots)} slots to others")
+        making.add_line(*(f"~ {key}: leaves {worker}" for key in moving))
         return making.plan()
 
     return plan
@@ -226,12 +226,12 @@ class _Making:
         self._number = records.highest_number + 1
         self._changes: list[FleetCommand] = []
         self._lines: list[str] = []
-        self.fleet: FleetView = view(records, occasion.now_ms)
+        self.fleet: FleetView = build_fleet_view(records, occasion.now_ms)
         self.specs = {key: s.spec for key, s in self.fleet.sinks.items() if s.spec is not None}
-        self.placing = Placing.of_fleet(self.fleet, occasion.slots)
+        self.placing = Placing.from_fleet(self.fleet, occasion.slots)
         self._tidy = [*_outdated_records(records, self.fleet)]
 
-    def find(self, keys: Sequence[str]) -> Iterator[SinkSpec]:
+    def find_specs(self, keys: Sequence[str]) -> Iterator[SinkSpec]:
         """Yield the specs that are named: a sink's name names all of its participants."""
         for name in keys:
             found = [w for key, w in self.specs.items() if name in (key, sink_of_key(key))]
@@ -270,9 +270,9 @@ class _Making:
         occasion = self._occasion
         said = {"number": self._number, "actor": occasion.actor, "time_ms": occasion.now_ms}
         self._changes.append(replace(value, **said))  # type: ignore[arg-type]
-        self.say(*lines)
+        self.add_line(*lines)
 
-    def say(self, *lines: str) -> None:
+    def add_line(self, *lines: str) -> None:
         self._lines += lines
 
     def plan(self, *, tidies: bool = False) -> Plan:
@@ -287,7 +287,7 @@ class _Making:
 
 def _outdated_records(records: FleetRecords, fleet: FleetView) -> Iterator[Removal]:
     """Yield the removal of specs that do not count, and of drains of workers' earlier starts."""
-    for slot, key in outdated_places(records):
+    for slot, key in outdated_specs(records):
         yield Removal(key=key, slot=slot, number=0)
     for drain in records.drains.values():
         worker = fleet.workers.get(drain.worker)
@@ -295,7 +295,7 @@ def _outdated_records(records: FleetRecords, fleet: FleetView) -> Iterator[Remov
             yield Removal(key=drain.key, slot=drain.slot, number=0)
 
 
-def _difference(before: SinkSpec, after: SinkSpec) -> Iterator[str]:
+def _diff_specs(before: SinkSpec, after: SinkSpec) -> Iterator[str]:
     """Yield how two specs differ, as ``diff -u`` shows files. Secrets are references (FLEET-6)."""
     if before.memory_mib != after.memory_mib:
         yield f"  memory_mib: {before.memory_mib} becomes {after.memory_mib}"

@@ -28,7 +28,7 @@ from headgate.control_protocol.errors import (
 from headgate.control_protocol.identifiers import TopicId
 from headgate.control_protocol.log_event_names import LogEvent, log_extra
 from headgate.control_protocol.redacting_loggers import redacted_logger
-from headgate.kafka.compacted_topics import (
+from headgate.kafka.compacted_log import (
     CompactedProducer,
     CompactedRecord,
     KeyedValue,
@@ -54,21 +54,21 @@ from headgate.runtime.fleet.fleet_records import (
 )
 from headgate.runtime.fleet.fleet_topics import (
     FleetReader,
-    missing_topic,
+    missing_topic_error,
+    parse_spec_record,
     read_lags,
-    spec_record,
 )
 from headgate.runtime.fleet.fleet_view import describe_refusal
-from headgate.runtime.fleet.held_slots import HeldSlots
+from headgate.runtime.fleet.os_processes import private_bytes
 from headgate.runtime.fleet.outage_log import OutageLog
-from headgate.runtime.fleet.processes import private_bytes
 from headgate.runtime.fleet.sink_files import (
     JVM_MIB_MIN,
-    as_in_fleet,
     has_own_jvm,
-    read_document,
+    parse_sink_document,
+    with_fleet_settings,
 )
 from headgate.runtime.fleet.sink_life import LifeState, Wanted
+from headgate.runtime.fleet.slot_ownership import HeldSlots
 from headgate.runtime.fleet.spec_source import DesiredSink, ToldSink
 
 _log = redacted_logger("headgate.worker")
@@ -96,7 +96,7 @@ class _WrittenFile:
     has_jvm: bool
 
     @property
-    def may_be_cured(self) -> bool:
+    def may_be_retried(self) -> bool:
         """Return whether it could not be written, which is tried again."""
         return self.refused is not None and self.refused.code == ConfigurationError.code
 
@@ -135,12 +135,14 @@ class FleetMember:
         self._ends = threading.Event()
         self._left = threading.Event()
         self._balancer = Balancer(settings)
-        self._thread = threading.Thread(target=self._run, name="headgate-fleet", daemon=True)
+        self._thread = threading.Thread(
+            target=self._hold_seat_until_closed, name="headgate-fleet", daemon=True
+        )
         self._thread.start()
 
     # --------------------------------------------------------------------- of the worker's thread
 
-    def look(self) -> Mapping[str, DesiredSink]:
+    def read_desired_sinks(self) -> Mapping[str, DesiredSink]:
         with self._lock:
             specs, lags = self._specs, self._lags
         for key in self._written.keys() - specs.keys():
@@ -150,7 +152,7 @@ class FleetMember:
     def _desired_sink(self, key: str, spec: SinkSpec, lag_records: int) -> DesiredSink:
         path = self._folder / f"{key}.toml"
         written = self._written.get(key)
-        if written is None or written.text != spec.file or written.may_be_cured:
+        if written is None or written.text != spec.file or written.may_be_retried:
             refused: HeadgateError | None = None
             has_jvm = has_own_jvm(spec.file)
             try:
@@ -170,14 +172,16 @@ class FleetMember:
         return DesiredSink(path, wanted, may_mib or None, written.refused, lag_records, jvm_mib)
 
     def _write_file(self, key: str, spec: SinkSpec, path: Path) -> None:
-        _require_file_of(key, spec)
-        text = as_in_fleet(spec.file, sink_of_key(key), self._settings.worker.session_timeout_ms)
+        _require_file_of_sink(key, spec)
+        text = with_fleet_settings(
+            spec.file, sink_of_key(key), self._settings.worker.session_timeout_ms
+        )
         draft = path.with_suffix(".new")
         draft.write_text(text)
         draft.replace(path)
         self._revisions[revision_of(text.encode())] = spec.revision
 
-    def tell(self, told: Sequence[ToldSink], now_ms: int) -> None:
+    def report_sinks(self, told: Sequence[ToldSink], now_ms: int) -> None:
         """Tell what has changed at once, figures now and then, and that somebody is here.
 
         Of a slot that was given away its new owner tells: a process that still leaves here would
@@ -194,15 +198,15 @@ class FleetMember:
             before, told_s = self._told.get(key, (None, 0.0))
             is_due = before is None or _is_news(before, observed) or now_s - told_s >= TELL_S
             is_due = is_due and (each.name in specs or observed.slot in here)
-            if is_due and self._write(key, encode_observed(observed)):
+            if is_due and self._write_record(key, encode_observed(observed)):
                 before, told_s = observed, now_s
             if before is not None:
                 seen[key] = (before, told_s)
         for key in self._told.keys() - seen.keys():
-            if self._told[key][0].slot in here and not self._write(key, None):
+            if self._told[key][0].slot in here and not self._write_record(key, None):
                 seen[key] = self._told[key]
         self._told = seen
-        self._tell_of_itself(now_s, sum(bool(t.life and t.life.has_process) for t in told))
+        self._report_itself(now_s, sum(bool(t.life and t.life.has_process) for t in told))
 
     def _observe(self, told: ToldSink, specs: Mapping[str, SinkSpec], now_ms: int) -> ObservedSink:
         spec, life = specs.get(told.name), told.life
@@ -244,7 +248,7 @@ class FleetMember:
             lag_records=told.report.lag_records,
         )
 
-    def _tell_of_itself(self, now_s: float, processes: int) -> None:
+    def _report_itself(self, now_s: float, processes: int) -> None:
         with self._lock:
             slots, refused = self._owned, len(self._refused)
         alive = ObservedWorker(
@@ -264,12 +268,12 @@ class FleetMember:
             return
         self._alive = replace(alive, memory_bytes=private_bytes(os.getpid()))
         self._alive_s = now_s
-        self._write(state_key(self._alive), encode_observed(self._alive))
-        self._state_trouble.on_producer(self._producer)
+        self._write_record(state_key(self._alive), encode_observed(self._alive))
+        self._state_trouble.log_outage_of_producer(self._producer)
 
-    def _write(self, key: str, value: bytes | None) -> bool:
+    def _write_record(self, key: str, value: bytes | None) -> bool:
         topic = self._settings.fleet.state_topic
-        return self._producer.write(KeyedValue(topic, 0, key, value))
+        return self._producer.try_write(KeyedValue(topic, 0, key, value))
 
     def leave(self) -> bool:
         self._ends.set()
@@ -282,8 +286,8 @@ class FleetMember:
             here = self._here
         for key, (observed, _) in self._told.items():
             if observed.slot in here:
-                self._write(key, None)
-        self._write(state_key(self._alive), None)
+                self._write_record(key, None)
+        self._write_record(state_key(self._alive), None)
         self._producer.flush(FLUSH_S)
         self._thread.join(FLUSH_S)
         if self._own_folder:
@@ -291,15 +295,15 @@ class FleetMember:
 
     # ---------------------------------------------------------------------------- of its thread
 
-    def _run(self) -> None:
+    def _hold_seat_until_closed(self) -> None:
         admin: TopicAdmin | None = None
         while not self._ends.is_set() and not self._left.is_set():
             try:
                 admin = admin or TopicAdmin(self._settings.kafka)
-                self._take_part(admin)
+                self._hold_seat(admin)
                 continue
             except HeadgateError as error:
-                self._seat_trouble.say(self._settings.redact(str(error)))
+                self._seat_trouble.log_outage(self._settings.redact(str(error)))
             except Exception:  # noqa: BLE001 - a bug here must stop no sink
                 _log.exception(
                     "fleet %s: a bug in headgate; sinks go on", self._settings.fleet.name
@@ -307,13 +311,13 @@ class FleetMember:
             self._ends.wait(AGAIN_S)
         self._left.set()
 
-    def _take_part(self, admin: TopicAdmin) -> None:
+    def _hold_seat(self, admin: TopicAdmin) -> None:
         """Hold a seat until asked to leave. Raises ``HeadgateError`` if the topic is gone."""
         fleet, worker = self._settings.fleet, self._settings.worker
         facts = admin.describe(fleet.name)
         if facts is None:
-            raise missing_topic(fleet.name)
-        wire = CommandWire(fleet.keys, facts.topic_id)
+            raise missing_topic_error(fleet.name)
+        wire = CommandWire(fleet.signing_keys, facts.topic_id)
         member = SlotMember(
             self._settings.kafka,
             fleet.name,
@@ -324,28 +328,32 @@ class FleetMember:
         self._held.on_lost()  # of a seat before this one
         try:
             with closing(member):
-                self._follow(member, wire, admin, facts.topic_id)
+                self._follow_slots(member, wire, admin, facts.topic_id)
         finally:
-            self._balancer.turn(leads=False)  # others balance, where this one has no seat
+            self._balancer.run_while_leading(
+                leads=False
+            )  # others balance, where this one has no seat
         self._on_left()
 
-    def _follow(
+    def _follow_slots(
         self, member: SlotMember, wire: CommandWire, admin: TopicAdmin, topic_id: TopicId
     ) -> None:
         looked_s = time.monotonic()
         orphans_s = 0.0
         while not self._ends.is_set() and not self._left.is_set():
-            self._poll(member, wire, admin, topic_id)
+            self._poll_group(member, wire, admin, topic_id)
             now_s = time.monotonic()
             if now_s - looked_s >= IDENTITY_S:
                 looked_s = now_s
                 self._require_same_topic(admin, topic_id)
             if self._held.orphans and now_s - orphans_s >= IDENTITY_S:
                 orphans_s = now_s
-                self._let_orphans_go()
-            self._balancer.turn(leads=0 in self._held.owned and not self._held.orphans)
+                self._release_orphans()
+            self._balancer.run_while_leading(
+                leads=0 in self._held.owned_slots and not self._held.orphans
+            )
 
-    def _poll(
+    def _poll_group(
         self, member: SlotMember, wire: CommandWire, admin: TopicAdmin, topic_id: TopicId
     ) -> None:
         now_ms = time.monotonic_ns() // 1_000_000
@@ -354,7 +362,7 @@ class FleetMember:
             match event:
                 case SlotsGained(slots):
                     self._held.on_gained(slots, now_ms)
-                    self._seat_trouble.end()
+                    self._seat_trouble.end_outage()
                     if slots:
                         self._read_lags()
                     self._log_slots("gained", slots)
@@ -367,11 +375,11 @@ class FleetMember:
                     self._held.on_lost(slots)
                     self._log_slots("lost (its session has expired)", slots)
                 case SlotRead(slot):
-                    self._held.on_read(slot)
+                    self._held.on_slot_read(slot)
                 case CompactedRecord():
-                    self._held.on_record(spec_record(event, wire))
-        self._held.on_passed(now_ms)
-        self._publish()
+                    self._held.on_record(parse_spec_record(event, wire))
+        self._held.on_tick(now_ms)
+        self._publish_followed()
         if self._held.is_drained(self._name, self._incarnation):
             _log.info(
                 "worker %s: gives its slots to others, as it is asked to",
@@ -390,9 +398,9 @@ class FleetMember:
         if found is not None and found.topic_id == topic_id:
             return
         self._held.on_topic_gone()
-        self._publish()
+        self._publish_followed()
         if found is None:
-            raise missing_topic(self._settings.fleet.name)
+            raise missing_topic_error(self._settings.fleet.name)
         raise FleetTopicUnfit(
             f"topic {self._settings.fleet.name} was created anew, without the former specs",
             "apply the folder again: until then each worker goes on with the sinks that it has",
@@ -408,7 +416,7 @@ class FleetMember:
         with self._lock:
             self._lags = lags
 
-    def _let_orphans_go(self) -> None:
+    def _release_orphans(self) -> None:
         """Look whether the fleet has specs again of sinks whose topic was lost."""
         try:
             with closing(FleetReader(self._settings)) as reader:
@@ -416,20 +424,20 @@ class FleetMember:
         except Unreachable:  # asked again: the seat is none the worse
             return
         said = frozenset(key for _, key in records.specs)
-        self._held.on_said_elsewhere(said & self._held.orphans.keys())
-        self._publish()
+        self._held.on_specs_elsewhere(said & self._held.orphans.keys())
+        self._publish_followed()
 
-    def _publish(self) -> None:
+    def _publish_followed(self) -> None:
         """Let the worker's thread see what is followed."""
         refused = {
             f"{record.key} ({SpecNotBelieved.code}): {describe_refusal(record)}"
-            for record in self._held.refused()
+            for record in self._held.refused_records()
         }
         for text in sorted(refused - self._refused):
             _log.warning("sink %s", text, extra=log_extra(LogEvent.SINK_STATE))
-        specs = self._held.specs()
+        specs = self._held.followed_specs()
         with self._lock:
-            self._specs, self._owned = specs, self._held.owned
+            self._specs, self._owned = specs, self._held.owned_slots
             self._here = frozenset(self._held.slots)
             self._refused = frozenset(refused)
 
@@ -463,10 +471,10 @@ def _working_folder(name: str) -> Path:
     return path
 
 
-def _require_file_of(key: str, spec: SinkSpec) -> None:
+def _require_file_of_sink(key: str, spec: SinkSpec) -> None:
     """Raise ``SpecNotBelieved`` if the file is another sink's. What cannot be read, its process
     tells."""
-    name = (read_document(spec.file) or {}).get("name")
+    name = (parse_sink_document(spec.file) or {}).get("name")
     if isinstance(name, str) and "${" not in name and name != sink_of_key(key):
         raise SpecNotBelieved(
             f"the spec for {key} holds the file of sink {name}", "apply the folder again"

@@ -20,9 +20,9 @@ from headgate.control_protocol.message_encoding import (
     AvroMessages,
     Skipped,
     SkipReason,
-    undecodable,
+    undecodable_message,
 )
-from headgate.control_protocol.signatures import Keys, split_signed
+from headgate.control_protocol.signatures import Keys, split_signed_message
 from headgate.runtime.fleet.sink_life import DesiredState, LifeState
 from headgate.schemas import fleet_schemas
 
@@ -205,7 +205,7 @@ def _decode(message: bytes) -> Any:
     try:
         return record_codec(_KINDS[name]).read(form)
     except UNREADABLE as problem:
-        return undecodable(name, problem)
+        return undecodable_message(name, problem)
 
 
 _NO_ID = TopicId("")
@@ -231,7 +231,7 @@ class CommandWire:
             if self.keys:
                 return UNSIGNED_TOMBSTONE
             return Removal(key=key, slot=slot, number=0)
-        sealed = split_signed(message)
+        sealed = split_signed_message(message)
         if sealed is None and self.keys:
             return Skipped(SkipReason.UNSIGNED)
         if sealed and not self.keys:

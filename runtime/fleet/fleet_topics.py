@@ -9,7 +9,7 @@ from contextlib import closing
 
 from headgate.config.worker_settings import WorkerSettings
 from headgate.control_protocol.errors import FleetChangedMeanwhile, FleetTopicUnfit
-from headgate.kafka.compacted_topics import (
+from headgate.kafka.compacted_log import (
     WAIT_MS,
     CompactedReader,
     CompactedRecord,
@@ -17,7 +17,7 @@ from headgate.kafka.compacted_topics import (
     TopicAdmin,
     TransactionalWriter,
 )
-from headgate.kafka.control_topic import described_settings
+from headgate.kafka.control_topic import read_topic_settings
 from headgate.runtime.fleet.fleet_changes import Occasion, Plan, PlanChange
 from headgate.runtime.fleet.fleet_records import CommandWire, ObservedSink, decode_observed
 from headgate.runtime.fleet.fleet_view import (
@@ -25,7 +25,7 @@ from headgate.runtime.fleet.fleet_view import (
     FleetRecords,
     FleetView,
     ObservedRecord,
-    view,
+    build_fleet_view,
 )
 from headgate.runtime.wall_clock import wall_ms
 
@@ -45,11 +45,11 @@ class FleetReader:
         admin = TopicAdmin(settings.kafka)
         desired = admin.describe(settings.fleet.name)
         if desired is None:
-            raise missing_topic(settings.fleet.name)
+            raise missing_topic_error(settings.fleet.name)
         states = admin.describe(settings.fleet.state_topic)
         self.slots = desired.partitions
         self.records = FleetRecords()
-        self.wire = CommandWire(settings.fleet.keys, desired.topic_id)
+        self.wire = CommandWire(settings.fleet.signing_keys, desired.topic_id)
         partitions = {settings.fleet.name: desired.partitions}
         partitions |= {settings.fleet.state_topic: states.partitions} if states else {}
         self._reader = CompactedReader(
@@ -67,27 +67,27 @@ class FleetReader:
         Raises ``FleetTopicUnfit`` if a topic is gone: then make a new reader.
         """
         found = self._reader.read(timeout_s)
-        self._take(found)
+        self._take_records(found)
         return bool(found)
 
     def read_to_end(self, patience_s: float = PATIENCE_S) -> FleetRecords:
         """Return the records up to the topics' ends now. Raises ``Unreachable`` after this time."""
-        self._take(self._reader.read_to_end(patience_s))
+        self._take_records(self._reader.read_to_end(patience_s))
         return self.records
 
-    def view(self) -> FleetView:
+    def current_view(self) -> FleetView:
         """Return what the records taken so far say now."""
-        return view(self.records, wall_ms())
+        return build_fleet_view(self.records, wall_ms())
 
     def close(self) -> None:
         self._reader.close()
 
-    def _take(self, some: Iterable[CompactedRecord]) -> None:
+    def _take_records(self, some: Iterable[CompactedRecord]) -> None:
         for record in some:
             if record.topic == self._settings.fleet.name:
-                self.records.take(spec_record(record, self.wire))
+                self.records.take_record(parse_spec_record(record, self.wire))
             else:
-                self.records.take(observed_record(record))
+                self.records.take_record(parse_observed_record(record))
 
 
 def read_lags(settings: WorkerSettings, patience_s: float) -> Mapping[str, int]:
@@ -99,19 +99,19 @@ def read_lags(settings: WorkerSettings, patience_s: float) -> Mapping[str, int]:
     with closing(CompactedReader(settings.kafka, settings.fleet.name, {topic: 1})) as reader:
         records = FleetRecords()
         for record in reader.read_to_end(patience_s):
-            records.take(observed_record(record))
+            records.take_record(parse_observed_record(record))
     told = sorted(records.observed.values(), key=lambda record: record.offset)
     sinks = [record.value for record in told if isinstance(record.value, ObservedSink)]
     return {sink.key: sink.lag_records for sink in sinks if sink.lag_records is not None}
 
 
-def spec_record(record: CompactedRecord, wire: CommandWire) -> CommandRecord:
+def parse_spec_record(record: CompactedRecord, wire: CommandWire) -> CommandRecord:
     """Return what a record of the fleet's topic says."""
     value = wire.decode(record.key, record.partition, record.value)
     return CommandRecord(record.key, record.partition, record.offset, record.time_ms, value)
 
 
-def observed_record(record: CompactedRecord) -> ObservedRecord:
+def parse_observed_record(record: CompactedRecord) -> ObservedRecord:
     """Return what a record of the state topic says."""
     value = None if record.value is None else decode_observed(record.key, record.value)
     return ObservedRecord(record.key, record.offset, record.time_ms, value)
@@ -154,7 +154,7 @@ def _change_once(
     if not dry_run:
         # Before it is read: whoever else begins from here on makes the write fail.
         writer = TransactionalWriter(settings.kafka, settings.fleet.name)
-        writer.begin()
+        writer.fence_earlier_writers()
     with closing(FleetReader(settings)) as reader:
         records = reader.read_to_end()
         plan = plan_change(records, Occasion(actor, wall_ms(), reader.slots))
@@ -174,8 +174,8 @@ def ensure_fleet_topics(settings: WorkerSettings) -> None:
     admin = TopicAdmin(settings.kafka)
     fleet = settings.fleet
     for topic, partitions in ((fleet.name, fleet.slots), (fleet.state_topic, 1)):
-        admin.ensure(topic, partitions)
-        found = described_settings(settings.kafka, topic) or {}
+        admin.ensure_topic(topic, partitions)
+        found = read_topic_settings(settings.kafka, topic) or {}
         policy = found.get("cleanup.policy", "compact")
         if policy != "compact":
             raise FleetTopicUnfit(
@@ -184,7 +184,7 @@ def ensure_fleet_topics(settings: WorkerSettings) -> None:
             )
 
 
-def missing_topic(topic: str) -> FleetTopicUnfit:
+def missing_topic_error(topic: str) -> FleetTopicUnfit:
     return FleetTopicUnfit(
         f"topic {topic} does not exist", "headgate fleet apply creates it; or correct fleet.name"
     )

@@ -1,8 +1,8 @@
 """Shows what a fleet's two topics say together: wanted beside observed, drift, next tries. Pure.
 
-``FleetRecords`` holds the newest record of each key; ``view`` folds them. A reader that stays keeps
-one, and takes records as they come; a command reads both topics to their ends first. Whoever folds
-the same records has the same view, in whatever order the partitions came.
+``FleetRecords`` holds the newest record of each key; ``build_fleet_view`` folds them. A reader that
+stays keeps one, and takes records as they come; a command reads both topics to their ends first.
+Whoever folds the same records has the same view, in whatever order the partitions came.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ Place = tuple[int, str]
 
 @dataclass(slots=True)
 class FleetRecords:
-    """Keeps each key's newest record of both topics; ``take`` those of a partition in order."""
+    """Keeps each key's newest record of both topics; takes those of a partition in order."""
 
     specs: dict[Place, CommandRecord] = field(default_factory=dict)
     """Those that are believed; a removal takes a spec away."""
@@ -67,7 +67,7 @@ class FleetRecords:
     highest_number: int = 0
     """Of all specs and removals: the next change counts on from it."""
 
-    def take(self, record: CommandRecord | ObservedRecord) -> None:
+    def take_record(self, record: CommandRecord | ObservedRecord) -> None:
         """Take the next record of its partition: the later offset counts, no clock (FLEET-2)."""
         if isinstance(record, ObservedRecord):
             self._take_observed(record)
@@ -195,9 +195,9 @@ class _Told:
     told_ms: int
 
 
-def view(records: FleetRecords, now_ms: int) -> FleetView:
+def build_fleet_view(records: FleetRecords, now_ms: int) -> FleetView:
     """Fold both topics (FLEET-4). ``now_ms`` is compared with the brokers' times."""
-    workers = _workers(records.observed.values(), now_ms)
+    workers = _build_worker_views(records.observed.values(), now_ms)
     told: dict[str, list[_Told]] = {}
     for record in records.observed.values():
         if isinstance(record.value, ObservedSink):
@@ -211,7 +211,7 @@ def view(records: FleetRecords, now_ms: int) -> FleetView:
     }
     owners = FleetView({}, workers).owners
     sinks = {
-        key: _sink_view(
+        key: _build_sink_view(
             placed.get(key) or refused.get(key),
             refused.get(key),
             told.get(key, []),
@@ -223,7 +223,9 @@ def view(records: FleetRecords, now_ms: int) -> FleetView:
     return FleetView(sinks, workers)
 
 
-def _workers(observed: Iterable[ObservedRecord], now_ms: int) -> Mapping[str, WorkerView]:
+def _build_worker_views(
+    observed: Iterable[ObservedRecord], now_ms: int
+) -> Mapping[str, WorkerView]:
     found = {
         record.value.worker: WorkerView(
             observed=record.value,
@@ -249,17 +251,17 @@ def placed_specs(specs: Iterable[CommandRecord]) -> Mapping[str, CommandRecord]:
     found: dict[str, CommandRecord] = {}
     for record in specs:
         other = found.get(record.key)
-        if other is None or _rank(record) > _rank(other):
+        if other is None or _placement_rank(record) > _placement_rank(other):
             found[record.key] = record
     return found
 
 
-def _rank(record: CommandRecord) -> tuple[int, int]:
+def _placement_rank(record: CommandRecord) -> tuple[int, int]:
     assert isinstance(record.value, SinkSpec)
     return record.value.number, -record.slot
 
 
-def outdated_places(records: FleetRecords) -> Mapping[Place, SinkSpec]:
+def outdated_specs(records: FleetRecords) -> Mapping[Place, SinkSpec]:
     """Return specs that do not count, for their key has a newer one in another slot (FLEET-2)."""
     placed = placed_specs(records.specs.values())
     return {
@@ -269,7 +271,7 @@ def outdated_places(records: FleetRecords) -> Mapping[Place, SinkSpec]:
     }
 
 
-def _sink_view(
+def _build_sink_view(
     placed: CommandRecord | None,
     refused: CommandRecord | None,
     told: list[_Told],
@@ -294,7 +296,7 @@ def _sink_view(
         spec=spec,
         observed=here.value if here else None,
         worker=owners.get(slot, ""),
-        drift=_drift(spec, here.value if here else None),
+        drift=_find_drift(spec, here.value if here else None),
         applied_ms=placed.time_ms if placed and spec else 0,
         told_ms=here.told_ms if here else 0,
         since_ms=since_ms,
@@ -324,7 +326,7 @@ _SHOULD_BE = {
 }
 
 
-def _drift(spec: SinkSpec | None, observed: ObservedSink | None) -> Drift:
+def _find_drift(spec: SinkSpec | None, observed: ObservedSink | None) -> Drift:
     """Return how they differ; what starts, leaves or is in error is on its way, and no drift."""
     if observed is None:
         return Drift.NONE

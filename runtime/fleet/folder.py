@@ -65,7 +65,7 @@ class Folder:
                 f"{folder} is no folder", "name the folder that holds the sink files"
             )
 
-    def look(self) -> Mapping[str, DesiredSink]:
+    def read_desired_sinks(self) -> Mapping[str, DesiredSink]:
         """Return what is wanted now, by the file's name. What cannot be read now is as before.
 
         Of two files that name one sink the first one by name runs, the other is refused.
@@ -75,7 +75,7 @@ class Folder:
             self._missed.pop(path, None)
             known = self._known.get(path)
             try:
-                stamp = _stamp(path)
+                stamp = _file_stamp(path)
                 if known and known.stamp == stamp:
                     continue
                 text = path.read_bytes()
@@ -94,11 +94,11 @@ class Folder:
         specs = {}
         for path, file in sorted(self._known.items()):
             owner = first.setdefault(file.sink, path) if file.sink else path
-            refused = None if owner == path else _clash(path, owner)
+            refused = None if owner == path else _clash_error(path, owner)
             specs[path.stem] = DesiredSink(path, Wanted(file.revision), refused=refused)
         return specs
 
-    def tell(self, told: Sequence[ToldSink], now_ms: int) -> None:
+    def report_sinks(self, told: Sequence[ToldSink], now_ms: int) -> None:
         """Write the state file when something changed, and now and then: its age counts."""
         at_ms, now_s = wall_ms(), time.monotonic()
         shown = [*_describe_states(told, at_ms - now_ms)]
@@ -126,7 +126,7 @@ class Folder:
             self._state_file.unlink(missing_ok=True)
 
 
-def _stamp(path: Path) -> _Stamp:
+def _file_stamp(path: Path) -> _Stamp:
     found = path.stat()
     return _Stamp((found.st_mtime_ns, found.st_ctime_ns), found.st_size, found.st_ino)
 
@@ -140,7 +140,7 @@ def _sink_name(text: bytes) -> str:
     return name if isinstance(name, str) else ""
 
 
-def _clash(file: Path, other: Path) -> SinksClash:
+def _clash_error(file: Path, other: Path) -> SinksClash:
     return SinksClash(f"{file.name} and {other.name} name the same sink", "give each sink one file")
 
 
@@ -148,7 +148,7 @@ def _describe_states(told: Iterable[ToldSink], to_wall_ms: int) -> Iterable[Mapp
     for each in told:
         refused = each.wanted.refused if each.wanted else None
         if each.life is not None:
-            yield shown_life(each.name, each.life, to_wall_ms)
+            yield describe_life(each.name, each.life, to_wall_ms)
         elif refused is not None:
             yield {
                 "sink": each.name,
@@ -158,7 +158,7 @@ def _describe_states(told: Iterable[ToldSink], to_wall_ms: int) -> Iterable[Mapp
             }
 
 
-def shown_life(name: str, life: Life, to_wall_ms: int) -> Mapping[str, Any]:
+def describe_life(name: str, life: Life, to_wall_ms: int) -> Mapping[str, Any]:
     """Return what is told of a sink. Times are of the wall clock."""
     shown: dict[str, Any] = {
         "sink": name,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headgate.control_protocol.redacting_loggers import redacted_logger
-from headgate.kafka.compacted_topics import CompactedProducer
+from headgate.kafka.compacted_log import CompactedProducer
 
 _log = redacted_logger("headgate.worker")
 
@@ -15,21 +15,21 @@ class OutageLog:
         self._what = what
         self._said: set[str] = set()
 
-    def say(self, why: str) -> None:
+    def log_outage(self, why: str) -> None:
         if why not in self._said:
             self._said.add(why)
             _log.warning("%s: %s", self._what, why)
 
-    def end(self) -> None:
+    def end_outage(self) -> None:
         """Note that it works (again): what fails from here on is another outage."""
         if self._said:
             _log.info("over: %s", self._what)
         self._said.clear()
 
-    def on_producer(self, producer: CompactedProducer) -> None:
+    def log_outage_of_producer(self, producer: CompactedProducer) -> None:
         """Say why records were not written lately; it is over once some were, and none failed."""
-        failures, written = producer.failures(), producer.has_written()
+        failures, written = producer.take_failures(), producer.take_has_written()
         for failure in failures:
-            self.say(failure)
+            self.log_outage(failure)
         if written and not failures:
-            self.end()
+            self.end_outage()

@@ -55,7 +55,7 @@ class Placing:
     """How many participants of a sink a worker has."""
 
     @classmethod
-    def of_fleet(cls, fleet: FleetView, slots: int) -> Placing:
+    def from_fleet(cls, fleet: FleetView, slots: int) -> Placing:
         """Count what is placed."""
         owners = {
             slot: worker
@@ -65,7 +65,7 @@ class Placing:
         placing = cls(slots, owners)
         for sink in fleet.sinks.values():
             if sink.spec is not None:
-                placing._count(sink.key, sink.slot, load_of(sink))
+                placing._count_load(sink.key, sink.slot, load_of(sink))
         return placing
 
     def place(self, key: str, load: float = 1.0, worker: str = "") -> int:
@@ -82,30 +82,30 @@ class Placing:
                 self.hosts[sink, self.owners.get(slot, "")] if slots else 0,
                 self.of_worker[self.owners[slot]] if slots else 0.0,
                 self.of_slot[slot],
-                _spread(slot, self.slots),
+                _spread_rank(slot, self.slots),
             ),
         )
-        self._count(key, slot, load)
+        self._count_load(key, slot, load)
         return slot
 
-    def _count(self, key: str, slot: int, load: float) -> None:
+    def _count_load(self, key: str, slot: int, load: float) -> None:
         self.of_slot[slot] += load
         if owner := self.owners.get(slot):
             self.of_worker[owner] += load
             self.hosts[sink_of_key(key), owner] += 1
 
 
-def _spread(slot: int, slots: int) -> int:
+def _spread_rank(slot: int, slots: int) -> int:
     """Return a slot's place in an order whose first ones fall to as many workers as there are.
 
     Groups give neighbours to one worker, or every third slot, as members came; and the first sinks
     come before any worker. In steps of a prime near the golden section both are far apart.
     """
-    return slot * pow(_step(slots), -1, slots) % slots
+    return slot * pow(_spread_step(slots), -1, slots) % slots
 
 
 @cache
-def _step(slots: int) -> int:
+def _spread_step(slots: int) -> int:
     """Return the step: it meets each slot, and with few workers each residue."""
     fit = [step for step in range(1, slots + 1) if gcd(step, _FEW * slots) == 1]
     return min(fit, key=lambda step: abs(step - slots / _GOLDEN))

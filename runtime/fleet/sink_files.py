@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from headgate.config.cleartext_secrets import find_cleartext_secrets
-from headgate.config.load import parse_at, read_text
-from headgate.config.sections import GroupProtocol, WriterKind
-from headgate.config.setting_types import absent_references_allowed
+from headgate.config.load import parse_with_document, read_text
+from headgate.config.setting_types import allowing_absent_references
+from headgate.config.sink_sections import GroupProtocol, WriterKind
 from headgate.control_protocol.errors import (
     ConfigurationError,
     FleetFilesUnfit,
@@ -76,17 +76,17 @@ def read_sink_files(folder: Path) -> Mapping[SinkName, str]:
 def read_sink_file(path: Path) -> tuple[SinkName, str]:
     """Return the sink that a file names, and its text. Raises ``ConfigurationError``."""
     text = read_text(path)
-    return check_sink_file(path, text), text
+    return require_valid_sink_file(path, text), text
 
 
-def check_sink_file(path: Path, text: str) -> SinkName:
+def require_valid_sink_file(path: Path, text: str) -> SinkName:
     """Return the sink that a file of this text names. Raises ``ConfigurationError``."""
     if len(text.encode()) > FILE_BYTES_MAX:
         raise ConfigurationError(
             f"{path}: is longer than {FILE_BYTES_MAX // 1024} KiB", "a spec has no more room"
         )
-    with absent_references_allowed():
-        settings, document = parse_at(path, text)
+    with allowing_absent_references():
+        settings, document = parse_with_document(path, text)
     if clear := find_cleartext_secrets(document):
         raise SecretInClear(
             f"{path}: {', '.join(clear)} holds a secret in clear text, which all who may read the "
@@ -97,7 +97,7 @@ def check_sink_file(path: Path, text: str) -> SinkName:
 
 
 @lru_cache(maxsize=2)
-def read_document(text: str) -> Mapping[str, Any] | None:
+def parse_sink_document(text: str) -> Mapping[str, Any] | None:
     """Return what a sink file says; ``None`` if it cannot be read, which its process tells.
 
     The last one is kept, with the draft that is made of it: several ask in turn.
@@ -117,7 +117,7 @@ JVM_MIB_MIN = 1_500
 
 def has_own_jvm(text: str) -> bool:
     """Return whether a sink of this file writes with a Spark that runs beside its process."""
-    document = read_document(text)
+    document = parse_sink_document(text)
     spark = document.get("spark", {}) if document is not None else None
     if not isinstance(spark, dict):
         return False
@@ -143,7 +143,7 @@ def control_topic_of(sink: SinkName) -> str:
     return f"headgate-control-{sink}"
 
 
-def as_in_fleet(text: str, sink: SinkName, session_timeout_ms: int) -> str:
+def with_fleet_settings(text: str, sink: SinkName, session_timeout_ms: int) -> str:
     """Return a sink file's text with what a fleet sets, where the file does not (FLEET-11).
 
     A control topic of its own: a thousand sinks on one topic would read a million events of each
@@ -151,15 +151,15 @@ def as_in_fleet(text: str, sink: SinkName, session_timeout_ms: int) -> str:
     partitions for so long, also when a new one has long been there.
     """
     text = _with_setting(text, "control", "topic", control_topic_of(sink))
-    if _times_its_session(text):
+    if _has_own_session_timeout(text):
         return text
     session_ms = min(session_timeout_ms, _SESSION_MS_MAX)
     return _with_setting(text, "kafka", "session.timeout.ms", session_ms)
 
 
-def _times_its_session(text: str) -> bool:
+def _has_own_session_timeout(text: str) -> bool:
     """Return whether the file, or the brokers of KIP-848's protocol, say how long a session is."""
-    document = read_document(text) or {}
+    document = parse_sink_document(text) or {}
     source, kafka = document.get("source"), document.get("kafka")
     if not isinstance(source, dict) or not isinstance(kafka, dict):
         return True
@@ -169,7 +169,7 @@ def _times_its_session(text: str) -> bool:
 
 def _with_setting(text: str, section: str, key: str, value: str | int) -> str:
     """Return the text with this key, unless it has it, or cannot be read."""
-    document = read_document(text)
+    document = parse_sink_document(text)
     if document is None:
         return text
     there = document.get(section, {})
@@ -177,7 +177,7 @@ def _with_setting(text: str, section: str, key: str, value: str | int) -> str:
         return text
     wanted = {**document, section: {**there, key: value}}
     drafts = _with_line(text, section, f"{json.dumps(key)} = {json.dumps(value)}")
-    return next((each for each in drafts if read_document(each) == wanted), text)
+    return next((each for each in drafts if parse_sink_document(each) == wanted), text)
 
 
 def _with_line(text: str, section: str, line: str) -> Iterator[str]:

@@ -290,7 +290,7 @@ def step(life: Life, given: Given, now_ms: int) -> Step:
         case Failed(_, code, text, needs_person):
             return replace(life, code=code, text=text, needs_person=needs_person), ()
         case TakesTooMuch(_, code, text):
-            return _kill(life, code, text)
+            return _kill_process(life, code, text)
         case Ended():
             return _on_ended(life, given, now_ms)
         case Passed(may_start, away_ms):
@@ -298,7 +298,7 @@ def step(life: Life, given: Given, now_ms: int) -> Step:
             return _on_passed(heard, now_ms, may_start=may_start)
 
 
-def _move(life: Life, event: LifeEvent, now_ms: int) -> Life:
+def _with_event(life: Life, event: LifeEvent, now_ms: int) -> Life:
     after = TRANSITIONS.get((life.state, event), life.state)
     return life if after is life.state else replace(life, state=after, since_ms=now_ms)
 
@@ -309,13 +309,13 @@ def _on_wanted(life: Life, spec: Wanted, now_ms: int) -> Step:
         return life, ()
     anew = life.has_process and spec.restarts != life.spec.restarts
     changed = replace(life, wanted=True, spec=spec, tries=0, asked_ms=None)
-    changed = _move(changed, LifeEvent.SPEC_CHANGED, now_ms)
+    changed = _with_event(changed, LifeEvent.SPEC_CHANGED, now_ms)
     if spec.state is DesiredState.STOPPED:
         if not changed.has_process and not changed.asked_start:
-            return _move(changed, LifeEvent.STOP_REQUESTED, now_ms), ()
+            return _with_event(changed, LifeEvent.STOP_REQUESTED, now_ms), ()
         return _ask_to_leave(changed, now_ms) if changed.has_process else (changed, ())
     if not changed.has_process:
-        return _move(changed, LifeEvent.START_REQUESTED, now_ms), ()
+        return _with_event(changed, LifeEvent.START_REQUESTED, now_ms), ()
     return _ask_to_leave(changed, now_ms) if anew else (changed, ())
 
 
@@ -329,12 +329,12 @@ def _on_unwanted(life: Life, now_ms: int) -> Step:
 def _ask_to_leave(life: Life, now_ms: int) -> Step:
     if life.state is LifeState.STOPPING:
         return life, ()
-    leaving = _move(life, LifeEvent.ASKED, now_ms)
+    leaving = _with_event(life, LifeEvent.ASKED, now_ms)
     return replace(leaving, leave_by_ms=now_ms + LEAVING_MS_MAX), (AskToLeave(life.pid),)
 
 
 def _on_started(life: Life, given: Started, now_ms: int) -> Step:
-    started = _move(life, LifeEvent.STARTED, now_ms)
+    started = _with_event(life, LifeEvent.STARTED, now_ms)
     started = replace(
         started, pid=given.pid, asked_start=False, turned_ms=now_ms, killed=False, doing=""
     )
@@ -350,26 +350,26 @@ def _on_turned(life: Life, given: Turned, now_ms: int) -> Life:
         LifeState.PAUSED: LifeEvent.TURNED_PAUSED,
         LifeState.STOPPED: LifeEvent.TURNED_STOPPED,
     }.get(given.state, LifeEvent.TURNED)
-    turned = replace(_move(life, event, now_ms), turned_ms=now_ms, doing=given.doing)
+    turned = replace(_with_event(life, event, now_ms), turned_ms=now_ms, doing=given.doing)
     if turned.tries and now_ms - turned.since_ms >= GOOD_MS:
         return replace(turned, tries=0)
     return turned
 
 
-def _kill(life: Life, code: str, text: str) -> Step:
+def _kill_process(life: Life, code: str, text: str) -> Step:
     if life.killed or not life.has_process:
         return life, ()
     return replace(life, killed=True, code=code, text=text), (Kill(life.pid),)
 
 
 def _on_ended(life: Life, given: Ended, now_ms: int) -> Step:
-    ended = replace(_move(life, LifeEvent.ENDED, now_ms), pid=0, killed=False, doing="")
+    ended = replace(_with_event(life, LifeEvent.ENDED, now_ms), pid=0, killed=False, doing="")
     if not ended.wanted:
         return None, ()
     if ended.state is not LifeState.ERROR:
         ended = replace(ended, code="", text="", tries=0)
         is_stopped = ended.spec.state is DesiredState.STOPPED
-        return _move(ended, LifeEvent.STOP_REQUESTED, now_ms) if is_stopped else ended, ()
+        return _with_event(ended, LifeEvent.STOP_REQUESTED, now_ms) if is_stopped else ended, ()
     first_ms = PERSONS_PAUSE_MS if ended.needs_person else FIRST_PAUSE_MS
     pause_ms = backoff_ms(ended.tries, first_ms, PAUSE_MS_MAX)
     return (
@@ -394,13 +394,13 @@ def _on_passed(life: Life, now_ms: int, *, may_start: bool) -> Step:
             fresh = replace(life, asked_start=True, code="", text="", needs_person=False)
             return replace(fresh, since_ms=now_ms), (Start(),)
         case LifeState.STOPPING if now_ms >= life.leave_by_ms:
-            return _kill(life, "", "")
+            return _kill_process(life, "", "")
         case LifeState.STARTING if now_ms - life.turned_ms >= OPENING_MS_MAX:
-            return _kill(life, SinkHangs.code, hangs_text(OPENING_MS_MAX))
+            return _kill_process(life, SinkHangs.code, killed_for_hanging_text(OPENING_MS_MAX))
         case LifeState.RUNNING | LifeState.PAUSED | LifeState.STOPPED if (
             now_ms - life.turned_ms >= SILENT_MS_MAX
         ):
-            return _kill(life, SinkHangs.code, hangs_text(SILENT_MS_MAX))
+            return _kill_process(life, SinkHangs.code, killed_for_hanging_text(SILENT_MS_MAX))
         case LifeState.RUNNING | LifeState.PAUSED | LifeState.STOPPED if life.has_process:
             return _on_disagreement(life, now_ms)
         case _:
@@ -424,7 +424,7 @@ _REQUESTS = {
 }
 
 
-def hangs_text(silent_ms: int) -> str:
+def killed_for_hanging_text(silent_ms: int) -> str:
     """Return the text for a process that was killed because it hung."""
     return f"its loop made no turn for {silent_ms // 1_000} s; it was killed"
 

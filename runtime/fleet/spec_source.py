@@ -66,11 +66,11 @@ class ToldSink:
 class SpecSource(Protocol):
     """Yields specs, and is told what became of them. Nothing here waits."""
 
-    def look(self) -> Mapping[str, DesiredSink]:
+    def read_desired_sinks(self) -> Mapping[str, DesiredSink]:
         """Return what is wanted here now, by name. What cannot be read now is as before."""
         ...
 
-    def tell(self, told: Sequence[ToldSink], now_ms: int) -> None:
+    def report_sinks(self, told: Sequence[ToldSink], now_ms: int) -> None:
         """Tell what is seen; ``now_ms`` is the clock of the lives. Never raises."""
         ...
 

@@ -32,7 +32,7 @@ from headgate.control_protocol.errors import ConfigurationError, HeadgateError, 
 from headgate.kafka.clients import new_admin
 from headgate.runtime.catalogs import open_catalog
 from headgate.runtime.fleet.fleet_records import revision_of
-from headgate.runtime.fleet.processes import be_killed_first, die_with_parent
+from headgate.runtime.fleet.os_processes import die_with_parent, prefer_out_of_memory_kill
 from headgate.runtime.fleet.sink_life import LifeState
 from headgate.runtime.process import STOPPED_BY_PERSON, Progress
 
@@ -110,18 +110,18 @@ class TurnReport:
             "sink": self._name,
             "state": state.value,
             "doing": status,
-            "report": {"revision": self._revision, **_report(progress)},
+            "report": {"revision": self._revision, **_progress_fields(progress)},
         }
         if said == self._said and now_s < self._again_s:
             return  # a worker that many wake looks at all of its sinks each time
-        if write_line(self._events, said):
+        if write_event_line(self._events, said):
             self._said, self._again_s = said, now_s + _SAME_S
 
     def on_stopping(self) -> None:
         """Report nothing: the worker knows."""
 
 
-def _report(progress: Progress | None) -> Mapping[str, Any]:
+def _progress_fields(progress: Progress | None) -> Mapping[str, Any]:
     if progress is None:
         return {}
     positions, ends = progress.participant.work.positions, progress.participant.source.ends
@@ -133,7 +133,7 @@ def _report(progress: Progress | None) -> Mapping[str, Any]:
     }
 
 
-def write_line(events: int, said: Mapping[str, Any], patience_s: float = 0.0) -> bool:
+def write_event_line(events: int, said: Mapping[str, Any], patience_s: float = 0.0) -> bool:
     """Write an event whole; return whether there was room for it within this time."""
     line = json.dumps(said).encode() + b"\n"
     until_s = time.monotonic() + patience_s
@@ -151,7 +151,7 @@ def write_line(events: int, said: Mapping[str, Any], patience_s: float = 0.0) ->
             return True
 
 
-def failure_line(error: BaseException, name: str) -> dict[str, Any]:
+def failure_event(error: BaseException, name: str) -> dict[str, Any]:
     """Return what a process says of the error that ends it, short enough for a line."""
     if isinstance(error, HeadgateError):
         text = f"{error.message} ({error.hint})" if error.hint else error.message
@@ -179,13 +179,13 @@ def serve_forks(run_sink: RunSink, ask_sink: AskSink) -> None:
             importlib.import_module(module)
         except ImportError:
             continue
-    _rehearse()
+    _warm_up()
     gc.collect()
     gc.freeze()
     _WarmParent(events, run_sink, ask_sink).serve()
 
 
-def _rehearse() -> None:
+def _warm_up() -> None:
     """Do once what each sink does at first: what that leaves in memory is shared, too.
 
     Checking the first file builds what checks them, opening a catalog what speaks to one, and the
@@ -211,33 +211,33 @@ class _WarmParent:
         """Serve until the worker closes the input. Its end is ours, and ours that of the sinks."""
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(self._waker, warn_on_full_buffer=False)
-        self._say({"warm": os.getpid()})
+        self._write_event({"warm": os.getpid()})
         asked = b""
         while True:
             blocked = [self._events] if self._waiting else []
             readable, _, _ = select.select([0, self._woken], blocked, [], None)
             if self._woken in readable:
                 os.read(self._woken, 4096)
-            self._reap()
-            self._flush()
+            self._reap_children()
+            self._flush_events()
             if 0 not in readable:
                 continue
             if not (got := os.read(0, 65_536)):
                 return
             *lines, asked = (asked + got).split(b"\n")
             for line in lines:
-                self._fork(json.loads(line))
+                self._fork_child(json.loads(line))
 
-    def _say(self, said: Mapping[str, Any]) -> None:
+    def _write_event(self, said: Mapping[str, Any]) -> None:
         """An event of the parent is never dropped: it waits until the worker reads."""
         self._waiting.append(said)
-        self._flush()
+        self._flush_events()
 
-    def _flush(self) -> None:
-        while self._waiting and write_line(self._events, self._waiting[0]):
+    def _flush_events(self) -> None:
+        while self._waiting and write_event_line(self._events, self._waiting[0]):
             self._waiting.popleft()
 
-    def _reap(self) -> None:
+    def _reap_children(self) -> None:
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -245,9 +245,9 @@ class _WarmParent:
                 return
             if pid == 0:
                 return
-            self._say({"ended": pid, "status": status})
+            self._write_event({"ended": pid, "status": status})
 
-    def _fork(self, asked: Mapping[str, str]) -> None:
+    def _fork_child(self, asked: Mapping[str, str]) -> None:
         parent, name, request = os.getpid(), asked["sink"], asked.get("ask", "")
         # The child ignores these, as this process does, until it has set them itself: a request to
         # leave that comes before would be lost, and the sink killed 30 s later. Blocked ones wait.
@@ -259,7 +259,7 @@ class _WarmParent:
             act = partial(self._ask_sink, file, request) if request else None
             self._be_child(act or partial(self._run_sink, file, report), name, parent)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDS)
-        self._say({"asks" if request else "started": pid, "sink": name})
+        self._write_event({"asks" if request else "started": pid, "sink": name})
 
     def _be_child(self, act: Callable[[], None], name: str, parent: int) -> NoReturn:
         """Be the process of a sink, or of a request; nothing of the parent's loop goes on in it."""
@@ -271,7 +271,7 @@ class _WarmParent:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDS)
             os.setpgid(0, 0)
             die_with_parent(parent)
-            be_killed_first()
+            prefer_out_of_memory_kill()
             nothing = os.open(os.devnull, os.O_RDONLY)
             os.dup2(nothing, 0)
             for fd in (nothing, self._woken, self._waker):
@@ -279,7 +279,7 @@ class _WarmParent:
             act()
             code = 0
         except BaseException as error:  # noqa: BLE001 - the last words of a process
-            write_line(self._events, failure_line(error, name), _LAST_WORDS_S)
+            write_event_line(self._events, failure_event(error, name), _LAST_WORDS_S)
             if isinstance(error, HeadgateError):
                 code = error.exit_code
             else:

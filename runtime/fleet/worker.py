@@ -29,12 +29,12 @@ from headgate.control_protocol.errors import (
 from headgate.control_protocol.log_event_names import LogEvent, log_extra
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.runtime import early_signals
-from headgate.runtime.fleet.processes import (
+from headgate.runtime.fleet.os_processes import (
     ProcessWatch,
-    ask_to_end,
     die_with_parent,
     kill_group,
     kill_process,
+    send_term_signal,
 )
 from headgate.runtime.fleet.sink_life import (
     Ask,
@@ -98,10 +98,10 @@ class Limits:
 class _Nothing:
     """Wants nothing: until the source is opened."""
 
-    def look(self) -> Mapping[str, DesiredSink]:
+    def read_desired_sinks(self) -> Mapping[str, DesiredSink]:
         return {}
 
-    def tell(self, told: Sequence[ToldSink], now_ms: int) -> None:
+    def report_sinks(self, told: Sequence[ToldSink], now_ms: int) -> None:
         """Tell nobody."""
 
     def leave(self) -> bool:
@@ -159,7 +159,7 @@ class Worker:
             with selectors.DefaultSelector() as events:
                 events.register(self._output, selectors.EVENT_READ)
                 while not self._ends or self._lives:
-                    self._turn()
+                    self._reconcile()
                     if events.select(TURN_S):
                         time.sleep(GATHER_S)
                         self._read_events()
@@ -218,27 +218,27 @@ class Worker:
 
     def _on_event(self, said: Mapping[str, Any]) -> None:
         pid = next((said[key] for key in _PIDS if key in said), 0)
-        if self._is_of_request(pid, said):
+        if self._take_request_event(pid, said):
             return
         if pid not in self._names and "sink" in said:
             # Its own first words may come before those of the parent that forked it.
             self._names[pid] = said["sink"]
             self._reports.pop(said["sink"], None)
-            self._feed(said["sink"], Started(pid))
+            self._feed_life(said["sink"], Started(pid))
         if (name := self._names.get(pid, "")) not in self._lives or "started" in said:
             return
         if "turned" in said:
             self._reports[name] = Report(**said["report"])
-            self._feed(name, Turned(pid, LifeState(said["state"]), said["doing"]))
+            self._feed_life(name, Turned(pid, LifeState(said["state"]), said["doing"]))
         elif "failed" in said:
-            self._feed(name, Failed(pid, said["code"], said["text"], said["needs_person"]))
+            self._feed_life(name, Failed(pid, said["code"], said["text"], said["needs_person"]))
         elif "ended" in said:
             del self._names[pid]
             self._promised_mib.pop(name, None)
             kill_group(pid)  # what the process has left behind, such as its JVM
-            self._feed(name, Ended(pid, *cause_of(said["status"]), self._draw()))
+            self._feed_life(name, Ended(pid, *cause_of_exit(said["status"]), self._draw()))
 
-    def _is_of_request(self, pid: int, said: Mapping[str, Any]) -> bool:
+    def _take_request_event(self, pid: int, said: Mapping[str, Any]) -> bool:
         """Take what is said of a process that makes a request; return whether it is."""
         if "asks" in said:
             self._asking[pid] = said["sink"]
@@ -254,7 +254,7 @@ class Worker:
 
     # -------------------------------------------------------------------------------- turns
 
-    def _turn(self) -> None:
+    def _reconcile(self) -> None:
         """Compare what is wanted with what is here: a level, whatever was seen or missed."""
         now_s = time.monotonic()
         if self._ends:
@@ -264,27 +264,27 @@ class Worker:
                 self._specs = {}
         elif now_s - self._looked_s >= LOOK_S:
             self._looked_s = now_s
-            self._specs = self._source.look()
+            self._specs = self._source.read_desired_sinks()
         for name, spec in self._specs.items():
             if spec.refused:
                 continue
             if name not in self._lives:
                 self._lives[name] = Life(spec.wanted, _now_ms())
-            self._feed(name, spec.wanted)
+            self._feed_life(name, spec.wanted)
         for name in [*self._lives]:
             found = self._specs.get(name)
             if found is None or found.refused:
-                self._feed(name, Unwanted())
+                self._feed_life(name, Unwanted())
         if now_s - self._watched_s >= WATCH_S:
-            self._watch(now_s)
+            self._watch_processes(now_s)
             self._watched_s = now_s
         away_ms, self._turned_ms = _now_ms() - self._turned_ms, _now_ms()
         away_ms = away_ms if away_ms > AWAY_MS else 0
         for name in sorted(self._lives, key=self._start_order):
             # Only who waits asks: each answer looks at all of them.
             waits = self._lives[name].state in (LifeState.IDLE, LifeState.ERROR)
-            self._feed(name, Passed(waits and self._may_start(name), away_ms))
-        self._tell()
+            self._feed_life(name, Passed(waits and self._may_start(name), away_ms))
+        self._report_state()
         self._manager.on_turn(f"{sum(life.has_process for life in self._lives.values())} sinks")
 
     def _start_order(self, name: str) -> tuple[int, int]:
@@ -311,7 +311,7 @@ class Worker:
             f"such sinks {promised:,} are promised"
         )
 
-    def _watch(self, now_s: float) -> None:
+    def _watch_processes(self, now_s: float) -> None:
         """Look what each process takes, and kill who takes too much memory."""
         for name, life in [*self._lives.items()]:
             if not life.has_process:
@@ -323,7 +323,7 @@ class Worker:
             watch = self._watches.get(name)
             if watch is None or watch.pid != life.pid:
                 watch = self._watches[name] = ProcessWatch(life.pid)
-            watch.look(
+            watch.measure(
                 now_s,
                 may_mib * MIB,
                 works=life.state is not LifeState.STARTING,
@@ -335,9 +335,9 @@ class Worker:
                     f"its process took {taken // MIB} MiB of memory, more than the "
                     f"{may_mib} MiB that it may; it was killed"
                 )
-                self._feed(name, TakesTooMuch(life.pid, SinkTakesTooMuchMemory.code, text))
+                self._feed_life(name, TakesTooMuch(life.pid, SinkTakesTooMuchMemory.code, text))
 
-    def _feed(self, name: str, given: Given) -> None:
+    def _feed_life(self, name: str, given: Given) -> None:
         if (before := self._lives.get(name)) is None:
             return
         after, actions = step(before, given, _now_ms())
@@ -352,9 +352,9 @@ class Worker:
             self._lives[name] = after
             self._log_change(name, before, after)
         for action in actions:
-            self._execute(name, action)
+            self._execute_action(name, action)
 
-    def _execute(self, name: str, action: LifeAction) -> None:
+    def _execute_action(self, name: str, action: LifeAction) -> None:
         match action:
             case Start():
                 spec = self._specs[name]
@@ -367,7 +367,7 @@ class Worker:
                 file = str(self._specs[name].file)
                 self._request_process({"ask": request.value, "file": file, "sink": name})
             case AskToLeave(pid):
-                ask_to_end(pid)
+                send_term_signal(pid)
             case Kill(pid):
                 kill_process(pid)
 
@@ -389,7 +389,7 @@ class Worker:
         else:
             _log.info("sink %s: %s", name, after.state.value, extra=log_extra(LogEvent.SINK_STATE))
 
-    def _tell(self) -> None:
+    def _report_state(self) -> None:
         now_s = time.monotonic()
         if now_s - self._told_s < TELL_S:
             return
@@ -406,10 +406,10 @@ class Worker:
             )
             for name in names
         ]
-        self._source.tell(told, _now_ms())
+        self._source.report_sinks(told, _now_ms())
 
 
-def cause_of(status: int) -> tuple[str, str]:
+def cause_of_exit(status: int) -> tuple[str, str]:
     """Return code and text for a process that ended with this wait status, without last words."""
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)

@@ -75,7 +75,7 @@ class Rewritten:
     unfit: Mapping[str, str]
 
 
-def target_bytes(table: Table, named: int, otherwise: int) -> int:
+def target_file_bytes(table: Table, named: int, otherwise: int) -> int:
     """Return the size for compacted files: as configured, else the table's, else the sink's."""
     wanted = named or int(table.properties.get("write.target-file-size-bytes", otherwise))
     return min(wanted, SORTED_BYTES) if table.sort_order().fields else wanted
@@ -96,7 +96,9 @@ def rewrite_pending_files(
     raises.
     """
     choice = Choice(None, portions_of(table, manifests, dead), frozenset(), (), 0)
-    return Rewriting(table, sink, target_bytes(table, 0, size_bytes), born=False).rewrite(choice)
+    return Rewriting(table, sink, target_file_bytes(table, 0, size_bytes), born=False).rewrite(
+        choice
+    )
 
 
 class Rewriting:
@@ -141,7 +143,7 @@ class Rewriting:
                 writing = DataFiles(self._shape, self._prefix, self._size_bytes)
                 files.append(writing)
                 try:
-                    places = self._write(portion, writing)
+                    places = self._write_portion(portion, writing)
                     made = writing.finish()  # one portion's file is open at a time
                     finished += made
                     moved.append(moved_rows(portion, made, places))
@@ -159,7 +161,7 @@ class Rewriting:
         )
         return Rewritten(rewritten if done else None, unfit)
 
-    def _write(self, portion: Sequence[SmallFile], writing: DataFiles) -> Positions | None:
+    def _write_portion(self, portion: Sequence[SmallFile], writing: DataFiles) -> Positions | None:
         """Write the rows of many files together, a row group or a sorted run at a time.
 
         Return where sorted rows went: for each row read, its number among those written.
@@ -215,10 +217,10 @@ class Rewriting:
             parquet = pq.ParquetFile(stream)
             position = 0
             for batch in parquet.iter_batches(batch_size=ROWS_AT_ONCE):
-                yield self._fit(pa.Table.from_batches([batch]), file, position)
+                yield self._conform_rows(pa.Table.from_batches([batch]), file, position)
                 position += batch.num_rows
 
-    def _fit(self, rows: pa.Table, file: SmallFile, position: int) -> pa.Table:
+    def _conform_rows(self, rows: pa.Table, file: SmallFile, position: int) -> pa.Table:
         there = {_field_id(field): place for place, field in enumerate(rows.schema)}
         columns = [self._column_or_default(rows, there, field) for field in self._columns]
         schema = self._columns
@@ -238,9 +240,9 @@ class Rewriting:
             return pa.chunked_array([pa.nulls(rows.num_rows, field.type)])
         found = rows.schema.field(place)
         column = rows.column(place)
-        if found.type.equals(field.type) and _shape_of(found) == _shape_of(field):
+        if found.type.equals(field.type) and _field_shape_of(found) == _field_shape_of(field):
             fitted = column
-        elif _shape_of(found)[1:] == _shape_of(field)[1:]:
+        elif _field_shape_of(found)[1:] == _field_shape_of(field)[1:]:
             try:
                 fitted = column.cast(field.type)
             except (pa.ArrowInvalid, pa.ArrowNotImplementedError, TypeError) as error:
@@ -318,7 +320,7 @@ def _field_id(field: pa.Field) -> int:
     return int((field.metadata or {}).get(_ID, -1))
 
 
-def _shape_of(field: pa.Field) -> tuple[Any, ...]:
+def _field_shape_of(field: pa.Field) -> tuple[Any, ...]:
     """Return name, id and nested shape; a column may be renamed, nested fields may not.
 
     A plain type has no shape: the cast decides whether it fits.
@@ -328,9 +330,16 @@ def _shape_of(field: pa.Field) -> tuple[Any, ...]:
 
 def _type_shape(data_type: pa.DataType) -> tuple[Any, ...]:
     if pa_types.is_struct(data_type):
-        return ("struct", *(_shape_of(data_type.field(at)) for at in range(data_type.num_fields)))
+        return (
+            "struct",
+            *(_field_shape_of(data_type.field(at)) for at in range(data_type.num_fields)),
+        )
     if pa_types.is_map(data_type):
-        return ("map", _shape_of(data_type.key_field)[1:], _shape_of(data_type.item_field)[1:])
+        return (
+            "map",
+            _field_shape_of(data_type.key_field)[1:],
+            _field_shape_of(data_type.item_field)[1:],
+        )
     if pa_types.is_list(data_type) or pa_types.is_large_list(data_type):
-        return ("list", _shape_of(data_type.value_field)[1:])
+        return ("list", _field_shape_of(data_type.value_field)[1:])
     return ()

@@ -12,7 +12,7 @@ from functools import partial
 from pyiceberg.catalog import Catalog
 
 from headgate.config.multi_table_settings import TablesSettings
-from headgate.config.route_checks import section_of
+from headgate.config.routed_tables import section_of_table
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.commit_record import UNNAMED
 from headgate.control_protocol.current_sink import in_same_sink_context
@@ -59,7 +59,7 @@ class Maintenance:
         self._limits_ms: dict[str, int] = {}
         self._searched = ""
         self._thread = threading.Thread(
-            target=in_same_sink_context(self._run), name="headgate-maintenance", daemon=True
+            target=in_same_sink_context(self._run_rounds), name="headgate-maintenance", daemon=True
         )
         self._thread.start()
 
@@ -71,7 +71,7 @@ class Maintenance:
             ).note_landing()  # nobody waits for a commit that never comes
         self._thread.join(_JOIN_S)
 
-    def _run(self) -> None:
+    def _run_rounds(self) -> None:
         interval_s = self._settings.maintenance.interval_ms / 1000
         more = False
         while not self._ending.wait(0 if more else interval_s):
@@ -186,7 +186,7 @@ def suspension_reasons(primary: TableView | None) -> Mapping[str, str]:
 
 
 def is_maintenance_wanted(tables: TablesSettings, name: str) -> bool:
-    section = section_of(tables, name) if tables else None
+    section = section_of_table(tables, name) if tables else None
     return section is None or section.maintain
 
 

@@ -17,7 +17,7 @@ from headgate.control_protocol.identifiers import tag_name
 from headgate.control_protocol.log_event_names import LogEvent, log_extra
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.control_protocol.table_history import Newest
-from headgate.runtime.maintenance.compaction import Rewriting, Stopped, target_bytes
+from headgate.runtime.maintenance.compaction import Rewriting, Stopped, target_file_bytes
 from headgate.runtime.sink_tables import open_tables_read_only
 from headgate.runtime.wall_clock import wall_ms
 from headgate.tables.iceberg.commit_lock import CommitLock
@@ -169,11 +169,11 @@ class Round:
                 self.done.compacted_files, self.done.into_files = sources, len(choice.portions)
                 return
             try:
-                rewritten = self._new_rewriting(table).rewrite(choice, self._report)
+                rewritten = self._new_rewriting(table).rewrite(choice, self._report_progress)
             except Stopped:
                 return
             self.unfit.update(rewritten.unfit)
-            if rewritten.written is not None and not self._commit(rewritten.written):
+            if rewritten.written is not None and not self._commit_rewrite(rewritten.written):
                 return
             if once:
                 self.more = choice.more
@@ -187,7 +187,7 @@ class Round:
         reasons = Counter(self.unfit.values())
         return [f"{count} small files: {reason}" for reason, count in sorted(reasons.items())]
 
-    def _report(self, done: int, total: int) -> None:
+    def _report_progress(self, done: int, total: int) -> None:
         self.on_progress(f"{self.table}: portions", done, total)
 
     def _choose_files(self, table: Table, born_max: int | None = None) -> Choice:
@@ -203,13 +203,13 @@ class Round:
 
     def _target_file_bytes(self, table: Table) -> int:
         named = self.settings.maintenance.target_file_bytes
-        return target_bytes(table, named, self.settings.coordinator.target_file_bytes)
+        return target_file_bytes(table, named, self.settings.coordinator.target_file_bytes)
 
     def _new_rewriting(self, table: Table) -> Rewriting:
         size_bytes = self._target_file_bytes(table)
         return Rewriting(table, self.settings.name, size_bytes, self.ending.is_set)
 
-    def _commit(self, written: Written) -> bool:
+    def _commit_rewrite(self, written: Written) -> bool:
         """Return whether the commit landed. After a lost race it is retried on the newer head."""
         replacement = Replacement(
             self.catalog,
@@ -237,7 +237,7 @@ class Round:
 
     # ------------------------------------------------------------------------- expiry, and orphans
 
-    def expire(self) -> None:
+    def expire_snapshots(self) -> None:
         """Expire snapshots, by the table's own properties or else the sink file."""
         table = self.catalog.load_table(self.table)
         upkeep = SnapshotExpiry(

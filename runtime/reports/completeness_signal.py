@@ -48,7 +48,7 @@ class Complete:
     suspended: tuple[str, ...] = ()
 
 
-def read_complete(settings: SinkSettings) -> Complete:
+def read_completeness(settings: SinkSettings) -> Complete:
     """Read up to which time the sink's tables are complete. Raises what reading them raises."""
     with open_tables_read_only(settings) as tables:
         view = tables.reader.view()
@@ -85,11 +85,11 @@ class Said:
     uuid: str
     through_ms: int
 
-    def to_note(self) -> str:
+    def to_offset_metadata(self) -> str:
         return json.dumps([self.uuid, self.through_ms])
 
     @classmethod
-    def from_note(cls, note: str) -> Said | None:
+    def from_offset_metadata(cls, note: str) -> Said | None:
         """Parse a note; ``None`` for any other text."""
         try:
             uuid, through_ms = json.loads(note)
@@ -98,7 +98,7 @@ class Said:
             return None
 
 
-def last_passed(time_ms: int | None, unit_ms: int, now_ms: int) -> int | None:
+def last_passed_unit_end(time_ms: int | None, unit_ms: int, now_ms: int) -> int | None:
     """Return the end of the last hour or day that this time has passed.
 
     Nothing beyond this machine's clock: one record with a time of the year 9999 would say all that
@@ -110,7 +110,7 @@ def last_passed(time_ms: int | None, unit_ms: int, now_ms: int) -> int | None:
     return passed - passed % unit_ms
 
 
-def signal_of(
+def build_signal(
     settings: SinkSettings, complete: Complete, said: Said | None, through_ms: int
 ) -> Mapping[str, Any]:
     """Return what is sent, as JSON values. It holds names, times and numbers, and no content."""
@@ -120,8 +120,8 @@ def signal_of(
         "sink": settings.name,
         "table": settings.table.identifier,
         "every": settings.signal.every.value,
-        "complete_since": None if since is None else _time(since),
-        "complete_through": _time(through_ms),
+        "complete_since": None if since is None else _format_time(since),
+        "complete_through": _format_time(through_ms),
         "transaction": str(record.transaction) if record else None,
         "snapshot_id": complete.snapshot_id,
         "suspended": list(complete.suspended),
@@ -140,7 +140,7 @@ class Signals:
         self._refresh_s = 0.0
         group = f"{settings.source.group_id}-signal"
         self._note = GroupNote(settings.kafka, group, settings.control.topic)
-        self._thread = WokenThread("headgate-signal", self._say_passed, Pauses())
+        self._thread = WokenThread("headgate-signal", self._send_passed_signals, Pauses())
         self._thread.wake()  # whoever led before may have died before it said something
 
     def on_landed(self, view: TableView) -> None:
@@ -153,10 +153,10 @@ class Signals:
         """End the thread. The next coordinator says what is not said yet."""
         self._thread.close()
 
-    def _say_passed(self) -> bool:
+    def _send_passed_signals(self) -> bool:
         """Say what has passed, and return whether all is said."""
         try:
-            is_all = self._say()
+            is_all = self._send_next_signal()
         except TableMissing:
             return True
         except Exception as error:  # noqa: BLE001 - nothing here may end a sink that commits well
@@ -169,17 +169,17 @@ class Signals:
         self._failing = ""
         return is_all
 
-    def _say(self) -> bool:
+    def _send_next_signal(self) -> bool:
         # The note first: of two coordinators, an old one then knows what the new one has said.
-        said = Said.from_note(self._note.read())
-        complete = read_complete(self._settings)
+        said = Said.from_offset_metadata(self._note.read())
+        complete = read_completeness(self._settings)
         passed = self._last_passed(complete.through_ms)
         known = said.through_ms if said and said.uuid == complete.uuid else -1
         if passed is not None and passed > known:
             self._send(complete, said, passed)
             known = passed
         elif said and time.monotonic() >= self._refresh_s:
-            self._store(said)
+            self._store_said(said)
         self._known_ms = known
         decided = self._last_passed(complete.decided_ms)
         return decided is None or decided <= known
@@ -191,19 +191,19 @@ class Signals:
             "signal", settings.signal, settings.kafka, self._thread.is_ending
         )
         try:
-            receiver.send(key, signal_of(settings, complete, said, passed))
+            receiver.send(key, build_signal(settings, complete, said, passed))
         finally:
             receiver.close()
         self._count(names.SIGNALS, 1, {})
-        self._store(Said(complete.uuid, passed))
+        self._store_said(Said(complete.uuid, passed))
 
-    def _store(self, said: Said) -> None:
-        self._note.store(said.to_note())
+    def _store_said(self, said: Said) -> None:
+        self._note.store(said.to_offset_metadata())
         self._refresh_s = time.monotonic() + _REFRESH_S
 
     def _last_passed(self, time_ms: int | None) -> int | None:
-        return last_passed(time_ms, self._unit_ms, wall_ms())
+        return last_passed_unit_end(time_ms, self._unit_ms, wall_ms())
 
 
-def _time(time_ms: int) -> str:
+def _format_time(time_ms: int) -> str:
     return f"{datetime.fromtimestamp(time_ms / 1000, UTC):%Y-%m-%dT%H:%M:%SZ}"

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from urllib.parse import urlsplit
 
-from headgate.config.column_rule_checks import decoded_column_rules
+from headgate.config.column_rules import decoded_column_rules
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import HeadgateError, SinkStopped
 from headgate.control_protocol.identifiers import Sender
@@ -55,7 +55,7 @@ class TableRead:
     outputs: tuple[OutputTable, ...]
 
 
-def read_table(settings: SinkSettings, life: Sender, since_ms: int) -> TableRead:
+def read_commits(settings: SinkSettings, life: Sender, since_ms: int) -> TableRead:
     """Read what this life's coordinator has committed. Raises what reading a table raises."""
     with open_tables_read_only(settings) as tables:
         reader = tables.reader
@@ -77,14 +77,14 @@ def read_table(settings: SinkSettings, life: Sender, since_ms: int) -> TableRead
 def _output_tables(
     settings: SinkSettings, view: TableView, columns: Sequence[str], snapshot_id: int | None
 ) -> list[OutputTable]:
-    own = OutputTable(view.table, view.location, _columns_of(settings, columns), snapshot_id)
+    own = OutputTable(view.table, view.location, _output_columns_of(settings, columns), snapshot_id)
     filled = [OutputTable(name) for name in sorted(view.filled)[:_OUTPUTS_MAX]]
     aside = settings.quarantine.table if settings.quarantine.keeps_rejected else ""
     others = [each for each in filled if each.name not in (aside, view.table)]
     return [own, *others, *([OutputTable(aside)] if aside else [])]
 
 
-def _columns_of(settings: SinkSettings, columns: Sequence[str]) -> tuple[OutputColumn, ...]:
+def _output_columns_of(settings: SinkSettings, columns: Sequence[str]) -> tuple[OutputColumn, ...]:
     """Return the columns with the fields that they are read from; behind a transform nobody knows
     these."""
     rules = decoded_column_rules(settings)
@@ -92,7 +92,7 @@ def _columns_of(settings: SinkSettings, columns: Sequence[str]) -> tuple[OutputC
     result = []
     for name in columns:
         rule = rules.get(name)
-        hidden = name in settings.shape.hidden
+        hidden = name in settings.shape.hidden_columns
         if settings.transform or name in of_record or (rule and rule.value is not None):
             result.append(OutputColumn(name, hidden=hidden))
             continue
@@ -102,7 +102,7 @@ def _columns_of(settings: SinkSettings, columns: Sequence[str]) -> tuple[OutputC
     return tuple(result)
 
 
-def sink_of(settings: SinkSettings) -> Sink:
+def openlineage_sink_of(settings: SinkSettings) -> Sink:
     """Return what its events say of the sink."""
     first = settings.kafka.get("bootstrap.servers", "").split(",")[0].strip()
     broker = urlsplit(first if "://" in first else f"//{first}").netloc
@@ -133,7 +133,7 @@ class Lineage:
         self._life = life
         self._count = count
         self._failure = failure
-        self._sink = sink_of(settings)
+        self._sink = openlineage_sink_of(settings)
         self._since_ms = wall_ms() - _BEFORE_MS
         self._told = 0
         self._is_started = False
@@ -141,7 +141,9 @@ class Lineage:
         group = f"{settings.source.group_id}-lineage"
         self._note = GroupNote(settings.kafka, group, settings.control.topic)
         pauses = Pauses(between_s=settings.lineage.every_ms / 1000)
-        self._thread = WokenThread("headgate-lineage", self._tell, pauses, self._tell_end)
+        self._thread = WokenThread(
+            "headgate-lineage", self._send_new_commits, pauses, self._send_end
+        )
 
     def on_landed(self, view: TableView) -> None:  # noqa: ARG002 - it is read back when it is told
         """Take a commit; costs nothing but a flag."""
@@ -151,10 +153,10 @@ class Lineage:
         """End the thread, and with it the run."""
         self._thread.close()
 
-    def _tell(self) -> bool:
+    def _send_new_commits(self) -> bool:
         """Tell of new commits, and return whether all is told."""
         try:
-            read = read_table(self._settings, self._life, self._since_ms)
+            read = read_commits(self._settings, self._life, self._since_ms)
         except Exception as error:  # noqa: BLE001 - nothing here may end a sink that commits well
             self._log_failure(error)
             return False
@@ -164,12 +166,12 @@ class Lineage:
             self._abort_predecessor(read)
             first = read.own[0]
             told = self._report_of(read, first, Brought())
-            self._is_started = self._send(Kind.START, self._epoch(read, first), told)
+            self._is_started = self._send_event(Kind.START, self._epoch(read, first), told)
             if not self._is_started:
                 return False
-        return self._tell_commits(Kind.RUNNING, read)
+        return self._send_commits(Kind.RUNNING, read)
 
-    def _tell_commits(self, kind: Kind, read: TableRead, code: str = "") -> bool:
+    def _send_commits(self, kind: Kind, read: TableRead, code: str = "") -> bool:
         """Send an event of the commits that no event has told of."""
         new = [each for each in read.own if int(each.record.transaction.number) > self._told]
         if kind is Kind.RUNNING and not new:
@@ -181,7 +183,7 @@ class Lineage:
             commits=len(new),
         )
         told = self._report_of(read, newest, brought, code)
-        if not self._send(kind, self._epoch(read, newest), told):
+        if not self._send_event(kind, self._epoch(read, newest), told):
             return False
         self._told = int(newest.record.transaction.number)
         self._since_ms = newest.committed_ms
@@ -201,9 +203,9 @@ class Lineage:
             return
         if ended == [read.uuid, epoch.number]:
             return
-        self._send(Kind.ABORT, epoch, self._report_of(read, before, Brought()))
+        self._send_event(Kind.ABORT, epoch, self._report_of(read, before, Brought()))
 
-    def _tell_end(self) -> None:
+    def _send_end(self) -> None:
         """Tell how the run ended, as far as a bounded wait allows."""
         if not self._is_started:
             return
@@ -213,10 +215,10 @@ class Lineage:
         named = error.code if isinstance(error, HeadgateError) else HeadgateError.code
         code = "" if orderly else named
         try:
-            read = read_table(self._settings, self._life, self._since_ms)
+            read = read_commits(self._settings, self._life, self._since_ms)
             if not read.own:
                 return
-            if self._tell_commits(Kind.COMPLETE if orderly else Kind.FAIL, read, code):
+            if self._send_commits(Kind.COMPLETE if orderly else Kind.FAIL, read, code):
                 epoch = self._epoch(read, read.own[-1])
                 self._note.store(json.dumps([read.uuid, epoch.number]))
         except Exception as trouble:  # noqa: BLE001 - as in _tell
@@ -241,7 +243,7 @@ class Lineage:
             code=code,
         )
 
-    def _send(self, kind: Kind, epoch: Epoch, told: Told) -> bool:
+    def _send_event(self, kind: Kind, epoch: Epoch, told: Told) -> bool:
         event = build_event(kind, self._sink, epoch, told)
         settings = self._settings
         try:

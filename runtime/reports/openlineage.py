@@ -120,41 +120,42 @@ def build_event(kind: Kind, sink: Sink, epoch: Epoch, told: Told) -> Mapping[str
     """Return the event as JSON values."""
     run_facets: dict[str, Any] = {}
     if told.transaction:
-        run_facets["headgate_progress"] = _progress(sink, epoch, told)
+        run_facets["headgate_progress"] = _progress_facet(sink, epoch, told)
     if told.code:
         run_facets["errorMessage"] = {
             # The code alone: an error's text may show what is in a record.
             "message": told.code,
             "programmingLanguage": "Python",
-            **_base(sink, "ErrorMessageRunFacet"),
+            **_facet_base(sink, "ErrorMessageRunFacet"),
         }
     job_type = {"processingType": "STREAMING", "integration": "HEADGATE", "jobType": "JOB"}
     return {
         "eventType": kind.value,
-        "eventTime": _time(told.time_ms),
+        "eventTime": _format_time(told.time_ms),
         "producer": sink.producer,
         "schemaURL": SPEC,
         "run": {"runId": epoch.run_id(sink), "facets": run_facets},
         "job": {
             "namespace": sink.namespace,
             "name": sink.name,
-            "facets": {"jobType": {**job_type, **_base(sink, "JobTypeJobFacet")}},
+            "facets": {"jobType": {**job_type, **_facet_base(sink, "JobTypeJobFacet")}},
         },
         "inputs": [
-            {"namespace": _kafka(sink), "name": topic, "facets": {}} for topic in told.topics
+            {"namespace": _kafka_namespace(sink), "name": topic, "facets": {}}
+            for topic in told.topics
         ],
         "outputs": [
-            _output(sink, told, table, counts=place == 0)
+            _output_dataset(sink, told, table, counts=place == 0)
             for place, table in enumerate(told.outputs)
         ],
     }
 
 
-def _kafka(sink: Sink) -> str:
+def _kafka_namespace(sink: Sink) -> str:
     return f"kafka://{sink.cluster}"
 
 
-def _progress(sink: Sink, epoch: Epoch, told: Told) -> Mapping[str, Any]:
+def _progress_facet(sink: Sink, epoch: Epoch, told: Told) -> Mapping[str, Any]:
     listed = sum(map(len, told.offsets.values())) <= PARTITIONS_MAX
     offsets = {
         topic: {str(number): offset for number, offset in sorted(some.items())}
@@ -165,11 +166,13 @@ def _progress(sink: Sink, epoch: Epoch, told: Told) -> Mapping[str, Any]:
         "transaction": told.transaction,
         "commits": told.brought.commits,
         **({"offsets": offsets} if listed else {}),
-        **_base(sink, _HEADGATE),
+        **_facet_base(sink, _HEADGATE),
     }
 
 
-def _output(sink: Sink, told: Told, table: OutputTable, *, counts: bool) -> Mapping[str, Any]:
+def _output_dataset(
+    sink: Sink, told: Told, table: OutputTable, *, counts: bool
+) -> Mapping[str, Any]:
     namespace, name = dataset_of(table.location, sink.catalog, table.name)
     facets: dict[str, Any] = {}
     if table.location:
@@ -177,38 +180,38 @@ def _output(sink: Sink, told: Told, table: OutputTable, *, counts: bool) -> Mapp
             "identifiers": [
                 {"namespace": f"iceberg://{sink.catalog}", "name": table.name, "type": "TABLE"}
             ],
-            **_base(sink, "SymlinksDatasetFacet"),
+            **_facet_base(sink, "SymlinksDatasetFacet"),
         }
     if table.columns:
         facets["schema"] = {
             "fields": [{"name": column.name} for column in table.columns],
-            **_base(sink, "SchemaDatasetFacet"),
+            **_facet_base(sink, "SchemaDatasetFacet"),
         }
-    if lineage := _column_lineage(sink, told.topics, table.columns):
+    if lineage := _column_lineage_facet(sink, told.topics, table.columns):
         facets["columnLineage"] = lineage
     if table.snapshot_id is not None:
         version = {"datasetVersion": str(table.snapshot_id)}
-        facets["version"] = {**version, **_base(sink, "DatasetVersionDatasetFacet")}
+        facets["version"] = {**version, **_facet_base(sink, "DatasetVersionDatasetFacet")}
     output: dict[str, Any] = {"namespace": namespace, "name": name, "facets": facets}
     if counts and told.brought.commits:
         output["outputFacets"] = {
             "outputStatistics": {
                 "rowCount": told.brought.rows,
                 "fileCount": told.brought.files,
-                **_base(sink, "OutputStatisticsOutputDatasetFacet"),
+                **_facet_base(sink, "OutputStatisticsOutputDatasetFacet"),
             }
         }
     return output
 
 
-def _column_lineage(
+def _column_lineage_facet(
     sink: Sink, topics: Sequence[str], columns: Sequence[OutputColumn]
 ) -> Mapping[str, Any]:
     fields = {
         column.name: {
             "inputFields": [
                 {
-                    "namespace": _kafka(sink),
+                    "namespace": _kafka_namespace(sink),
                     "name": topic,
                     "field": column.source,
                     "transformations": [
@@ -227,7 +230,7 @@ def _column_lineage(
         for column in columns
         if column.source
     }
-    return {"fields": fields, **_base(sink, "ColumnLineageDatasetFacet")} if fields else {}
+    return {"fields": fields, **_facet_base(sink, "ColumnLineageDatasetFacet")} if fields else {}
 
 
 def dataset_of(location: str, catalog: str, name: str) -> tuple[str, str]:
@@ -245,7 +248,7 @@ def dataset_of(location: str, catalog: str, name: str) -> tuple[str, str]:
     return f"{scheme}://{host}", found.path.strip("/")
 
 
-def _base(sink: Sink, facet: str) -> Mapping[str, str]:
+def _facet_base(sink: Sink, facet: str) -> Mapping[str, str]:
     if facet == _HEADGATE:
         return {"_producer": sink.producer, "_schemaURL": f"{sink.producer}#/{facet}"}
     version = _VERSIONS[facet]
@@ -253,6 +256,6 @@ def _base(sink: Sink, facet: str) -> Mapping[str, str]:
     return {"_producer": sink.producer, "_schemaURL": url}
 
 
-def _time(time_ms: int) -> str:
+def _format_time(time_ms: int) -> str:
     moment = datetime.fromtimestamp(time_ms / 1000, UTC)
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -72,10 +72,10 @@ class HttpReceiver:
 
     def send(self, key: str, body: Mapping[str, Any]) -> None:
         trouble = ""
-        connection, is_late = self._connection(), threading.Event()
+        connection, is_late = self._new_connection(), threading.Event()
         # A time-out counts from byte to byte: one that answers a byte now and then would hold the
         # thread for ever.
-        cut = threading.Timer(DEADLINE_S, _cut_off, [connection, is_late])
+        cut = threading.Timer(DEADLINE_S, _cut_off_connection, [connection, is_late])
         cut.daemon = True
         cut.start()
         try:
@@ -93,7 +93,7 @@ class HttpReceiver:
             # Outside of the handler: what a client says may show the URL.
             raise ReceiverAway(f"{self._name}: {trouble}", "look at the receiver's log")
 
-    def _connection(self) -> HTTPConnection:
+    def _new_connection(self) -> HTTPConnection:
         host, port = self._url.hostname or "", self._url.port
         if self._url.scheme == "https":
             return HTTPSConnection(
@@ -111,7 +111,7 @@ class HttpReceiver:
         """Do nothing: no connection is kept open."""
 
 
-def _cut_off(connection: HTTPConnection, is_late: threading.Event) -> None:
+def _cut_off_connection(connection: HTTPConnection, is_late: threading.Event) -> None:
     is_late.set()  # first: the other thread goes on as soon as its socket ends
     if connection.sock is not None:
         with suppress(OSError):

@@ -67,10 +67,10 @@ class Progress:
             at: max(0, log.end - self.stored[at])
             for at, log in self.logs.items()
             if at in self.stored
-        } | {at: len(log) for at, log in self.unread.items()}
+        } | {at: len(log) for at, log in self.unread_ranges.items()}
 
     @property
-    def unread(self) -> Mapping[TopicPartition, OffsetRange]:
+    def unread_ranges(self) -> Mapping[TopicPartition, OffsetRange]:
         """Return partitions of topics that are read, which nobody reads: they may be held
         (KEY-8)."""
         topics = {at.topic for at in self.stored}
@@ -78,7 +78,7 @@ class Progress:
             at: log for at, log in self.logs.items() if at.topic in topics and at not in self.stored
         }
 
-    def next_of(self, at: TopicPartition) -> int | None:
+    def next_offset_of(self, at: TopicPartition) -> int | None:
         """Return the first offset that the table lacks; ``None`` if nobody looked there yet."""
         if at in self.stored:
             return self.stored[at]
@@ -150,7 +150,7 @@ def on_source_logs(
 ) -> Progress:
     """Take the sources' logs."""
     known = replace(before, logs={**before.logs, **logs})
-    return replace(known, still_since_s=_still_since(known, before.still_since_s, now_s))
+    return replace(known, still_since_s=_stalled_since(known, before.still_since_s, now_s))
 
 
 def _with_offsets(after: Progress, stored: Mapping[TopicPartition, int], now_s: float) -> Progress:
@@ -160,10 +160,10 @@ def _with_offsets(after: Progress, stored: Mapping[TopicPartition, int], now_s: 
     }
     first = {at: ms for at, ms in after.first_ms.items() if stored.get(at) == after.stored.get(at)}
     moved = replace(after, stored=dict(stored), first_ms=first)
-    return replace(moved, still_since_s=_still_since(moved, kept, now_s))
+    return replace(moved, still_since_s=_stalled_since(moved, kept, now_s))
 
 
-def _still_since(
+def _stalled_since(
     after: Progress, since_s: Mapping[TopicPartition, float], now_s: float
 ) -> Mapping[TopicPartition, float]:
     """Return since when partitions stand still; one that nobody reads yet does not."""
@@ -178,7 +178,7 @@ def stalled_partitions(now: Progress, now_s: float, window_s: float) -> tuple[To
     return tuple(sorted(at for at, since in now.still_since_s.items() if now_s - since >= window_s))
 
 
-def condition(now: Progress, now_s: float, window_s: float, *, draining: bool) -> Condition:
+def condition_of(now: Progress, now_s: float, window_s: float, *, draining: bool) -> Condition:
     """Return the condition of a sink whose coordinator runs here."""
     return condition_from(
         Facts(
@@ -202,7 +202,7 @@ def sink_gauges(now: Progress, state: Condition, still: int, now_ms: int) -> Ite
         yield Gauge(names.ERROR_INFO, 1, {"code": now.error.code})
     yield Gauge(names.EPOCH, now.epoch)
     yield Gauge(names.STALLED_PARTITIONS, still)
-    yield from unread_gauges(now.unread)
+    yield from unread_partition_gauges(now.unread_ranges)
     if now.last_commit_ms is not None:
         yield Gauge(names.LAST_COMMIT, now.last_commit_ms / 1000)
     if now.valid_through_ms is not None:
@@ -215,7 +215,7 @@ def state_gauges(condition: Condition) -> Iterable[Gauge]:
     return (Gauge(names.STATE, float(c is condition), {"state": c.value}) for c in Condition)
 
 
-def unread_gauges(logs: Mapping[TopicPartition, OffsetRange]) -> Iterable[Gauge]:
+def unread_partition_gauges(logs: Mapping[TopicPartition, OffsetRange]) -> Iterable[Gauge]:
     """Yield what waits in partitions that are not read yet; it is part of the lag, too."""
     yield Gauge(names.UNREAD_PARTITIONS, len(logs))
     records: dict[str, int] = defaultdict(int)

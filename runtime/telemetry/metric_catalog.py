@@ -26,7 +26,7 @@ class Instrument:
     sampled: bool = False
 
     @property
-    def is_asked_for(self) -> bool:
+    def is_observable(self) -> bool:
         return self.sampled or self.kind is Kind.GAUGE
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
 from typing import Any
 
-from headgate.config.http_settings import TelemetrySettings
+from headgate.config.observability_settings import TelemetrySettings
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.runtime.telemetry.meters import Gauge, Gauges, Labels
 from headgate.runtime.telemetry.metric_catalog import INSTRUMENTS, Kind
@@ -100,7 +100,7 @@ class OpenTelemetry:
             match instrument.kind:
                 case Kind.COUNTER if instrument.sampled:
                     made[name] = meter.create_observable_counter(
-                        name, [self._callback(name)], description=instrument.about
+                        name, [self._gauge_callback(name)], description=instrument.about
                     )
                 case Kind.COUNTER:
                     made[name] = meter.create_counter(name, description=instrument.about)
@@ -112,11 +112,11 @@ class OpenTelemetry:
                     )
                 case Kind.GAUGE:
                     made[name] = meter.create_observable_gauge(
-                        name, [self._callback(name)], description=instrument.about
+                        name, [self._gauge_callback(name)], description=instrument.about
                     )
         return made
 
-    def _callback(self, name: str) -> Callable[[Any], Iterable[Any]]:
+    def _gauge_callback(self, name: str) -> Callable[[Any], Iterable[Any]]:
         from opentelemetry.metrics import Observation
 
         def observations(_: Any) -> Sequence[Any]:
@@ -141,7 +141,7 @@ class OpenTelemetry:
         return kept.get(name, [])
 
 
-_FIRST_GAUGE = next(name for name, of in INSTRUMENTS.items() if of.is_asked_for)
+_FIRST_GAUGE = next(name for name, of in INSTRUMENTS.items() if of.is_observable)
 
 
 def _otlp_reader(settings: TelemetrySettings) -> Any:

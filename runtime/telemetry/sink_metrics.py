@@ -13,8 +13,8 @@ from dataclasses import replace
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
+from headgate.config.configuration_fingerprint import configuration_digest
 from headgate.config.registry_auth_settings import REGISTRY_AUTH
-from headgate.config.shared_configuration import configuration_digest
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.commit_record import CommitRecord
 from headgate.control_protocol.current_sink import current_sink
@@ -254,7 +254,7 @@ class SinkMeters:
         if description := self._settings.format.options.get(REGISTRY_AUTH):
             keepers["registry"] = keeper_of(description, "")
         for server, keeper in keepers.items():
-            left = keeper.share_left if keeper else None
+            left = keeper.life_share_left if keeper else None
             if keeper and left is not None:
                 yield Gauge(names.AUTH_LIFE_LEFT, left, {"server": server})
             if keeper and (keeper.failures or left is not None):
@@ -284,7 +284,7 @@ class CoordinatorMeters:
 
     def condition(self) -> Condition:
         draining = self._meters.is_draining
-        return coordinator_progress.condition(
+        return coordinator_progress.condition_of(
             self.progress, time.monotonic(), self._window_s, draining=draining
         )
 

@@ -16,7 +16,7 @@ from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.redacting_loggers import redacted_logger
-from headgate.kafka.first_record_timestamps import first_timestamps
+from headgate.kafka.first_record_timestamps import read_first_timestamps
 from headgate.kafka.source_topics import KafkaSourceTopics
 from headgate.runtime.telemetry.sink_metrics import CoordinatorMeters
 
@@ -49,7 +49,7 @@ class LagLookout:
             while not self._ended.wait(self._settings.telemetry.interval_ms / 1000):
                 try:
                     measure_lag_once(
-                        self._meters, lambda: readable_logs(topics), self._read_first_timestamps
+                        self._meters, lambda: read_source_logs(topics), self._read_first_timestamps
                     )
                 except HeadgateError as error:
                     _log.debug("lag could not be measured: %s", error)
@@ -57,7 +57,7 @@ class LagLookout:
     def _read_first_timestamps(
         self, places: Mapping[TopicPartition, int]
     ) -> Mapping[TopicPartition, int]:
-        return first_timestamps(self._settings.kafka, self._settings.source.group_id, places)
+        return read_first_timestamps(self._settings.kafka, self._settings.source.group_id, places)
 
 
 def measure_lag_once(
@@ -71,14 +71,16 @@ def measure_lag_once(
     places = {
         at: offset
         for at, lag in sorted(before.lags.items(), key=lambda found: -found[1])
-        if lag and at not in before.first_ms and (offset := before.next_of(at)) is not None
+        if lag and at not in before.first_ms and (offset := before.next_offset_of(at)) is not None
     }
     found = first(places) if places else {}
     now = meters.progress
-    meters.on_source_logs({}, {at: ms for at, ms in found.items() if now.next_of(at) == places[at]})
+    meters.on_source_logs(
+        {}, {at: ms for at, ms in found.items() if now.next_offset_of(at) == places[at]}
+    )
 
 
-def readable_logs(topics: KafkaSourceTopics) -> Mapping[TopicPartition, OffsetRange]:
+def read_source_logs(topics: KafkaSourceTopics) -> Mapping[TopicPartition, OffsetRange]:
     """Return what is readable of each log. Raises ``Unreachable``, ``ConfigurationError``."""
     return {
         TopicPartition(name, number): log

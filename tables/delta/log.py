@@ -18,11 +18,11 @@ from pyiceberg.io import FileIO
 
 from headgate.control_protocol.commit_record import CommitRecord
 from headgate.control_protocol.commit_record_codec import (
-    is_filled_property,
+    is_filled_table_property,
     sink_in_summary,
     topics_in_summary,
 )
-from headgate.control_protocol.errors import LogUnreadable, first_line
+from headgate.control_protocol.errors import LogUnreadable, first_line_of_error
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.table_history import ForeignSnapshot, SinkCommit
 
@@ -96,7 +96,7 @@ class LogEntry:
 
 def log_unreadable(path: str, why: Exception) -> LogUnreadable:
     return LogUnreadable(
-        f"the log of a Delta table is damaged: {path}: {first_line(why)}",
+        f"the log of a Delta table is damaged: {path}: {first_line_of_error(why)}",
         "restore its files from a backup, or drop the table; docs/table-formats/delta.md says more",
     )
 
@@ -253,7 +253,7 @@ def row_count_of(action: Mapping[str, Any]) -> int:
 
 def _is_of_record(name: str) -> bool:
     """Keep only record properties: a ledger's versions also repeat which tables it has filled."""
-    return name.startswith("headgate.") and not is_filled_property(name)
+    return name.startswith("headgate.") and not is_filled_table_property(name)
 
 
 def _deleted_row_count(added: Mapping[str, Any]) -> int:

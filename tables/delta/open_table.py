@@ -17,9 +17,9 @@ from headgate.control_protocol.errors import (
     TableMissing,
     TableUnfit,
     Unreachable,
-    first_line,
+    first_line_of_error,
 )
-from headgate.control_protocol.table_format import FileSchema, TableSpec, schema_number
+from headgate.control_protocol.table_format import FileSchema, TableSpec, schema_id_of_text
 from headgate.tables.delta.columns import columns_from_delta, may_partition
 from headgate.tables.delta.locations import storage_options
 from headgate.tables.delta.log import Log, log_unreadable
@@ -104,13 +104,15 @@ class DeltaLocation:
                 break
             except DeltaError as error:
                 failure = error
-                messages.add(first_line(error))
+                messages.add(first_line_of_error(error))
                 time.sleep(_PAUSE_S)
         else:
             if len(messages) == 1:
                 self._require_supported_protocol()
                 raise log_unreadable(f"{self.location}/_delta_log", failure) from failure
-            raise Unreachable(f"Delta table {self.name} cannot be read: {first_line(failure)}")
+            raise Unreachable(
+                f"Delta table {self.name} cannot be read: {first_line_of_error(failure)}"
+            )
         require_fit_table(self.name, table)
         return table
 
@@ -120,7 +122,7 @@ class DeltaLocation:
             why = find_read_refusal(self.folder())
         except OSError as error:
             raise Unreachable(
-                f"Delta table {self.name} cannot be read: {first_line(error)}"
+                f"Delta table {self.name} cannot be read: {first_line_of_error(error)}"
             ) from error
         if why:
             raise _unfit_for_reason(self.name, why)
@@ -136,7 +138,7 @@ class DeltaLocation:
             ) from error
         except OSError as error:
             raise Unreachable(
-                f"Delta table {self.name} cannot be read: {first_line(error)}"
+                f"Delta table {self.name} cannot be read: {first_line_of_error(error)}"
             ) from error
 
 
@@ -154,7 +156,7 @@ def schema_id_of(table: DeltaTable) -> int:
 
 def schema_id_of_parts(schema: str, partition_by: tuple[str, ...]) -> int:
     """Return the number of columns and partitioning; ``schema`` is delta-rs's JSON."""
-    return schema_number(f"{schema} {partition_by}")
+    return schema_id_of_text(f"{schema} {partition_by}")
 
 
 def file_schema_of(place: DeltaLocation, table: DeltaTable) -> FileSchema:

@@ -20,7 +20,7 @@ from headgate.control_protocol.table_history import (
     Newest,
     SinkCommit,
     Told,
-    history_of,
+    build_history,
 )
 from headgate.tables.delta.log import Digest, Walk, row_count_of
 from headgate.tables.delta.open_table import DeltaLocation, columns_of
@@ -52,7 +52,7 @@ class DeltaReader:
     def history(self, newest: Newest | None = None) -> History:
         walk = self._walk_log(newest) if newest else self._walk
         states = map(self._parse_commit, reversed(walk.digests))
-        return history_of(self._view, self._sink, states, complete=walk.reached_first_version)
+        return build_history(self._view, self._sink, states, complete=walk.reached_first_version)
 
     def live_files(self) -> list[LiveFile]:
         columns = (

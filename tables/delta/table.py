@@ -23,9 +23,9 @@ from headgate.control_protocol.commit_record import CommitRecord
 from headgate.control_protocol.commit_record_codec import (
     decode,
     encode,
-    filled_property,
-    filled_tables,
-    filled_tables_after,
+    filled_table_property,
+    filled_table_uuids,
+    filled_table_uuids_after,
     sink_in_summary,
     topics_in_summary,
 )
@@ -35,7 +35,7 @@ from headgate.control_protocol.errors import (
     TableChanged,
     TableMissing,
     Unreachable,
-    first_line,
+    first_line_of_error,
 )
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.identifiers import SinkName, TopicId, tag_name
@@ -107,7 +107,7 @@ class DeltaSinkTable:
             return self._view(table)
         except OSError as error:
             raise Unreachable(
-                f"the log of {self._place.name} cannot be read: {first_line(error)}"
+                f"the log of {self._place.name} cannot be read: {first_line_of_error(error)}"
             ) from error
 
     def commit(self, attempt: CommitAttempt) -> CommitOutcome:
@@ -123,13 +123,13 @@ class DeltaSinkTable:
             try:
                 self._place.require_conditional_puts()
             except OSError as error:
-                return Unknown(f"nothing was sent: {first_line(error)}")
+                return Unknown(f"nothing was sent: {first_line_of_error(error)}")
             self._store_tried = True
         try:
             if lost := check_lost_files(self._folder, attempt.files):
                 return lost
         except OSError as error:
-            return Unknown(f"nothing was sent: {first_line(error)}")
+            return Unknown(f"nothing was sent: {first_line_of_error(error)}")
         number = uuid.uuid4().hex
         added = [self._add_action(table, file) for file in attempt.files]
         try:
@@ -218,7 +218,7 @@ class DeltaSinkTable:
             lineage=_lineage(tag, newest, reached),
             branch_record=newest,
             others=self._find_other_sinks(way),
-            filled=filled_tables(self._sink, summary),
+            filled=filled_table_uuids(self._sink, summary),
         )
 
     def _walk_to_tag(self, head: int, tag: int | None) -> tuple[list[_Said | None], Lineage]:
@@ -271,7 +271,9 @@ class DeltaSinkTable:
         self, table: DeltaTable, attempt: CommitAttempt, number: str, added: Sequence[AddAction]
     ) -> None:
         sink, record = self._sink, attempt.record
-        filled = {filled_property(sink, n): uuid for n, uuid in _filled_properties(attempt).items()}
+        filled = {
+            filled_table_property(sink, n): uuid for n, uuid in _filled_properties(attempt).items()
+        }
         application = Transaction(self._application, table.version() + 1, _now_ms())
         self._write(
             table,
@@ -313,16 +315,16 @@ class DeltaSinkTable:
         Hooks run after the commit: a failing hook fails a call that has landed.
         """
         if not isinstance(raised, (DeltaError, OSError)) or isinstance(raised, ConnectionError):
-            return Unknown(first_line(raised))
+            return Unknown(first_line_of_error(raised))
         try:
             entry = self._log.entry(version)
         except OSError as error:
-            return Unknown(f"{first_line(raised)}, and then: {first_line(error)}")
+            return Unknown(f"{first_line_of_error(raised)}, and then: {first_line_of_error(error)}")
         if entry is None:
-            return Unknown(first_line(raised))
+            return Unknown(first_line_of_error(raised))
         if entry.properties.get(_ATTEMPT) == number:
             return self._landed_outcome(attempt, version)
-        return Refused(first_line(raised))
+        return Refused(first_line_of_error(raised))
 
     def _add_action(self, table: DeltaTable, file: WrittenFile) -> AddAction:
         """Raises ``TableChanged`` for files with columns that the table no longer has."""
@@ -361,7 +363,7 @@ def _table_changed(table: str, why: str) -> TableChanged:
 
 def _filled_properties(attempt: CommitAttempt) -> Mapping[str, str]:
     """LEDGER-2: repeat what the last version recorded, because a log is read from its end."""
-    return filled_tables_after(attempt.record, attempt.base.filled, attempt.forgets)
+    return filled_table_uuids_after(attempt.record, attempt.base.filled, attempt.forgets)
 
 
 def _lineage(tag: int | None, newest: CommitRecord | None, reached: Lineage) -> Lineage:

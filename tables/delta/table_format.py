@@ -10,7 +10,7 @@ from headgate.control_protocol.errors import (
     ConfigurationError,
     TableFormatUnknown,
     TableMissing,
-    first_line,
+    first_line_of_error,
 )
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import SinkTable
@@ -105,7 +105,7 @@ class DeltaFormat(TableFormat):
         try:
             return folders_in(open_files(like.storage, parent), parent)
         except OSError as error:
-            raise Unreachable(f"{parent} cannot be listed: {first_line(error)}") from error
+            raise Unreachable(f"{parent} cannot be listed: {first_line_of_error(error)}") from error
 
     def _create(self, place: DeltaLocation, spec: TableSpec) -> None:
         """Create the table.
@@ -130,7 +130,8 @@ class DeltaFormat(TableFormat):
             )
         except (DeltaError, OSError) as error:
             raise Unreachable(
-                f"Delta table {spec.name} cannot be made at {place.location}: {first_line(error)}",
+                f"Delta table {spec.name} cannot be made at {place.location}: "
+                f"{first_line_of_error(error)}",
                 "grant write access to the place, or correct table.properties",
             ) from error
 

@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Transaction, __version__
 
-from headgate.control_protocol.errors import first_line
+from headgate.control_protocol.errors import first_line_of_error
 from headgate.tables.storage.file_store import Folder
 
 _VERSION = re.compile(r"_delta_log/(\d{20})\.(?:json|checkpoint\..*parquet)")
@@ -101,7 +101,7 @@ def _trial_refusal(folder: str, partition_by: Iterable[str]) -> str:
             ),
         )
     except Exception as error:  # noqa: BLE001 - whatever it says, a sink could not commit
-        return first_line(error)
+        return first_line_of_error(error)
     return ""
 
 

@@ -15,8 +15,8 @@ from itertools import islice
 
 from headgate.control_protocol.commit_record_codec import (
     decode,
-    filled_tables,
-    filled_tables_after,
+    filled_table_uuids,
+    filled_table_uuids_after,
     sink_in_summary,
     topics_in_summary,
 )
@@ -157,7 +157,10 @@ class HudiCommits:
         ours = list(islice(self._own_commits(java.commits(meta)), 2))
         self._require_columns_kept(config, newest)
         metadata = ours[0].metadata if ours else {}
-        newest_record, filled = decode(self._sink, metadata), filled_tables(self._sink, metadata)
+        newest_record, filled = (
+            decode(self._sink, metadata),
+            filled_table_uuids(self._sink, metadata),
+        )
         tag, record = ours[0].completed if ours else None, newest_record
         lineage = Lineage.CONTAINS_TAG if ours else Lineage.FRESH
         unkept = None
@@ -316,7 +319,7 @@ class HudiCommits:
     ) -> CommitOutcome:
         refused: list[Refused] = []
         record = attempt.record
-        filled = filled_tables_after(record, attempt.base.filled, attempt.forgets)
+        filled = filled_table_uuids_after(record, attempt.base.filled, attempt.forgets)
         coming = Kept(instant, 0, record, filled, attempt.base.tag or 0)
 
         def check() -> None:

@@ -24,7 +24,7 @@ from headgate.control_protocol.table_history import (
     Newest,
     SinkCommit,
     Told,
-    history_of,
+    build_history,
 )
 from headgate.tables.hudi.base_files import instant_of
 from headgate.tables.hudi.columns import quote
@@ -64,10 +64,14 @@ class HudiReader:
     def history(self, newest: Newest | None = None) -> History:
         line = self._commits_oldest_first
         shown = (
-            line[-newest.count_newest([_completed_ms(each) for each in line]) :] if newest else line
+            line[-newest.count_to_examine([_completed_ms(each) for each in line]) :]
+            if newest
+            else line
         )
         complete = not self._java.has_archived_commits(self._meta) and len(shown) == len(line)
-        return history_of(self._view, self._sink, map(self._parse_commit, shown), complete=complete)
+        return build_history(
+            self._view, self._sink, map(self._parse_commit, shown), complete=complete
+        )
 
     def live_files(self) -> list[LiveFile]:
         if self._has_log_files:

@@ -12,8 +12,8 @@ from headgate.control_protocol.commit_record import CommitRecord
 from headgate.control_protocol.commit_record_codec import (
     decode,
     encode,
-    filled_property,
-    filled_tables,
+    filled_table_property,
+    filled_table_uuids,
 )
 from headgate.control_protocol.errors import LogUnreadable
 from headgate.control_protocol.identifiers import SinkName
@@ -45,7 +45,7 @@ class Kept:
     def commit_metadata(self) -> Mapping[str, str]:
         """Return the commit's metadata; a ledger's commits carry on what was known (LEDGER-2)."""
         sink = self.record.sink
-        filled = {filled_property(sink, name): uuid for name, uuid in self.filled.items()}
+        filled = {filled_table_property(sink, name): uuid for name, uuid in self.filled.items()}
         return {**filled, **encode(self.record)}
 
 
@@ -202,7 +202,10 @@ class Reservations:
                 "state: the table's timeline has the record",
             ) from error
         record_texts = content["record"]
-        record, filled = decode(self._sink, record_texts), filled_tables(self._sink, record_texts)
+        record, filled = (
+            decode(self._sink, record_texts),
+            filled_table_uuids(self._sink, record_texts),
+        )
         if record is None:
             return None
         return Kept(content["instant"], content["tag"], record, filled, content.get("follows"))

@@ -19,7 +19,7 @@ from headgate.control_protocol.errors import (
     TableUnfit,
     Unreachable,
 )
-from headgate.control_protocol.table_format import FileSchema, RowKey, TableSpec, schema_number
+from headgate.control_protocol.table_format import FileSchema, RowKey, TableSpec, schema_id_of_text
 from headgate.tables.hudi.base_files import KEY_TYPES, PARTITION_TYPES, HudiFileMarking
 from headgate.tables.hudi.columns import columns_of, require_free_names
 from headgate.tables.hudi.jvm import open_spark
@@ -90,7 +90,7 @@ class TableConfig:
 
     @property
     def schema_id(self) -> int:
-        return schema_number(f"{self.schema} {self.marking.partition_by} {','.join(self.keys)}")
+        return schema_id_of_text(f"{self.schema} {self.marking.partition_by} {','.join(self.keys)}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from headgate.control_protocol.errors import HudiUnsafe, Unreachable
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import CommitAttempt, Refused
-from headgate.control_protocol.table_format import NumberedFile, RowKey, number_files
+from headgate.control_protocol.table_format import NumberedFile, RowKey, files_in_transaction_order
 from headgate.tables.hudi import append_table
 from headgate.tables.hudi.base_files import RECORD_KEY
 from headgate.tables.hudi.changelog_merge import Fold
@@ -280,7 +280,7 @@ class HudiKeyedTable(HudiCommits):
             return lost
         keys, meta = KeyCounts(), java.load_meta_client()
         if attempt.files:
-            keys = java.upsert(meta, instant, number_files(attempt))
+            keys = java.upsert(meta, instant, files_in_transaction_order(attempt))
         else:
             java.begin_empty_commit(meta, instant)
         return replace(attempt, record=attempt.record.with_key_counts(keys))

@@ -35,7 +35,7 @@ from headgate.control_protocol.errors import (
     MissingRights,
     TableMissing,
     Unreachable,
-    first_line,
+    first_line_of_error,
 )
 from headgate.tables.iceberg.catalog_types import (
     require_java_type,
@@ -122,7 +122,7 @@ def load_catalog(
 
 def catalog_failure(error: Exception, what: str) -> HeadgateError:
     """Translate an error of pyiceberg; its message begins with ``what`` went wrong."""
-    said = f"{what}: {first_line(error)}"
+    said = f"{what}: {first_line_of_error(error)}"
     if isinstance(error, HeadgateError):
         return error
     if _is_not_rest_answer(error):  # before its type counts: what fails is only the reading
@@ -142,7 +142,7 @@ def catalog_failure(error: Exception, what: str) -> HeadgateError:
             return ConfigurationError(said, "check the catalog's properties")
     if operation := refused_operation(error):
         return MissingRights(
-            f"{what}: {operation} is refused: {first_line(error)}",
+            f"{what}: {operation} is refused: {first_line_of_error(error)}",
             "check the keys or the role for the catalog, and for the table's files",
         )
     if type(error).__name__ in ("ArgumentError", "NoSuchModuleError"):  # SQLAlchemy's, of the uri
@@ -162,7 +162,7 @@ def _is_not_rest_answer(error: Exception) -> bool:
 def metadata_failure(error: Exception, what: str) -> HeadgateError:
     """Do as ``catalog_failure`` where metadata was fetched: what does not decode is damaged."""
     if isinstance(error, UNDECODED) and not isinstance(error, FileDamaged):
-        said = f"its metadata cannot be decoded: {first_line(error)}"
+        said = f"its metadata cannot be decoded: {first_line_of_error(error)}"
         return LogUnreadable(f"{what}: {said}", _RESTORE)
     return catalog_failure(error, what)
 

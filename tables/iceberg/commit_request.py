@@ -30,12 +30,12 @@ from pyiceberg.table.update import (
 
 from headgate.control_protocol.commit_record import CommitRecord
 from headgate.control_protocol.commit_record_codec import (
-    deletes_table_property,
+    claim_marker_property,
     encode,
-    forgotten_properties,
-    key_table_property,
-    marker_property,
+    key_columns_property,
     newly_filled_properties,
+    on_delete_property,
+    properties_to_forget,
 )
 from headgate.control_protocol.ports import TableView
 from headgate.control_protocol.table_format import RollbackSnapshot
@@ -147,16 +147,16 @@ class CommitRequest:
         a ledger's filled tables (LEDGER-2)."""
         known = self.metadata.properties
         filled = newly_filled_properties(self.record, known)
-        marker = marker_property(self.record.sink)
-        deletes = {deletes_table_property(self.record.sink): self.deletes} if self.deletes else {}
+        marker = claim_marker_property(self.record.sink)
+        deletes = {on_delete_property(self.record.sink): self.deletes} if self.deletes else {}
         claimed = {} if marker in known else self._claim_properties(marker)
         if properties := {**filled, **claimed, **deletes}:
             yield SetPropertiesUpdate(updates=properties)
-        if gone := forgotten_properties(self.record.sink, self.forgets, filled, known):
+        if gone := properties_to_forget(self.record.sink, self.forgets, filled, known):
             yield RemovePropertiesUpdate(removals=gone)
 
     def _claim_properties(self, marker: str) -> dict[str, str]:
-        key = {} if self.key is None else {key_table_property(self.record.sink): self.key}
+        key = {} if self.key is None else {key_columns_property(self.record.sink): self.key}
         return {marker: "true", **key}
 
     def _kept_ref_updates(self) -> tuple[TableUpdate, ...]:

@@ -14,10 +14,10 @@ from typing import Any, Self
 import fastavro
 
 from headgate.control_protocol.events import WrittenFile
-from headgate.schemas import file_schema
+from headgate.schemas import file_detail_schema
 
 _VERSION = b"\x01"
-_SCHEMA = fastavro.parse_schema(file_schema("iceberg-v1"))
+_SCHEMA = fastavro.parse_schema(file_detail_schema("iceberg-v1"))
 _BY_COLUMN = (
     *("column_sizes", "value_counts", "null_value_counts", "nan_value_counts"),
     *("lower_bounds", "upper_bounds"),

@@ -23,7 +23,7 @@ from pyiceberg.table.snapshots import Snapshot
 from headgate.control_protocol.commit_record import CommitRecord
 from headgate.control_protocol.commit_record_codec import decode
 from headgate.control_protocol.identifiers import SinkName, tag_name
-from headgate.coordinator.dead_letters import COLUMNS, Progress
+from headgate.coordinator.dead_letter_message import COLUMNS, Progress
 from headgate.tables.iceberg.catalog import catalog_failure
 from headgate.tables.iceberg.parquet_columns import read_column_batches
 from headgate.tables.iceberg.tag_lineage import ancestry, properties_of, snapshots_by_id

@@ -13,12 +13,12 @@ from pyiceberg.table.snapshots import Snapshot
 
 from headgate.control_protocol.commit_record import CommitRecord
 from headgate.control_protocol.commit_record_codec import (
+    claim_marker_property,
     decode,
     expired_before_ms,
-    expired_rows,
-    filled_tables,
+    expired_row_count,
+    filled_table_uuids,
     maintenance_property,
-    marker_property,
     sink_in_summary,
 )
 from headgate.control_protocol.errors import RecordUnreadable
@@ -44,7 +44,9 @@ def read_history(
     metadata = table.metadata
     snapshots = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
     line, complete = _branch_snapshots(metadata, snapshots, branch)
-    shown = line[-newest.count_newest([each.timestamp_ms for each in line]) :] if newest else line
+    shown = (
+        line[-newest.count_to_examine([each.timestamp_ms for each in line]) :] if newest else line
+    )
     commits, foreign, unreadable = _classify_snapshots(shown, sink)
     tag = metadata.refs.get(tag_name(sink, branch))
     tagged, complaint = _decode_record(snapshots[tag.snapshot_id], sink) if tag else (None, None)
@@ -58,16 +60,16 @@ def read_history(
         head=head.snapshot_id if head else None,
         tag=tag.snapshot_id if tag else None,
         tag_on_branch=_on_branch(table, sink, branch) if tag else None,
-        claimed=marker_property(sink) in metadata.properties,
+        claimed=claim_marker_property(sink) in metadata.properties,
         complete=complete and len(shown) == len(line),
         commits=tuple(commits),
         foreign=tuple(foreign),
         unreadable=tuple(unreadable),
         tagged=tagged,
-        filled=filled_tables(sink, metadata.properties),
+        filled=filled_table_uuids(sink, metadata.properties),
         others=other_sinks(metadata, branch, sink),
         deleted=deleted_records_of(sink, metadata.properties),
-        expired_rows=expired_rows(sink, metadata.properties),
+        expired_rows=expired_row_count(sink, metadata.properties),
         expired_before_ms=expired_before_ms(sink, metadata.properties),
     )
 
@@ -146,7 +148,7 @@ def _foreign_snapshot(snapshot: Snapshot, own: SinkName) -> ForeignSnapshot:
         sink=sink,
         topic_ids=record.topic_ids if record else {},
         upkeep=maintenance_property(own) in summary_of(snapshot),
-        expired_rows=expired_rows(own, summary_of(snapshot)),
+        expired_rows=expired_row_count(own, summary_of(snapshot)),
     )
 
 

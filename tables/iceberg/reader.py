@@ -15,7 +15,7 @@ from pyiceberg.manifest import FileFormat, ManifestContent, ManifestEntryStatus,
 from pyiceberg.table import FileScanTask, Table
 from pyiceberg.table.snapshots import Snapshot
 
-from headgate.control_protocol.commit_record_codec import deletes_table_property
+from headgate.control_protocol.commit_record_codec import on_delete_property
 from headgate.control_protocol.identifiers import SinkName, tag_name
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import TableView
@@ -195,7 +195,7 @@ class IcebergReader:
         return (self._file_rows(FileScanTask(file), columns) for file in files)
 
     def doubtful_deletes(self) -> Offsets | None:
-        name = deletes_table_property(self._sink)
+        name = on_delete_property(self._sink)
         return DeleteChoice.of(self.table.metadata.properties.get(name)).before
 
     def missing_staged_files(self, manifest: str) -> list[str]:

@@ -18,8 +18,8 @@ from pyiceberg.table.update import (
 
 from headgate.control_protocol.commit_record_codec import (
     decode,
-    deleted_rows,
-    expired_rows,
+    deleted_row_count,
+    expired_row_count,
     sink_in_summary,
 )
 from headgate.control_protocol.errors import ConfigurationError, Unreachable
@@ -59,7 +59,7 @@ class IcebergSnapshots:
     @property
     def deleted_row_count(self) -> int:
         properties = self._metadata.properties
-        return deleted_rows(self._sink, properties) + expired_rows(self._sink, properties)
+        return deleted_row_count(self._sink, properties) + expired_row_count(self._sink, properties)
 
     def snapshot(self, snapshot_id: int | None) -> TableSnapshot | None:
         if snapshot_id is None:
@@ -92,7 +92,7 @@ class IcebergSnapshots:
                 snapshot.snapshot_id,
                 snapshot.parent_snapshot_id,
                 decode(self._sink, summary),
-                deleted_rows(self._sink, summary) + expired_rows(self._sink, summary),
+                deleted_row_count(self._sink, summary) + expired_row_count(self._sink, summary),
                 by_others,
                 first=(snapshot.sequence_number or 0) <= 1,
             )

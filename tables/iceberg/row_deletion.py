@@ -36,7 +36,7 @@ from pyroaring import BitMap64
 
 from headgate.control_protocol.commit_record_codec import (
     decode,
-    deleted_property,
+    deleted_rows_property,
     maintenance_property,
 )
 from headgate.control_protocol.errors import DeletionRefused, HeadgateError, PredicateUnfit
@@ -44,8 +44,8 @@ from headgate.control_protocol.identifiers import SinkName, TopicPartition
 from headgate.control_protocol.rows_deleted_by_people import (
     DeletedRecords,
     Found,
-    list_properties,
-    ranges_of,
+    deleted_list_properties,
+    ranges_of_offsets,
 )
 from headgate.control_protocol.table_format import MatchingCount
 from headgate.tables.iceberg.catalog import catalog_failure
@@ -243,7 +243,7 @@ class Deletion(MaintenanceCommit):
     def deleted(self) -> MatchingCount:
         return self._done.matching_count if self._done else MatchingCount(0, 0)
 
-    def require_allowed(self) -> None:
+    def require_deletable(self) -> None:
         """Raise ``DeletionRefused`` for a table whose rows must not be deleted this way."""
         with self._naming_table():
             self._parent(self._catalog.load_table(self._identifier))
@@ -331,8 +331,8 @@ class Deletion(MaintenanceCommit):
         counts = snapshot_counts(metadata, deletions.added, retired)
         marked = {
             maintenance_property(self._sink): DELETION,
-            deleted_property(self._sink): str(rows),
-            f"{deleted_property(self._sink)}-by": self._asked_by,
+            deleted_rows_property(self._sink): str(rows),
+            f"{deleted_rows_property(self._sink)}-by": self._asked_by,
         }
         summary = Summary(Operation.DELETE, **counts, **marked)
         return update_snapshot_summaries(summary, properties_of(parent))
@@ -344,7 +344,9 @@ class Deletion(MaintenanceCommit):
         tagged = table.metadata.snapshot_by_id(table.metadata.refs[self._tag].snapshot_id)
         record = decode(sink, properties_of(tagged)) if tagged else None
         offsets = self._find_records(table, to_delete) if record else None
-        return before.with_more(to_delete.count, offsets, record.topic_ids if record else {})
+        return before.with_more_deleted(
+            to_delete.count, offsets, record.topic_ids if record else {}
+        )
 
     def _find_records(self, table: Table, to_delete: RowsToDelete) -> Found | None:
         """Return the offsets of the rows' records; ``None`` if the rows do not tell."""
@@ -359,12 +361,12 @@ class Deletion(MaintenanceCommit):
                     offsets[TopicPartition(topic, partition)].update(some)
         except ValueError:  # a column is gone
             return None
-        return {at: ranges_of(bits) for at, bits in offsets.items()}
+        return {at: ranges_of_offsets(bits) for at, bits in offsets.items()}
 
     def _updates(self, metadata: TableMetadata, snapshot: Snapshot) -> tuple[TableUpdate, ...]:
         """Add up the deleted rows in properties of the table, which outlive expired snapshots."""
         assert self._listed is not None, "listed before it is sent"
-        listed = list_properties(self._sink, self._listed, metadata.properties)
-        total = {deleted_property(self._sink): str(self._listed.rows)}
+        listed = deleted_list_properties(self._sink, self._listed, metadata.properties)
+        total = {deleted_rows_property(self._sink): str(self._listed.rows)}
         summed = SetPropertiesUpdate(updates={**total, **listed})
         return (*super()._updates(metadata, snapshot), summed)

@@ -35,7 +35,12 @@ from headgate.control_protocol.columns import (
     describe_changes,
     from_json,
 )
-from headgate.control_protocol.schema_evolution import Former, Refusal, former_columns, grow_columns
+from headgate.control_protocol.schema_evolution import (
+    Former,
+    Refusal,
+    collect_former_columns,
+    grow_columns,
+)
 from headgate.tables.iceberg.type_parser import parse_columns
 
 _ROOT = -1
@@ -113,7 +118,7 @@ def former_names(metadata: TableMetadata) -> Former:
     """SCHEMA-6: return the former names of columns, from the table's older schemas."""
     older = sorted(metadata.schemas, key=lambda schema: schema.schema_id)
     current = metadata.current_schema_id
-    return former_columns(
+    return collect_former_columns(
         columns_of(metadata.schema()),
         [columns_of(each) for each in older if each.schema_id != current],
     )

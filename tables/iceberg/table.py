@@ -27,11 +27,11 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from headgate.control_protocol.columns import Struct
 from headgate.control_protocol.commit_record import CommitRecord, PendingCommit
 from headgate.control_protocol.commit_record_codec import (
+    claim_marker_property,
     decode,
-    deletes_table_property,
-    filled_tables,
-    key_table_property,
-    marker_property,
+    filled_table_uuids,
+    key_columns_property,
+    on_delete_property,
 )
 from headgate.control_protocol.errors import (
     CatalogRefused,
@@ -321,7 +321,7 @@ class IcebergTable:
             lineage=find_lineage(metadata, self._branch, self._sink),
             branch_record=newest_record(metadata, self._branch, self._sink),
             others=other_sinks(metadata, self._branch, self._sink),
-            filled=filled_tables(self._sink, metadata.properties),
+            filled=filled_table_uuids(self._sink, metadata.properties),
             deleted=deleted_records_of(self._sink, metadata.properties),
         )
 
@@ -404,8 +404,8 @@ class IcebergTable:
 
     def _require_same_key(self, metadata: TableMetadata, key: str | None) -> None:
         """KEY-1: refuse a table that was filled by another key."""
-        stored = metadata.properties.get(key_table_property(self._sink))
-        filled = marker_property(self._sink) in metadata.properties
+        stored = metadata.properties.get(key_columns_property(self._sink))
+        filled = claim_marker_property(self._sink) in metadata.properties
         require_same_key(self._identifier, stored, key, filled=filled)
 
     def _deletes_to_store(self, metadata: TableMetadata) -> str:
@@ -414,7 +414,7 @@ class IcebergTable:
             return ""
         stored, schema = self._stored_deletes(metadata), metadata.schema()
         column = column_of_marks(schema, self._deleted_at)
-        filled = marker_property(self._sink) in metadata.properties
+        filled = claim_marker_property(self._sink) in metadata.properties
         require_same_choice(self._identifier, schema, stored, column, filled=filled)
         return "" if filled or column is None else DeleteChoice(column).text
 
@@ -425,7 +425,7 @@ class IcebergTable:
         return stored.changed_to(column, offsets).text
 
     def _stored_deletes(self, metadata: TableMetadata) -> DeleteChoice:
-        return DeleteChoice.of(metadata.properties.get(deletes_table_property(self._sink)))
+        return DeleteChoice.of(metadata.properties.get(on_delete_property(self._sink)))
 
     @property
     def call_lock(self) -> Lock:

@@ -10,15 +10,15 @@ from pyiceberg.table.snapshots import Snapshot
 
 from headgate.control_protocol.commit_record import CommitRecord
 from headgate.control_protocol.commit_record_codec import (
+    claim_marker_property,
     decode,
-    deleted_rows,
+    deleted_row_count,
     holds_record,
-    marker_property,
     topics_in_summary,
 )
 from headgate.control_protocol.identifiers import SinkName, TopicId, sink_of_tag, tag_name
 from headgate.control_protocol.ports import Lineage
-from headgate.control_protocol.rows_deleted_by_people import DeletedRecords, deleted_records
+from headgate.control_protocol.rows_deleted_by_people import DeletedRecords, read_deleted_records
 
 
 def find_lineage(metadata: TableMetadata, branch: str, sink: SinkName) -> Lineage:
@@ -44,7 +44,7 @@ def find_lineage(metadata: TableMetadata, branch: str, sink: SinkName) -> Lineag
 
 def _was_claimed(metadata: TableMetadata, sink: SinkName) -> bool:
     """Return whether a claim was made; without the property a snapshot of the sink shows it."""
-    return marker_property(sink) in metadata.properties or any(
+    return claim_marker_property(sink) in metadata.properties or any(
         holds_record(sink, properties_of(snapshot)) for snapshot in metadata.snapshots
     )
 
@@ -77,7 +77,7 @@ def other_sinks(
 
 def deleted_records_of(sink: SinkName, properties: Mapping[str, str]) -> DeletedRecords:
     """Return what people deleted from the table (COMPACTION-1)."""
-    return deleted_records(sink, deleted_rows(sink, properties), properties)
+    return read_deleted_records(sink, deleted_row_count(sink, properties), properties)
 
 
 def parent_ref_of(metadata: TableMetadata, branch: str) -> SnapshotRef | None:

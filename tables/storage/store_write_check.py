@@ -14,7 +14,7 @@ from headgate.control_protocol.errors import (
     HeadgateError,
     MissingRights,
     Unreachable,
-    first_line,
+    first_line_of_error,
 )
 from headgate.tables.storage.call_timeouts import call_with_timeout
 from headgate.tables.storage.file_io import open_files
@@ -73,11 +73,11 @@ def translate_store_error(error: Exception, what: str, location: str) -> Headgat
     """Translate an error of a store's client into ours."""
     if operation := refused_operation(error):
         return MissingRights(
-            f"{what}: the store refuses {operation}: {first_line(error)}",
+            f"{what}: the store refuses {operation}: {first_line_of_error(error)}",
             "check the keys, the role and the bucket's policy: it takes reading, writing and "
             "removing below the table's location",
         )
     if hint := lacks_client(error, location):
-        return ConfigurationError(f"{what}: {first_line(error)}", hint)
-    text = str(error) if isinstance(error, TimeoutError) else first_line(error)
+        return ConfigurationError(f"{what}: {first_line_of_error(error)}", hint)
+    text = str(error) if isinstance(error, TimeoutError) else first_line_of_error(error)
     return Unreachable(f"{what}: {text}", where_to_look(location))

@@ -13,29 +13,29 @@ from headgate.testing.contract.world import (
     QuarantineSinkWorld,
     RoutedSinkWorld,
     SuspensionSinkWorld,
-    begins_again,
-    changing,
-    fold,
-    goes_on,
-    holds_each_record_once,
-    keyed_tables,
-    many_tables,
+    assert_each_record_once,
+    changing_value,
+    expected_rows,
+    keyed_tables_file,
+    many_tables_file,
     open_sink,
-    places,
-    some_bad,
+    restart_and_run,
+    run_until_delivered,
+    sometimes_bad_value,
     start_sink,
+    table_places,
 )
 from headgate.testing.sink_in_process import SinkInProcess
 
 EVERY = ("orders", "returns", "zone_a", "rejected")
 
 
-def states(sink: SinkInProcess) -> dict[str, str]:
+def table_states(sink: SinkInProcess) -> dict[str, str]:
     """Return each table's state, as ``headgate tables`` says it."""
     return {each.table: str(each.state) for each in tables(sink.settings).tables}
 
 
-def without_suspended(sink: SinkInProcess) -> bool:
+def has_no_suspended_table(sink: SinkInProcess) -> bool:
     return sink.record is not None and not sink.record.suspended
 
 
@@ -45,34 +45,36 @@ class ManyTablesSinkContract:
     def test_each_record_is_in_its_table_and_what_no_route_takes_is_rejected(
         self, world: ManyTablesSinkWorld
     ) -> None:
-        with start_sink(many_tables(world), some_bad) as sink:
-            begins_again(sink)
-            holds_each_record_once(sink, world, *EVERY)
-            assert {topic for topic, *_ in places(world, "orders")} == {"shop.orders"}
-            assert {n % 3 for _, _, n in places(world, "zone_a")} == {0}
-            assert states(sink) == dict.fromkeys(("db.orders", "db.returns", "db.zone_a"), "open")
+        with start_sink(many_tables_file(world), sometimes_bad_value) as sink:
+            restart_and_run(sink)
+            assert_each_record_once(sink, world, *EVERY)
+            assert {topic for topic, *_ in table_places(world, "orders")} == {"shop.orders"}
+            assert {n % 3 for _, _, n in table_places(world, "zone_a")} == {0}
+            assert table_states(sink) == dict.fromkeys(
+                ("db.orders", "db.returns", "db.zone_a"), "open"
+            )
 
     def test_a_coordinator_dies_between_two_tables_and_one_is_gone_meanwhile(
         self, world: ManyTablesSinkWorld
     ) -> None:
-        with start_sink(many_tables(world), some_bad) as sink:
+        with start_sink(many_tables_file(world), sometimes_bad_value) as sink:
             with world.lock_table("zone_a"):
                 sink.produce(EACH)
-                sink.until(lambda: sink.pending() == {"db.zone_a"} and sink.lag() == 0)
-                sink.die()
+                sink.run_until(lambda: sink.pending() == {"db.zone_a"} and sink.lag() == 0)
+                sink.end_lives()
             world.take_away("returns")
-            sink.begin()
-            sink.until(lambda: "db.returns" in sink.suspended_tables())
+            sink.begin_life()
+            sink.run_until(lambda: "db.returns" in sink.suspended_tables())
             assert sink.suspended_tables()["db.returns"].startswith("HG-102")
-            goes_on(sink, "db.returns")
+            run_until_delivered(sink, "db.returns")
             assert tables(sink.settings).exit_code == 1
             remarks = audit(sink.settings, with_source=False).remarks
             assert any("db.returns is suspended" in remark for remark in remarks)
             world.bring_back("returns")
             sink.resume("db.returns")
-            sink.until(lambda: without_suspended(sink))
-            goes_on(sink)
-            holds_each_record_once(sink, world, *EVERY)
+            sink.run_until(lambda: has_no_suspended_table(sink))
+            run_until_delivered(sink)
+            assert_each_record_once(sink, world, *EVERY)
 
 
 class SuspensionSinkContract:
@@ -81,18 +83,18 @@ class SuspensionSinkContract:
     def test_a_table_that_cannot_be_filled_is_suspended_and_all_others_go_on(
         self, world: SuspensionSinkWorld
     ) -> None:
-        with start_sink(many_tables(world), some_bad) as sink:
+        with start_sink(many_tables_file(world), sometimes_bad_value) as sink:
             with world.damage_table("orders"):
                 sink.produce(EACH)
-                sink.until(lambda: "db.orders" in sink.suspended_tables())
-                sink.until_settled("db.orders")
-                assert {name: state for name, state in states(sink).items() if state != "open"} == {
-                    "db.orders": "suspended"
-                }
+                sink.run_until(lambda: "db.orders" in sink.suspended_tables())
+                sink.run_until_settled("db.orders")
+                assert {
+                    name: state for name, state in table_states(sink).items() if state != "open"
+                } == {"db.orders": "suspended"}
             sink.resume("db.orders")
-            sink.until(lambda: without_suspended(sink))
-            sink.until_settled()
-            holds_each_record_once(sink, world, *EVERY)
+            sink.run_until(lambda: has_no_suspended_table(sink))
+            sink.run_until_settled()
+            assert_each_record_once(sink, world, *EVERY)
 
 
 class CreatedTablesSinkContract:
@@ -103,14 +105,14 @@ class CreatedTablesSinkContract:
         self, world: RoutedSinkWorld, step: str
     ) -> None:
         """``step``: at which a process dies that makes them."""
-        with open_sink(many_tables(world, inferred=True), some_bad) as sink:
+        with open_sink(many_tables_file(world, inferred=True), sometimes_bad_value) as sink:
             sink.produce(EACH)
             if step:
-                sink.until_killed(step)
-                sink.begin()
-            sink.until_settled()
-            begins_again(sink)
-            holds_each_record_once(sink, world, *EVERY, "zone_b", "zone_c")
+                sink.run_until_killed(step)
+                sink.begin_life()
+            sink.run_until_settled()
+            restart_and_run(sink)
+            assert_each_record_once(sink, world, *EVERY, "zone_b", "zone_c")
             assert set(world.rows("zone_b")[0]) >= {"id", "zone"}
             kept = sink.tables.file_schema("db.zone_b").properties
             assert kept.get(RAW_NAME_PROPERTY) == "db.zone_b"
@@ -122,47 +124,49 @@ class KeyedSinkContract:
     def test_a_table_with_a_key_is_the_fold_of_what_several_lives_had_decided(
         self, world: QuarantineSinkWorld
     ) -> None:
-        with start_sink(keyed_tables(world), changing) as sink:
+        with start_sink(keyed_tables_file(world), changing_value) as sink:
             with world.lock_table("orders"):
                 for _ in range(2):
                     sink.produce(EACH)
-                    sink.until(lambda: sink.pending() == {"db.orders"} and sink.lag() == 0)
-                    sink.begin()
+                    sink.run_until(lambda: sink.pending() == {"db.orders"} and sink.lag() == 0)
+                    sink.begin_life()
                 remarks = audit(sink.settings, with_source=False).remarks
                 assert any("are pending for db.orders" in remark for remark in remarks)
-                sink.die()
-            begins_again(sink)
-            holds_the_fold(sink, world)
+                sink.end_lives()
+            restart_and_run(sink)
+            assert_expected_rows(sink, world)
 
     @pytest.mark.parametrize("step", ["stage", "staged", "committed", "deliver", "delivered"])
     def test_a_death_at_a_step_of_a_delivery_by_key_leaves_the_fold(
         self, world: QuarantineSinkWorld, step: str
     ) -> None:
-        with start_sink(keyed_tables(world), changing) as sink:
+        with start_sink(keyed_tables_file(world), changing_value) as sink:
             sink.produce(EACH)
-            sink.until_killed(step)
-            begins_again(sink)
-            holds_the_fold(sink, world)
+            sink.run_until_killed(step)
+            restart_and_run(sink)
+            assert_expected_rows(sink, world)
 
     @pytest.mark.parametrize("did_land", [True, False])
     def test_a_delivery_by_key_whose_answer_is_lost_is_found_out(
         self, world: QuarantineSinkWorld, *, did_land: bool
     ) -> None:
-        with start_sink(keyed_tables(world), changing) as sink:
+        with start_sink(keyed_tables_file(world), changing_value) as sink:
             sink.lost_deliveries.append(did_land)
-            goes_on(sink)
+            run_until_delivered(sink)
             assert not sink.lost_deliveries
-            begins_again(sink)
-            holds_the_fold(sink, world)
+            restart_and_run(sink)
+            assert_expected_rows(sink, world)
 
 
-def holds_the_fold(sink: SinkInProcess, world: QuarantineSinkWorld) -> None:
+def assert_expected_rows(sink: SinkInProcess, world: QuarantineSinkWorld) -> None:
     """Assert it of ``orders``, by somebody else's reader; ``returns`` has each of its records."""
     count = sink.produced // len(sink.settings.source.topics)
-    expected, rows = fold(count), world.rows("orders")
+    expected, rows = expected_rows(count), world.rows("orders")
     assert {row["id"]: row["zone"] for row in rows} == expected
     assert len(rows) == len(expected)
-    assert places(world, "returns") == [("shop.returns", 0, offset) for offset in range(count)]
+    assert table_places(world, "returns") == [
+        ("shop.returns", 0, offset) for offset in range(count)
+    ]
     report = audit(sink.settings, with_source=False)
     assert not report.findings
     assert f"db.orders: each of {len(expected)} live rows has a key of its own" in report.proven

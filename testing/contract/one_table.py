@@ -19,16 +19,16 @@ from headgate.testing.contract.world import (
     RollbackSinkWorld,
     SinkWorld,
     TagSinkWorld,
-    begins_again,
-    goes_on,
-    good,
-    holds_each_record_once,
-    one_table,
-    places,
-    some_bad,
-    source,
+    assert_each_record_once,
+    good_value,
+    one_table_file,
+    one_table_file_with_quarantine,
+    restart_and_run,
+    run_until_delivered,
+    sometimes_bad_value,
+    source_places,
     start_sink,
-    with_quarantine,
+    table_places,
 )
 
 ASIDE = "orders_quarantine"
@@ -43,63 +43,63 @@ class SinkContract:
     """The tests take a fixture ``world``, a ``SinkWorld``."""
 
     def test_each_record_is_there_once_over_many_lives(self, world: SinkWorld) -> None:
-        with start_sink(one_table(world)) as sink:
+        with start_sink(one_table_file(world)) as sink:
             for _ in range(2):
-                begins_again(sink)
-            holds_each_record_once(sink, world, "orders")
+                restart_and_run(sink)
+            assert_each_record_once(sink, world, "orders")
 
     @pytest.mark.parametrize("step", STEPS)
     def test_a_death_at_a_step_of_a_transaction_loses_and_doubles_nothing(
         self, world: SinkWorld, step: str
     ) -> None:
-        with start_sink(one_table(world)) as sink:
+        with start_sink(one_table_file(world)) as sink:
             sink.produce(EACH)
-            sink.until_killed(step)
-            begins_again(sink)
-            holds_each_record_once(sink, world, "orders")
+            sink.run_until_killed(step)
+            restart_and_run(sink)
+            assert_each_record_once(sink, world, "orders")
 
     @pytest.mark.parametrize("step", ["claim", "claimed"])
     def test_a_death_in_a_claim_loses_and_doubles_nothing(
         self, world: SinkWorld, step: str
     ) -> None:
-        with start_sink(one_table(world)) as sink:
-            sink.begin()
-            sink.until_killed(step)
-            begins_again(sink)
-            holds_each_record_once(sink, world, "orders")
+        with start_sink(one_table_file(world)) as sink:
+            sink.begin_life()
+            sink.run_until_killed(step)
+            restart_and_run(sink)
+            assert_each_record_once(sink, world, "orders")
 
     @pytest.mark.parametrize("did_land", [True, False])
     def test_a_commit_whose_answer_is_lost_is_found_out(
         self, world: SinkWorld, *, did_land: bool
     ) -> None:
-        with start_sink(one_table(world)) as sink:
+        with start_sink(one_table_file(world)) as sink:
             sink.lost_answers.append(did_land)
-            goes_on(sink)
+            run_until_delivered(sink)
             assert not sink.lost_answers
-            begins_again(sink)
-            holds_each_record_once(sink, world, "orders")
+            restart_and_run(sink)
+            assert_each_record_once(sink, world, "orders")
 
     def test_a_commit_that_arrives_when_another_life_goes_on_does_not_land(
         self, world: SinkWorld
     ) -> None:
-        with start_sink(one_table(world)) as sink:
+        with start_sink(one_table_file(world)) as sink:
             sink.produce(EACH)
-            late = sink.until_killed("commit")
+            late = sink.run_until_killed("commit")
             sink.pause()
-            begins_again(sink)
+            restart_and_run(sink)
             assert not isinstance(late(), Landed)
-            goes_on(sink)
-            holds_each_record_once(sink, world, "orders")
+            run_until_delivered(sink)
+            assert_each_record_once(sink, world, "orders")
 
     def test_the_table_tells_a_new_life_all_when_the_control_topic_is_lost(
         self, world: SinkWorld
     ) -> None:
-        with start_sink(one_table(world)) as sink:
+        with start_sink(one_table_file(world)) as sink:
             sink.produce(EACH)
-            sink.until_killed("committed")
+            sink.run_until_killed("committed")
             sink.log.recreate()
-            begins_again(sink)
-            holds_each_record_once(sink, world, "orders")
+            restart_and_run(sink)
+            assert_each_record_once(sink, world, "orders")
 
 
 class EvolutionSinkContract:
@@ -109,22 +109,22 @@ class EvolutionSinkContract:
     def test_a_column_that_records_need_is_there_before_them(
         self, world: SinkWorld, step: str
     ) -> None:
-        text = one_table(world, more='[table.schema]\nunknown_fields = "evolve"\n')
-        with start_sink(text, _with_tips) as sink:
+        text = one_table_file(world, more='[table.schema]\nunknown_fields = "evolve"\n')
+        with start_sink(text, value_with_tip_later) as sink:
             sink.produce(EACH)
             if step:
-                sink.until_killed(step)
-                sink.begin()
-            goes_on(sink)
-            holds_each_record_once(sink, world, "orders")
+                sink.run_until_killed(step)
+                sink.begin_life()
+            run_until_delivered(sink)
+            assert_each_record_once(sink, world, "orders")
         tips = {row["offset"]: row["tip"] for row in world.rows("orders")}
         assert tips == {n: None if n < EACH else f"{n}" for n in range(len(tips))}
 
 
-def _with_tips(at: TopicPartition, offset: int) -> bytes:
+def value_with_tip_later(at: TopicPartition, offset: int) -> bytes:
     """Records have one more field from some time on."""
     more = {"tip": f"{offset}"} if offset >= EACH else {}
-    return json.dumps({**json.loads(good(at, offset)), **more}).encode()
+    return json.dumps({**json.loads(good_value(at, offset)), **more}).encode()
 
 
 class QuarantineSinkContract:
@@ -133,11 +133,11 @@ class QuarantineSinkContract:
     def test_bad_records_are_in_the_quarantine_and_all_others_in_the_table(
         self, world: QuarantineSinkWorld
     ) -> None:
-        with start_sink(with_quarantine(world), some_bad) as sink:
-            begins_again(sink)
-            holds_each_record_once(sink, world, "orders", ASIDE)
-            assert {n % 10 for _, _, n in places(world, ASIDE)} == {7}
-            assert 7 not in {n % 10 for _, _, n in places(world, "orders")}
+        with start_sink(one_table_file_with_quarantine(world), sometimes_bad_value) as sink:
+            restart_and_run(sink)
+            assert_each_record_once(sink, world, "orders", ASIDE)
+            assert {n % 10 for _, _, n in table_places(world, ASIDE)} == {7}
+            assert 7 not in {n % 10 for _, _, n in table_places(world, "orders")}
 
     @pytest.mark.parametrize(
         "step", ["stage", "staged", "commit", "committed", "deliver", "delivered"]
@@ -145,50 +145,50 @@ class QuarantineSinkContract:
     def test_a_death_at_a_step_of_a_delivery_loses_and_doubles_nothing(
         self, world: QuarantineSinkWorld, step: str
     ) -> None:
-        with start_sink(with_quarantine(world), some_bad) as sink:
+        with start_sink(one_table_file_with_quarantine(world), sometimes_bad_value) as sink:
             sink.produce(EACH)
-            sink.until_killed(step)
-            begins_again(sink)
-            holds_each_record_once(sink, world, "orders", ASIDE)
+            sink.run_until_killed(step)
+            restart_and_run(sink)
+            assert_each_record_once(sink, world, "orders", ASIDE)
 
     @pytest.mark.parametrize("did_land", [True, False])
     def test_a_delivery_whose_answer_is_lost_is_found_out(
         self, world: QuarantineSinkWorld, *, did_land: bool
     ) -> None:
-        with start_sink(with_quarantine(world), some_bad) as sink:
+        with start_sink(one_table_file_with_quarantine(world), sometimes_bad_value) as sink:
             sink.lost_deliveries.append(did_land)
-            goes_on(sink)
+            run_until_delivered(sink)
             assert not sink.lost_deliveries
-            begins_again(sink)
-            holds_each_record_once(sink, world, "orders", ASIDE)
+            restart_and_run(sink)
+            assert_each_record_once(sink, world, "orders", ASIDE)
 
     def test_a_delivery_that_arrives_when_another_life_goes_on_does_not_land(
         self, world: QuarantineSinkWorld
     ) -> None:
-        with start_sink(with_quarantine(world), some_bad) as sink:
+        with start_sink(one_table_file_with_quarantine(world), sometimes_bad_value) as sink:
             sink.produce(EACH)
-            late = sink.until_killed("deliver")
+            late = sink.run_until_killed("deliver")
             sink.pause()
-            begins_again(sink)
+            restart_and_run(sink)
             assert not isinstance(late(), Landed)
-            goes_on(sink)
-            holds_each_record_once(sink, world, "orders", ASIDE)
+            run_until_delivered(sink)
+            assert_each_record_once(sink, world, "orders", ASIDE)
 
     def test_whoever_comes_next_delivers_what_a_dead_coordinator_decided(
         self, world: QuarantineSinkWorld
     ) -> None:
-        with start_sink(with_quarantine(world), some_bad) as sink:
-            before = len(places(world, ASIDE))
+        with start_sink(one_table_file_with_quarantine(world), sometimes_bad_value) as sink:
+            before = len(table_places(world, ASIDE))
             with world.lock_table(ASIDE):
                 sink.produce(EACH)
-                sink.until(lambda: sink.lag() == 0 and sink.pending() == {f"db.{ASIDE}"})
-                assert len(places(world, ASIDE)) == before
+                sink.run_until(lambda: sink.lag() == 0 and sink.pending() == {f"db.{ASIDE}"})
+                assert len(table_places(world, ASIDE)) == before
                 assert status(sink.settings).pending_rows == before
                 remarks = audit(sink.settings, with_source=False).remarks
                 assert any("are pending for the quarantine" in remark for remark in remarks)
-                sink.die()
-            begins_again(sink)
-            holds_each_record_once(sink, world, "orders", ASIDE)
+                sink.end_lives()
+            restart_and_run(sink)
+            assert_each_record_once(sink, world, "orders", ASIDE)
 
 
 class RollbackSinkContract:
@@ -197,26 +197,28 @@ class RollbackSinkContract:
     def test_a_table_that_its_owner_set_back_stops_the_sink_by_name(
         self, world: RollbackSinkWorld
     ) -> None:
-        with start_sink(one_table(world)) as sink:
-            before, held = world.version("orders"), places(world, "orders")
-            goes_on(sink)
-            sink.die()
+        with start_sink(one_table_file(world)) as sink:
+            before, held = world.version("orders"), table_places(world, "orders")
+            run_until_delivered(sink)
+            sink.end_lives()
             world.restore("orders", before)
             with pytest.raises(TableRolledBack):
-                begins_again(sink)
-            assert places(world, "orders") == held
+                restart_and_run(sink)
+            assert table_places(world, "orders") == held
 
     def test_what_the_quarantine_has_is_not_put_again_where_the_table_went_back(
         self, world: RollbackSinkWorld
     ) -> None:
-        with start_sink(with_quarantine(world), some_bad) as sink:
+        with start_sink(one_table_file_with_quarantine(world), sometimes_bad_value) as sink:
             before = world.version("orders")
-            goes_on(sink)
-            sink.die()
+            run_until_delivered(sink)
+            sink.end_lives()
             world.restore("orders", before)
-            follows = with_quarantine(world, coordinator='on_rollback = "follow-table"')
-            begins_again(sink, parse(follows))
-            assert places(world, "orders", ASIDE) == source(sink)
+            follows = one_table_file_with_quarantine(
+                world, coordinator='on_rollback = "follow-table"'
+            )
+            restart_and_run(sink, parse(follows))
+            assert table_places(world, "orders", ASIDE) == source_places(sink)
 
 
 class TagSinkContract:
@@ -225,11 +227,11 @@ class TagSinkContract:
     def test_a_sink_whose_tag_is_gone_stops_by_name_and_follows_the_table_if_told_to(
         self, world: TagSinkWorld
     ) -> None:
-        with start_sink(one_table(world)) as sink:
-            sink.die()
+        with start_sink(one_table_file(world)) as sink:
+            sink.end_lives()
             world.delete_tag("orders")
             with pytest.raises(TagMissing):
-                begins_again(sink)
-            follows = one_table(world, coordinator='on_tag_missing = "follow-table"')
-            begins_again(sink, parse(follows))
-            holds_each_record_once(sink, world, "orders")
+                restart_and_run(sink)
+            follows = one_table_file(world, coordinator='on_tag_missing = "follow-table"')
+            restart_and_run(sink, parse(follows))
+            assert_each_record_once(sink, world, "orders")

@@ -104,7 +104,7 @@ offset = "offset"
 _DECLARED = f'[[tables.table]]\nmatch = "db.(orders|returns|zone_a)"\ncolumns = {COLUMNS}\n'
 
 
-def one_table(world: SinkWorld, *, coordinator: str = "", more: str = "") -> str:
+def one_table_file(world: SinkWorld, *, coordinator: str = "", more: str = "") -> str:
     """Return the sink file of the table ``orders``, which takes every record."""
     begin = BEGIN.replace("[coordinator]", f"[coordinator]\n{coordinator}")
     return (
@@ -114,13 +114,13 @@ def one_table(world: SinkWorld, *, coordinator: str = "", more: str = "") -> str
     )
 
 
-def with_quarantine(world: QuarantineSinkWorld, *, coordinator: str = "") -> str:
+def one_table_file_with_quarantine(world: QuarantineSinkWorld, *, coordinator: str = "") -> str:
     """Return the same, with ``orders_quarantine`` for bad records."""
     aside = '[quarantine]\npolicy = "quarantine"\nper_thousand_max = 1000\n'
-    return one_table(world, coordinator=coordinator, more=aside + world.quarantine)
+    return one_table_file(world, coordinator=coordinator, more=aside + world.quarantine)
 
 
-def many_tables(world: RoutedSinkWorld, *, inferred: bool = False) -> str:
+def many_tables_file(world: RoutedSinkWorld, *, inferred: bool = False) -> str:
     """Return the sink file of ``orders``, ``returns``, ``zone_a`` and the quarantine
     ``rejected``.
 
@@ -138,19 +138,19 @@ def many_tables(world: RoutedSinkWorld, *, inferred: bool = False) -> str:
     )
 
 
-def keyed_tables(world: RoutedSinkWorld) -> str:
+def keyed_tables_file(world: RoutedSinkWorld) -> str:
     """Return the sink file of ``orders``, whose key is ``id``, and of ``returns`` without one."""
     columns = COLUMNS.replace('"long" }', '"long", required = true }')
     own = f'[[tables.table]]\nmatch = "db.orders"\nkey = ["id"]\ncolumns = {columns}\n'
-    return many_tables(world).replace(', "events"', "").replace(_DECLARED, f"{own}{_DECLARED}")
+    return many_tables_file(world).replace(', "events"', "").replace(_DECLARED, f"{own}{_DECLARED}")
 
 
-def good(_at: TopicPartition, offset: int) -> bytes:
+def good_value(_at: TopicPartition, offset: int) -> bytes:
     return json.dumps({"id": offset, "zone": ZONES[offset % 3]}).encode()
 
 
-def some_bad(at: TopicPartition, offset: int) -> bytes:
-    return b"{broken" if offset % 10 == 7 else good(at, offset)
+def sometimes_bad_value(at: TopicPartition, offset: int) -> bytes:
+    return b"{broken" if offset % 10 == 7 else good_value(at, offset)
 
 
 KEYS = 20
@@ -160,63 +160,63 @@ def key_of(_at: TopicPartition, offset: int) -> bytes:
     return b"%d" % (offset % KEYS)
 
 
-def changing(at: TopicPartition, offset: int) -> bytes | None:
+def changing_value(at: TopicPartition, offset: int) -> bytes | None:
     """Of orders, keys come again and again, and some of their rows go; returns are only added."""
     if at.topic == "shop.orders" and offset % 7 == 3:
         return None
     return json.dumps({"id": offset % KEYS, "zone": f"{offset}"}).encode()
 
 
-def fold(count: int) -> dict[int, str]:
+def expected_rows(count: int) -> dict[int, str]:
     """Return what so many records of orders come to: the zone of each key."""
     rows: dict[int, str] = {}
     at = TopicPartition("shop.orders", 0)
     for offset in range(count):
         rows.pop(offset % KEYS, None)
-        if (value := changing(at, offset)) is not None:
+        if (value := changing_value(at, offset)) is not None:
             rows[offset % KEYS] = json.loads(value)["zone"]
     return rows
 
 
 @contextmanager
-def open_sink(text: str, value: Value = good) -> Iterator[SinkInProcess]:
+def open_sink(text: str, value: Value = good_value) -> Iterator[SinkInProcess]:
     """Yield a sink in its first life, which has done nothing yet."""
     sink = SinkInProcess(parse(text), value, key_of)
     try:
-        sink.begin()
+        sink.begin_life()
         yield sink
     finally:
-        sink.die()
+        sink.end_lives()
 
 
 @contextmanager
-def start_sink(text: str, value: Value = good) -> Iterator[SinkInProcess]:
+def start_sink(text: str, value: Value = good_value) -> Iterator[SinkInProcess]:
     """Yield a sink whose first life has filled its tables once."""
     with open_sink(text, value) as sink:
-        goes_on(sink)
+        run_until_delivered(sink)
         yield sink
 
 
-def goes_on(sink: SinkInProcess, *but: str) -> None:
+def run_until_delivered(sink: SinkInProcess, *but: str) -> None:
     """Let records come, until they are delivered to all tables but these."""
     sink.produce(EACH)
-    sink.until_settled(*but)
+    sink.run_until_settled(*but)
 
 
-def begins_again(sink: SinkInProcess, settings: SinkSettings | None = None) -> None:
+def restart_and_run(sink: SinkInProcess, settings: SinkSettings | None = None) -> None:
     """Let a new life find what the last one left, and go on."""
     sink.settings = settings or sink.settings
-    sink.begin()
-    goes_on(sink)
+    sink.begin_life()
+    run_until_delivered(sink)
 
 
-def places(world: SinkWorld, *names: str) -> list[Place]:
+def table_places(world: SinkWorld, *names: str) -> list[Place]:
     """Return where the rows of these tables are from, sorted."""
     found = (row for name in names for row in world.rows(name))
     return sorted((row["topic"], row["partition"], row["offset"]) for row in found)
 
 
-def source(sink: SinkInProcess) -> list[Place]:
+def source_places(sink: SinkInProcess) -> list[Place]:
     """Return the place of each record, sorted."""
     logs = sink.source.partitions.items()
     return sorted(
@@ -224,7 +224,7 @@ def source(sink: SinkInProcess) -> list[Place]:
     )
 
 
-def holds_each_record_once(sink: SinkInProcess, world: SinkWorld, *names: str) -> None:
+def assert_each_record_once(sink: SinkInProcess, world: SinkWorld, *names: str) -> None:
     """Assert it, by somebody else's reader, and that audit finds nothing."""
-    assert places(world, *names) == source(sink)
+    assert table_places(world, *names) == source_places(sink)
     assert not audit(sink.settings, with_source=False).findings

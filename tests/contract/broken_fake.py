@@ -24,10 +24,10 @@ from headgate.control_protocol.testing.contract import (
 
 CALL = (FakeCatalog, "call")
 COMMIT = (FakeTable, "commit")
-LINEAGE = (FakeTable, "_lineage")
+LINEAGE = (FakeTable, "_lineage_of_tag")
 CLAIMED = (FakeTable, "_was_claimed")
-RECORD = (FakeTable, "_record_under")
-OTHERS = (FakeTable, "_others")
+RECORD = (FakeTable, "_record_of_snapshot")
+OTHERS = (FakeTable, "_topics_of_other_sinks")
 SNAPSHOT = (FakeCatalog, "new_snapshot")
 
 # ----------------------------------------------------------------------------------------- others
@@ -126,13 +126,13 @@ def no_tag_is_a_first_start(right: Any, self: FakeTable) -> bool:
 @broken(TagContract.test_tag_and_marker_gone_is_no_first_start, CLAIMED)
 def the_marker_is_all(right: Any, self: FakeTable) -> bool:
     """Only the marker says that the sink has been here."""
-    return commit_record_codec.marker_property(self._sink) in self._catalog.properties
+    return commit_record_codec.claim_marker_property(self._sink) in self._catalog.properties
 
 
 @broken(TagContract.test_not_even_when_the_branch_was_rolled_back_before_the_claim, CLAIMED)
 def the_branch_is_all(right: Any, self: FakeTable) -> bool:
     """Without a marker, only the branch's own history is searched for records."""
-    marker = commit_record_codec.marker_property(self._sink) in self._catalog.properties
+    marker = commit_record_codec.claim_marker_property(self._sink) in self._catalog.properties
     return marker or self._branch_record() is not None
 
 

@@ -110,14 +110,14 @@ def tag_is_the_first_commit(right: Any, *args: Any) -> History:
     return replace(found, tag=1) if found.commits else found
 
 
-@broken(TESTS.test_whoever_asks_for_the_newest_gets_them_and_perhaps_more, HISTORY)
+@broken(TESTS.test_a_history_of_the_newest_commits_may_hold_more, HISTORY)
 def newest_are_the_oldest(right: Any, self: Any, newest: Newest | None = None) -> History:
     """Whoever asks for the newest commits is given the oldest."""
     found = right(self)
     return replace(found, commits=found.commits[: newest.snapshots]) if newest else found
 
 
-@broken(TESTS.test_whoever_asks_for_the_newest_gets_them_and_perhaps_more, HISTORY)
+@broken(TESTS.test_a_history_of_the_newest_commits_may_hold_more, HISTORY)
 def a_part_is_the_whole(right: Any, self: Any, newest: Newest | None = None) -> History:
     """Who is given a part of the history is told that it is complete."""
     found = right(self)

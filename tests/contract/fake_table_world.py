@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from threading import Lock
 
-from headgate.control_protocol.commit_record_codec import marker_property
+from headgate.control_protocol.commit_record_codec import claim_marker_property
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.identifiers import SinkName, TopicId, tag_name
 from headgate.control_protocol.ports import CommitAttempt, CommitOutcome, PrimaryTable
@@ -30,7 +30,7 @@ class FakeWorld:
         return self._catalog.storage.write("memory://files-", [record])
 
     def numbers(self, branch: str = "main") -> list[int]:
-        return sorted(record.offset for record in self._catalog.records(branch))
+        return sorted(record.offset for record in self._catalog.visible_rows(branch))
 
     def append_foreign(self, number: int, branch: str = "main") -> None:
         self._catalog.append([self.file(number)], branch)
@@ -51,7 +51,7 @@ class FakeWorld:
         self._catalog.delete_tag(tag_name(SinkName(sink)))
 
     def delete_marker(self, sink: str = "sink") -> None:
-        del self._catalog.properties[marker_property(SinkName(sink))]
+        del self._catalog.properties[claim_marker_property(SinkName(sink))]
 
     def recreate(self) -> None:
         self._catalog.recreate()

@@ -18,7 +18,7 @@ from pyiceberg.table.update import (
 )
 from support.iceberg_files import write_files
 
-from headgate.control_protocol.commit_record_codec import marker_property
+from headgate.control_protocol.commit_record_codec import claim_marker_property
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.identifiers import SinkName, tag_name
 from headgate.control_protocol.ports import PrimaryTable
@@ -176,7 +176,7 @@ class IcebergWorld:
         self._update(RemoveSnapshotRefUpdate(ref_name=tag_name(SinkName(sink))))
 
     def delete_marker(self, sink: str = "sink") -> None:
-        self._update(RemovePropertiesUpdate(removals=[marker_property(SinkName(sink))]))
+        self._update(RemovePropertiesUpdate(removals=[claim_marker_property(SinkName(sink))]))
 
     def recreate(self) -> None:
         self.drop()

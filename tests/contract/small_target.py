@@ -15,9 +15,9 @@ from headgate.control_protocol.commit_record import KeyCounts
 from headgate.control_protocol.commit_record_codec import (
     decode,
     encode,
-    filled_tables,
-    forgotten_properties,
+    filled_table_uuids,
     newly_filled_properties,
+    properties_to_forget,
 )
 from headgate.control_protocol.errors import KeyInTwoPartitions, TableChanged, TableMissing
 from headgate.control_protocol.events import FileKind, WrittenFile
@@ -31,7 +31,7 @@ from headgate.control_protocol.ports import (
     TableView,
     Unknown,
 )
-from headgate.control_protocol.table_format import number_files
+from headgate.control_protocol.table_format import files_in_transaction_order
 from headgate.control_protocol.testing.contract.world import KeyChange
 
 KeyedRows = Mapping[int, KeyChange]
@@ -118,7 +118,7 @@ class SmallTable:
             record=record,
             lineage=Lineage.CONTAINS_TAG if record else Lineage.FRESH,
             branch_record=record,
-            filled=filled_tables(self.sink, version.filled),
+            filled=filled_table_uuids(self.sink, version.filled),
         )
 
     def as_it_was(self, now: TableView, base: TableView) -> bool:
@@ -146,7 +146,7 @@ class SmallTable:
     def filled_after(self, before: Mapping[str, str], attempt: CommitAttempt) -> Mapping[str, str]:
         """Return what a ledger remembers once the attempt has landed (rule LEDGER-2)."""
         added = newly_filled_properties(attempt.record, before)
-        gone = forgotten_properties(self.sink, attempt.forgets, added, before)
+        gone = properties_to_forget(self.sink, attempt.forgets, added, before)
         return {name: uuid for name, uuid in {**before, **added}.items() if name not in gone}
 
     def resolve(self, before: KeyedRows, attempt: CommitAttempt) -> tuple[KeyedRows, KeyCounts]:
@@ -167,7 +167,7 @@ class SmallTable:
         """Return the changes, oldest first: by transactions, and by offsets within one."""
         changes = [
             (number, change.offset, change)
-            for file, number in number_files(attempt)
+            for file, number in files_in_transaction_order(attempt)
             for change in self.server.contents[file.path]
         ]
         return [change for *_, change in sorted(changes, key=lambda each: each[:2])]

@@ -17,8 +17,8 @@ from headgate.control_protocol.errors import (
 )
 from headgate.kafka.control_log import KafkaLog, KafkaLogTimes, LogClients
 from headgate.kafka.control_topic import (
-    control_topic_exists,
     ensure_control_topic,
+    has_fitting_control_topic,
     uses_append_time,
 )
 from headgate.operations.local_kafka.broker import EmbeddedKafka
@@ -32,11 +32,11 @@ def test_a_missing_topic_is_made_with_the_right_settings(
     bootstrap: str, admin: AdminClient, unique_name: str
 ) -> None:
     config = {"bootstrap.servers": bootstrap}
-    assert not control_topic_exists(config, unique_name)
+    assert not has_fitting_control_topic(config, unique_name)
     ensure_control_topic(config, unique_name)
     try:
         ensure_control_topic(config, unique_name)
-        assert control_topic_exists(config, unique_name)
+        assert has_fitting_control_topic(config, unique_name)
         resource = ConfigResource(ResourceType.TOPIC, unique_name)
         settings = admin.describe_configs([resource])[resource].result()
         assert settings["cleanup.policy"].value == "delete"
@@ -73,7 +73,7 @@ def test_an_unfit_topic_is_refused_with_the_reason(
     said: str,
 ) -> None:
     topic = topic_factory(partitions, settings)
-    for look in (ensure_control_topic, control_topic_exists):
+    for look in (ensure_control_topic, has_fitting_control_topic):
         with pytest.raises(ControlTopicUnfit, match=said):
             look({"bootstrap.servers": bootstrap}, topic)
 
@@ -162,8 +162,8 @@ def test_two_logs_of_a_sink_share_a_producer_and_one_that_gives_up_takes_none_wi
     logs = [KafkaLog(config | GROUP, unique_name, clients=clients) for _ in range(2)]
     try:
         broken = clients.producer()
-        clients.discard(broken, 1.0)
-        clients.discard(broken, 1.0)  # by the other log, whose event was purged as well
+        clients.discard_producer(broken, 1.0)
+        clients.discard_producer(broken, 1.0)  # by the other log, whose event was purged as well
         assert clients.producer() is not broken
         for log in logs:
             log.append([envelope(EXAMPLES["presence"])])

@@ -227,12 +227,12 @@ def test_settled_offsets_are_copied_with_their_note(world: World) -> None:
     own, foreign = TopicPartition(world.topic, 2), TopicPartition("elsewhere", 0)
     member = world.join("a", nothing)
     poll_until([member], lambda: own in member.assignment())
-    member.commit(Offsets({own: 4, foreign: 9}), "sink")
+    member.commit_offsets(Offsets({own: 4, foreign: 9}), "sink")
     poll_until([member], lambda: world.committed() == {own: (4, "sink")})
 
 
 def test_only_owners_copy_offsets(world: World) -> None:
     member = world.join("a", nothing)
-    member.commit(Offsets({TopicPartition(world.topic, 0): 4}), "sink")
+    member.commit_offsets(Offsets({TopicPartition(world.topic, 0): 4}), "sink")
     poll_until([member], lambda: member.assignment() == everything(world))
     assert world.committed() == {}

@@ -144,7 +144,7 @@ class Canon:
             frozenset(
                 (sender, self._sequence(sender, number))
                 for sender, number in self._sayable
-                if state.watch.windows.get(sender, ReplayWindow()).has(number)
+                if state.watch.windows.get(sender, ReplayWindow()).has_number(number)
             ),
             CoordinatorTimer.RETRY not in state.deadlines,
             state.call.failures,
@@ -176,7 +176,7 @@ class Canon:
             self._view(term.primary.view),
             term.progress.offsets,
             self._in(self._numbers, term.progress.number),
-            self._in(self._numbers, term.closing),
+            self._in(self._numbers, term.closing_number),
             self._cut(term.progress.settled_to),
             self._cut(term.progress.heard_to),
             term.collection.awaited,

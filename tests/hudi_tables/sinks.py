@@ -25,7 +25,7 @@ from repository.tree import ROOT
 from support.object_store import BUCKET, KEY, REGION, SECRET, ObjectStore
 
 from headgate.config.load import load
-from headgate.config.table_format_registry import secondary_spec, table_spec
+from headgate.config.table_format_registry import primary_table_spec, secondary_table_spec
 from headgate.control_protocol.table_format import TableSpec
 from headgate.operations.cli.main import main
 from headgate.operations.demo.producer import create_topic
@@ -89,7 +89,7 @@ class HudiSink:
 
     def wanted(self) -> Sequence[TableSpec]:
         """What the sink file declares about the tables."""
-        return [table_spec(load(self.file))]
+        return [primary_table_spec(load(self.file))]
 
     def produce(self, count: int) -> None:
         for number in range(self.produced, self.produced + count):
@@ -323,7 +323,7 @@ class ManyHudiSink(HudiSink):
 
     def wanted(self) -> Sequence[TableSpec]:
         settings = load(self.file)
-        return [secondary_spec(settings, f"db.{table.name}") for table in self.tables]
+        return [secondary_table_spec(settings, f"db.{table.name}") for table in self.tables]
 
 
 class ManyBySparkSink(BySparkSink, ManyHudiSink):

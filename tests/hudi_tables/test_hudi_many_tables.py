@@ -16,9 +16,9 @@ from many_tables_of_a_kind import CHANGES, DECLARED, EVERY, MANY, PLACES
 
 from headgate.config.load import parse
 from headgate.config.sink_settings import SinkSettings
-from headgate.config.table_format_registry import secondary_spec
+from headgate.config.table_format_registry import secondary_table_spec
 from headgate.control_protocol.ports import CommitAttempt
-from headgate.control_protocol.testing.contract.ledger import owing
+from headgate.control_protocol.testing.contract.ledger import record_with_pending
 from headgate.control_protocol.testing.contract.world import claim_table, require_landed
 from headgate.data_plane.routing.routes import RAW_NAME_PROPERTY
 from headgate.operations.audit.audit import audit
@@ -35,13 +35,13 @@ from headgate.testing.contract import (
 from headgate.testing.contract.world import (
     BEGIN,
     COLUMNS,
-    changing,
-    fold,
+    changing_value,
+    expected_rows,
     key_of,
-    many_tables,
-    source,
+    many_tables_file,
+    source_places,
 )
-from headgate.testing.contract.world import some_bad as value
+from headgate.testing.contract.world import sometimes_bad_value as value
 from headgate.testing.sink_in_process import SinkInProcess
 
 hudi = pytest.importorskip("hudi", reason="needs Spark 3.5 and hudi-rs: make hudi")
@@ -115,7 +115,7 @@ class HudiSinkWorld:
 
     @contextmanager
     def lock_table(self, name: str) -> Iterator[None]:
-        place = HudiLocation.of(secondary_spec(parse(many_tables(self)), f"db.{name}"))
+        place = HudiLocation.of(secondary_table_spec(parse(many_tables_file(self)), f"db.{name}"))
         with HudiJava(place, place.config().schema)._lock():
             yield
 
@@ -157,19 +157,19 @@ def test_create_1_tables_of_fields_are_made_of_what_records_show_with_partitions
     (lake / "no_table").mkdir(parents=True)  # a folder beside the tables
     try:
         for _ in range(2):
-            sink.begin()
+            sink.begin_life()
             sink.produce(30)
-            sink.until_settled()
+            sink.run_until_settled()
         every = (*EVERY, "zone_b", "zone_c")
-        assert places(lake, *every) == places_by_spark(spark, lake, *every) == source(sink)
+        assert places(lake, *every) == places_by_spark(spark, lake, *every) == source_places(sink)
         zones = Counter(row["zone"] for row in by_rust(lake / "orders"))
         assert zones == {"a": 18, "b": 18, "c": 18}
         assert len(list((lake / "orders").glob("zone=*"))) == 3
-        layout = HudiFormat().file_schema(secondary_spec(settings, "db.zone_a"))
+        layout = HudiFormat().file_schema(secondary_table_spec(settings, "db.zone_a"))
         assert layout.properties == {RAW_NAME_PROPERTY: "db.zone_a"}
         assert not audit(settings, with_source=False).findings
     finally:
-        sink.die()
+        sink.end_lives()
 
 
 @pytest.mark.parametrize(
@@ -183,23 +183,23 @@ def test_a_table_with_a_key_among_others_is_the_fold_of_its_topic_through_a_deat
         **{"hoodie.table.type": kind, "hoodie.index.type": index},
         **{"hoodie.bucket.index.num.buckets": "2"},
     )
-    shop = SinkInProcess(settings, changing, key_of)
+    shop = SinkInProcess(settings, changing_value, key_of)
     try:
-        shop.begin()
+        shop.begin_life()
         shop.produce(50)
-        shop.until_settled()
-        place = HudiLocation.of(secondary_spec(settings, "db.orders"))
+        shop.run_until_settled()
+        place = HudiLocation.of(secondary_table_spec(settings, "db.orders"))
         with HudiKeyedJava(place, place.config().schema)._lock():  # nobody can deliver to it
             for _ in range(2):
                 shop.produce(25)
-                shop.until(lambda: shop.pending() == {"db.orders"} and shop.lag() == 0)
+                shop.run_until(lambda: shop.pending() == {"db.orders"} and shop.lag() == 0)
             assert any("are pending for db.orders" in text for text in told(settings).remarks)
-            shop.die()
-        shop.begin()
-        shop.until_settled()
+            shop.end_lives()
+        shop.begin_life()
+        shop.run_until_settled()
         shop.produce(3)
-        shop.until_settled()
-        expected = fold(103)
+        shop.run_until_settled()
+        expected = expected_rows(103)
         found = spark.read.format("hudi").load(str(lake / "orders")).select("id", "zone")
         assert dict(map(tuple, found.collect())) == expected
         assert found.count() == len(expected)
@@ -211,7 +211,7 @@ def test_a_table_with_a_key_among_others_is_the_fold_of_its_topic_through_a_deat
         (orders,) = (each for each in tables(settings).tables if each.table == "db.orders")
         assert (orders.state, orders.keys is not None) == ("open", True)
     finally:
-        shop.die()
+        shop.end_lives()
 
 
 def told(settings: SinkSettings) -> AuditReport:
@@ -223,7 +223,9 @@ def test_ledger_2_what_was_filled_is_known_when_the_decision_is_archived(
 ) -> None:
     world = HudiWorld(tmp_path, spark, lock, properties=ARCHIVED_SOON)
     table = world.open()
-    view = require_landed(table.commit(CommitAttempt(claim_table(table), owing(1, "lake.a"))))
+    view = require_landed(
+        table.commit(CommitAttempt(claim_table(table), record_with_pending(1, "lake.a")))
+    )
     for number in range(8):
         world.append_foreign(number)
     java = HudiJava(world.place, world.place.config().schema)

@@ -26,7 +26,7 @@ from hudi_tables.world import ARCHIVED_SOON, QUICK
 from support.served_page import assert_served_without_rollback
 
 from headgate.config.load import load
-from headgate.config.table_format_registry import quarantine_spec, secondary_spec
+from headgate.config.table_format_registry import quarantine_spec, secondary_table_spec
 from headgate.operations.audit.audit import audit
 from headgate.operations.cli.main import main
 from headgate.operations.local_kafka.broker import EmbeddedKafka, fetch_broker_jars
@@ -250,7 +250,7 @@ def test_a_sink_that_is_killed_between_two_of_its_tables_delivers_the_rest_when_
     with started(tmp_path, bundle, lock, kind=ManyHudiSink) as sink:
         first = sink.begin()
         settings = load(sink.file)
-        with undelivered(secondary_spec(settings, "db.zone_b")):
+        with undelivered(secondary_table_spec(settings, "db.zone_b")):
             sink.produce(300)
             sink.waits_for(500)
             sink.wait(

@@ -22,7 +22,7 @@ def at_work(settings: CoordinatorSettings = COORDINATORS) -> tuple[Stage, FakeCa
 
 def offsets_in(catalog: FakeCatalog) -> set[tuple[int, int]]:
     """Partition and offset of every row; none may come twice."""
-    rows = [(row.partition, row.offset) for row in catalog.records()]
+    rows = [(row.partition, row.offset) for row in catalog.visible_rows()]
     assert len(set(rows)) == len(rows)
     return set(rows)
 

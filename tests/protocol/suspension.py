@@ -69,7 +69,11 @@ def announces(
 ) -> None:
     """A status of records that were routed to one table, or, without one, into the quarantine."""
     term = made.term
-    begin, idle, transaction = term.progress.offsets[P0], term.progress.offsets[P1], term.closing
+    begin, idle, transaction = (
+        term.progress.offsets[P0],
+        term.progress.offsets[P1],
+        term.closing_number,
+    )
     name = at or ASIDE
     path = f"s3://{name}/data/headgate/{SINK}/{EPOCH}-c1/{transaction}/{number}.parquet"
     uuid = UUID if at else ""

@@ -587,7 +587,7 @@ def test_the_audits_sentences_stay_true(sink: Maintained) -> None:
     assert check_live_files(reader, files, lambda *_: None)[0] == []
     assert sum(file.records for file in files) == sink.next_offset
     assert [found.sink for found in history.foreign] == [None] * 3
-    assert sum(found.removed_rows for found in history.foreign) == 0
+    assert sum(found.removed_row_count for found in history.foreign) == 0
 
 
 def test_the_audit_compares_rows_and_finds_a_compaction_that_lost_one(
@@ -634,7 +634,7 @@ def test_expired_snapshots_leave_the_compacted_rows(make: Make) -> None:
     one.compact()
     sink.commit()
 
-    one.expire()
+    one.expire_snapshots()
 
     assert one.done.expired_snapshots > 0
     assert sink.sink.read().lineage is Lineage.CONTAINS_TAG

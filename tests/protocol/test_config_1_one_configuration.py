@@ -9,7 +9,7 @@ from protocol.coordinating import EPOCH, Coordinator
 from protocol.participating import Participant
 from protocol.values import ALICE, COORDINATOR, P0, P1, SINK, TABLE, status, view
 
-from headgate.control_protocol.commit_record import table_note
+from headgate.control_protocol.commit_record import offset_metadata_of_table
 from headgate.control_protocol.errors import GroupTaken, OtherConfiguration
 from headgate.control_protocol.events import DIGEST, StartCommit
 from headgate.control_protocol.identifiers import TopicId
@@ -136,7 +136,10 @@ def test_another_control_topic_than_at_the_last_commit_is_told_by_its_id() -> No
 
 def test_a_first_start_in_another_sinks_group_is_refused() -> None:
     coordinator = Coordinator(view(None))
-    coordinator.start, coordinator.note = Offsets({P0: 0}), table_note("uuid-9", SINK[:-1])
+    coordinator.start, coordinator.note = (
+        Offsets({P0: 0}),
+        offset_metadata_of_table("uuid-9", SINK[:-1]),
+    )
     while not coordinator.all(Refusal):
         coordinator.goes_on()
     assert isinstance(coordinator.error, GroupTaken)

@@ -31,8 +31,8 @@ from headgate.runtime.fleet.fleet_view import (
     FleetRecords,
     FleetView,
     ObservedRecord,
-    outdated_places,
-    view,
+    build_fleet_view,
+    outdated_specs,
 )
 from headgate.runtime.fleet.sink_life import DesiredState, LifeState
 
@@ -56,7 +56,7 @@ def refolded(wire: CommandWire, *records: tuple[int, str, bytes | None]) -> Flee
     for slot, key, message in records:
         offset = ends.get(slot, 0)
         ends[slot] = offset + 1
-        folded.take(CommandRecord(key, slot, offset, 0, wire.decode(key, slot, message)))
+        folded.take_record(CommandRecord(key, slot, offset, 0, wire.decode(key, slot, message)))
     return folded
 
 
@@ -72,10 +72,10 @@ def seen(state: LifeState = LifeState.RUNNING, **changes: Any) -> ObservedSink:
 def folded(now_ms: int, specs: list[SinkSpec], observed: list[ObservedRecord]) -> FleetView:
     records = FleetRecords()
     for offset, each in enumerate(specs):
-        records.take(CommandRecord(each.key, each.slot, offset, 0, each))
+        records.take_record(CommandRecord(each.key, each.slot, offset, 0, each))
     for record in observed:
-        records.take(record)
-    return view(records, now_ms)
+        records.take_record(record)
+    return build_fleet_view(records, now_ms)
 
 
 # -------------------------------------------------------------------------------------- FLEET-1
@@ -138,7 +138,7 @@ def test_fleet_2_the_later_offset_counts_whatever_clocks_say() -> None:
     ahead = spec(state=DesiredState.RUNNING, time_ms=9_999_999_999_999, number=1)
     later = spec(state=DesiredState.PAUSED, time_ms=1, number=2)
     records = refolded(PLAIN, (5, "trips", PLAIN.encode(ahead)), (5, "trips", PLAIN.encode(later)))
-    assert view(records, 0).sinks["trips"].spec == later
+    assert build_fleet_view(records, 0).sinks["trips"].spec == later
 
 
 def test_fleet_2_of_two_slots_the_higher_number_counts_in_any_order_of_partitions() -> None:
@@ -146,9 +146,9 @@ def test_fleet_2_of_two_slots_the_higher_number_counts_in_any_order_of_partition
     for order in ([older, newer], [newer, older]):
         records = FleetRecords()
         for each in order:
-            records.take(CommandRecord("trips", each.slot, 0, 0, each))
-        assert view(records, 0).sinks["trips"].spec == newer
-        assert dict(outdated_places(records)) == {(5, "trips"): older}
+            records.take_record(CommandRecord("trips", each.slot, 0, 0, each))
+        assert build_fleet_view(records, 0).sinks["trips"].spec == newer
+        assert dict(outdated_specs(records)) == {(5, "trips"): older}
         assert records.highest_number == 4
 
 
@@ -159,8 +159,8 @@ def test_fleet_2_a_removal_takes_the_spec_of_its_own_slot_only() -> None:
         (5, "trips", None),
     ]
     records = refolded(PLAIN, *moved)
-    assert view(records, 0).sinks["trips"].slot == 2
-    assert not outdated_places(records)
+    assert build_fleet_view(records, 0).sinks["trips"].slot == 2
+    assert not outdated_specs(records)
 
 
 # -------------------------------------------------------------------------------------- FLEET-3
@@ -170,7 +170,7 @@ def test_fleet_3_a_forged_spec_is_named_and_the_genuine_one_counts() -> None:
     genuine = spec(number=7)
     for forged in (PLAIN.encode(spec(number=8)), FORGER.encode(spec(number=8)), None):
         records = refolded(SIGNED, (5, "trips", SIGNED.encode(genuine)), (5, "trips", forged))
-        (found,) = view(records, 0).sinks.values()
+        (found,) = build_fleet_view(records, 0).sinks.values()
         assert found.spec == genuine
         assert "5@1 is not followed" in found.refused
         assert "sign" in found.refused
@@ -180,7 +180,7 @@ def test_fleet_3_a_forged_spec_is_named_and_the_genuine_one_counts() -> None:
 
 def test_fleet_3_a_forged_spec_alone_is_named_and_starts_nothing() -> None:
     records = refolded(SIGNED, (5, "trips", PLAIN.encode(spec())))
-    (found,) = view(records, 0).sinks.values()
+    (found,) = build_fleet_view(records, 0).sinks.values()
     assert found.spec is None
     assert "not signed" in found.refused
     assert not records.specs
@@ -191,10 +191,10 @@ def test_fleet_3_a_signed_removal_is_believed_and_a_forgery_behind_it_named() ->
     assert removal is not None
     assert PLAIN.encode(Removal(key="trips", slot=5, number=8)) is None
     records = refolded(SIGNED, (5, "trips", SIGNED.encode(spec())), (5, "trips", removal))
-    assert not view(records, 0).sinks
+    assert not build_fleet_view(records, 0).sinks
     assert records.highest_number == 8
     again = refolded(SIGNED, (5, "trips", removal), (5, "trips", None))
-    assert not view(again, 0).sinks, "a tombstone behind a removal says nothing new"
+    assert not build_fleet_view(again, 0).sinks, "a tombstone behind a removal says nothing new"
 
 
 def test_fleet_3_a_genuine_spec_is_for_its_topic_and_key_only() -> None:
@@ -281,7 +281,7 @@ def test_fleet_4_a_sink_that_moves_is_told_of_from_both_slots() -> None:
     assert (found.state, found.elsewhere) == (LifeState.STARTING, (leaving,))
     records = FleetRecords()
     for record in (told(leaving, 0), told(arriving, 0), ObservedRecord("sink/2/trips", 9, 0, None)):
-        records.take(record)
+        records.take_record(record)
     assert list(records.observed) == ["sink/5/trips"], "who is left takes back its own word only"
 
 
@@ -293,7 +293,7 @@ def test_fleet_4_the_order_of_partitions_makes_no_difference(order: list[int]) -
     ]
     records, expected = FleetRecords(), FleetRecords()
     for at in order:
-        records.take(CommandRecord(some[at].key, some[at].slot, 0, 0, some[at]))
+        records.take_record(CommandRecord(some[at].key, some[at].slot, 0, 0, some[at]))
     for each in some:
-        expected.take(CommandRecord(each.key, each.slot, 0, 0, each))
-    assert view(records, 0) == view(expected, 0)
+        expected.take_record(CommandRecord(each.key, each.slot, 0, 0, each))
+    assert build_fleet_view(records, 0) == build_fleet_view(expected, 0)

@@ -13,7 +13,12 @@ from support.fleet_records import FILE, fleet_of
 from headgate.control_protocol.identifiers import SinkName
 from headgate.runtime.fleet.fleet_changes import Occasion, Plan, Wanting, plan_apply, plan_moves
 from headgate.runtime.fleet.fleet_records import ObservedSink, SinkSpec
-from headgate.runtime.fleet.fleet_view import CommandRecord, FleetRecords, FleetView, view
+from headgate.runtime.fleet.fleet_view import (
+    CommandRecord,
+    FleetRecords,
+    FleetView,
+    build_fleet_view,
+)
 from headgate.runtime.fleet.placement import (
     EXCESS,
     PART,
@@ -59,7 +64,7 @@ def apply(records: FleetRecords, names: Sequence[str]) -> None:
 
 def write(records: FleetRecords, plan: Plan) -> None:
     for each in plan.changes:
-        records.take(CommandRecord(each.key, each.slot, 0, 1_000, each))
+        records.take_record(CommandRecord(each.key, each.slot, 0, 1_000, each))
 
 
 def loads(fleet: FleetView) -> Mapping[str, float]:
@@ -72,7 +77,7 @@ def loads(fleet: FleetView) -> Mapping[str, float]:
 def test_fleet_8_a_thousand_sinks_are_placed_evenly() -> None:
     records = fleet_of([], dealt(5))
     apply(records, [f"s{n}" for n in range(1_000)])
-    spread = loads(view(records, 1_000)).values()
+    spread = loads(build_fleet_view(records, 1_000)).values()
     assert (min(spread), max(spread)) == (200, 200)
 
 
@@ -80,7 +85,9 @@ def test_fleet_8_a_thousand_sinks_are_placed_evenly() -> None:
 def test_fleet_8_what_comes_before_any_worker_is_spread_over_slots(workers: int) -> None:
     records = fleet_of([])
     apply(records, [f"s{n}" for n in range(1_000)])
-    fleet = view(fleet_of([r.value for r in records.specs.values()], dealt(workers)), 1_000)  # type: ignore[misc]
+    fleet = build_fleet_view(
+        fleet_of([r.value for r in records.specs.values()], dealt(workers)), 1_000
+    )  # type: ignore[misc]
     spread = loads(fleet).values()
     assert max(spread) <= EXCESS * min(spread)
 
@@ -89,7 +96,7 @@ def test_fleet_8_a_few_sinks_before_any_worker_do_not_all_fall_to_one() -> None:
     records = fleet_of([])
     apply(records, [f"s{n}" for n in range(6)])
     specs = [r.value for r in records.specs.values() if isinstance(r.value, SinkSpec)]
-    spread = loads(view(fleet_of(specs, dealt(3)), 1_000))
+    spread = loads(build_fleet_view(fleet_of(specs, dealt(3)), 1_000))
     assert sorted(spread.values()) == [1, 2, 3]
 
 
@@ -104,14 +111,14 @@ def test_fleet_8_no_worker_is_left_out_whatever_way_slots_are_dealt(
     wanted = {SinkName(f"s{n}"): Wanting(FILE) for n in range(3 * workers)}
     write(records, plan_apply(wanted, prune=False)(records, Occasion("a", 1_000, slots)))
     specs = [r.value for r in records.specs.values() if isinstance(r.value, SinkSpec)]
-    spread = loads(view(fleet_of(specs, deal(workers, slots)), 1_000)).values()
+    spread = loads(build_fleet_view(fleet_of(specs, deal(workers, slots)), 1_000)).values()
     assert min(spread) >= 1
     assert max(spread) <= 6
 
 
 def test_fleet_8_participants_of_one_sink_go_to_different_workers() -> None:
     records = fleet_of([], dealt(3))
-    placing = Placing.of_fleet(view(records, 1_000), SLOTS)
+    placing = Placing.from_fleet(build_fleet_view(records, 1_000), SLOTS)
     slots = [placing.place(key) for key in ("a", "a#2", "a#3")]
     assert {placing.owners[slot] for slot in slots} == {"w0", "w1", "w2"}
 
@@ -120,14 +127,19 @@ def test_fleet_8_a_balanced_fleet_is_left_alone_and_so_is_one_with_a_single_work
     specs = [SinkSpec(key=f"s{n}", slot=n, number=1, file=FILE) for n in range(SLOTS)]
     observed = [seen(spec) for spec in specs]
     for workers in (1, 2, 4):
-        assert find_moves(view(fleet_of(specs, dealt(workers), observed), 1_000), NOW_MS) == []
+        assert (
+            find_moves(build_fleet_view(fleet_of(specs, dealt(workers), observed), 1_000), NOW_MS)
+            == []
+        )
 
 
 def test_fleet_8_what_must_stay_stays() -> None:
     def moves(change: SinkSpec, state: LifeState = LifeState.RUNNING) -> int:
         others = [SinkSpec(key=f"s{n}", slot=0, number=1, file=FILE, pinned=True) for n in range(8)]
         observed = [seen(change, state=state), *map(seen, others)]
-        fleet = view(fleet_of([change, *others], {"w0": (0,), "w1": (1,)}, observed), 1_000)
+        fleet = build_fleet_view(
+            fleet_of([change, *others], {"w0": (0,), "w1": (1,)}, observed), 1_000
+        )
         return len(find_moves(fleet, NOW_MS))
 
     spec = SinkSpec(key="a", slot=0, number=1, file=FILE)
@@ -156,7 +168,7 @@ def test_fleet_8_a_thousand_sinks_of_any_load_come_within_a_quarter_of_even(seed
     moved: Counter[str] = Counter()
     rounds = 0
     while True:
-        fleet = view(records, 1_000)
+        fleet = build_fleet_view(records, 1_000)
         now_ms = NOW_MS + rounds * STAYS_MS  # nothing but the load keeps a sink where it is
         found = find_moves(fleet, now_ms)
         assert len(found) <= PART * len(specs)
@@ -168,7 +180,7 @@ def test_fleet_8_a_thousand_sinks_of_any_load_come_within_a_quarter_of_even(seed
         write(records, plan)
         placed = [r.value for r in records.specs.values() if isinstance(r.value, SinkSpec)]
         records = fleet_of(placed, dealt(5), [seen(w, permille[w.key]) for w in placed])
-    spread = loads(view(records, 1_000)).values()
+    spread = loads(build_fleet_view(records, 1_000)).values()
     even = sum(spread) / len(spread)
     assert 0 < rounds <= 3
     assert max(moved.values(), default=0) <= 1, "never back and forth"

@@ -9,7 +9,7 @@ from support.fleet_records import FILE
 from headgate.control_protocol.message_encoding import Skipped, SkipReason
 from headgate.runtime.fleet.fleet_records import Drain, FleetCommand, Removal, SinkSpec
 from headgate.runtime.fleet.fleet_view import CommandRecord
-from headgate.runtime.fleet.held_slots import RETAINED_MS, HeldSlots
+from headgate.runtime.fleet.slot_ownership import RETAINED_MS, HeldSlots
 
 
 def spec(key: str, slot: int, number: int = 1, **changes: Any) -> SinkSpec:
@@ -30,7 +30,7 @@ def holding(*specs: SinkSpec, slots: frozenset[int] = frozenset({0, 1})) -> Held
     for each in specs:
         held.on_record(record(each))
     for slot in slots:
-        held.on_read(slot)
+        held.on_slot_read(slot)
     return held
 
 
@@ -38,53 +38,53 @@ def test_fleet_7_a_slot_counts_once_it_is_read_to_its_end() -> None:
     held = HeldSlots()
     held.on_gained(frozenset({0}), 0)
     held.on_record(record(spec("a", 0)))
-    assert not held.specs(), "a later record may stop it"
-    assert not held.owned
+    assert not held.followed_specs(), "a later record may stop it"
+    assert not held.owned_slots
     held.on_record(record(Removal(key="a", slot=0, number=2)))
     held.on_record(record(spec("b", 0, 3)))
-    held.on_read(0)
-    assert [*held.specs()] == ["b"]
-    assert held.owned == {0}
+    held.on_slot_read(0)
+    assert [*held.followed_specs()] == ["b"]
+    assert held.owned_slots == {0}
     held.on_record(record(spec("c", 0, 4)))
-    assert [*held.specs()] == ["b", "c"]
+    assert [*held.followed_specs()] == ["b", "c"]
 
 
 def test_fleet_7_a_move_between_own_slots_keeps_the_sink() -> None:
     held = holding(spec("a", 0))
     held.on_record(record(spec("a", 1, 2)))
     held.on_record(record(Removal(key="a", slot=0, number=2)))
-    assert held.specs() == {"a": spec("a", 1, 2)}
+    assert held.followed_specs() == {"a": spec("a", 1, 2)}
 
 
 def test_fleet_7_a_refused_record_leaves_the_spec_before_it() -> None:
     held = holding(spec("a", 0))
     held.on_record(record(Skipped(SkipReason.UNSIGNED), "a", 0, 7))
     held.on_record(record(Skipped(SkipReason.UNSIGNED), "x", 1, 8))
-    assert [*held.specs()] == ["a"]
-    assert {each.key for each in held.refused()} == {"a", "x"}
+    assert [*held.followed_specs()] == ["a"]
+    assert {each.key for each in held.refused_records()} == {"a", "x"}
 
 
 def test_fleet_7_a_late_record_of_a_slot_that_was_given_up_says_nothing() -> None:
     held = holding(spec("a", 0))
     held.on_revoked(frozenset({0}))
     held.on_record(record(spec("a", 0, 2)))
-    assert not held.specs()
+    assert not held.followed_specs()
 
 
 def test_fleet_9_a_session_that_expires_stops_nothing_until_the_group_has_answered() -> None:
     held = holding(spec("a", 0), spec("b", 1))
     held.on_lost(frozenset({0, 1}))
-    held.on_passed(10**9)
-    assert [*held.specs()] == ["a", "b"]
-    assert not held.owned
+    held.on_tick(10**9)
+    assert [*held.followed_specs()] == ["a", "b"]
+    assert not held.owned_slots
     held.on_gained(frozenset({0}), 10**9)
-    assert [*held.specs()] == ["a", "b"], "while it is read, too"
+    assert [*held.followed_specs()] == ["a", "b"], "while it is read, too"
     held.on_record(record(spec("a", 0)))
-    held.on_read(0)
-    held.on_passed(10**9 + RETAINED_MS - 1)
-    assert [*held.specs()] == ["a", "b"]
-    held.on_passed(10**9 + RETAINED_MS)
-    assert [*held.specs()] == ["a"]
+    held.on_slot_read(0)
+    held.on_tick(10**9 + RETAINED_MS - 1)
+    assert [*held.followed_specs()] == ["a", "b"]
+    held.on_tick(10**9 + RETAINED_MS)
+    assert [*held.followed_specs()] == ["a"]
 
 
 def test_fleet_9_a_slot_that_comes_back_in_the_second_step_is_kept() -> None:
@@ -93,23 +93,25 @@ def test_fleet_9_a_slot_that_comes_back_in_the_second_step_is_kept() -> None:
     held.on_gained(frozenset({0}), 0)
     held.on_gained(frozenset({1}), RETAINED_MS - 1)
     held.on_record(record(spec("b", 1)))
-    held.on_read(1)
-    held.on_passed(10 * RETAINED_MS)
-    assert [*held.specs()] == ["a", "b"], "slot 0 is being read again, and counts as before"
+    held.on_slot_read(1)
+    held.on_tick(10 * RETAINED_MS)
+    assert [*held.followed_specs()] == ["a", "b"], (
+        "slot 0 is being read again, and counts as before"
+    )
 
 
 def test_fleet_9_specs_of_a_topic_that_is_gone_are_followed_until_another_speaks() -> None:
     held = holding(spec("a", 0), spec("b", 0), spec("c", 1))
     held.on_topic_gone()
-    assert [*held.specs()] == ["a", "b", "c"]
+    assert [*held.followed_specs()] == ["a", "b", "c"]
     held.on_gained(frozenset({0}), 0)
     held.on_record(record(spec("a", 0, 1, restarts=5)))
-    held.on_read(0)
-    assert held.specs()["a"].restarts == 5
-    held.on_said_elsewhere(frozenset({"b"}))
-    assert {*held.specs()} == {"a", "c"}
+    held.on_slot_read(0)
+    assert held.followed_specs()["a"].restarts == 5
+    held.on_specs_elsewhere(frozenset({"b"}))
+    assert {*held.followed_specs()} == {"a", "c"}
     held.on_record(record(Removal(key="a", slot=0, number=2)))
-    assert [*held.specs()] == ["c"], "the spec of the former topic does not rise again"
+    assert [*held.followed_specs()] == ["c"], "the spec of the former topic does not rise again"
 
 
 def test_fleet_10_a_drain_is_of_one_start_of_one_worker() -> None:

@@ -31,7 +31,7 @@ from headgate.coordinator.phases import Phase
 from headgate.coordinator.secondary_delivery import (
     LINGERING_MAX,
     TRIED_MAX,
-    due_commits,
+    commits_due,
 )
 from headgate.coordinator.settings import DeliveryLinger
 from headgate.coordinator.state import Lingering
@@ -179,7 +179,7 @@ def test_linger_1_a_table_that_is_resumed_is_delivered_first() -> None:
             made.term, suspensions=replace(made.term.suspensions, suspended={ORDERS: resuming})
         ),
     )
-    assert due_commits(made.state, made.now_ms) == made.term.delivery.pending
+    assert commits_due(made.state, made.now_ms) == made.term.delivery.pending
 
 
 def gathers(made: Coordinator, *pending_commits: PendingCommit) -> Coordinator:
@@ -212,7 +212,7 @@ def test_linger_1_beyond_a_number_of_pending_commits_nothing_gathers() -> None:
 
 def goes_undelivered(made: Coordinator, *pending_commits: PendingCommit) -> None:
     """These pending commits are decided, and no delivery is known to have landed."""
-    announces(made, number=made.term.closing)
+    announces(made, number=made.term.closing_number)
     made.until(Phase.DRAFTING)
     made.pending = None
     made.given(ManifestsStaged(pending_commits))
@@ -232,7 +232,9 @@ def test_linger_1_what_comes_after_too_many_have_gathered_is_waited_for_as_ever(
     for _ in range(2):
         made.until(Phase.OPEN)
         made.until(Phase.COLLECTING)
-        goes_undelivered(made, *(pending(EPOCH, made.term.closing, name=name) for name in names))
+        goes_undelivered(
+            made, *(pending(EPOCH, made.term.closing_number, name=name) for name in names)
+        )
     for _ in range(3):
         made.waits(60_000)
         assert made.phase is Phase.DELIVERING
@@ -269,7 +271,7 @@ def test_pending_7_a_catalog_that_is_away_for_a_moment_suspends_nobody() -> None
     announces(made)
     made.secondaries[ORDERS] = table()
     made.goes_on()
-    number = made.term.closing
+    number = made.term.closing_number
     pending_commits = tuple(pending(EPOCH, number, name=f"lake.t{n}") for n in range(300))
     made.pending = None
     made.given(ManifestsStaged(pending_commits))

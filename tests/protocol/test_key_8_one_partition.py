@@ -88,7 +88,7 @@ class OneTopic:
     def has_key(self, _table: str) -> bool:
         return False
 
-    def may_have_key(self, topic: str) -> bool:
+    def may_feed_keyed_table(self, topic: str) -> bool:
         return topic == self.topic
 
 

@@ -22,10 +22,10 @@ from protocol.values import ALICE, BOB, P0, SINK, offsets, proposal, record
 
 from headgate.control_protocol.commit_record import Suspended
 from headgate.control_protocol.commit_record_codec import (
-    filled_property,
-    filled_tables,
-    forgotten_properties,
+    filled_table_property,
+    filled_table_uuids,
     newly_filled_properties,
+    properties_to_forget,
 )
 from headgate.control_protocol.errors import TableMissing
 from headgate.control_protocol.events import Resume, StartCommit, Tables, TableStart
@@ -43,7 +43,7 @@ from headgate.coordinator.inputs_and_actions import (
 from headgate.coordinator.outgoing_events import start_event
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.schema_changes import GATHERING_MS
-from headgate.coordinator.secondary_tables import deliverable_commits
+from headgate.coordinator.table_suspension import commits_deliverable_now
 from headgate.participant.schema_proposals import forget_answers
 from headgate.participant.state import TableAnswer
 
@@ -106,21 +106,23 @@ def test_ledger_2_the_decision_that_first_owes_rows_to_a_table_remembers_it() ->
         ),
     )
     filled = newly_filled_properties(decided, {})
-    assert filled == {filled_property(SINK, ORDERS): UUID}
-    assert filled_tables(SINK, {**filled, "owner": "me"}) == {ORDERS: UUID}
+    assert filled == {filled_table_property(SINK, ORDERS): UUID}
+    assert filled_table_uuids(SINK, {**filled, "owner": "me"}) == {ORDERS: UUID}
     assert newly_filled_properties(decided, filled) == {}
-    assert newly_filled_properties(decided, {filled_property(SINK, ORDERS): "before"}) == filled
+    assert (
+        newly_filled_properties(decided, {filled_table_property(SINK, ORDERS): "before"}) == filled
+    )
 
 
 def test_ledger_2_what_is_forgotten_and_filled_again_at_once_is_remembered() -> None:
-    name = filled_property(SINK, ORDERS)
-    assert forgotten_properties(SINK, {ORDERS, CLICKS}, (), {name}) == [name]
-    assert forgotten_properties(SINK, {ORDERS}, {name}, {name}) == []
+    name = filled_table_property(SINK, ORDERS)
+    assert properties_to_forget(SINK, {ORDERS, CLICKS}, (), {name}) == [name]
+    assert properties_to_forget(SINK, {ORDERS}, {name}, {name}) == []
 
 
 def test_ledger_2_a_thousand_tables_are_remembered_in_a_hundred_bytes_each() -> None:
     names = (f"lake.shop_{number:04}" for number in range(1_000))
-    properties = {filled_property(SINK, name): "c" * 36 for name in names}
+    properties = {filled_table_property(SINK, name): "c" * 36 for name in names}
     assert sum(len(name) + len(uuid) for name, uuid in properties.items()) < 100_000
 
 
@@ -220,7 +222,7 @@ def test_ledger_2_resume_lets_it_be_made_anew_and_what_it_was_pending_expires() 
 def test_ledger_2_nothing_is_delivered_to_it_when_there_was_no_decision() -> None:
     made = resumed(remembering(pending(EPOCH - 1, 4), suspended=(DROPPED,)))
     assert made.term.delivery.pending
-    assert deliverable_commits(made.term) == ()
+    assert commits_deliverable_now(made.term) == ()
 
 
 def test_ledger_2_where_nobody_makes_tables_it_stays_suspended() -> None:

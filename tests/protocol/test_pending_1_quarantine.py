@@ -15,7 +15,7 @@ def test_both_tables_carry_the_sinks_tag_and_marker() -> None:
     exactly_once(stage)
     for catalog in (stage.catalog, quarantine):
         assert tag_name(SINK) in catalog.tags
-        assert commit_record_codec.marker_property(SINK) in catalog.properties
+        assert commit_record_codec.claim_marker_property(SINK) in catalog.properties
 
 
 def test_its_record_counts_its_own_rows_and_the_tables_names_it() -> None:

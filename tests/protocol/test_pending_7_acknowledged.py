@@ -158,7 +158,9 @@ def test_a_decision_names_no_more_than_can_be_read(beyond: int) -> None:
         commit_record_codec.PENDING_COMMITS_MAX - len(coordinator.term.delivery.pending) + beyond
     )
     coordinator.pending = None
-    coordinator.given(ManifestsStaged((pending(ONE, EPOCH, coordinator.term.closing),) * count))
+    coordinator.given(
+        ManifestsStaged((pending(ONE, EPOCH, coordinator.term.closing_number),) * count)
+    )
     assert coordinator.phase is (Phase.RECOVERING if beyond else Phase.COMMITTING)
 
 

@@ -28,10 +28,10 @@ from headgate.coordinator.inputs_and_actions import (
     TidyStagedManifests,
 )
 from headgate.coordinator.phases import Phase
-from headgate.coordinator.secondary_delivery import log_expired
+from headgate.coordinator.secondary_delivery import log_expired_commits
 from headgate.coordinator.secondary_pending_commits import (
     EXPIRED_MAX,
-    expired_to_record,
+    expired_commits_to_record,
     is_unfenced,
 )
 
@@ -168,7 +168,7 @@ def test_of_very_many_the_older_ones_are_named_in_sums_that_fence_as_each_of_the
     named = tuple(pending((ONE, OTHER)[n % 2], EPOCH - 1, n + 1) for n in range(EXPIRED_MAX))
     late = pending(ONE, EPOCH - 1, EXPIRED_MAX + 1)
     stored = replace(deciding(EPOCH - 1, EXPIRED_MAX), expired=named)
-    expired = expired_to_record(stored, (late,))
+    expired = expired_commits_to_record(stored, (late,))
     assert expired[2:] == (*named, late)[-EXPIRED_MAX // 2 :]
     assert [pending_commit.manifest for pending_commit in expired[:2]] == ["", ""]
     assert sum(pending_commit.rows for pending_commit in expired) == sum(
@@ -176,7 +176,7 @@ def test_of_very_many_the_older_ones_are_named_in_sums_that_fence_as_each_of_the
     )
     assert is_unfenced(secondary(ONE, EPOCH - 1, 498), expired[:2], ())
     assert not is_unfenced(secondary(ONE, EPOCH - 1, 501), expired[:2], ())
-    (told,) = log_expired(replace(stored, expired=expired), stored)
+    (told,) = log_expired_commits(replace(stored, expired=expired), stored)
     assert f"2 rows of transaction {late.transaction} never came" in told.text
 
 
@@ -184,11 +184,13 @@ def test_each_of_very_many_that_expire_at_once_is_named_and_told() -> None:
     """Those beyond the newest 500 went into sums at once: no log, and no record, named them."""
     stored = replace(deciding(EPOCH - 1, EXPIRED_MAX), expired=(pending(OTHER, EPOCH - 1, 1),))
     late = tuple(pending(ONE, EPOCH - 1, n + 2) for n in range(EXPIRED_MAX))
-    expired = expired_to_record(stored, late)
+    expired = expired_commits_to_record(stored, late)
     assert expired[1:] == late
-    told = log_expired(replace(stored, expired=expired), stored)
+    told = log_expired_commits(replace(stored, expired=expired), stored)
     assert len(told) == EXPIRED_MAX
-    assert len(expired_to_record(replace(stored, expired=expired), ())) == 2 + EXPIRED_MAX // 2
+    assert (
+        len(expired_commits_to_record(replace(stored, expired=expired), ())) == 2 + EXPIRED_MAX // 2
+    )
 
 
 def heir() -> Coordinator:

@@ -128,16 +128,16 @@ def test_its_tag_is_renewed_all_the_same() -> None:
     stage.produce(1)
     stage.settles()
     assert stage.quarantine.sequence_number == 2
-    assert stage.quarantine.records() == []
+    assert stage.quarantine.visible_rows() == []
 
 
 def test_what_a_time_out_aborted_is_in_neither_table() -> None:
     stage, quarantine = at_work(replace(COORDINATORS, timeout_policy=TimeoutPolicy.ABORT))
-    rows, aside = len(stage.catalog.records()), len(quarantine.records())
+    rows, aside = len(stage.catalog.visible_rows()), len(quarantine.visible_rows())
     stage.produce(3, 3)
     stage.nodes["bob"].writer.work_ms = None
     stage.until("ABORT")
-    assert (len(stage.catalog.records()), len(quarantine.records())) == (rows, aside)
+    assert (len(stage.catalog.visible_rows()), len(quarantine.visible_rows())) == (rows, aside)
     stage.nodes["bob"].writer.work_ms = 0
     stage.nodes["bob"].writer.finish()
     stage.settles()

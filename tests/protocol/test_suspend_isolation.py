@@ -43,7 +43,7 @@ from headgate.coordinator.inputs_and_actions import (
 )
 from headgate.coordinator.outgoing_events import start_event
 from headgate.coordinator.phases import Phase
-from headgate.coordinator.secondary_tables import REFUSALS_MAX, SUSPENDED_MAX
+from headgate.coordinator.table_suspension import REFUSALS_MAX, SUSPENDED_MAX
 
 GONE = TableMissing("there is no table lake.orders")
 NOT_ALLOWED = MissingRights("lake.orders cannot be read: Forbidden")

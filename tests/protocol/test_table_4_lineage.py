@@ -10,7 +10,7 @@ from protocol.coordinating import EPOCH, SETTINGS, Coordinator, with_foreign_com
 from protocol.following import ONE, OTHER, delivering
 from protocol.values import ALICE, SINK, offsets, record, status, view
 
-from headgate.control_protocol.commit_record import table_note
+from headgate.control_protocol.commit_record import offset_metadata_of_table
 from headgate.control_protocol.errors import (
     HistoryUndecidable,
     StopSink,
@@ -95,7 +95,7 @@ def test_a_tag_moved_by_hand_behind_the_branchs_newest_record_is_missing() -> No
 
 def test_f68_a_table_created_anew_is_told_from_a_first_start_by_the_groups_note() -> None:
     coordinator = leading(view(None, uuid="uuid-2"), SETTINGS)
-    coordinator.note = table_note("uuid-1", SINK)
+    coordinator.note = offset_metadata_of_table("uuid-1", SINK)
     coordinator.start = offsets(0, 0)
     coordinator.described()
 
@@ -115,7 +115,7 @@ def test_x7_a_table_created_anew_in_mid_commit_stops_the_sink() -> None:
 def test_restart_fills_the_new_table_from_the_start() -> None:
     restart = replace(SETTINGS, on_table_recreated=TableRecreatedPolicy.RESTART)
     coordinator = leading(view(None, uuid="uuid-2"), restart)
-    coordinator.note = table_note("uuid-1", SINK)
+    coordinator.note = offset_metadata_of_table("uuid-1", SINK)
     coordinator.start = offsets(3, 4)
     coordinator.until(Phase.OPEN)
 
@@ -135,7 +135,7 @@ def nobody_has_anything(coordinator: Coordinator) -> None:
     coordinator.until(Phase.COLLECTING)
     progress = coordinator.term.progress
     empty = status(100 + progress.number, {at: (n, n) for at, n in progress.offsets.items()})
-    coordinator.hears(empty, ALICE, transaction=coordinator.term.closing)
+    coordinator.hears(empty, ALICE, transaction=coordinator.term.closing_number)
     coordinator.waits(1)
 
 

@@ -20,7 +20,7 @@ from headgate.control_protocol.identifiers import TopicPartition, TransactionNum
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import CommitAttempt, Landed
 from headgate.control_protocol.testing import FakeCatalog
-from headgate.coordinator.secondary_pending_commits import secondary_claims
+from headgate.coordinator.secondary_pending_commits import claims_of_secondaries
 from headgate.tables.iceberg import commit_request
 from headgate.tables.iceberg.table import IcebergTable
 from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
@@ -62,7 +62,7 @@ def crashes_between_its_two_calls(stage: Stage) -> None:
     """The quarantine has the bad ones of the next records, and the table's call was never made."""
     assert stage.quarantine is not None
     before = under_tag(stage.quarantine)
-    ends = Offsets(stage.ends())
+    ends = Offsets(stage.source_ends())
     rows = [
         row
         for at, end in ends.items()
@@ -147,7 +147,7 @@ def test_real_tables_in_the_old_form_are_read_and_their_quarantine_is_claimed(
     assert view.record
     assert view.record.secondary_uuid("db.aside") == uuid
     assert (view.record.pending_commits, view.record.primary) == ((), None)
-    (pending_commit,) = secondary_claims(record, view.record, {"db.aside": secondary}, view)
+    (pending_commit,) = claims_of_secondaries(record, view.record, {"db.aside": secondary}, view)
     assert (pending_commit.secondary, pending_commit.manifest) == (uuid, "")
     assert secondary.record
     assert secondary.record.offsets[TopicPartition("trips", 0)] == 5

@@ -65,7 +65,7 @@ ADAPTERS = {
     "pydantic": {
         "headgate.config.load",
         "headgate.config.multi_table_settings",
-        "headgate.config.sections",
+        "headgate.config.sink_sections",
         "headgate.config.setting_types",
         "headgate.config.table_settings",
         "headgate.config.worker_settings",

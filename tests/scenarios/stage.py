@@ -149,7 +149,7 @@ class Stage(Deployment):
 
     def operator_resumes(self, table: str) -> None:
         """As ``headgate tables resume`` says it."""
-        said = self.say_resume(FakeTable(self.catalog, SINK).read().record, table)
+        said = self.request_resume(FakeTable(self.catalog, SINK).read().record, table)
         self.lines.append(f"        operator: {brief(said)}")
 
     # -------------------------------------------------------------------------------- turns
@@ -166,7 +166,7 @@ class Stage(Deployment):
     def settles(self) -> None:
         """Turns, until the table holds all that the source does and the group knows."""
         for _ in range(TURNS_MAX):
-            if self.lag() == 0 and self.committed == self.ends():
+            if self.lag() == 0 and self.committed == self.source_ends():
                 return
             self.turn()
         raise AssertionError("it does not settle:\n" + "\n".join(self.lines))
@@ -197,7 +197,7 @@ class Stage(Deployment):
 
     def rows(self) -> list[SourceRecord]:
         """Of the table and of its secondary tables."""
-        return [r for c in (self.catalog, *self.secondaries.values()) for r in c.records()]
+        return [r for c in (self.catalog, *self.secondaries.values()) for r in c.visible_rows()]
 
     def doubles(self) -> int:
         rows = self.rows()
@@ -228,7 +228,7 @@ class Player(Node):
                 writer.bad = lambda _record: False
                 writer.takes = stage.place
             writer.held = lambda: [
-                row for catalog in stage.secondaries.values() for row in catalog.records()
+                row for catalog in stage.secondaries.values() for row in catalog.visible_rows()
             ]
         self.writer = writer
         initial = State(SINK, Sender(name, str(life)), PARTICIPANTS)
@@ -245,7 +245,7 @@ class Player(Node):
 
     def _guarded(self, turn: Callable[[], object]) -> None:
         if not (self.gone or self.asleep):
-            self.takes(turn)
+            self.take_turn(turn)
 
     def on_killed(self) -> None:
         self.stage.kill(self.name)
@@ -328,6 +328,6 @@ class Clerk(FakeTable):
             f"        {self._name}: {self._node.name} commits {record.transaction} ({what}), "
             f"{brief_offsets(record.offsets)} -> {answer}"
         )
-        self._node.reaches("committed" if self._name == "table" else "delivered")
-        self._node.reaches(f"delivered {self._name}")
+        self._node.reach_step("committed" if self._name == "table" else "delivered")
+        self._node.reach_step(f"delivered {self._name}")
         return outcome

@@ -28,10 +28,10 @@ from simulation.real_catalog import Call
 from support.verdicts import Kind, Violation
 
 from headgate.control_protocol.commit_record_codec import (
-    deletes_table_property,
     expired_before_ms,
-    expired_rows,
+    expired_row_count,
     maintenance_property,
+    on_delete_property,
 )
 from headgate.control_protocol.events import TableStart, WrittenFile
 from headgate.control_protocol.identifiers import (
@@ -122,7 +122,7 @@ class Ages:
         assert keys is not None
         times = np.array([self.said_ms(each) for each in records], np.int64)
         chunk = Chunk(
-            Packed.of([b"{}"] * len(records)),
+            Packed.from_values([b"{}"] * len(records)),
             np.full(len(records), len(b"{}"), np.int64),
             np.zeros(len(records), np.int64),
             np.array([each.offset for each in records], np.int64),
@@ -173,7 +173,7 @@ class Ages:
         catalog = self._world.catalog
         head = catalog.metadata.current_snapshot()
         if head is not None and head.snapshot_id != before:
-            there, self._there = self._there, frozenset(catalog.records())
+            there, self._there = self._there, frozenset(catalog.visible_rows())
             if head.snapshot_id not in self._expired:
                 self._follow(head, there)
             self._tell(self._wrong_marks(catalog))
@@ -193,7 +193,7 @@ class Ages:
         if summary.get(maintenance_property(sink)) == ROW_EXPIRY:
             self._world.struck["rows expired"] += 1
             gone = there - self._there
-            limit_ms, count = expired_before_ms(sink, summary), expired_rows(sink, summary)
+            limit_ms, count = expired_before_ms(sink, summary), expired_row_count(sink, summary)
             assert limit_ms is not None
             self._total += len(gone)
             self._limit_ms = max(limit_ms, self._limit_ms or 0)
@@ -224,7 +224,7 @@ class Ages:
     def _wrong_properties(self) -> Violation | None:
         """EXPIRY-1 and EXPIRY-3: the table knows the highest limit, and the sum."""
         sink, properties = self._world.sink, self._world.catalog.metadata.properties
-        stored = expired_before_ms(sink, properties), expired_rows(sink, properties)
+        stored = expired_before_ms(sink, properties), expired_row_count(sink, properties)
         known = self._limit_ms, self._total
         if stored == known:
             return None
@@ -251,7 +251,7 @@ class Ages:
     def is_chosen(self, known: bool) -> None:
         """KEY-13: a table that was claimed says what deletes do. Raises ``Violation``."""
         properties = self._world.catalog.metadata.properties
-        text = properties.get(deletes_table_property(self._world.sink))
+        text = properties.get(on_delete_property(self._world.sink))
         if known and self.marks and (not text or json.loads(text)["marks"] != DELETED_AT):
             raise Violation(Kind.UNTRUTH, f"deletes mark rows, and the table says {text}")
 

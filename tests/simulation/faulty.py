@@ -270,8 +270,8 @@ class FaultyTopics(Struck):
     def offsets_at(self, timestamp_ms: int) -> Offsets:
         return self._topics.offsets_at(timestamp_ms)
 
-    def committed_note(self) -> str | None:
-        return self._topics.committed_note()
+    def committed_offset_metadata(self) -> str | None:
+        return self._topics.committed_offset_metadata()
 
     def close(self) -> None:
         self._topics.close()
@@ -332,9 +332,9 @@ class FaultyMember(FakeMember, Struck):
         self._strike("ends")
         return self._world.silence.over(super().end_offsets(partitions))
 
-    def commit(self, offsets: Offsets, note: str) -> None:
+    def commit_offsets(self, offsets: Offsets, note: str) -> None:
         self._strike("copy to the group")
-        super().commit(offsets, note)
+        super().commit_offsets(offsets, note)
         self._world.group_offsets_copied()
 
 

@@ -33,7 +33,7 @@ class _Table:
 
     def was_set_back(self) -> None:
         self.branch.was_set()
-        self.gone |= self.rows - frozenset(self.catalog.records())
+        self.gone |= self.rows - frozenset(self.catalog.visible_rows())
         self.snapshot = self.branch.stored()[1]
         self.closed = True
 
@@ -55,7 +55,7 @@ class _Table:
         gone = [f.path for f in catalog.files() if f.path not in catalog.storage.files]
         if gone:
             raise Violation(Kind.LOSS, f"{catalog.table} names files that are not there: {gone}")
-        rows = catalog.records()
+        rows = catalog.visible_rows()
         self.rows = frozenset(rows)
         again = sorted(self.rows & self.gone)
         if again:
@@ -92,7 +92,7 @@ class _KeyedTable(_Table):
     def _only_more(self) -> None:
         """KEY-1, for a delivery: the fold of what was decided up to its transaction, and no
         more."""
-        catalog, live = self.catalog, self.catalog.records()
+        catalog, live = self.catalog, self.catalog.visible_rows()
         decided = frozenset[SourceRecord]()
         if self.newest is not None:
             decided = self._kept.decided_for(catalog.table, self.newest)

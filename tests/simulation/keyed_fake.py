@@ -33,7 +33,7 @@ class KeyedCatalog(FakeCatalog):
     keys: Keys | None = None
     _none: frozenset[Position] = field(default_factory=frozenset)
 
-    def records(self, branch: str = MAIN) -> list[SourceRecord]:
+    def visible_rows(self, branch: str = MAIN) -> list[SourceRecord]:
         return [record for _, record in self.live(branch)]
 
     def live(self, branch: str = MAIN) -> Iterator[tuple[Position, SourceRecord]]:
@@ -56,11 +56,11 @@ class KeyedCatalog(FakeCatalog):
 
     def compact(self, branch: str = MAIN) -> int:
         """All live rows in one new file: nothing in it is dead."""
-        records = self.records(branch)
+        records = self.visible_rows(branch)
         merged = self.storage.write(f"{self.table}/compacted-", records)
         made = FakeCatalog.new_snapshot(self, branch, (), {})
         made = replace(made, rewrites=True, files=(merged,) if records else ())
-        return self._add(_with_dead(made, self._none), branch)
+        return self._add_snapshot(_with_dead(made, self._none), branch)
 
 
 def _with_dead(made: FakeSnapshot, dead: frozenset[Position]) -> KeyedSnapshot:
@@ -80,9 +80,9 @@ class KeyedFakeTable(FakeTable):
 
     _catalog: KeyedCatalog
 
-    def _request(self, attempt: CommitAttempt) -> Request | None:
+    def _prepare_request(self, attempt: CommitAttempt) -> Request | None:
         rows = tuple(file for file in attempt.files if file.kind is FileKind.ROWS)
-        request = super()._request(replace(attempt, files=rows))
+        request = super()._prepare_request(replace(attempt, files=rows))
         if request is None or not attempt.files:
             return request
         self._refuse_two_partitions(attempt)

@@ -109,7 +109,7 @@ class KeyedRealCatalog(RealCatalog):
 
     # -------------------------------------------------------------------------------- as a reader
 
-    def records(self) -> list[SourceRecord]:
+    def visible_rows(self) -> list[SourceRecord]:
         return [row.record for row in self._rows()]
 
     def data_files(self, snapshot: Snapshot) -> tuple[LiveFile, ...]:
@@ -175,7 +175,7 @@ class KeyedRealCatalog(RealCatalog):
             return
         self._upgrade()
         gone = frozenset(entry.data_file.file_path for entry in self._of(head, deletes=False))
-        records, table = self.records(), self._foreign()
+        records, table = self.visible_rows(), self._foreign()
         merged = [self.storage.write(f"{self.location}/compacted-", records)] if records else []
         files, snapshot_id = manifest_files(table, merged), self.metadata.new_snapshot_id()
         written, number = SnapshotFiles(table, snapshot_id), self.metadata.next_sequence_number()

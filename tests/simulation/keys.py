@@ -143,7 +143,7 @@ class Keys:
         """As the coordinator asks it."""
         return table in self.tables
 
-    def may_have_key(self, _: str) -> bool:
+    def may_feed_keyed_table(self, _: str) -> bool:
         """All tables are of one."""
         return PRIMARY not in self.tables
 

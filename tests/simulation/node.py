@@ -109,14 +109,14 @@ class Node(Process):
             self.world.log.reachable = self.world.source.reachable = True
         super().release(partitions)
 
-    def claims(self, coordinator: CoordinatorDriver) -> None:
+    def claim_leadership(self, coordinator: CoordinatorDriver) -> None:
         """In the service only the coordinator's thread calls, which has no turn while one hangs."""
         if "coordinator" in self.busy:
             return
         life = self.life
         self.busy.add("coordinator")
         try:
-            super().claims(coordinator)
+            super().claim_leadership(coordinator)
         finally:
             if life == self.life:
                 self.busy.discard("coordinator")
@@ -258,7 +258,7 @@ class Node(Process):
         life = self.life
         self.busy.add(role)
         try:
-            return self.takes(run)
+            return self.take_turn(run)
         finally:
             if life == self.life:
                 self.busy.discard(role)

@@ -156,7 +156,7 @@ class Oracle:
         before = self.newest
         if before is not None and dict(before.topic_ids) != dict(record.topic_ids):
             ids = set(record.topic_ids.values())
-            rows = self._catalog.records()
+            rows = self._catalog.visible_rows()
             self._past = frozenset(row for row in rows if row.topic_id not in ids)
 
     def _valid_through(self, record: CommitRecord) -> None:
@@ -187,7 +187,7 @@ class Oracle:
         for file in self._catalog.files():
             if file.path not in self._catalog.storage.files:
                 raise Violation(Kind.LOSS, f"the table names a file that is not there: {file.path}")
-        rows = self._catalog.records()
+        rows = self._catalog.visible_rows()
         there = set(rows)
         if len(there) < len(rows):
             doubled = [row for row, times in Counter(rows).items() if times > 1]
@@ -213,7 +213,7 @@ class Oracle:
     def _are_counted(self) -> None:
         """KEY-10: live rows grow by what the commits since the last look say."""
         assert self._keys is not None
-        rows, before = len(self._catalog.records()), self._live
+        rows, before = len(self._catalog.visible_rows()), self._live
         aged, self._aged = self._aged, self._ages.gone if self._ages else 0
         self._live = rows
         if before is None:

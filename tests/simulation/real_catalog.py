@@ -192,7 +192,7 @@ class RealCatalog:
             for manifest in head.manifests(io)
             for entry in manifest.fetch_manifest_entry(io, discard_deleted=True)
         ]
-        records = self.records()
+        records = self.visible_rows()
         table = self._foreign()
         with table.transaction() as change, change.update_snapshot().overwrite() as overwrite:
             for file in live:
@@ -279,7 +279,7 @@ class RealCatalog:
         head = self.metadata.current_snapshot()
         return self._seen(head).files if head else ()
 
-    def records(self) -> list[SourceRecord]:
+    def visible_rows(self) -> list[SourceRecord]:
         return [row for file in self.files() for row in self.storage.files[file.path]]
 
     def new_snapshot(self, *_: object) -> RealSnapshot:

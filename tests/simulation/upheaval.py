@@ -47,12 +47,12 @@ def _roll_back(world: World) -> bool:
     older = [s for s in older if commit_record_codec.decode(world.sink, s.summary) is not None]
     if not older:
         return False
-    before = set(catalog.records())
+    before = set(catalog.visible_rows())
     catalog.roll_back(world.random.choice(older).snapshot_id)
     world.oracle.may_fall = True
     world.oracle.branch_was_set()
     if world.climate.coordinators.on_rollback is RollbackPolicy.KEEP_OFFSETS:
-        world.oracle.gone |= before - set(catalog.records())
+        world.oracle.gone |= before - set(catalog.visible_rows())
     return True
 
 
@@ -62,7 +62,7 @@ def _delete_tag(world: World) -> bool:
         return False
     world.catalog.delete_tag(tag)
     if world.seed % 2:
-        world.catalog.delete_property(commit_record_codec.marker_property(world.sink))
+        world.catalog.delete_property(commit_record_codec.claim_marker_property(world.sink))
     return True
 
 

@@ -16,7 +16,7 @@ from headgate.spark import batches, query_table
 @contextmanager
 def played(made: History) -> Iterator[History]:
     with (
-        patch.object(batches, "open_sources", lambda _: PlayedSources(made)),
+        patch.object(batches, "open_source_topics", lambda _: PlayedSources(made)),
         patch.object(query_table, "OffsetCopies", NoCopies),
     ):
         yield made

@@ -246,7 +246,7 @@ class History:
         self._catalog().create_namespace("s")  # so that nobody asks a broker about former tables
         with ExitStack() as opening:
             tables = SinkTables(self.settings, opening)
-            tables.primary.create(tables.spec(tables.name))
+            tables.primary_format.create(tables.table_spec_of(tables.name))
 
     # ----------------------------------------------------------------------------- Spark, played
 
@@ -369,7 +369,7 @@ class History:
                     Offsets({TopicPartition("t", p): o for p, o in some.items()})
                     for some in (stored, end)
                 )
-                planned = table.plan(ProposedBatch("", 0, begins, ends), now, Take())
+                planned = table.plan_batch(ProposedBatch("", 0, begins, ends), now, Take())
                 frame = self.frame({p: (o, end[p]) for p, o in stored.items()}, 1, folded=False)
                 places = {"partition": "kafka_partition", "offset": "kafka_offset"}
                 written = planned.rows_writer(places).write([frame._rows(frame._places())])
@@ -551,7 +551,7 @@ def world_of(history: History) -> Iterator[None]:
         for owner, name, instead in (
             (batches, "write_frame", striking_write),
             (QueryTable, "commit", striking_commit),
-            (batches, "open_sources", lambda _: PlayedSources(history)),
+            (batches, "open_source_topics", lambda _: PlayedSources(history)),
             (query_table, "OffsetCopies", NoCopies),
             (query_table, "_PAUSE_S", 0.0),
             (SqlCatalog, "commit_table", lying_commit(history)),

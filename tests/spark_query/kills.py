@@ -43,7 +43,7 @@ from spark_query.spark_programs import (
 
 from headgate.config.load import load
 from headgate.control_protocol.errors import TableMissing
-from headgate.control_protocol.spark_batch_decision import is_of_query
+from headgate.control_protocol.spark_batch_decision import is_record_of_query
 from headgate.operations.audit.audit import audit
 from headgate.operations.demo.producer import create_topic
 from headgate.operations.local_kafka.broker import EmbeddedKafka, fetch_broker_jars
@@ -353,7 +353,9 @@ class Kills:
             commits = tables.reader.history().commits
         for before, after in pairwise(each.record for each in commits):
             if before.coordinator != after.coordinator:
-                ways = tuple("query" if is_of_query(each) else "run" for each in (before, after))
+                ways = tuple(
+                    "query" if is_record_of_query(each) else "run" for each in (before, after)
+                )
                 self.told["takeovers: {} by {}".format(*ways)] += 1
 
     def judge(self) -> tuple[int, int]:

@@ -396,7 +396,7 @@ def test_query_27_a_connect_server_gets_a_path_and_reads_the_file_itself(
             called(frame(0, 5), 0)
             called(frame(0, 5), 0)
     assert record_now(history).records == 15
-    runs = {on_server(sent)._open()._run for _ in range(2)}
+    runs = {on_server(sent)._open_batches()._run for _ in range(2)}
     assert len(runs) == 2
 
 

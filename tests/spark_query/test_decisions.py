@@ -29,7 +29,7 @@ from headgate.control_protocol.spark_batch_decision import (
     Take,
     claim_of_query,
     decide_batch,
-    is_of_query,
+    is_record_of_query,
     next_transaction,
     record_of_batch,
     require_not_superseded,
@@ -70,7 +70,7 @@ def test_query_2_the_claim_says_where_the_first_batch_begins() -> None:
     assert claim.is_claim
     assert claim.offsets == Offsets({A: 15, B: 25, NEXT_BATCH: 0})
     assert decide_batch(claim, first) == decide_batch(claim, first, stateful=True) == Take()
-    assert is_of_query(claim)
+    assert is_record_of_query(claim)
 
 
 def test_query_3_offsets_alone_place_a_batch_whatever_its_query_and_number() -> None:

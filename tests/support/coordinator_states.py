@@ -15,8 +15,8 @@ from headgate.control_protocol.identifiers import LEAP_MAX
 from headgate.coordinator.file_admission import MARKS_KEPT
 from headgate.coordinator.machine import PEERS_MAX, WINDOWS_MAX
 from headgate.coordinator.phases import Phase
-from headgate.coordinator.secondary_tables import SUSPENDED_MAX
 from headgate.coordinator.state import State, Suspicion, Term, Timer
+from headgate.coordinator.table_suspension import SUSPENDED_MAX
 
 OPEN_OUTCOME = (Phase.CLAIMING, Phase.COMMITTING)
 ASKING = (
@@ -102,7 +102,7 @@ def _progress(term: Term) -> Iterator[str]:
         yield "L is beyond what was heard"
     if any(topic.topic not in term.sources.topic_ids for topic in progress.offsets):
         yield "C has offsets of a topic without id"
-    if term.pause.answered > term.closing:
+    if term.pause.answered > term.closing_number:
         yield "a transaction that did not land has answered PAUSE or RESUME"
 
 

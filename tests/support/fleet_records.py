@@ -86,10 +86,10 @@ def fleet_of(
     """Records of these specs and workers, whose first start is ``NAME-1``, told at 1,000 ms."""
     records = FleetRecords()
     for offset, spec in enumerate(specs):
-        records.take(CommandRecord(spec.key, spec.slot, offset, 1_000, spec))
+        records.take_record(CommandRecord(spec.key, spec.slot, offset, 1_000, spec))
     values: list[ObservedSink | ObservedWorker] = [*observed]
     for name, slots in (workers or {}).items():
         values.append(ObservedWorker(worker=name, incarnation=f"{name}-1", slots=tuple(slots)))
     for offset, value in enumerate(values):
-        records.take(ObservedRecord(state_key(value), offset, 1_000, value))
+        records.take_record(ObservedRecord(state_key(value), offset, 1_000, value))
     return records

@@ -124,7 +124,7 @@ name = "{worker}"
             self._reader.read_to_end()
         while self._reader.poll(0.05):
             pass
-        return self._reader.view()
+        return self._reader.current_view()
 
     def read_anew(self) -> None:
         """Follow topics that were created anew."""

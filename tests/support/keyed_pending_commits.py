@@ -32,7 +32,10 @@ from headgate.control_protocol.ports import (
     Staging,
     TableView,
 )
-from headgate.coordinator.secondary_pending_commits import build_deliveries, find_undelivered
+from headgate.coordinator.secondary_pending_commits import (
+    build_deliveries,
+    find_undelivered_commits,
+)
 from headgate.tables.iceberg.table import IcebergTable
 from headgate.tables.secondary_tables import SecondaryTables
 
@@ -91,13 +94,18 @@ class PendingTable:
     @property
     def owes(self) -> bool:
         """Whether a read of the table shows that it is pending something."""
-        return bool(find_undelivered(self.pending_commits, {NAME: self.table.read()}, PRIMARY))
+        return bool(
+            find_undelivered_commits(self.pending_commits, {NAME: self.table.read()}, PRIMARY)
+        )
 
     def delivery(self) -> CommitAttempt:
         """For all that is pending, as a read shows just before."""
         known = {NAME: self.table.read()}
         (attempt,) = self.delivers(
-            self.primary(), find_undelivered(self.pending_commits, known, PRIMARY), known, ()
+            self.primary(),
+            find_undelivered_commits(self.pending_commits, known, PRIMARY),
+            known,
+            (),
         )
         return attempt
 
@@ -107,7 +115,7 @@ class PendingTable:
     def reads(self) -> tuple[PendingCommit, ...]:
         """PENDING-7: acknowledge what a read shows as delivered; the pending commits that went."""
         before = self.pending_commits
-        self.pending_commits = find_undelivered(before, {NAME: self.table.read()}, PRIMARY)
+        self.pending_commits = find_undelivered_commits(before, {NAME: self.table.read()}, PRIMARY)
         struck = tuple(
             pending_commit
             for pending_commit in before

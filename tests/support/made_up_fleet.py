@@ -12,7 +12,12 @@ from headgate.runtime.fleet.fleet_records import (
     SinkSpec,
     state_key,
 )
-from headgate.runtime.fleet.fleet_view import CommandRecord, FleetRecords, ObservedRecord, view
+from headgate.runtime.fleet.fleet_view import (
+    CommandRecord,
+    FleetRecords,
+    ObservedRecord,
+    build_fleet_view,
+)
 from headgate.runtime.fleet.sink_life import DesiredState, LifeState
 
 NOW = 1_790_000_000_000
@@ -36,7 +41,7 @@ class MadeUpFleet:
             "actor": "alice",
         }
         spec = SinkSpec(**{**values, **other})
-        self.records.take(CommandRecord(key, slot, self._offset, NOW - ago_ms, spec))
+        self.records.take_record(CommandRecord(key, slot, self._offset, NOW - ago_ms, spec))
         return spec
 
     def tell(self, key: str, slot: int = 0, ago_ms: int = 1_000, **other: Any) -> None:
@@ -56,7 +61,9 @@ class MadeUpFleet:
 
     def add_record(self, value: ObservedSink | ObservedWorker, ago_ms: int) -> None:
         self._next()
-        self.records.take(ObservedRecord(state_key(value), self._offset, NOW - ago_ms, value))
+        self.records.take_record(
+            ObservedRecord(state_key(value), self._offset, NOW - ago_ms, value)
+        )
 
     def runs(self, key: str, slot: int = 0, **other: Any) -> None:
         """Say that a sink is wanted, and does what is wanted."""
@@ -64,7 +71,7 @@ class MadeUpFleet:
         self.tell(key, slot, **{"revision": spec.revision, **other})
 
     def latest(self, **other: Any) -> Known:
-        known = Known("city", view(self.records, NOW), SLOTS, NOW)
+        known = Known("city", build_fleet_view(self.records, NOW), SLOTS, NOW)
         return replace(known, **other)
 
     def _next(self) -> int:

@@ -7,7 +7,7 @@ import urllib.error
 import urllib.request
 from dataclasses import replace
 
-from headgate.config.http_settings import HttpSettings
+from headgate.config.observability_settings import HttpSettings
 from headgate.config.setting_types import Secret
 from headgate.config.sink_settings import SinkSettings
 from headgate.operations.http.routes import Site

@@ -46,7 +46,7 @@ class ExpiryContract:
         view = require_landed(commit(table, view, record(1, 2, 3)))  # a tag renewed without rows
         for number in (7, 8, 9):
             world.append_foreign(number)
-        forget(world, log=log)
+        expire_others(world, log=log)
         after = table.read()
         assert (after.lineage, after.branch_record) == (Lineage.CONTAINS_TAG, None)
         require_landed(commit(table, after, record(1, 3, 6), world.file(2)))
@@ -58,19 +58,19 @@ class ExpiryContract:
         claim_table(table)
         for number in (1, 2, 3):
             world.append_foreign(number)
-        forget(world, log=log)
+        expire_others(world, log=log)
         assert table.read().lineage is Lineage.CONTAINS_TAG
 
     def test_a_rollback_is_seen_though_its_traces_have_expired(self, world: ExpiryWorld) -> None:
-        assert roll_back_and_forget(world, log=True).lineage is Lineage.ROLLED_BACK
+        assert roll_back_and_expire(world, log=True).lineage is Lineage.ROLLED_BACK
 
     def test_what_nobody_can_know_stays_undecidable(self, world: ExpiryWorld) -> None:
-        view = roll_back_and_forget(world, log=False)
+        view = roll_back_and_expire(world, log=False)
         assert view.lineage is Lineage.UNDECIDABLE
         assert view.record is not None
         for number in (8, 9, 10, 11):  # as many rows as were taken away, and more
             world.append_foreign(number)
-            forget(world, log=False)
+            expire_others(world, log=False)
             assert world.open().read().lineage is Lineage.UNDECIDABLE, "others' rows prove nothing"
 
     def test_as_many_rows_of_others_and_a_compaction_hide_no_rollback(
@@ -84,7 +84,7 @@ class ExpiryContract:
         world.roll_back(first.head)
         world.append_foreign(7)
         world.compact()
-        forget(world, log=False)
+        expire_others(world, log=False)
         assert table.read().lineage is Lineage.UNDECIDABLE
         assert world.numbers() == [1, 7], "the rows of the last commit are gone"
 
@@ -93,16 +93,16 @@ def maintain_and_expire(world: ExpiryWorld, *, log: bool) -> None:
     """Make two commits of others that change no row, and expire all that can go."""
     world.compact()
     world.compact()
-    forget(world, log=log)
+    expire_others(world, log=log)
 
 
-def forget(world: ExpiryWorld, *, log: bool) -> None:
+def expire_others(world: ExpiryWorld, *, log: bool) -> None:
     world.expire_all()
     if not log:
         world.lose_history()
 
 
-def roll_back_and_forget(world: ExpiryWorld, *, log: bool) -> TableView:
+def roll_back_and_expire(world: ExpiryWorld, *, log: bool) -> TableView:
     table = world.open()
     first = require_landed(commit(table, claim_table(table), record(1, 1, 3), world.file(1)))
     require_landed(commit(table, first, record(1, 2, 6), world.file(2), world.file(3)))
@@ -110,5 +110,5 @@ def roll_back_and_forget(world: ExpiryWorld, *, log: bool) -> TableView:
     world.roll_back(first.head)
     world.append_foreign(7)
     world.compact()
-    forget(world, log=log)
+    expire_others(world, log=log)
     return table.read()

@@ -46,37 +46,51 @@ class KeyContract:
     ) -> None:
         table = world.open()
         files = (
-            *world.write_changes(put(1, "new", 3), put(2, "x", 4)),
-            *world.write_changes(put(1, "old", 1), put(3, "y", 1, partition=1)),
+            *world.write_changes(put_change(1, "new", 3), put_change(2, "x", 4)),
+            *world.write_changes(put_change(1, "old", 1), put_change(3, "y", 1, partition=1)),
         )
-        view = self.lands(table, 1, *files)
-        assert keys(view) == KeyCounts(inserted=3, superseded=1)
-        more = world.write_changes(put(1, "newer", 5), put(2, "z", 6), put(4, "four", 9))
+        view = self.require_commit_lands(table, 1, *files)
+        assert key_counts_of(view) == KeyCounts(inserted=3, superseded=1)
+        more = world.write_changes(
+            put_change(1, "newer", 5), put_change(2, "z", 6), put_change(4, "four", 9)
+        )
         less = world.write_changes(
-            deletion(2, 7), deletion(3, 2, partition=1), deletion(9, 3, partition=1)
+            delete_change(2, 7), delete_change(3, 2, partition=1), delete_change(9, 3, partition=1)
         )
-        view = self.lands(table, 2, *less, *more, *world.write_changes(deletion(4, 8)))
-        assert keys(view) == KeyCounts(inserted=1, updated=1, deleted=2, absent=1, superseded=2)
+        view = self.require_commit_lands(
+            table, 2, *less, *more, *world.write_changes(delete_change(4, 8))
+        )
+        assert key_counts_of(view) == KeyCounts(
+            inserted=1, updated=1, deleted=2, absent=1, superseded=2
+        )
         assert world.read_rows() == {1: "newer", 4: "four"}
         assert world.open().read() == view
 
     def test_key_3_a_commit_without_files_keeps_the_rows(self, world: KeyedWorld) -> None:
         table = world.open()
-        before = self.lands(table, 1, *world.write_changes(put(1, "a", 1), put(2, "b", 2)))
-        view = self.lands(table, 2)
+        before = self.require_commit_lands(
+            table, 1, *world.write_changes(put_change(1, "a", 1), put_change(2, "b", 2))
+        )
+        view = self.require_commit_lands(table, 2)
         assert view.tag != before.tag
         assert self.said(1, 2).is_same_commit(view.record)
         assert world.read_rows() == {1: "a", 2: "b"}
-        self.lands(table, 3, *world.write_changes(put(1, "c", 3)))
+        self.require_commit_lands(table, 3, *world.write_changes(put_change(1, "c", 3)))
         assert world.read_rows() == {1: "c", 2: "b"}
 
     def test_key_9_a_key_that_was_deleted_comes_back_from_wherever(self, world: KeyedWorld) -> None:
         table = world.open()
-        self.lands(table, 1, *world.write_changes(put(1, "a", 1), put(2, "b", 2)))
-        view = self.lands(table, 2, *world.write_changes(deletion(1, 3), deletion(7, 4)))
-        assert keys(view) == KeyCounts(deleted=1, absent=1)
-        view = self.lands(table, 3, *world.write_changes(put(1, "again", 9, partition=1)))
-        assert keys(view) == KeyCounts(inserted=1)
+        self.require_commit_lands(
+            table, 1, *world.write_changes(put_change(1, "a", 1), put_change(2, "b", 2))
+        )
+        view = self.require_commit_lands(
+            table, 2, *world.write_changes(delete_change(1, 3), delete_change(7, 4))
+        )
+        assert key_counts_of(view) == KeyCounts(deleted=1, absent=1)
+        view = self.require_commit_lands(
+            table, 3, *world.write_changes(put_change(1, "again", 9, partition=1))
+        )
+        assert key_counts_of(view) == KeyCounts(inserted=1)
         assert world.read_rows() == {1: "again", 2: "b"}
 
     def test_key_3_between_commits_the_later_one_is_newer_whatever_its_offsets(
@@ -84,56 +98,66 @@ class KeyContract:
     ) -> None:
         """The topic was re-created: its offsets begin at 0 again."""
         table = world.open()
-        self.lands(table, 1, *world.write_changes(put(1, "old", 90), put(2, "old", 91)))
-        view = self.lands(table, 2, *world.write_changes(put(1, "new", 0), deletion(2, 1)))
-        assert keys(view) == KeyCounts(updated=1, deleted=1)
+        self.require_commit_lands(
+            table, 1, *world.write_changes(put_change(1, "old", 90), put_change(2, "old", 91))
+        )
+        view = self.require_commit_lands(
+            table, 2, *world.write_changes(put_change(1, "new", 0), delete_change(2, 1))
+        )
+        assert key_counts_of(view) == KeyCounts(updated=1, deleted=1)
         assert world.read_rows() == {1: "new"}
 
     def test_key_8_a_key_in_two_partitions_is_refused_and_nothing_of_it_lands(
         self, world: KeyedWorld
     ) -> None:
-        view = self.lands(world.open(), 1, *world.write_changes(put(1, "a", 3)))
+        view = self.require_commit_lands(
+            world.open(), 1, *world.write_changes(put_change(1, "a", 3))
+        )
         for changes in (
-            [put(1, "b", 9, partition=1)],
-            [deletion(1, 9, partition=1)],
-            [put(7, "b", 9, partition=1), put(7, "c", 9)],
+            [put_change(1, "b", 9, partition=1)],
+            [delete_change(1, 9, partition=1)],
+            [put_change(7, "b", 9, partition=1), put_change(7, "c", 9)],
         ):
             with pytest.raises(KeyInTwoPartitions):
-                self.commits(world.open(), 2, *world.write_changes(*changes))
+                self.commit_on_fresh_read(world.open(), 2, *world.write_changes(*changes))
         assert world.read_rows() == {1: "a"}
         assert world.open().read().record == view.record
 
     def test_key_5_who_was_overtaken_finds_the_keys_anew(self, world: KeyedWorld) -> None:
         zombie, heir = world.open(), world.open()
-        files = world.write_changes(put(1, "late", 5), deletion(2, 6))
+        files = world.write_changes(put_change(1, "late", 5), delete_change(2, 6))
         stale = zombie.read()
-        self.lands(heir, 1, *world.write_changes(put(1, "a", 1), put(2, "b", 2)))
+        self.require_commit_lands(
+            heir, 1, *world.write_changes(put_change(1, "a", 1), put_change(2, "b", 2))
+        )
         assert isinstance(commit(zombie, stale, self.said(1, 2), *files), Refused)
         assert world.read_rows() == {1: "a", 2: "b"}
-        view = self.lands(world.open(), 2, *files)
-        assert keys(view) == KeyCounts(updated=1, deleted=1)
+        view = self.require_commit_lands(world.open(), 2, *files)
+        assert key_counts_of(view) == KeyCounts(updated=1, deleted=1)
         assert world.read_rows() == {1: "late"}
 
     @pytest.mark.parametrize("did_land", [True, False])
     def test_key_3_a_lost_answer_changes_each_key_once(
         self, world: KeyedWorld, *, did_land: bool
     ) -> None:
-        table, files = world.open(), world.write_changes(put(1, "a", 1), deletion(2, 2))
+        table, files = world.open(), world.write_changes(put_change(1, "a", 1), delete_change(2, 2))
         world.lose_next_answer(landed=did_land)
-        assert isinstance(self.commits(table, 1, *files), Unknown)
+        assert isinstance(self.commit_on_fresh_read(table, 1, *files), Unknown)
         view = table.read()
         assert self.said(1, 1).is_same_commit(view.record) is did_land
         if not did_land:
-            view = self.lands(table, 1, *files)
-        assert keys(view) == KeyCounts(inserted=1, absent=1)
+            view = self.require_commit_lands(table, 1, *files)
+        assert key_counts_of(view) == KeyCounts(inserted=1, absent=1)
         assert world.read_rows() == {1: "a"}
 
-    def commits(self, table: SinkTable, number: int, *files: WrittenFile) -> CommitOutcome:
+    def commit_on_fresh_read(
+        self, table: SinkTable, number: int, *files: WrittenFile
+    ) -> CommitOutcome:
         """Commit on what a fresh read shows."""
         return commit(table, table.read(), self.said(1, number), *files)
 
-    def lands(self, table: SinkTable, number: int, *files: WrittenFile) -> TableView:
-        return require_landed(self.commits(table, number, *files))
+    def require_commit_lands(self, table: SinkTable, number: int, *files: WrittenFile) -> TableView:
+        return require_landed(self.commit_on_fresh_read(table, number, *files))
 
 
 class KeyedSecondaryContract(KeyContract):
@@ -149,41 +173,46 @@ class KeyedSecondaryContract(KeyContract):
     ) -> None:
         """Whatever their offsets, and in whatever order their files are named (KEY-3)."""
         before = world.write_changes(
-            put(1, "old", 90),
-            put(2, "old", 91),
-            put(3, "old", 92),
-            deletion(4, 93),
-            put(5, "old", 94),
+            put_change(1, "old", 90),
+            put_change(2, "old", 91),
+            put_change(3, "old", 92),
+            delete_change(4, 93),
+            put_change(5, "old", 94),
         )
-        anew = world.write_changes(put(4, "new", 0), put(1, "new", 1), deletion(5, 2))
-        view = require_landed(delivers_at_once(world.open(), 2, (anew, before)))
-        assert keys(view) == KeyCounts(inserted=4, absent=1, superseded=3)
+        anew = world.write_changes(
+            put_change(4, "new", 0), put_change(1, "new", 1), delete_change(5, 2)
+        )
+        view = require_landed(deliver_at_once(world.open(), 2, (anew, before)))
+        assert key_counts_of(view) == KeyCounts(inserted=4, absent=1, superseded=3)
         assert world.read_rows() == {1: "new", 2: "old", 3: "old", 4: "new"}
         more = (
-            world.write_changes(put(1, "newest", 2)),
-            world.write_changes(deletion(2, 95), put(9, "9", 96)),
+            world.write_changes(put_change(1, "newest", 2)),
+            world.write_changes(delete_change(2, 95), put_change(9, "9", 96)),
         )
-        view = require_landed(delivers_at_once(world.open(), 4, more))
-        assert keys(view) == KeyCounts(inserted=1, updated=1, deleted=1)
+        view = require_landed(deliver_at_once(world.open(), 4, more))
+        assert key_counts_of(view) == KeyCounts(inserted=1, updated=1, deleted=1)
         assert world.read_rows() == {1: "newest", 3: "old", 4: "new", 9: "9"}
 
     def test_key_3_the_same_offset_of_a_topic_and_of_its_older_self_are_two_records(
         self, world: KeyedSecondaryWorld
     ) -> None:
-        before, anew = world.write_changes(put(1, "old", 0)), world.write_changes(put(1, "new", 0))
-        view = require_landed(delivers_at_once(world.open(), 2, (anew, before)))
-        assert keys(view) == KeyCounts(inserted=1, superseded=1)
+        before, anew = (
+            world.write_changes(put_change(1, "old", 0)),
+            world.write_changes(put_change(1, "new", 0)),
+        )
+        view = require_landed(deliver_at_once(world.open(), 2, (anew, before)))
+        assert key_counts_of(view) == KeyCounts(inserted=1, superseded=1)
         assert world.read_rows() == {1: "new"}
 
     def test_key_8_a_key_in_two_partitions_is_found_between_transactions_too(
         self, world: KeyedSecondaryWorld
     ) -> None:
         files = (
-            world.write_changes(put(1, "b", 1, partition=1)),
-            world.write_changes(put(1, "a", 1)),
+            world.write_changes(put_change(1, "b", 1, partition=1)),
+            world.write_changes(put_change(1, "a", 1)),
         )
         with pytest.raises(KeyInTwoPartitions):
-            delivers_at_once(world.open(), 2, files)
+            deliver_at_once(world.open(), 2, files)
         assert world.read_rows() == {}
 
     def test_key_2_key_files_are_looked_at_before_they_are_decided_and_outlive_the_answer(
@@ -191,37 +220,37 @@ class KeyedSecondaryContract(KeyContract):
     ) -> None:
         """A database that lost the delivery may have the decision, and is delivered again
         (PENDING-4)."""
-        table, files = world.open(), world.write_changes(put(1, "a", 1), deletion(2, 2))
+        table, files = world.open(), world.write_changes(put_change(1, "a", 1), delete_change(2, 2))
         assert {file.kind for file in files} == set(FileKind)
         table.require_acceptable_files(files)
-        self.lands(table, 1, *files)
+        self.require_commit_lands(table, 1, *files)
         world.open().require_acceptable_files(files)
 
     def test_key_2_a_key_file_that_is_gone_is_refused_before_it_is_decided(
         self, world: KeyedSecondaryWorld
     ) -> None:
         """Once it is decided nobody writes it again: what it deletes would stay for ever."""
-        (keys_of,) = world.write_changes(deletion(1, 1))
+        (keys_of,) = world.write_changes(delete_change(1, 1))
         lost = replace(keys_of, path=f"{keys_of.path}.gone")
         with pytest.raises(StopSink):
             world.open().require_acceptable_files((lost,))
         assert world.open().read().record is None
 
 
-def put(key: int, value: str, offset: int, *, partition: int = 0) -> KeyChange:
+def put_change(key: int, value: str, offset: int, *, partition: int = 0) -> KeyChange:
     return KeyChange(key, value, offset, partition)
 
 
-def deletion(key: int, offset: int, *, partition: int = 0) -> KeyChange:
+def delete_change(key: int, offset: int, *, partition: int = 0) -> KeyChange:
     return KeyChange(key, None, offset, partition)
 
 
-def keys(view: TableView) -> KeyCounts | None:
+def key_counts_of(view: TableView) -> KeyCounts | None:
     assert view.record is not None
     return view.record.keys
 
 
-def delivers_at_once(
+def deliver_at_once(
     table: SinkTable, number: int, newest_first: Sequence[Sequence[WrittenFile]]
 ) -> CommitOutcome:
     """Deliver what several transactions brought, up to the one of this number."""

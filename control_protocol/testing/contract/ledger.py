@@ -24,13 +24,13 @@ class LedgerContract:
         table = world.open()
         view = claim_table(table)
         assert view.filled == {}
-        view = require_landed(commit(table, view, owing(1, "lake.a", "lake.b")))
+        view = require_landed(commit(table, view, record_with_pending(1, "lake.a", "lake.b")))
         assert view.filled == {"lake.a": "u1", "lake.b": "u1"}
         assert world.open("other").read().filled == {}
-        view = require_landed(commit(table, view, owing(2, "lake.b", uuid="u2")))
+        view = require_landed(commit(table, view, record_with_pending(2, "lake.b", uuid="u2")))
         assert world.open().read().filled == {"lake.a": "u1", "lake.b": "u2"}
         gone = frozenset({"lake.a", "lake.b", "lake.never"})
-        attempt = CommitAttempt(view, owing(3, "lake.b", uuid="u3"), forgets=gone)
+        attempt = CommitAttempt(view, record_with_pending(3, "lake.b", uuid="u3"), forgets=gone)
         view = require_landed(table.commit(attempt))
         assert world.open().read().filled == view.filled == {"lake.b": "u3"}
 
@@ -38,11 +38,11 @@ class LedgerContract:
         table = world.open()
         view = claim_table(table)
         claim_table(world.open(), epoch=2)
-        assert isinstance(commit(table, view, owing(1, "lake.a")), Refused)
+        assert isinstance(commit(table, view, record_with_pending(1, "lake.a")), Refused)
         assert world.open().read().filled == {}
 
 
-def owing(number: int, *tables: str, uuid: str = "u1") -> CommitRecord:
+def record_with_pending(number: int, *tables: str, uuid: str = "u1") -> CommitRecord:
     """Return a decision that has pending rows to these tables."""
     decided = record(1, number, number)
     pending_commits = (

@@ -33,7 +33,7 @@ class RaceContract:
                 CommitAttempt(table.read(), record(epoch, number, 3 * number), brought)
                 for table, epoch, brought in zip(tables, epochs, files, strict=True)
             ]
-            landed = _race(tables, attempts)
+            landed = _commit_all_at_once(tables, attempts)
             assert landed.count(True) == 1, f"round {number}: {landed.count(True)} of 2 landed"
             winner = landed.index(True)
             assert attempts[winner].record.is_same_commit(world.open().read().record)
@@ -41,19 +41,21 @@ class RaceContract:
         assert world.numbers() == won
 
 
-def _race(tables: Sequence[SinkTable], attempts: Sequence[CommitAttempt]) -> list[bool]:
+def _commit_all_at_once(
+    tables: Sequence[SinkTable], attempts: Sequence[CommitAttempt]
+) -> list[bool]:
     """Make all attempts at once; return of each whether it landed."""
     ready = Barrier(len(tables))
 
-    def race(table: SinkTable, attempt: CommitAttempt) -> bool:
+    def commit_with_others(table: SinkTable, attempt: CommitAttempt) -> bool:
         ready.wait(_WAIT_S_MAX)
-        return _has_landed(table, attempt)
+        return _commit_and_check_landed(table, attempt)
 
-    with _turns_often(), ThreadPoolExecutor(len(tables)) as racers:
-        return list(racers.map(race, tables, attempts))
+    with _frequent_thread_switches(), ThreadPoolExecutor(len(tables)) as racers:
+        return list(racers.map(commit_with_others, tables, attempts))
 
 
-def _has_landed(table: SinkTable, attempt: CommitAttempt) -> bool:
+def _commit_and_check_landed(table: SinkTable, attempt: CommitAttempt) -> bool:
     """Commit as a coordinator does, which reads the table while the outcome is not known."""
     base = attempt.base
     for _ in range(_TRIES_MAX):
@@ -70,7 +72,7 @@ def _has_landed(table: SinkTable, attempt: CommitAttempt) -> bool:
 
 
 @contextmanager
-def _turns_often() -> Iterator[None]:
+def _frequent_thread_switches() -> Iterator[None]:
     before = sys.getswitchinterval()
     sys.setswitchinterval(_TURNS_EVERY_S)
     try:

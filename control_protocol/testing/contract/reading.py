@@ -39,7 +39,7 @@ class ReaderContract:
             assert (history.tag, history.record, history.claimed) == (None, None, False)
             assert history.complete
             assert reader.view().record is None
-            assert (rows_of(reader), numbers_of(reader)) == (0, [])
+            assert (row_count_of(reader), read_numbers(reader)) == (0, [])
             assert "number" in reader.columns()
 
     def test_the_sinks_commits_are_told_in_order_each_with_what_it_added(
@@ -49,7 +49,7 @@ class ReaderContract:
         with closing(world.reader()) as reader:
             history = reader.history()
             found = history.commits
-            assert [each.record for each in found] == records_of(brought)
+            assert [each.record for each in found] == expected_commit_records(brought)
             assert [(each.added_records, each.added_files) for each in found] == [
                 (sum(file.records for file in files), len(files)) for files in brought
             ]
@@ -68,9 +68,7 @@ class ReaderContract:
             assert (history.claimed, history.tag_on_branch) == (True, True)
             assert history.record == history.tagged == newest.record
 
-    def test_whoever_asks_for_the_newest_gets_them_and_perhaps_more(
-        self, world: ReaderWorld
-    ) -> None:
+    def test_a_history_of_the_newest_commits_may_hold_more(self, world: ReaderWorld) -> None:
         fill_table(world)
         with closing(world.reader()) as reader:
             whole, part = reader.history(), reader.history(NOT_LONG_AGO)
@@ -89,13 +87,13 @@ class ReaderContract:
                 for told, files in commits_with_files(reader, brought)
                 for path, rows in paths_with_counts(files)
             }
-            assert rows_of(reader) == sum(rows for _, rows in came)
+            assert row_count_of(reader) == sum(rows for _, rows in came)
             live = reader.live_files()
             for file in live:
                 assert reader.size_and_rows(file) == (file.size_bytes, file.records)
             named = {(file.path, file.records): file.added_by for file in live}
             assert named == came or not {path for path, _ in named} & {path for path, _ in came}
-            assert numbers_of(reader) == numbers_in(brought)
+            assert read_numbers(reader) == expected_numbers(brought)
 
     def test_rows_are_read_with_the_columns_that_were_asked_for(self, world: ReaderWorld) -> None:
         _, brought = fill_table(world)
@@ -107,25 +105,30 @@ class ReaderContract:
                 little, whole = list(file.batches()), list(file.at_once())
                 assert {name for rows in little for name in rows.schema.names} == {"number"}
                 assert numbers_in_batches(little) == numbers_in_batches(whole)
-            assert numbers_of(reader) == numbers_in(brought)
+            assert read_numbers(reader) == expected_numbers(brought)
 
     def test_what_other_sinks_committed_is_not_the_sinks_own(self, world: ReaderWorld) -> None:
         view = claim_table(world.open())
         other = world.open("other")
         file = world.file(7)
-        require_landed(commit(other, claim_table(other, sink="other"), of_other(1), file))
-        require_landed(commit(world.open(), view_of(world, view), record(1, 1, 3)))
+        require_landed(
+            commit(other, claim_table(other, sink="other"), record_of_other_sink(1), file)
+        )
+        require_landed(commit(world.open(), read_view(world, view), record(1, 1, 3)))
         with closing(world.reader()) as reader:
             history = reader.history()
             assert [each.record for each in history.commits] == [record(1, 0), record(1, 1, 3)]
             assert {each.sink for each in history.foreign} == {"other"}
             assert all(e.topic_ids == {"trips": TopicId("id-of-trips")} for e in history.foreign)
             assert sum(each.added_records for each in history.foreign) == file.records
-            assert sum(each.removed_rows for each in history.foreign) == 0
-            assert rows_of(reader) == file.records
+            assert sum(each.removed_row_count for each in history.foreign) == 0
+            assert row_count_of(reader) == file.records
         with closing(world.reader("other")) as reader:
             history = reader.history()
-            assert [each.record for each in history.commits] == [of_other(0), of_other(1)]
+            assert [each.record for each in history.commits] == [
+                record_of_other_sink(0),
+                record_of_other_sink(1),
+            ]
             assert {each.sink for each in history.foreign} == {"sink"}
 
     def test_a_reader_notices_that_the_table_moved_and_shows_it_as_it_was(
@@ -137,7 +140,7 @@ class ReaderContract:
             assert not reader.has_moved()
             table, number = world.open(), len(brought)
             require_landed(
-                commit(table, view_of(world, view), record(1, number, 90), world.file(9))
+                commit(table, read_view(world, view), record(1, number, 90), world.file(9))
             )
             for each, name in ((reader, "read before"), (lazy, "not read before")):
                 assert each.has_moved()
@@ -160,26 +163,28 @@ class OthersReaderContract:
     def test_rows_of_others_are_counted_as_theirs(self, world: OthersReaderWorld) -> None:
         view, brought = fill_table(world)
         world.append_foreign(9)
-        require_landed(commit(world.open(), view_of(world, view), record(1, len(brought), 90)))
+        require_landed(commit(world.open(), read_view(world, view), record(1, len(brought), 90)))
         with closing(world.reader()) as reader:
             history = reader.history()
             ours = sum(file.records for files in brought for file in files)
-            assert [each.record for each in history.commits[:-1]] == records_of(brought)
+            assert [each.record for each in history.commits[:-1]] == expected_commit_records(
+                brought
+            )
             assert {each.sink for each in history.foreign} == {None}
             theirs = sum(each.added_records for each in history.foreign)
-            assert rows_of(reader) - ours == theirs > 0
-            assert sum(each.removed_rows for each in history.foreign) == 0
-            assert set(numbers_of(reader)) == {*numbers_in(brought), 9}
+            assert row_count_of(reader) - ours == theirs > 0
+            assert sum(each.removed_row_count for each in history.foreign) == 0
+            assert set(read_numbers(reader)) == {*expected_numbers(brought), 9}
 
     def test_a_compaction_adds_and_removes_no_row(self, world: OthersReaderWorld) -> None:
         _, brought = fill_table(world)
         world.compact()
         with closing(world.reader()) as reader:
             history = reader.history()
-            assert [each.record for each in history.commits] == records_of(brought)
-            assert sum(each.removed_rows for each in history.foreign) == 0
-            assert numbers_of(reader) == numbers_in(brought)
-            assert rows_of(reader) == len(numbers_in(brought))
+            assert [each.record for each in history.commits] == expected_commit_records(brought)
+            assert sum(each.removed_row_count for each in history.foreign) == 0
+            assert read_numbers(reader) == expected_numbers(brought)
+            assert row_count_of(reader) == len(expected_numbers(brought))
             for told, files in commits_with_files(reader, brought):
                 assert reader.added_files(told) is None or added_files_of(
                     reader, told
@@ -192,25 +197,27 @@ def fill_table(world: ReaderWorld) -> tuple[TableView, Brought]:
     view, brought = claim_table(table), Brought([()])
     for numbers in ((1,), (2, 3), ()):
         brought.append(tuple(map(world.file, numbers)))
-        view = require_landed(commit(table, view, records_of(brought)[-1], *brought[-1]))
+        view = require_landed(
+            commit(table, view, expected_commit_records(brought)[-1], *brought[-1])
+        )
     return view, brought
 
 
-def records_of(brought: Brought) -> list[CommitRecord]:
+def expected_commit_records(brought: Brought) -> list[CommitRecord]:
     return [record(1, number, 3 * number) for number in range(len(brought))]
 
 
-def numbers_in(brought: Brought) -> list[int]:
+def expected_numbers(brought: Brought) -> list[int]:
     numbers = (1, 2, 3)
     files = [file for each in brought for file in each]
     return [n for n, file in zip(numbers, files, strict=True) for _ in range(file.records)]
 
 
-def of_other(number: int) -> CommitRecord:
+def record_of_other_sink(number: int) -> CommitRecord:
     return record(1, number, 3 * number, sink="other")
 
 
-def view_of(world: ReaderWorld, before: TableView) -> TableView:
+def read_view(world: ReaderWorld, before: TableView) -> TableView:
     view = world.open().read()
     assert view.record == before.record
     return view
@@ -230,11 +237,11 @@ def commits_with_files(
     return list(zip(reader.history().commits, brought, strict=True))
 
 
-def rows_of(reader: TableReader) -> int:
+def row_count_of(reader: TableReader) -> int:
     return sum(file.records for file in reader.live_files())
 
 
-def numbers_of(reader: TableReader) -> list[int]:
+def read_numbers(reader: TableReader) -> list[int]:
     _, files = reader.scan(["number"])
     return sorted(n for file in files for n in numbers_in_batches(file.batches()))
 
@@ -245,7 +252,7 @@ def numbers_in_batches(batches: Iterable[Any]) -> list[int]:
 
 def read_all(reader: TableReader) -> tuple[TableView, History, list[str], list[int]]:
     live = sorted(file.path for file in reader.live_files())
-    return reader.view(), reader.history(), live, numbers_of(reader)
+    return reader.view(), reader.history(), live, read_numbers(reader)
 
 
 def require_same_view(history: History, seen: TableView, committed: TableView) -> None:

@@ -40,7 +40,7 @@ class Buffer:
         zeros = b"\x00" * (max(rest_bytes, 16) + 16)
         # ``data`` and ``words`` are views of ``raw``, not copies. Behind the values stand enough
         # zeros for an eight-byte word, and for a varint's tenth byte, at the last place.
-        self.raw, self.ends = Packed.pack(values).join_with(zeros)
+        self.raw, self.ends = Packed.pack(values).concat_with_tail(zeros)
         self.data: ByteArray = np.frombuffer(self.raw, np.uint8)
         # Not the first zero: the cursor of a last record that was read to its end stands there.
         self.rest = len(self.raw) - len(zeros) + 1

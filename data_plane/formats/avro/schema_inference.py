@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import reduce
 
-from headgate.control_protocol.columns import Column, ListOf, MapOf, Struct, Type, join_columns
+from headgate.control_protocol.columns import Column, ListOf, MapOf, Struct, Type, unify_columns
 from headgate.data_plane.formats.avro.schema import Avro
 
 _PLAIN = {
@@ -57,7 +57,7 @@ def _type(written: Avro) -> Type | None:
         case "union":
             branches = (_type(branch) for branch in written.children)
             columns_ = [Struct((Column("", kind),)) for kind in branches if kind is not None]
-            return reduce(join_columns, columns_).fields[0].type if columns_ else None
+            return reduce(unify_columns, columns_).fields[0].type if columns_ else None
         case "null":
             return None
         case _:

@@ -122,7 +122,7 @@ def parse(
 
 def wrap_in_objects(values: Packed) -> bytes:
     """Wrap each value in an object of its own, and concatenate them."""
-    return values.join_between(_FRONT, _BACK)
+    return values.concat_wrapped(_FRONT, _BACK)
 
 
 def is_beyond_parser(text: bytes) -> bool:

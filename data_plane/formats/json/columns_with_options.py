@@ -52,7 +52,7 @@ def _decode_around_bad(
     good = np.ones(len(values), np.bool_)
     good[list(bad)] = False
     left, faults = np.flatnonzero(good), Faults()
-    result = _join_marked(values.where(good), schema, rows, faults)
+    result = _join_marked(values.filter(good), schema, rows, faults)
     try:
         result = drop_bad(result, faults)
     except UndecodableRecords as error:

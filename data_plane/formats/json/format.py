@@ -260,7 +260,9 @@ class JsonRecords:
         """
         if not sure:
             try:
-                return columns.decode_block(Packed.of([value]), schema, self._spellings[schema])
+                return columns.decode_block(
+                    Packed.from_values([value]), schema, self._spellings[schema]
+                )
             except Unfit:
                 pass
         return str(reason)

@@ -46,7 +46,7 @@ class Messages:
     @classmethod
     def from_values(cls, values: Sequence[bytes], faults: Faults) -> Messages:
         """Take each value as a message."""
-        raw, ends = Packed.pack(values).join_with(b"\0")
+        raw, ends = Packed.pack(values).concat_with_tail(b"\0")
         begins = np.roll(ends, 1)
         begins[:1] = 0
         rows = np.arange(len(ends), dtype=np.int64)

@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote, urlencode, urlsplit, urlunsplit
 
 from headgate.control_protocol.errors import MissingRights, Unreachable
-from headgate.control_protocol.redaction import Redaction, printable
+from headgate.control_protocol.redaction import Redaction, to_printable_line
 from headgate.data_plane.formats.format_registry import suggest_similar
-from headgate.kafka.bounded_http_body import AnswerTooLong, AnswerTooSlow, bounded_body
+from headgate.kafka.bounded_http_body import AnswerTooLong, AnswerTooSlow, read_bounded_body
 from headgate.kafka.token_keeper import TokenKeeper, keeper_of
-from headgate.kafka.token_providers import is_loopback
+from headgate.kafka.token_providers import is_loopback_host
 
 if TYPE_CHECKING:
     import requests
@@ -130,7 +130,7 @@ def _check_url(url: str, texts: Mapping[str, str]) -> None:
     named += ["a password in registry.url"] if parts.password else []
     if len(named) > 1:
         raise ValueError(f"{named[0]} and {named[1]} are both set: keep one of them")
-    if AUTH in texts and parts.scheme != "https" and not is_loopback(parts.hostname):
+    if AUTH in texts and parts.scheme != "https" and not is_loopback_host(parts.hostname):
         raise ValueError("registry.url is not https: the token would travel on an open line")
     if "basic.auth.user.info" in texts and ":" not in texts["basic.auth.user.info"]:
         raise ValueError("registry.basic.auth.user.info is not of the form USER:PASSWORD")
@@ -259,7 +259,7 @@ class RegistryClient:
                 stream=True,
                 verify=self._options.texts.get("ssl.ca.location") or None,
             ) as answer:
-                return answer.status_code, bounded_body(answer, SCHEMA_BYTES_MAX, deadline_s)
+                return answer.status_code, read_bounded_body(answer, SCHEMA_BYTES_MAX, deadline_s)
         except AnswerTooLong:
             raise NoSuchSchema(f"{what} is longer than {SCHEMA_BYTES_MAX} bytes") from None
         except AnswerTooSlow:
@@ -383,7 +383,7 @@ def _read_error(body: bytes) -> tuple[str, int]:
     if said.get("name") in _APICURIO_NOT_FOUND:
         text, code = said.get("title"), _SCHEMA_NOT_FOUND.start
     # Cut first and last: a secret that a cut divides would not be found.
-    words = printable(text)[: 50 * _QUOTED_CHARACTERS] if isinstance(text, str) else ""
+    words = to_printable_line(text)[: 50 * _QUOTED_CHARACTERS] if isinstance(text, str) else ""
     return words, code if isinstance(code, int) else 0
 
 

@@ -87,7 +87,7 @@ class IdHeaders:
         if headers is None or not self.names:
             return values
         known = (dict(some or ()) for some in headers)
-        return Packed.of(map(self.with_frame, values, known))
+        return Packed.from_values(map(self.with_frame, values, known))
 
 
 def reading_of(options: Mapping[str, str], key_options: Mapping[str, str]) -> Reading:
@@ -178,7 +178,7 @@ def indexes_of(front: bytes) -> list[int]:
 
 def _frame_sizes(values: Packed) -> Integers:
     """Return how many bytes precede each message; 0 if unknown."""
-    raw, ends = values.join_with(b"\0" * (_ID_BYTES[GUID] + 2))
+    raw, ends = values.concat_with_tail(b"\0" * (_ID_BYTES[GUID] + 2))
     begins = np.roll(ends, 1)
     begins[:1] = 0
     data = np.frombuffer(raw, np.uint8)
@@ -289,7 +289,7 @@ def _inflate(body: bytes) -> tuple[bytes, bytes]:
 def by_message_number(values: Sequence[bytes]) -> Iterator[Part]:
     """Group messages by the number of their type, which Glue's serializers put in front."""
     packed = Packed.pack(values)
-    raw, ends = packed.join_with(b"\x80")
+    raw, ends = packed.concat_with_tail(b"\x80")
     begins = np.roll(ends, 1)
     begins[:1] = 0
     small = np.frombuffer(raw, np.uint8)[begins] < 0x80

@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from headgate.control_protocol.errors import ConfigurationError, MissingRights, Unreachable
-from headgate.control_protocol.redaction import Redaction, printable
+from headgate.control_protocol.redaction import Redaction, to_printable_line
 from headgate.data_plane.formats.format_registry import suggest_similar
 from headgate.data_plane.formats.registry.client import (
     NUMBERS,
@@ -93,7 +93,9 @@ class GlueClient:
             raise Unreachable(f"Glue's answer for {what} holds no schema", self._where())
         if status != _READABLE:
             # Glue still compares it with the versions before, or has begun to delete it.
-            raise Unreachable(f"{what} is {printable(str(status))[:20]} in Glue", self._where())
+            raise Unreachable(
+                f"{what} is {to_printable_line(str(status))[:20]} in Glue", self._where()
+            )
         if len(text) > SCHEMA_BYTES_MAX:
             raise NoSuchSchema(f"{what} is longer than {SCHEMA_BYTES_MAX} bytes")
         return kind, text
@@ -125,7 +127,7 @@ class GlueClient:
         if code == _UNKNOWN:
             return NoSuchSchema(f"the registry does not know {what}")
         # Cut last: a secret that a cut divides would not be found.
-        words = self._redact(printable(f"{code}: {text}"))[:_QUOTED_CHARACTERS]
+        words = self._redact(to_printable_line(f"{code}: {text}"))[:_QUOTED_CHARACTERS]
         status = answer.get("ResponseMetadata", {}).get("HTTPStatusCode")
         if code in _DENIED or status in _DENIED_STATUSES:
             return MissingRights(f"Glue refuses {what}: {words}", _RIGHTS)
@@ -175,7 +177,7 @@ class GlueClient:
         except (BotoCoreError, ValueError) as error:
             name = type(error).__name__
             if name in _MISCONFIGURED:
-                why = printable(str(error))[:_QUOTED_CHARACTERS]
+                why = to_printable_line(str(error))[:_QUOTED_CHARACTERS]
                 raise ConfigurationError(
                     f"Glue's registry cannot be asked: {why}",
                     f'set AWS_REGION, or "{_REGION}" in format.options (init --format)',

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
 from headgate.control_protocol.errors import DescriptorUnfit, Unreachable
-from headgate.control_protocol.redaction import printable
+from headgate.control_protocol.redaction import to_printable_line
 from headgate.data_plane.formats.protobuf.descriptors import UnfitTypes, split_descriptor_set
 
 COMPILE_S_MAX = 20
@@ -59,7 +59,9 @@ def compile_text(text: str, imports: Mapping[str, str]) -> list[bytes]:
                 "pip install 'headgate[protobuf-text]', on Spark's workers too",
             )
         if ended.returncode:
-            said = printable(ended.stderr.decode(errors="replace").strip().replace("\n", "; "))
+            said = to_printable_line(
+                ended.stderr.decode(errors="replace").strip().replace("\n", "; ")
+            )
             raise UnfitTypes(f"protoc refuses it: {said[:_QUOTED_CHARACTERS]}")
         with contextlib.suppress(OSError):
             return split_descriptor_set((folder / "out.desc").read_bytes())
@@ -68,7 +70,9 @@ def compile_text(text: str, imports: Mapping[str, str]) -> list[bytes]:
 
 def _require_inside(name: str) -> None:
     if not _NAME.fullmatch(name) or ".." in PurePosixPath(name).parts or len(name) > 200:
-        raise UnfitTypes(f"it imports {printable(name)[:60]!r}, which is no name of a .proto file")
+        raise UnfitTypes(
+            f"it imports {to_printable_line(name)[:60]!r}, which is no name of a .proto file"
+        )
     if name.startswith("google/protobuf/"):
         raise UnfitTypes(f"it brings a {name} of its own")
 

@@ -29,7 +29,7 @@ from headgate.control_protocol.table_history import (
     Newest,
     SinkCommit,
     Told,
-    history_of,
+    build_history,
 )
 from headgate_postgres.columns import arrow_type
 from headgate_postgres.ledger import Kept, Ledger, one, position_of
@@ -84,7 +84,7 @@ class PostgresReader:
         complete = not own or own[-1].position == 1
         others = self._ledger.commits(self._connection, self._facts, own=False)
         states = [_told(kept) for kept in (*own, *others)]
-        return history_of(self._view, self._sink, reversed(states), complete=complete)
+        return build_history(self._view, self._sink, reversed(states), complete=complete)
 
     def live_files(self) -> list[LiveFile]:
         return [self._whole]

@@ -20,7 +20,7 @@ from headgate.control_protocol.errors import (
     TableUnfit,
     Unreachable,
 )
-from headgate.control_protocol.table_format import RowKey, schema_number
+from headgate.control_protocol.table_format import RowKey, schema_id_of_text
 from headgate_postgres.columns import HEADERS_TYPE, Found, columns_of
 from headgate_postgres.time_limit import TRANSACTION_S, at_most
 
@@ -136,7 +136,7 @@ class Server:
         asked = {"oid": oid, "headers": HEADERS_TYPE}
         found = [Found(*column) for column in connection.execute(_COLUMNS, asked)]
         columns = columns_of(self.identifier, found)
-        return TableFacts(oid, f"{cluster}/{oid}", columns, schema_number(repr((columns, key))))
+        return TableFacts(oid, f"{cluster}/{oid}", columns, schema_id_of_text(repr((columns, key))))
 
     def beside(self, connection: Connection) -> list[str]:
         """Return the names of everything in the schema that rows are read from."""

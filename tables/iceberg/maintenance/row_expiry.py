@@ -36,7 +36,7 @@ from pyroaring import BitMap64
 from headgate.control_protocol.commit_record_codec import (
     expired_before_ms,
     expired_before_property,
-    expired_rows,
+    expired_row_count,
     expired_rows_property,
     maintenance_property,
 )
@@ -268,7 +268,7 @@ class RowExpiry(MaintenanceCommit):
         properties, sink = metadata.properties, self._sink
         due = self._sent[snapshot.snapshot_id]
         limit = max(self._limit_ms, expired_before_ms(sink, properties) or self._limit_ms)
-        total = expired_rows(sink, properties) + due.rows
+        total = expired_row_count(sink, properties) + due.rows
         stored = {
             expired_before_property(sink): str(limit),
             expired_rows_property(sink): str(total),

@@ -84,7 +84,9 @@ def chunks(records: int, table_partitions: int) -> Iterator[Chunk]:
         values = [record(number, table_partitions) for number in offsets.tolist()]
         lengths = np.array([len(value) for value in values])
         stamps = np.full(len(values), 1_785_585_600_000)
-        yield Chunk(Packed.of(values), lengths, np.zeros(len(values), np.int64), offsets, stamps)
+        yield Chunk(
+            Packed.from_values(values), lengths, np.zeros(len(values), np.int64), offsets, stamps
+        )
 
 
 def written(task: Mapping[str, Any]) -> BatchWritten:

@@ -209,7 +209,7 @@ def test_what_nobody_asks_for_is_not_read(bootstrap: str, topic_factory: Any) ->
     whole = next(chunks)
     assert whole.keys is not None
     assert whole.headers is not None
-    some = whole.where(np.array([True]))
+    some = whole.filter(np.array([True]))
     assert (list(whole.keys), list(whole.headers)) == ([b"k"], [[("h", b"x")]])
     assert some.headers is not None
     assert some.headers[0] == [("h", b"x")]

@@ -17,7 +17,7 @@ from support.local_catalog import LocalCatalog
 
 from headgate import ConsumerSteering, SinkTask, open_task, partitions_of, records_of
 from headgate.config.load import parse
-from headgate.config.sections import TransformSettings, WriterKind
+from headgate.config.sink_sections import TransformSettings, WriterKind
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import OtherConfiguration, PoisonRecord
 from headgate.operations.audit.audit import audit

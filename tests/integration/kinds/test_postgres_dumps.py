@@ -76,15 +76,15 @@ def test_a_sink_with_many_tables_stops_at_a_restored_dump(
     server: PostgresServer, elsewhere: PostgresServer, tmp_path: Path
 ) -> None:
     sink = SinkInProcess(settings_at([server, elsewhere], tmp_path / "staging"), value)
-    sink.begin()
+    sink.begin_life()
     sink.produce(30)
-    sink.until_settled()
+    sink.run_until_settled()
     elsewhere.restore(server)
     server.kill()
     before = places(elsewhere, *EVERY)
-    sink.begin()
+    sink.begin_life()
     sink.produce(30)
     with pytest.raises(TableRecreated):
-        sink.until_settled()
-    sink.die()
+        sink.run_until_settled()
+    sink.end_lives()
     assert places(elsewhere, *EVERY) == before

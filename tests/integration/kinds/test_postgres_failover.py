@@ -11,7 +11,13 @@ from pathlib import Path
 import pytest
 from integration.conftest import Deploy
 from integration.kinds.test_postgres import examined
-from integration.kinds.test_postgres_many_tables import EVERY, places, settings_at, source, value
+from integration.kinds.test_postgres_many_tables import (
+    EVERY,
+    places,
+    settings_at,
+    source_places,
+    value,
+)
 from integration.kinds.test_postgres_secondaries import keeping, locked
 from support.postgres_server import PostgresServer
 
@@ -63,7 +69,7 @@ def pair() -> Iterator[Pair]:
 def shop(pair: Pair, tmp_path: Path) -> Iterator[SinkInProcess]:
     sink = SinkInProcess(settings_at([pair.primary, pair.replica], tmp_path / "staging"), value)
     yield sink
-    sink.die()
+    sink.end_lives()
 
 
 @pytest.mark.parametrize(
@@ -79,26 +85,26 @@ def test_deliveries_that_a_promoted_replica_lacks_are_made_again(
     shop: SinkInProcess, pair: Pair, lost: int, *, heir: bool
 ) -> None:
     """The coordinator sees it happen, or its heir has cleared away meanwhile."""
-    shop.begin()
+    shop.begin_life()
     shop.produce(30)
-    shop.until_settled()
+    shop.run_until_settled()
     with locked(pair.primary, "db.zone_a"):
         shop.produce(30)
-        shop.until(lambda: shop.pending() == {"db.zone_a"} and shop.lag() == 0)
+        shop.run_until(lambda: shop.pending() == {"db.zone_a"} and shop.lag() == 0)
         pair.cut()
     for number in range(lost):
         shop.produce(30 if number else 0)
-        shop.until_settled()
+        shop.run_until_settled()
         if heir:
-            shop.begin()
-            shop.until_settled()
-    assert places(pair.primary, *EVERY) == source(shop)
+            shop.begin_life()
+            shop.run_until_settled()
+    assert places(pair.primary, *EVERY) == source_places(shop)
     pair.promote()
-    missing = len(source(shop)) - len(places(pair.replica, *EVERY))
+    missing = len(source_places(shop)) - len(places(pair.replica, *EVERY))
     assert missing >= 8, "deliveries are lost"
     shop.produce(30)
-    shop.until_settled()
-    assert places(pair.replica, *EVERY) == source(shop)
+    shop.run_until_settled()
+    assert places(pair.replica, *EVERY) == source_places(shop)
     assert not audit(shop.settings, with_source=False).findings
 
 

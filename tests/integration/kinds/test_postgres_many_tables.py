@@ -31,8 +31,15 @@ from headgate.testing.contract import (
     QuarantineSinkContract,
     SinkContract,
 )
-from headgate.testing.contract.world import BEGIN, COLUMNS, changing, fold, key_of, source
-from headgate.testing.contract.world import some_bad as without_headers
+from headgate.testing.contract.world import (
+    BEGIN,
+    COLUMNS,
+    changing_value,
+    expected_rows,
+    key_of,
+    source_places,
+)
+from headgate.testing.contract.world import sometimes_bad_value as without_headers
 from headgate.testing.sink_in_process import SinkInProcess
 
 pytestmark = [
@@ -61,7 +68,7 @@ def settings_at(
 def shop(server: PostgresServer, tmp_path: Path) -> Iterator[SinkInProcess]:
     sink = SinkInProcess(settings_at([server], tmp_path / "staging"), value)
     yield sink
-    sink.die()
+    sink.end_lives()
 
 
 def places(server: PostgresServer, *names: str) -> list[tuple[Any, ...]]:
@@ -71,10 +78,10 @@ def places(server: PostgresServer, *names: str) -> list[tuple[Any, ...]]:
 
 
 def test_three_tables_and_what_no_route_takes(shop: SinkInProcess, server: PostgresServer) -> None:
-    shop.begin()
+    shop.begin_life()
     shop.produce(30)
-    shop.until_settled()
-    assert places(server, *EVERY) == source(shop)
+    shop.run_until_settled()
+    assert places(server, *EVERY) == source_places(shop)
     assert len(places(server, "zone_a")) == 8
     asked = "SELECT topic, count(*) FROM db.rejected WHERE message = '{}' GROUP BY topic"
     bad = asked.format("zone: a text of PostgreSQL holds no NUL")
@@ -130,26 +137,26 @@ def test_a_restored_database_that_lacks_a_delivery_is_delivered_again(
 ) -> None:
     """As a replica that is promoted: it has the decision, and what was delivered since is
     missing."""
-    shop.begin()
+    shop.begin_life()
     shop.produce(30)
-    shop.until_settled()
+    shop.run_until_settled()
     with locked(server, "db.zone_a"):
         shop.produce(30)
-        shop.until(lambda: shop.pending() == {"db.zone_a"} and shop.lag() == 0)
-        shop.die()
+        shop.run_until(lambda: shop.pending() == {"db.zone_a"} and shop.lag() == 0)
+        shop.end_lives()
         server.kill()  # with the delivery that waits
     server.start()
     elsewhere(server, "CREATE DATABASE replica TEMPLATE postgres")
-    shop.begin()
-    shop.until(lambda: places(server, *EVERY) == source(shop))
-    shop.die()
+    shop.begin_life()
+    shop.run_until(lambda: places(server, *EVERY) == source_places(shop))
+    shop.end_lives()
     elsewhere(server, "ALTER DATABASE postgres RENAME TO lost")
     elsewhere(server, "ALTER DATABASE replica RENAME TO postgres")
-    assert len(places(server, *EVERY)) < len(source(shop))
-    shop.begin()
+    assert len(places(server, *EVERY)) < len(source_places(shop))
+    shop.begin_life()
     shop.produce(30)
-    shop.until_settled()
-    assert places(server, *EVERY) == source(shop)
+    shop.run_until_settled()
+    assert places(server, *EVERY) == source_places(shop)
     assert not audit(shop.settings, with_source=False).findings
 
 
@@ -167,10 +174,10 @@ def test_tables_are_looked_at_by_few_connections_however_many_they_are(
 ) -> None:
     import psycopg
 
-    shop.begin()
+    shop.begin_life()
     shop.produce(30)
-    shop.until_settled()
-    shop.die()
+    shop.run_until_settled()
+    shop.end_lives()
     connect, opened, seen = psycopg.connect, list[Any](), list[int]()
 
     def counted(**told: Any) -> Any:
@@ -195,7 +202,7 @@ def orders(server: PostgresServer) -> dict[int, str]:
 def by_key(server: PostgresServer, lake: Path) -> SinkInProcess:
     text = CHANGES.replace("[coordinator]", '[coordinator]\non_topic_recreated = "earliest"')
     settings = settings_at([server], lake, text)
-    return SinkInProcess(settings, changing, key_of)
+    return SinkInProcess(settings, changing_value, key_of)
 
 
 @pytest.mark.wide
@@ -205,17 +212,17 @@ def test_key_3_a_table_with_a_key_among_others_is_the_fold_of_a_topic_that_was_c
     """What was decided before is pending still, and comes by one delivery with what is newer."""
     shop = by_key(server, tmp_path / "staging")
     try:
-        shop.begin()
+        shop.begin_life()
         shop.produce(50)
-        shop.until_settled()
+        shop.run_until_settled()
         with locked(server, "db.orders"):
             shop.produce(25)
-            shop.until(lambda: shop.pending() == {"db.orders"} and shop.lag() == 0)
-            shop.die()
+            shop.run_until(lambda: shop.pending() == {"db.orders"} and shop.lag() == 0)
+            shop.end_lives()
             shop.source.create("shop.orders", 1)
             shop.produce(10)
-            shop.begin()
-            shop.until(lambda: shop.lag() == 0)
+            shop.begin_life()
+            shop.run_until(lambda: shop.lag() == 0)
             pending_commits = shop.record.pending_commits if shop.record else ()
             assert (
                 len(
@@ -227,13 +234,13 @@ def test_key_3_a_table_with_a_key_among_others_is_the_fold_of_a_topic_that_was_c
                 )
                 == 2
             )
-            shop.die()
-        expected = fold(75)
+            shop.end_lives()
+        expected = expected_rows(75)
         expected.pop(3)
-        expected |= fold(10)
-        shop.begin()
-        shop.until(lambda: orders(server) == expected)
-        shop.until_settled()
+        expected |= expected_rows(10)
+        shop.begin_life()
+        shop.run_until(lambda: orders(server) == expected)
+        shop.run_until_settled()
         assert len(places(server, "returns")) == 85
         report = audit(shop.settings, with_source=False)
         assert not report.findings
@@ -241,7 +248,7 @@ def test_key_3_a_table_with_a_key_among_others_is_the_fold_of_a_topic_that_was_c
         (table,) = (each for each in tables(shop.settings).tables if each.table == "db.orders")
         assert (table.state, table.keys is not None) == ("open", True)
     finally:
-        shop.die()
+        shop.end_lives()
 
 
 @pytest.mark.wide
@@ -250,28 +257,28 @@ def test_pending_4_a_restored_database_that_lacks_a_delivery_by_key_is_delivered
 ) -> None:
     shop = by_key(server, tmp_path / "staging")
     try:
-        shop.begin()
+        shop.begin_life()
         shop.produce(50)
-        shop.until_settled()
+        shop.run_until_settled()
         with locked(server, "db.orders"):
             shop.produce(25)
-            shop.until(lambda: shop.pending() == {"db.orders"} and shop.lag() == 0)
-            shop.die()
+            shop.run_until(lambda: shop.pending() == {"db.orders"} and shop.lag() == 0)
+            shop.end_lives()
             server.kill()  # with the delivery that waits
         server.start()
         elsewhere(server, "CREATE DATABASE replica TEMPLATE postgres")
-        shop.begin()
-        shop.until(lambda: orders(server) == fold(75))
-        shop.die()
+        shop.begin_life()
+        shop.run_until(lambda: orders(server) == expected_rows(75))
+        shop.end_lives()
         elsewhere(server, "ALTER DATABASE postgres RENAME TO lost")
         elsewhere(server, "ALTER DATABASE replica RENAME TO postgres")
-        assert orders(server) == fold(50)
-        shop.begin()
-        shop.until(lambda: orders(server) == fold(75))
-        shop.until_settled()
+        assert orders(server) == expected_rows(50)
+        shop.begin_life()
+        shop.run_until(lambda: orders(server) == expected_rows(75))
+        shop.run_until_settled()
         assert not audit(shop.settings, with_source=False).findings
     finally:
-        shop.die()
+        shop.end_lives()
 
 
 def test_key_8_a_key_in_two_partitions_suspends_its_table_and_no_other_through_a_kill(

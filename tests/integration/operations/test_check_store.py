@@ -13,8 +13,8 @@ from support.store_proxy import Answer, Request, StoreProxy, s3_error
 from unit.operations.filled_table import sink_file_text
 
 from headgate.config.load import load
-from headgate.config.sections import WriterKind
 from headgate.config.setting_types import Properties
+from headgate.config.sink_sections import WriterKind
 from headgate.config.sink_settings import SinkSettings
 from headgate.config.table_declaration import quarantine_declaration
 from headgate.control_protocol.errors import MissingRights, Unreachable

@@ -29,7 +29,7 @@ from support.lesser_kafka import (
 from support.token_kit import SECRET, KafkaWithTokens, TokenServer
 from unit.operations.filled_table import sink_file_text
 
-from headgate.kafka.cluster import Cluster
+from headgate.kafka.cluster_queries import Cluster
 from headgate.operations.cli.main import main
 from headgate.operations.demo.producer import create_topic, produce
 from headgate.operations.local_kafka.broker import EmbeddedKafka, fetch_broker_jars
@@ -96,7 +96,7 @@ def test_without_the_right_to_create_topics_what_could_not_be_tried_is_said(
     made.result()
     rules.allow_only(ResourceType.BROKER, CLUSTER, *needed)
     cluster = Cluster({"bootstrap.servers": guarded})
-    while cluster.may_create("control-check-x"):  # until the broker knows its new rules
+    while cluster.may_create_topic("control-check-x"):  # until the broker knows its new rules
         pass
     found = report(tmp_path, guarded)
     assert found["trial topic"][0] == "unchecked"

@@ -14,7 +14,7 @@ from integration.deployment import Deployment
 from support.fleet_scene import KEY, Fleet, produce_raw, running, worker_of
 
 from headgate.control_protocol.errors import FleetChangedMeanwhile
-from headgate.kafka.compacted_topics import KeyedValue, TransactionalWriter
+from headgate.kafka.compacted_log import KeyedValue, TransactionalWriter
 from headgate.operations.local_kafka.broker import EmbeddedKafka
 from headgate.runtime.fleet.fleet_changes import plan_state
 from headgate.runtime.fleet.fleet_records import CommandWire, SinkSpec
@@ -183,7 +183,7 @@ def test_fleet_5_who_began_earlier_changes_nothing_and_an_older_spec_does_not_wi
     fleet.command("apply", fleet.folder)
     settings = fleet.settings
     hanging = TransactionalWriter(settings.kafka, settings.fleet.name)
-    hanging.begin()
+    hanging.fence_earlier_writers()
     older = fleet.view().sinks["a"].spec
     assert older is not None
     fleet.command("pause", "a")

@@ -8,7 +8,7 @@ import pytest
 from support.fleet_scene import Fleet
 
 from headgate.control_protocol.errors import Unreachable
-from headgate.kafka.compacted_topics import CompactedProducer, KeyedValue
+from headgate.kafka.compacted_log import CompactedProducer, KeyedValue
 from headgate.runtime.fleet.fleet_records import ObservedSink, encode_observed, state_key
 from headgate.runtime.fleet.fleet_topics import ensure_fleet_topics, read_lags
 from headgate.runtime.fleet.sink_life import LifeState
@@ -36,6 +36,6 @@ def test_the_newest_word_on_a_sinks_lag_counts(
                 lag_records=lag,
             )
             topic = fleet.settings.fleet.state_topic
-            producer.write(KeyedValue(topic, 0, state_key(told), encode_observed(told)))
+            producer.try_write(KeyedValue(topic, 0, state_key(told), encode_observed(told)))
         producer.flush(30)
         assert read_lags(fleet.settings, 30) == {"a": 5, "b": 7, "a#2": 1}

@@ -18,7 +18,7 @@ from headgate.config.setting_types import Properties
 from headgate.config.worker_settings import FleetSettings, WorkerSettings
 from headgate.control_protocol.errors import HeadgateError, MissingRights
 from headgate.control_protocol.identifiers import SinkName
-from headgate.kafka.compacted_topics import CompactedProducer, KeyedValue
+from headgate.kafka.compacted_log import CompactedProducer, KeyedValue
 from headgate.kafka.fleet_group_member import SlotMember, SlotsGained
 from headgate.operations.check.required_grants import FleetRole, fleet_grant_commands
 from headgate.operations.local_kafka.broker import fetch_broker_jars
@@ -125,9 +125,9 @@ def take_slots(settings: WorkerSettings) -> None:
 
 def tell(settings: WorkerSettings) -> None:
     producer = CompactedProducer(settings.kafka)
-    producer.write(KeyedValue(settings.fleet.state_topic, 0, "worker/test", b"x"))
+    producer.try_write(KeyedValue(settings.fleet.state_topic, 0, "worker/test", b"x"))
     producer.flush(PATIENCE_S)
-    if failures := producer.failures():
+    if failures := producer.take_failures():
         raise MissingRights(str(failures))
 
 
@@ -176,16 +176,16 @@ def test_a_worker_that_gets_its_right_late_tells_then(kafka: FleetKafka) -> None
     failed: list[str] = []
     until_s = time.monotonic() + PATIENCE_S
     while not failed:
-        producer.write(record)
-        failed += producer.failures()
+        producer.try_write(record)
+        failed += producer.take_failures()
         assert time.monotonic() < until_s
         time.sleep(0.1)
     rules.allow(user, right)
     try:
         while True:
-            taken = producer.write(record)
+            taken = producer.try_write(record)
             producer.flush(PATIENCE_S)
-            if taken and not producer.failures():
+            if taken and not producer.take_failures():
                 break
             assert time.monotonic() < until_s + PATIENCE_S
             time.sleep(0.2)

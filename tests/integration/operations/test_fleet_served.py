@@ -23,7 +23,7 @@ from unit.operations.http.conftest import GUARDED, OPERATOR, VIEWER, Client
 
 from headgate.config.setting_types import Properties
 from headgate.config.worker_settings import FleetSettings, WorkerSettings
-from headgate.kafka.compacted_topics import CompactedProducer, KeyedValue
+from headgate.kafka.compacted_log import CompactedProducer, KeyedValue
 from headgate.operations.http import app
 from headgate.operations.local_kafka.broker import EmbeddedKafka
 from headgate.runtime.fleet.fleet_records import (
@@ -92,7 +92,7 @@ def tell(settings: WorkerSettings, *values: ObservedSink | ObservedWorker) -> No
     producer = CompactedProducer(settings.kafka)
     for value in values:
         topic = settings.fleet.state_topic
-        assert producer.write(KeyedValue(topic, 0, state_key(value), encode_observed(value)))
+        assert producer.try_write(KeyedValue(topic, 0, state_key(value), encode_observed(value)))
     producer.flush(30)
 
 

@@ -8,7 +8,7 @@ from contextlib import closing
 import pytest
 
 from headgate.control_protocol.errors import MemberRefused
-from headgate.kafka.compacted_topics import TopicAdmin
+from headgate.kafka.compacted_log import TopicAdmin
 from headgate.kafka.fleet_group_member import SlotMember, SlotsGained
 
 pytestmark = pytest.mark.integration
@@ -25,7 +25,7 @@ def test_a_member_whose_seat_another_has_taken_ends_by_name(
 ) -> None:
     """The client says it once, without its flag of a fatal error, and never that slots are lost."""
     kafka = {"bootstrap.servers": bootstrap}
-    TopicAdmin(kafka).ensure(unique_name, 4)
+    TopicAdmin(kafka).ensure_topic(unique_name, 4)
 
     def member() -> SlotMember:
         return SlotMember(

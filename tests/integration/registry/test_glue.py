@@ -24,7 +24,7 @@ from support.object_store import KEY, REGION, SECRET, ObjectStore
 from support.store_proxy import CUTS, HANGS, RESETS, Answer, StoreProxy
 from unit.data_plane.formats.avro_worlds import encoded, record
 
-from headgate.config.sections import FormatSettings
+from headgate.config.sink_sections import FormatSettings
 from headgate.control_protocol.errors import (
     ConfigurationError,
     MissingRights,

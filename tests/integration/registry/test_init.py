@@ -14,7 +14,7 @@ from integration.registry.test_asking import registered, registered_schema
 from integration.registry.test_protobuf import framed, nested_file, registered_file
 from unit.data_plane.formats.avro_worlds import record
 
-from headgate.config.sections import FormatSettings
+from headgate.config.sink_sections import FormatSettings
 from headgate.control_protocol.errors import ConfigurationError, Unreachable
 from headgate.data_plane.cdc.policy import Envelope
 from headgate.operations.init.infer_record_format import ProposedRecords, propose_records

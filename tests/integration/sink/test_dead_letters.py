@@ -15,7 +15,7 @@ from support.local_catalog import LocalCatalog
 from support.quarantine_rows import QuarantineRows
 
 from headgate.control_protocol.errors import Unreachable
-from headgate.coordinator.dead_letters import Progress
+from headgate.coordinator.dead_letter_message import Progress
 from headgate.kafka.dead_letter_topic import DeadLetterTopic
 from headgate.runtime.dead_letter_forwarder import Forwarder, send_unsent_rows
 

@@ -17,7 +17,7 @@ from headgate.control_protocol.events import (
     PresenceKind,
 )
 from headgate.control_protocol.identifiers import Epoch, Sender, TransactionNumber
-from headgate.control_protocol.signatures import split_signed
+from headgate.control_protocol.signatures import split_signed_message
 from headgate.operations.control.pause import pause, resume
 
 pytestmark = pytest.mark.integration
@@ -69,7 +69,7 @@ def test_forged_and_repeated_events_move_nothing(
     pause(sink.settings)
     resume(sink.settings)
     genuine = everything_said(sink.settings)
-    assert all(split_signed(message) for message in genuine)
+    assert all(split_signed_message(message) for message in genuine)
     before = sink.record()
 
     producer = Producer({"bootstrap.servers": bootstrap})

@@ -71,6 +71,10 @@ def test_a_recreated_topic_has_another_id(
 
 def test_a_cluster_that_does_not_answer_is_unreachable(nobody: dict[str, str]) -> None:
     topics = KafkaSourceTopics(nobody, ["t"], "g", request_timeout_s=0.5)
-    for question in (topics.describe, topics.committed_note, lambda: topics.offsets_at(0)):
+    for question in (
+        topics.describe,
+        topics.committed_offset_metadata,
+        lambda: topics.offsets_at(0),
+    ):
         with pytest.raises(Unreachable):
             question()

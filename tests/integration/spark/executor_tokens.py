@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from headgate.config.load import parse
-from headgate.config.sections import WriterKind
+from headgate.config.sink_sections import WriterKind
 from headgate.control_protocol.errors import HeadgateError
 from headgate.kafka.authentication import token_keeper_for
 from headgate.operations.check.table import TableCheck
@@ -25,6 +25,6 @@ def ask_executors_twice(text: str, master: str, token_file: Path) -> tuple[str, 
     try:
         check.check_executor_tokens()
     except HeadgateError as error:
-        assert keeper.current().text
+        assert keeper.current_token().text
         return well, str(error)
     raise AssertionError("the executors got a token without its file")

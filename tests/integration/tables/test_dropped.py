@@ -135,7 +135,7 @@ def refused(sink: Deployment) -> HeadgateError:
 
 def noted(sink: Deployment) -> bool:
     with open_source_topics(sink.settings) as topics:
-        return topics.committed_note() is not None
+        return topics.committed_offset_metadata() is not None
 
 
 @pytest.mark.parametrize("many", [True, pytest.param(False, marks=pytest.mark.wide)])

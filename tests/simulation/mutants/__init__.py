@@ -121,6 +121,6 @@ UNSHOWN = {
     "TABLE-5": "the simulation has one sink: protocol/test_table_5_shared.py and "
     "integration/sink/test_shared_source.py",
     "CONFIG-1": "the simulation has one configuration: protocol/test_config_1_one_configuration.py "
-    "and unit/runtime/test_wrong_group_detection.py",
+    "and unit/runtime/test_misconfigured_participant_detection.py",
 }
 """Rules that simulation and exploration cannot break, with who else shows them."""

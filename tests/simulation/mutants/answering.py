@@ -83,7 +83,7 @@ def failed_is_done(right: Any, state: State, outcome: Any, now_ms: int) -> Any:
     return right(state, outcome, now_ms)
 
 
-@FAMILY.replaces("RANGE-1", (participant, "absorb_batch"))
+@FAMILY.replaces("RANGE-1", (participant, "with_batch_written"))
 def claims_more_than_its_files(right: Any, state: State, written: Any) -> State:
     """A claim reaches to the end that is known, whatever the files hold."""
     after: State = right(state, written)
@@ -167,7 +167,7 @@ def files_of_any_age(right: Any, self: Prefixes, path: str, upto: Any) -> Any:
     return right(replace(self, oldest=1), path, upto)
 
 
-@FAMILY.replaces("TOKEN-1", (machine, "is_too_old"))
+@FAMILY.replaces("TOKEN-1", (machine, "is_attempt_too_old"))
 def commits_of_any_age(right: Any, *given: Any) -> bool:
     """A commit whose outcome stays unknown is tried for ever."""
     return False

@@ -12,7 +12,7 @@ from headgate.control_protocol.events import EndCommit, Presence, StartCommit, W
 from headgate.control_protocol.machine_io import Append, OutgoingEvent
 from headgate.control_protocol.ports import TableView
 from headgate.coordinator import epoch_claim, machine, outgoing_events
-from headgate.coordinator.outgoing_events import recover
+from headgate.coordinator.outgoing_events import recover_from_table
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.state import HeardStatus, State, Timer
 
@@ -49,7 +49,9 @@ def above_the_table_only() -> tuple[Planted, ...]:
     )
 
 
-@FAMILY.replaces("EPOCH-1", (epoch_claim, "fit_offsets"), (machine, "fit_offsets"))
+@FAMILY.replaces(
+    "EPOCH-1", (epoch_claim, "fit_offsets_to_sources"), (machine, "fit_offsets_to_sources")
+)
 def new_partitions_at_their_end(right: Any, offsets: Any, *known: Any) -> Any:
     """A partition that appears later begins where it is, not where its log begins."""
     fit, topics = right(offsets, *known), known[1]
@@ -147,7 +149,7 @@ def never_superseded(right: Any, state: State, record: Any, now_ms: int) -> Any:
 @FAMILY.replaces("EPOCH-4", (machine, "_on_leadership"))
 def claims_at_once(right: Any, state: State, now_ms: int) -> Any:
     """Who was superseded claims again without any wait."""
-    return recover(state, "leading") if state.phase is Phase.FOLLOWING else (state, ())
+    return recover_from_table(state, "leading") if state.phase is Phase.FOLLOWING else (state, ())
 
 
 @FAMILY.replaces("EPOCH-4", (machine, "_on_leadership"))

@@ -57,7 +57,7 @@ def late_do_not_count(right: Any, state: State, heard: HeardStatus) -> Any:
     """Only answers to this END count."""
     term = state.term
     assert term is not None
-    newest = term.progress.number if state.phase is Phase.OPEN else term.closing
+    newest = term.progress.number if state.phase is Phase.OPEN else term.closing_number
     return (state, ()) if heard.transaction < newest else right(state, heard)
 
 
@@ -189,14 +189,14 @@ def all_sure(right: Any, statuses: Any, by: Any) -> Any:
     return replace(right(statuses, by), unsure=frozenset())
 
 
-@FAMILY.replaces("COMMIT-4", (machine, "_decide"))
+@FAMILY.replaces("COMMIT-4", (machine, "_decide_transaction"))
 def says_before_it_lands(right: Any, state: State, *given: Any) -> Any:
     """ACK is said when the commit is sent."""
     judged, actions = right(state, *given)
     term = judged.term
     if judged.phase is Phase.COMMITTING and term and term.progress.settlement:
         actions = (
-            Append((OutgoingEvent(term.epoch, term.closing, term.progress.settlement),)),
+            Append((OutgoingEvent(term.epoch, term.closing_number, term.progress.settlement),)),
             *actions,
         )
     return judged, actions

@@ -11,28 +11,30 @@ from simulation.mutants.mutant import Family
 from headgate.control_protocol.ports import EvolvedTable
 from headgate.coordinator import machine as coordinator
 from headgate.coordinator import schema_changes
-from headgate.coordinator.schema_changes import on_evolved
+from headgate.coordinator.schema_changes import on_table_evolved
 from headgate.coordinator.state import Timer
 from headgate.participant import machine as participant
 
 FAMILY = Family()
 
 
-@FAMILY.replaces("SCHEMA-8", (coordinator, "retry_changes"))
+@FAMILY.replaces("SCHEMA-8", (coordinator, "retry_table_changes"))
 def failure_answers(right: Any, *given: Any) -> Any:
     """An update whose outcome is unknown is asked for no more, however often it is proposed."""
     state, actions = right(*given)
     return state.with_deadline(Timer.CHANGES, 2**62), actions
 
 
-@FAMILY.replaces("SCHEMA-8", (coordinator, "retry_changes"))
+@FAMILY.replaces("SCHEMA-8", (coordinator, "retry_table_changes"))
 def unanswered_update_is_believed(_: Any, state: Any, *__: Any) -> Any:
     """An update whose outcome is unknown is taken to have been made."""
     view = state.term.primary.view
-    return on_evolved(state, EvolvedTable(replace(view, schema_id=view.schema_id + 1)))
+    return on_table_evolved(state, EvolvedTable(replace(view, schema_id=view.schema_id + 1)))
 
 
-@FAMILY.replaces("SCHEMA-2", (participant, "arm_resend"), (participant, "repeat_unheard"))
+@FAMILY.replaces(
+    "SCHEMA-2", (participant, "with_resend_due"), (participant, "repeat_unheard_events")
+)
 def proposal_is_said_once(right: Any, state: Any, now_ms: int) -> Any:
     """A proposal that is lost is not said again."""
     heard = tuple(replace(need, heard=True) for need in state.needs.open)

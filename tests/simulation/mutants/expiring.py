@@ -16,7 +16,7 @@ from simulation.mutants.mutant import Family
 
 from headgate.control_protocol.commit_record_codec import (
     expired_before_property,
-    expired_rows,
+    expired_row_count,
     expired_rows_property,
 )
 from headgate.tables.iceberg.maintenance.row_expiry import RowExpiry
@@ -60,5 +60,5 @@ def the_sum_is_of_the_newest_call(right: Any, self: Any, metadata: Any, snapshot
     """The table counts the rows of one call, and not those before it."""
     *others, stored = right(self, metadata, snapshot)
     name = expired_rows_property(self._sink)
-    rows = int(stored.updates[name]) - expired_rows(self._sink, metadata.properties)
+    rows = int(stored.updates[name]) - expired_row_count(self._sink, metadata.properties)
     return (*others, SetPropertiesUpdate(updates=dict(stored.updates) | {name: str(rows)}))

@@ -16,7 +16,7 @@ from headgate.coordinator import (
     machine,
     secondary_delivery,
     secondary_pending_commits,
-    secondary_tables,
+    table_suspension,
 )
 from headgate.coordinator.inputs_and_actions import ManifestsStaged
 from headgate.coordinator.outgoing_events import term_of
@@ -40,7 +40,7 @@ def decides_on_a_fresh_read(right: Any, self: FakeTable, attempt: Any) -> Commit
     return right(self, replace(attempt, base=self.read()) if decides else attempt)
 
 
-@FAMILY.replaces("PENDING-3", (epoch_claim, "split_carried_on"))
+@FAMILY.replaces("PENDING-3", (epoch_claim, "split_pending_at_claim"))
 def claim_forgets_pending_commits(right: Any, pending: Any, claims: Any, secondaries: Any) -> Any:
     """A claim does not carry on what is pending."""
     return right((), claims, secondaries)
@@ -109,7 +109,7 @@ def expires_unnamed() -> tuple[Planted, ...]:
     return (
         (
             secondary_delivery,
-            "find_overdue",
+            "find_overdue_commits",
             lambda pending, *_: tuple(
                 pending_commit for pending_commit in pending if pending_commit.manifest
             ),
@@ -124,13 +124,13 @@ def expires_unfenced(_right: Any, *_: object) -> bool:
     return False
 
 
-@FAMILY.replaces("PENDING-9", (epoch_claim, "secondary_claims"))
+@FAMILY.replaces("PENDING-9", (epoch_claim, "claims_of_secondaries"))
 def secondaries_of_the_past_unclaimed(right: Any, *given: Any) -> Any:
     """A primary table that went back claims no secondary table."""
     return ()
 
 
-@FAMILY.replaces("PENDING-8", (secondary_tables, "_expired_tables"))
+@FAMILY.replaces("PENDING-8", (table_suspension, "_expired_tables"))
 def heirs_know_of_no_expire(_right: Any, _term: Any) -> frozenset[str]:
     """A coordinator leaves routed tables alone whose pending commits the one before let expire."""
     return frozenset()
@@ -145,7 +145,7 @@ def routed_not_pending(right: Any, statuses: Any, by: Any) -> Any:
     return replace(verdict, secondary_files=files)
 
 
-@FAMILY.replaces("LEDGER-1", (machine, "with_tables"))
+@FAMILY.replaces("LEDGER-1", (machine, "with_secondaries_read"))
 def routed_as_once_seen(right: Any, state: Any, given: Any, now_ms: int) -> Any:
     """A routed table that was read is taken for one that is named, whose rows are quarantined."""
     after, tells = right(state, given, now_ms)

@@ -13,7 +13,7 @@ from headgate.control_protocol import message_encoding
 from headgate.control_protocol.events import Envelope
 from headgate.control_protocol.identifiers import LEAP_MAX
 from headgate.control_protocol.message_encoding import Skipped
-from headgate.control_protocol.signatures import Keys, split_signed
+from headgate.control_protocol.signatures import Keys, split_signed_message
 from headgate.coordinator import machine, status_validation
 from headgate.coordinator.state import State
 from headgate.participant import machine as participant
@@ -24,7 +24,7 @@ FAMILY = Family()
 @FAMILY.replaces("LOG-4", (fake_log, "_read"))
 def hears_unsigned(right: Any, wire: Any, message: bytes, topic_id: Any) -> Envelope | Skipped:
     """What nobody signed is heard, though there is a key."""
-    unsigned = split_signed(message) is None
+    unsigned = split_signed_message(message) is None
     return message_encoding.decode(message) if unsigned else right(wire, message, topic_id)
 
 

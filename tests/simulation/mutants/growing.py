@@ -7,12 +7,14 @@ from typing import Any
 
 from simulation.mutants.mutant import Family
 
-from headgate.coordinator import epoch_claim, machine, source_partitions, table_checks
+from headgate.coordinator import added_partitions, epoch_claim, machine, table_checks
 
 FAMILY = Family(keyed=True)
 
 
-@FAMILY.replaces("KEY-8", (machine, "defer_added"), (epoch_claim, "defer_added"))
+@FAMILY.replaces(
+    "KEY-8", (machine, "defer_added_partitions"), (epoch_claim, "defer_added_partitions")
+)
 def added_partitions_are_read(_right: Any, state: Any, *_: Any, **__: Any) -> Any:
     """A partition that is added to a keyed table's topic is read like any other."""
     return state, ()
@@ -24,20 +26,20 @@ def what_is_held_is_admitted_too_early(_right: Any, state: Any, *_: Any) -> Any:
     return replace(state, held=tuple(replace(each, ripe=True) for each in state.held))
 
 
-@FAMILY.replaces("KEY-8", (source_partitions, "_describe_unread"))
+@FAMILY.replaces("KEY-8", (added_partitions, "_describe_unread_partitions"))
 def older_partitions_are_not_waited_for(_right: Any, *_: Any) -> str:
     """A partition is read as soon as no producer sends its keys elsewhere."""
     return ""
 
 
-@FAMILY.replaces("KEY-8", (source_partitions, "_with_added_deferred"))
+@FAMILY.replaces("KEY-8", (added_partitions, "_with_added_deferred"))
 def admitted_in_vain(right: Any, state: Any, added: Any) -> Any:
     """What an epoch admitted, and no commit has, is held anew by the next one."""
     held = tuple(each for each in state.held if not each.admitted)
     return right(replace(state, held=held), added)
 
 
-@FAMILY.replaces("KEY-8", (machine, "_commit_record"))
+@FAMILY.replaces("KEY-8", (machine, "_build_commit_record"))
 def generations_are_not_stored(right: Any, *given: Any) -> Any:
     """No commit says which partitions are younger."""
     return replace(right(*given), cohorts={})

@@ -22,10 +22,10 @@ GAINED = (participant, "_announce_gain")
 SETTLED = (participant, "apply_settlement")
 
 
-@FAMILY.replaces("POSITION-1", (participant, "_release"))
+@FAMILY.replaces("POSITION-1", (participant, "_release_partitions"))
 def gives_up_silently(right: Any, state: State) -> Any:
     """Work is not announced when partitions are given up."""
-    return participant.without_partitions(drop_work(state), state.work.leaving), ()
+    return participant.without_lost_partitions(drop_work(state), state.work.leaving), ()
 
 
 @FAMILY.replaces("POSITION-1", GAINED)
@@ -43,7 +43,7 @@ def gain_unsaid(right: Any, state: State, gained: Any, kind: Any) -> Any:
     ), ()
 
 
-@FAMILY.replaces("POSITION-2", (batches, "_learn_positions"))
+@FAMILY.replaces("POSITION-2", (batches, "_with_learned_positions"))
 def any_position(right: Any, owned: Any, expected: Offsets, settled_to: Any) -> Any:
     """The position is C of any settlement, however old its L."""
     return {
@@ -104,7 +104,7 @@ def no_drop(right: Any, state: State, offsets: Offsets, settled_to: Any) -> Stat
         return state
     pending = tuple(own for own in state.said.pending if settlements._is_late(own, settled_to))
     chained = settlements._chain_late_statuses(offsets, pending)
-    owned = batches._learn_positions(state.work.owned, chained, settled_to)
+    owned = batches._with_learned_positions(state.work.owned, chained, settled_to)
     return replace(
         state,
         said=replace(state.said, pending=pending),

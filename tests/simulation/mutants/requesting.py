@@ -17,7 +17,7 @@ from headgate.participant.state import State as Participant
 
 FAMILY = Family()
 
-REQUESTED = (coordinator, "on_request")
+REQUESTED = (coordinator, "on_operator_request")
 
 
 @FAMILY.replaces("PAUSE-1", REQUESTED)

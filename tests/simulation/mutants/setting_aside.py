@@ -88,7 +88,9 @@ def dropped_without_its_bad_records() -> tuple[Planted, ...]:
 
 
 @FAMILY.replaces(
-    "QUARANTINE-3", (outgoing_events, "offsets_ahead"), (status_validation, "offsets_ahead")
+    "QUARANTINE-3",
+    (outgoing_events, "secondary_offsets_ahead"),
+    (status_validation, "secondary_offsets_ahead"),
 )
 def start_says_nothing_of_it(right: Any, state: State, secondary: Any) -> Offsets:
     """START does not say where the quarantine is ahead."""
@@ -114,7 +116,7 @@ def decided_anew(right: Any, self: Any, batch: Batch) -> Any:
     )
 
 
-@FAMILY.replaces("QUARANTINE-5", (machine, "_next_sample"))
+@FAMILY.replaces("QUARANTINE-5", (machine, "_next_bad_record_sample"))
 def any_number_of_bad_records(right: Any, state: State, verdict: Any) -> Sample:
     """The coordinator does not count the bad records of a transaction."""
     return Sample()

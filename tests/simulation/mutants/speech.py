@@ -25,7 +25,7 @@ COORDINATOR_STEP: tuple[Place, ...] = ((coordinator_driver, "step"), (machine, "
 PARTICIPANT_STEP: tuple[Place, ...] = ((participant_driver, "step"), (participant, "step"))
 
 
-@FAMILY.replaces("LOG-1", (machine, "_retry"))
+@FAMILY.replaces("LOG-1", (machine, "_retry_failed_call"))
 def coordinator_says_once(right: Callable[..., Any], state: State, now_ms: int) -> Any:
     """The coordinator does not say again what it did not hear."""
     if state.phase in (Phase.STARTING, Phase.CLOSING, Phase.SETTLING):
@@ -33,7 +33,7 @@ def coordinator_says_once(right: Callable[..., Any], state: State, now_ms: int) 
     return right(state, now_ms)
 
 
-@FAMILY.replaces("LOG-1", (participant, "repeat_unheard"))
+@FAMILY.replaces("LOG-1", (participant, "repeat_unheard_events"))
 def participant_says_once(right: Callable[..., Any], state: Any, now_ms: int) -> Any:
     """A participant does not say again what it did not hear."""
     return state.with_deadline(Timer.RESEND, None), ()

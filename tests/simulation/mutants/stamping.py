@@ -20,7 +20,7 @@ def late_files_are_admitted(right: Any, heard: Any, written: Any, by: Any) -> st
     return None if by.marks else right(heard, written, by)
 
 
-@FAMILY.replaces("TOKEN-2", (outgoing_events, "primary_start"))
+@FAMILY.replaces("TOKEN-2", (outgoing_events, "primary_table_start"))
 def start_says_no_stamp(right: Any, state: State) -> TableStart:
     """START names a folder, as for tables that do not stamp their files."""
     term = state.term

@@ -12,13 +12,13 @@ from headgate.coordinator import epoch_claim, machine, secondary_delivery
 FAMILY = Family()
 
 
-@FAMILY.replaces("SUSPEND-1", (secondary_delivery, "suspend_troubled"))
+@FAMILY.replaces("SUSPEND-1", (secondary_delivery, "suspend_troubled_tables"))
 def set_back_and_delivered_on(_right: Any, state: Any, *_: Any) -> Any:
     """A table that was rolled back is delivered as if nothing had happened."""
     return state, ()
 
 
-@FAMILY.replaces("SUSPEND-1", (secondary_delivery, "deliverable_commits"))
+@FAMILY.replaces("SUSPEND-1", (secondary_delivery, "commits_deliverable_now"))
 def suspended_and_delivered(_right: Any, term: Any) -> Any:
     """What a suspended table is pending is delivered."""
     return term.delivery.pending
@@ -50,7 +50,7 @@ def each_epoch_counts_refusals_anew(right: Any, **facts: Any) -> Any:
     return right(suspended=facts["suspended"])
 
 
-@FAMILY.replaces("SUSPEND-5", (machine, "resuming_to_deliver"))
+@FAMILY.replaces("SUSPEND-5", (machine, "resuming_tables_to_deliver"))
 def resumed_only_with_rows(_right: Any, *_: Any) -> Any:
     """A table that was resumed waits for a decision that has rows."""
     return ()

@@ -42,7 +42,9 @@ def forgets_pause(right: Any, record: Any) -> Any:
     return right(replace(record, paused=False))
 
 
-@FAMILY.replaces("TABLE-2", (epoch_claim, "fit_offsets"), (machine, "fit_offsets"))
+@FAMILY.replaces(
+    "TABLE-2", (epoch_claim, "fit_offsets_to_sources"), (machine, "fit_offsets_to_sources")
+)
 def topic_ids_ignored(right: Any, offsets: Offsets, ids: object, topics: Any, settings: Any) -> Any:
     """Topic ids are not compared."""
     return right(offsets, {}, topics, settings)

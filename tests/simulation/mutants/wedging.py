@@ -13,12 +13,12 @@ from headgate.coordinator import machine, table_checks
 FAMILY = Family()
 
 
-@FAMILY.replaces("RANGE-3", (machine, "end_refusals"))
+@FAMILY.replaces("RANGE-3", (machine, "end_repeated_refusals"))
 def refuses_in_silence(_right: Any, *_: object) -> None:
     """Statuses are refused as often as they come."""
 
 
-@FAMILY.replaces("ELECTION-2", (machine, "lacks_answers"))
+@FAMILY.replaces("ELECTION-2", (machine, "should_release_leadership"))
 def never_lets_go(_right: Any, *_: object) -> bool:
     """A leader keeps the lead, whatever is answered."""
     return False

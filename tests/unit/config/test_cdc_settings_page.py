@@ -12,7 +12,7 @@ from repository.tree import ROOT
 from support.changes_desk import PLACES, ChangesDesk
 from support.local_catalog import local_catalog
 
-from headgate.config.column_rule_checks import decoded_column_rules
+from headgate.config.column_rules import decoded_column_rules
 from headgate.config.load import parse
 from headgate.data_plane.cdc.policy import Envelope
 

@@ -54,7 +54,7 @@ def test_clients_get_a_description_with_the_reference_and_not_the_secret(secret:
     assert secret in settings.kafka[AUTH]
     assert SECRET not in repr(settings) + settings.kafka[AUTH]
     assert settings.redact(f"it said {SECRET}") == "it said ***"
-    assert SECRET not in settings.redaction_of_records.secrets, "it travels to executors"
+    assert SECRET not in settings.redaction_for_tasks.secrets, "it travels to executors"
 
 
 def test_without_the_section_nothing_changes() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from headgate.config.cdc_settings import ChangesSettings, OnPartitionsAdded
+from headgate.config.configuration_fingerprint import agreed_settings
 from headgate.config.keyed_table_checks import KeysByRoute
 from headgate.config.maintenance_settings import MaintenanceSettings
 from headgate.config.multi_table_settings import (
@@ -20,19 +21,18 @@ from headgate.config.multi_table_settings import (
     TablesSettings,
 )
 from headgate.config.quarantine_settings import QuarantineSettings
-from headgate.config.sections import (
+from headgate.config.setting_types import Properties
+from headgate.config.shape_settings import ShapeSettings
+from headgate.config.sink_sections import (
     FormatSettings,
     SourceSettings,
     SparkSettings,
     TransformSettings,
     WriterKind,
 )
-from headgate.config.setting_types import Properties
-from headgate.config.shape_settings import ShapeSettings
-from headgate.config.shared_configuration import agreed_settings
 from headgate.config.sink_settings import SinkSettings
 from headgate.config.table_declaration import declared_table
-from headgate.config.table_format_registry import table_spec
+from headgate.config.table_format_registry import primary_table_spec
 from headgate.config.table_settings import (
     ColumnSettings,
     RecordColumns,
@@ -222,16 +222,21 @@ def test_key_14_key_16_what_would_take_versions_or_their_order_is_refused(
 
 def test_key_14_a_history_appends_and_its_columns_identify_no_row() -> None:
     sink = history("id")
-    spec = table_spec(sink)
+    spec = primary_table_spec(sink)
     assert (spec.key, sink.replaces_rows, sink.has_keyed_table) == (None, False, True)
     assert [column.name for column in sink.table.columns][-1] == "deleted_at"
-    assert table_spec(settings("id")).key is not None
+    assert primary_table_spec(settings("id")).key is not None
     many = routed(replace(KEYED, columns=OPTIONAL), places=ALL_TIMED, changes=HISTORY)
-    keys = KeysByRoute.of(many)
+    keys = KeysByRoute.from_settings(many)
     assert not keys.has_key("lake.orders")
-    assert (keys.may_have_key("shop.orders"), keys.may_have_key("shop.logs")) == (True, False)
-    assert KeysByRoute.of(sink).may_have_key("orders")  # added partitions stop it (KEY-16)
-    assert not KeysByRoute.of(settings()).may_have_key("orders")
+    assert (keys.may_feed_keyed_table("shop.orders"), keys.may_feed_keyed_table("shop.logs")) == (
+        True,
+        False,
+    )
+    assert KeysByRoute.from_settings(sink).may_feed_keyed_table(
+        "orders"
+    )  # added partitions stop it (KEY-16)
+    assert not KeysByRoute.from_settings(settings()).may_feed_keyed_table("orders")
 
 
 @pytest.mark.parametrize(("changes", "named"), [(HISTORY, "history"), (MARKING, "on_delete")])
@@ -286,11 +291,14 @@ def test_key_1_tables_of_routes_have_keys_by_their_names() -> None:
     assert routing.key_of("lake.logs") == routing.key_of("lake.orders_2") == ()
     keys = KeysByRoute(routing)
     assert (keys.has_key("lake.users"), keys.has_key("lake.logs")) == (True, False)
-    assert (keys.may_have_key("shop.orders"), keys.may_have_key("shop.logs")) == (True, False)
-    assert not keys.may_have_key("another")
+    assert (keys.may_feed_keyed_table("shop.orders"), keys.may_feed_keyed_table("shop.logs")) == (
+        True,
+        False,
+    )
+    assert not keys.may_feed_keyed_table("another")
     assert KeysByRoute(
         routed(KEYED, routes=(by("t"),), changes=SKIPPED).tables.routing
-    ).may_have_key("t")
+    ).may_feed_keyed_table("t")
     assert routed(PLAIN).tables.routing.keys == ()
     assert agreed_settings(sink) != agreed_settings(routed(replace(KEYED, key=()), PLAIN))
     assert not agreed_settings(routed(PLAIN))["changes"]
@@ -425,8 +433,8 @@ def test_a_keyed_one_may_too() -> None:
 
 
 def test_only_changes_of_routed_tables_may_be_passed_over() -> None:
-    assert not routed(KEYED).limits.may_skip
-    assert routed(KEYED, changes=DEBEZIUM).limits.may_skip
+    assert not routed(KEYED).bad_record_limits.may_skip
+    assert routed(KEYED, changes=DEBEZIUM).bad_record_limits.may_skip
 
 
 def test_what_says_how_keys_of_messages_are_read() -> None:
@@ -443,12 +451,12 @@ def test_what_says_how_keys_of_messages_are_read() -> None:
 
 
 def test_only_records_that_change_rows_may_be_passed_over() -> None:
-    assert not settings("id").limits.may_skip
+    assert not settings("id").bad_record_limits.may_skip
     for changes in (
         ChangesSettings(tombstones=Tombstones.SKIP),
         DEBEZIUM,
     ):
-        assert settings("id", changes=changes).limits.may_skip
+        assert settings("id", changes=changes).bad_record_limits.may_skip
 
 
 def test_key_13_the_column_of_the_marks_is_declared_with_the_others_and_members_agree_on_it() -> (

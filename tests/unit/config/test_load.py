@@ -13,8 +13,8 @@ import pytest
 
 from headgate.config.load import load, parse
 from headgate.config.section_schema import key_descriptions, keys_of
-from headgate.config.sections import GroupProtocol, WriterKind
 from headgate.config.setting_types import Properties
+from headgate.config.sink_sections import GroupProtocol, WriterKind
 from headgate.config.sink_settings import SinkSettings
 from headgate.config.table_declaration import declaration_if_created
 from headgate.config.table_settings import ColumnSettings
@@ -54,7 +54,7 @@ def test_the_least_file_has_every_default() -> None:
     assert settings.election_topic == "trips"
     assert settings.participant == ParticipantSettings()
     assert settings.source.start_at_ms is None
-    assert settings.table.record_columns.coordinates is None
+    assert settings.table.record_columns.coordinate_columns is None
 
 
 def test_every_kind_of_value_arrives() -> None:
@@ -72,7 +72,7 @@ def test_every_kind_of_value_arrives() -> None:
         ColumnSettings(name="at", type="timestamptz"),
     )
     assert settings.table.partition_by == ("day(at)", "bucket(16, id)")
-    assert settings.table.record_columns.coordinates == ("_t", "_p", "_o")
+    assert settings.table.record_columns.coordinate_columns == ("_t", "_p", "_o")
     assert settings.coordinator.on_rollback is RollbackPolicy.FOLLOW_TABLE
     assert settings.spark.writer is WriterKind.IN_PROCESS
     assert dict(settings.spark.conf) == {"spark.ui.enabled": "false", "a.b": "3"}
@@ -392,7 +392,7 @@ def texts_in(section: type, where: tuple[str, ...] = ()) -> Iterator[tuple[str, 
 def with_text(section: type, where: tuple[str, ...], text: str) -> str:
     """Return an inline section in which the text stands there, with all that it must hold."""
     (name, *rest), keys = where, keys_of(section)
-    items = {key.name: '"x"' for key in keys.values() if key.required}
+    items = {key.name: '"x"' for key in keys.values() if key.is_required}
     inner = keys[name].inner_section
     items[name] = with_text(inner, tuple(rest), text) if inner and rest else json.dumps(text)
     for key, value in items.items():
@@ -565,11 +565,11 @@ def with_keys(folder: Path, **keys: str) -> SinkSettings:
 def test_keys_come_from_files_and_are_never_shown(tmp_path: Path) -> None:
     new, old = "0123456789abcdef" * 4, "fedcba9876543210" * 4
     settings = with_keys(tmp_path, key=new, accepted_key=old)
-    assert settings.control.keys == Keys((new, old))
+    assert settings.control.signing_keys == Keys((new, old))
     assert settings.wire == Wire(settings.name, Keys((new, old)))
     assert new not in repr(settings) and old not in repr(settings)
     assert settings.redact(f"bad {new} and {old}") == "bad *** and ***"
-    assert not sink().control.keys
+    assert not sink().control.signing_keys
 
 
 def test_a_key_that_protects_nothing_is_refused(tmp_path: Path) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from unit.config.test_load import MINIMAL
 
+from headgate.config.configuration_fingerprint import agreed_settings
 from headgate.config.load import parse
-from headgate.config.shared_configuration import agreed_settings
 from headgate.control_protocol.errors import ColumnsCannotEvolve, ConfigurationError
 from headgate.participant.settings import SchemaPolicy, UnknownFields
 

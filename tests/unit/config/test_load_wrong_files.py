@@ -9,7 +9,7 @@ from unit.config.test_load import MINIMAL, refusal
 
 from headgate.config.load import load, parse
 from headgate.control_protocol.errors import ConfigurationError
-from headgate.kafka.cluster import Cluster
+from headgate.kafka.cluster_queries import Cluster
 
 COLUMN = '[[table.columns]]\nname = "a"\ntype = "{type}"\n'
 

@@ -8,7 +8,7 @@ from unit.config.test_load import MINIMAL, refusal
 from headgate.config.load import parse
 from headgate.control_protocol.errors import MaintenanceUnfit, RowExpiryUnfit, TableFormatLacks
 from headgate.data_plane.batch.row_rules import RowRules
-from headgate.runtime.write_planning import shaping
+from headgate.runtime.write_planning import shaping_of
 
 DAY_MS = 24 * 3_600_000
 COLUMNS = '[[table.columns]]\nname = "at"\ntype = "timestamptz"\n'
@@ -22,10 +22,10 @@ def test_expiry_1_rows_expire_by_a_column_that_is_declared_or_the_tables_own() -
     assert (told.rows_after_ms, told.rows_by, bool(told)) == (30 * DAY_MS, "at", True)
     assert parse(MINIMAL + EXPIRING).maintenance.rows_by == "at"
     assert not parse(MINIMAL).maintenance
-    assert not parse(MINIMAL + EXPIRING).limits.may_skip
+    assert not parse(MINIMAL + EXPIRING).bad_record_limits.may_skip
     skipping = parse(MINIMAL + SKIPPING)
-    assert skipping.limits.may_skip
-    assert shaping(skipping).rules == RowRules(late_by="at")
+    assert skipping.bad_record_limits.may_skip
+    assert shaping_of(skipping).rules == RowRules(late_by="at")
 
 
 @pytest.mark.parametrize(

@@ -16,9 +16,9 @@ from pyiceberg.schema import Schema
 from support.local_catalog import LocalCatalog
 from support.small_rest_catalog import SmallRestCatalog
 
+from headgate.config.configuration_fingerprint import agreed_settings
 from headgate.config.load import parse
-from headgate.config.route_checks import pick_existing_column
-from headgate.config.shared_configuration import agreed_settings
+from headgate.config.routed_tables import pick_existing_column
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import ConfigurationError, NotAtomic, RouteUnfit, TablesUnfit
 from headgate.control_protocol.identifiers import Sender, TopicId
@@ -30,11 +30,11 @@ from headgate.coordinator.settings import DeliveryLinger, RollbackPolicy
 from headgate.data_plane.routing.routes import RAW_NAME_PROPERTY
 from headgate.operations.control.resolve_stop import accept_stop
 from headgate.operations.many_tables.list import tables
-from headgate.runtime.assembly import build_identity
+from headgate.runtime.assembly import build_coordinator_identity
 from headgate.runtime.catalogs import open_catalog
 from headgate.runtime.routed_table_creation import AGAIN_S, TableMaker
 from headgate.runtime.sink_tables import SinkTables
-from headgate.runtime.write_planning import record_columns, shaping
+from headgate.runtime.write_planning import record_columns, shaping_of
 from headgate.tables.iceberg.atomic_deliveries import AtomicDeliveries
 from headgate.tables.iceberg.catalog import load_catalog
 from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
@@ -81,7 +81,10 @@ def test_the_ledger_leads_and_the_quarantine_takes_what_is_unmatched() -> None:
     assert replace(settings) == settings
     skipping = parse(FILE.replace("[tables]\n", '[tables]\nunmatched = "skip"\n'))
     assert not skipping.quarantine.keeps_rejected
-    assert (settings.limits.may_skip, skipping.limits.may_skip) == (False, True)
+    assert (settings.bad_record_limits.may_skip, skipping.bad_record_limits.may_skip) == (
+        False,
+        True,
+    )
     assert settings.tables.unmatched is Disposal.QUARANTINE
 
 
@@ -159,13 +162,13 @@ columns = [{ name = "id", type = "long" }, { name = "kind", type = "string" }]
 def test_a_distribution_of_spark_goes_with_routes() -> None:
     for mode in ("hash", "range"):
         spark = FILE.replace('writer = "in-process"', f'distribution = "{mode}"')
-        assert shaping(parse(spark)).distribution == mode
-        assert shaping(parse(spark)).resolve_distribution("db.ledger", {}).distribution == mode
+        assert shaping_of(parse(spark)).distribution == mode
+        assert shaping_of(parse(spark)).resolve_distribution("db.ledger", {}).distribution == mode
 
 
 def test_routes_look_at_what_a_transform_says() -> None:
     settings = parse(BEHIND + TRANSFORM + '[tables.record_columns]\nkey = "k"\n')
-    plan = shaping(settings).transform
+    plan = shaping_of(settings).transform
     assert plan is not None
     decoded = Schema.model_validate_json(plan.schema_json)
     assert [(f.name, str(f.field_type)) for f in decoded.fields] == [
@@ -316,7 +319,7 @@ def test_linger_1_sections_say_how_long_pending_commits_gather_and_nobody_has_to
     slow = parse(
         FILE.replace('match = "db.bare"', 'match = "db.bare"\ndelivery_linger_ms = 300000')
     )
-    assert [pace.every_ms for pace in slow.tables.lingers] == [0, 300_000]
+    assert [pace.every_ms for pace in slow.tables.delivery_lingers] == [0, 300_000]
     assert agreed_settings(slow) == agreed_settings(parse(FILE))
 
 
@@ -400,6 +403,6 @@ def test_a_start_refuses_a_server_that_has_no_such_call(tmp_path: Path) -> None:
 def test_the_coordinator_knows_paces_and_how_often_idle_tables_are_delivered() -> None:
     slow = FILE.replace('match = "db.bare"', 'match = "db.bare"\ndelivery_linger_ms = 300000')
     text = slow.replace("[tables]\n", "[tables]\nvalid_through_refresh_ms = 600000\n")
-    known = build_identity(parse(text), Sender("member", "life"))
+    known = build_coordinator_identity(parse(text), Sender("member", "life"))
     assert known.paces == (DeliveryLinger("db.(orders|a_b)", 0), DeliveryLinger("db.bare", 300_000))
     assert known.refresh_ms == 600_000

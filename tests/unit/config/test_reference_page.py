@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from headgate.config.reference_page import render
+from headgate.config.reference_page import render_reference_page
 from headgate.config.section_schema import Key, keys_of
 from headgate.config.sink_settings import SinkSettings
 from headgate.config.worker_settings import WorkerSettings
@@ -22,7 +22,7 @@ def every_key(section: type) -> Iterator[Key]:
 
 
 def test_the_committed_page_is_what_the_code_generates() -> None:
-    assert PAGE.read_text(encoding="utf-8") == render(), (
+    assert PAGE.read_text(encoding="utf-8") == render_reference_page(), (
         "run: python -m headgate.config.reference_page > docs/reference/settings.md"
     )
 

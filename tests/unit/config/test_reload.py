@@ -117,7 +117,7 @@ class Opened:
         self.state = State(settings.name, process.new_sender(), settings.participant)
         self.at_turn: Callable[[Opened], None] = lambda _: None
 
-    def wait_ms(self, turn_ms: int, _: int) -> int:
+    def log_wait_ms(self, turn_ms: int, _: int) -> int:
         return turn_ms
 
     def run_once(self, _: int) -> None:
@@ -125,7 +125,7 @@ class Opened:
         self.at_turn(self)
         assert self.turns < 1_000
 
-    def adopt(self, settings: SinkSettings) -> None:
+    def adopt_settings(self, settings: SinkSettings) -> None:
         self.adopted.append(settings)
 
     def close(self) -> None:
@@ -147,8 +147,8 @@ class World:
         self.at_turn: Callable[[Opened], None] = lambda _: None
         monkeypatch.setattr(sink, "open_sink", self._opened)
         monkeypatch.setattr(sink, "announcing_end", self._departing)
-        monkeypatch.setattr(process, "may_work", lambda _: True)
-        monkeypatch.setattr(process, "append_event", lambda *said: self.said.append(said[2]))
+        monkeypatch.setattr(process, "may_take_part", lambda _: True)
+        monkeypatch.setattr(process, "append_notice", lambda *said: self.said.append(said[2]))
 
     @contextmanager
     def _opened(self, settings: SinkSettings, *_: object) -> Iterator[Opened]:

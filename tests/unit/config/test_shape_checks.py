@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from headgate.config.configuration_fingerprint import agreed_settings
 from headgate.config.load import parse
-from headgate.config.shared_configuration import agreed_settings
 from headgate.control_protocol.errors import ConfigurationError, ShapeUnfit
 
 FILE = """
@@ -139,6 +139,6 @@ def test_members_agree_on_the_rules_and_on_the_key_and_neither_is_told() -> None
 
 def test_no_text_of_the_settings_shows_the_key(tmp_path: Path) -> None:
     settings = parse(shaped(HASH.format("HASH_KEY")))
-    assert "k" * 32 not in repr(settings) + repr(settings.shape.rules)
-    assert settings.redact("so " + "k" * 32) == settings.redaction_of_records("so " + "k" * 32)
+    assert "k" * 32 not in repr(settings) + repr(settings.shape.row_rules)
+    assert settings.redact("so " + "k" * 32) == settings.redaction_for_tasks("so " + "k" * 32)
     assert "kkk" not in settings.redact("so " + "k" * 32)

@@ -11,19 +11,19 @@ import pytest
 from repository.tree import ROOT
 from support import able_folder, folder_kind
 
+from headgate.config.configuration_fingerprint import agreed_settings
 from headgate.config.load import parse
-from headgate.config.shared_configuration import agreed_settings
 from headgate.config.sink_settings import SinkSettings
 from headgate.config.table_format_registry import (
-    created_spec,
     describe_weaker_guarantee,
     format_names,
     format_traits,
     plugin_format,
-    plugin_format_of,
-    secondary_spec,
+    plugin_format_of_table,
+    primary_table_spec,
+    secondary_table_spec,
     spark_session_conf,
-    table_spec,
+    spec_to_create,
 )
 from headgate.config.table_settings import ColumnSettings, TableSettings
 from headgate.control_protocol.columns import Column, Struct
@@ -135,14 +135,14 @@ def test_a_kind_with_branches_commits_to_the_one_that_the_file_names(
     settings = sink(ON_DEV.format(place))
     kind = plugin_format(settings)
     assert kind
-    kind.create(table_spec(settings))
+    kind.create(primary_table_spec(settings))
     with ExitStack() as opening, closing(SinkTables(settings, opening).open_primary()) as table:
         assert isinstance(table.commit(CommitAttempt(table.read(), RECORD)), Landed)
     with open_reader(settings) as opened:
         reader = opened.reader
         assert reader.history().branch == "dev"
         assert [each.record for each in reader.history().commits] == [RECORD]
-    assert kind.file_schema(table_spec(settings)).uuid == reader.view().uuid
+    assert kind.file_schema(primary_table_spec(settings)).uuid == reader.view().uuid
     assert [each.name for each in place.iterdir()] == ["log-dev"], "nothing is on main"
 
 
@@ -200,13 +200,13 @@ def test_a_kind_that_takes_key_files_is_told_the_key(
     with pytest.raises(TableFormatLacks, match=r"table\.key: tables of format folder"):
         sink(wanted, KEYED)
     monkeypatch.setattr(folder.FolderFormat, "capabilities", frozenset({Capability.KEYS}))
-    told = table_spec(sink(wanted, KEYED))
+    told = primary_table_spec(sink(wanted, KEYED))
     assert told.key == RowKey(("id",), "at_partition", "at_offset")
     with pytest.raises(
         TableFormatLacks, match=r'on_partitions_added = "wait": tables of format folder'
     ):
         sink(wanted, f'{KEYED}[changes]\non_partitions_added = "wait"')
-    assert table_spec(delta()).key is None
+    assert primary_table_spec(delta()).key is None
 
 
 MANY = """
@@ -235,15 +235,18 @@ def many(said: str, kind: str = "delta") -> SinkSettings:
 
 def test_ledger_quarantine_and_tables_are_found_by_their_names() -> None:
     settings = many(f"{REFRESHED}{PLACED}")
-    assert table_spec(settings).location == "/lake/db/ledger"
-    assert secondary_spec(settings, "db.ledger_quarantine").location == "/lake/db/ledger_quarantine"
-    routed = secondary_spec(settings, "db.orders")
+    assert primary_table_spec(settings).location == "/lake/db/ledger"
+    assert (
+        secondary_table_spec(settings, "db.ledger_quarantine").location
+        == "/lake/db/ledger_quarantine"
+    )
+    routed = secondary_table_spec(settings, "db.orders")
     assert (routed.location, routed.create) == ("/lake/db/orders", False)
     assert agreed_settings(settings)["table.type"] == "delta"
     said = many(f'{REFRESHED}{PLACED}[quarantine]\nlocation = "/lake/db/ledger_quarantine"')
     assert said.quarantine.location == "/lake/db/ledger_quarantine"
     apart = many(f'{REFRESHED}{PLACED}[quarantine]\nlocation = "/aside/bad"')
-    assert secondary_spec(apart, "db.ledger_quarantine").location == "/aside/bad"
+    assert secondary_table_spec(apart, "db.ledger_quarantine").location == "/aside/bad"
 
 
 KEEPS = '[quarantine]\npolicy = "quarantine"\n'
@@ -259,11 +262,11 @@ def test_lead_and_quarantine_have_each_their_own_kind_and_catalog() -> None:
     settings = delta(more=COLUMN + APART)
     primary, aside = "city.trips", "city.trips_quarantine"
     assert settings.has_foreign_quarantine
-    assert (settings.type_of(primary), settings.type_of(aside)) == ("delta", "iceberg")
+    assert (settings.table_type_of(primary), settings.table_type_of(aside)) == ("delta", "iceberg")
     assert settings.quarantine.catalog.properties["uri"] == "http://catalog"
     assert not settings.catalog.properties
-    assert plugin_format_of(settings, primary) is not None
-    assert plugin_format_of(settings, aside) is None
+    assert plugin_format_of_table(settings, primary) is not None
+    assert plugin_format_of_table(settings, aside) is None
     assert settings.redaction("aside-secret") == "***"
     assert agreed_settings(settings)["quarantine.type"] == "iceberg"
 
@@ -272,7 +275,7 @@ def test_lead_and_quarantine_have_each_their_own_kind_and_catalog() -> None:
 def test_a_quarantine_is_of_the_tables_kind_where_nothing_else_is_said(said: str) -> None:
     settings = delta(more=f"{COLUMN}{KEEPS}{said}")
     assert not settings.has_foreign_quarantine
-    assert settings.type_of("city.trips_quarantine") == "delta"
+    assert settings.table_type_of("city.trips_quarantine") == "delta"
     assert agreed_settings(settings) == agreed_settings(delta(more=COLUMN + KEEPS))
 
 
@@ -334,14 +337,14 @@ def test_many_tables_and_their_quarantine_may_be_in_other_namespaces() -> None:
     placed = f"{REFRESHED}{PLACED}".replace("{namespace}/", "")
     named = APART.replace('type = "iceberg"', 'table = "other.bad"\ntype = "iceberg"')
     settings = many(f"{placed}{named}")
-    assert settings.type_of("other.bad") == "iceberg"
-    assert settings.type_of("db.orders") == "delta"
+    assert settings.table_type_of("other.bad") == "iceberg"
+    assert settings.table_type_of("db.orders") == "delta"
 
 
 def test_what_records_show_stands_before_declared_columns_of_a_table_that_is_made() -> None:
     shown = Struct((Column("id", "string", required=False), Column("more", "long", required=False)))
     table = TableSettings(identifier="db.orders", columns=(ColumnSettings(name="ID", type="long"),))
-    wanted = created_spec(many(f"{REFRESHED}{PLACED}"), table, "shop.orders", shown)
+    wanted = spec_to_create(many(f"{REFRESHED}{PLACED}"), table, "shop.orders", shown)
     assert [(c.name, c.type) for c in wanted.columns.fields] == [("more", "long"), ("ID", "long")]
     assert wanted.properties == {RAW_NAME_PROPERTY: "shop.orders"}
 
@@ -424,9 +427,9 @@ LOCKED = (
 def test_all_of_many_hudi_tables_are_written_as_the_file_says_of_new_ones() -> None:
     settings = many(f"{PLACED}{LOCKED}", "hudi")
     asked = {
-        "ledger": table_spec(settings),
-        "orders": secondary_spec(settings, "db.orders"),
-        "ledger_quarantine": secondary_spec(settings, "db.ledger_quarantine"),
+        "ledger": primary_table_spec(settings),
+        "orders": secondary_table_spec(settings, "db.orders"),
+        "ledger_quarantine": secondary_table_spec(settings, "db.ledger_quarantine"),
     }
     for name, wanted in asked.items():
         place = HudiLocation.of(wanted)
@@ -646,7 +649,7 @@ def test_whoever_looks_at_a_table_of_a_kind_closes_it(
     settings = sink(f'type = "folder"\nlocation = "{tmp_path}/trips"\ncreate = true')
     kind = plugin_format(settings)
     assert kind
-    kind.create(table_spec(settings))
+    kind.create(primary_table_spec(settings))
     assert not is_stopped(settings)
     assert len(closed) == 1
     with open_primary(settings) as primary:

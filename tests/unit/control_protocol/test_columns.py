@@ -14,16 +14,16 @@ from headgate.control_protocol.columns import (
     Type,
     describe_changes,
     from_json,
-    join_columns,
     to_json,
+    unify_columns,
 )
 from headgate.control_protocol.schema_evolution import (
     Former,
     Growth,
     Refusal,
-    former_columns,
+    can_widen,
+    collect_former_columns,
     grow_columns,
-    may_widen,
 )
 
 NAMES = ("a", "b", "c", "A")
@@ -69,19 +69,19 @@ def same(one: Type, other: Type) -> bool:
 
 @given(STRUCTS, STRUCTS)
 def test_a_join_is_commutative(one: Struct, other: Struct) -> None:
-    assert same(join_columns(one, other), join_columns(other, one))
+    assert same(unify_columns(one, other), unify_columns(other, one))
 
 
 @given(STRUCTS, STRUCTS, STRUCTS)
 def test_a_join_is_associative(one: Struct, two: Struct, three: Struct) -> None:
     assert same(
-        join_columns(join_columns(one, two), three), join_columns(one, join_columns(two, three))
+        unify_columns(unify_columns(one, two), three), unify_columns(one, unify_columns(two, three))
     )
 
 
 @given(STRUCTS)
 def test_a_join_is_idempotent(one: Struct) -> None:
-    assert join_columns(one, one) == one
+    assert unify_columns(one, one) == one
 
 
 @given(TABLES, STRUCTS)
@@ -96,7 +96,7 @@ def test_a_table_has_grown_when_it_has(table: Struct, proposed: Struct) -> None:
 def test_a_table_that_has_what_both_propose_needs_neither(
     table: Struct, one: Struct, other: Struct
 ) -> None:
-    both = grow_columns(table, join_columns(one, other))
+    both = grow_columns(table, unify_columns(one, other))
     refused = {refusal.path for refusal in both.refused}
     for alone in (one, other):
         assert {r.path for r in grow_columns(both.columns, alone).refused} <= refused
@@ -129,7 +129,7 @@ def _assert_takes(old: Type, new: Type) -> None:
             assert a.required or not b.required
             _assert_takes(a.type, b.type)
         case str(), str():
-            assert old == new or may_widen(old, new)
+            assert old == new or can_widen(old, new)
         case _:
             pytest.fail(f"{old} became {new}")
 
@@ -272,7 +272,7 @@ RENAMED = Struct(
 
 
 def test_a_former_name_goes_into_the_column_that_has_another_now() -> None:
-    past = former_columns(RENAMED, [TABLE])
+    past = collect_former_columns(RENAMED, [TABLE])
     assert past.renamed == {0: {"pax": "passengers"}, 4: {"name": "full"}}
     proposed = _of(Column("pax", "long"), Column("user", _of(Column("name", "string"))))
     after = grow_columns(RENAMED, proposed, past)
@@ -281,7 +281,7 @@ def test_a_former_name_goes_into_the_column_that_has_another_now() -> None:
 
 
 def test_a_dropped_column_does_not_come_back_by_itself() -> None:
-    past = former_columns(RENAMED, [TABLE])
+    past = collect_former_columns(RENAMED, [TABLE])
     assert past.dropped[0] == {"fare", "stops", "tags"}
     after = grow_columns(RENAMED, _of(Column("fare", "double")), past)
     assert after == Growth(RENAMED, (Refusal(("fare",), "its column was dropped"),))
@@ -293,14 +293,14 @@ def test_a_dropped_column_does_not_come_back_by_itself() -> None:
 def test_a_name_that_a_column_has_now_is_nobodys_former_one() -> None:
     now = Struct((Column("a", "long", False, 2), Column("b", "long", False, 1)))
     before = Struct((Column("a", "long", False, 1), Column("b", "long", False, 2)))
-    assert former_columns(now, [before]) == Former({}, {})
+    assert collect_former_columns(now, [before]) == Former({}, {})
 
 
 def test_the_newest_meaning_of_a_former_name_counts() -> None:
     first = Struct((Column("a", "long", False, 1),))
     second = Struct((Column("b", "long", False, 1), Column("a", "string", False, 2)))
     now = Struct((Column("b", "long", False, 1), Column("c", "string", False, 2)))
-    assert former_columns(now, [first, second]).renamed == {0: {"a": "c"}}
+    assert collect_former_columns(now, [first, second]).renamed == {0: {"a": "c"}}
 
 
 def test_new_columns_have_no_ids_and_require_nothing() -> None:

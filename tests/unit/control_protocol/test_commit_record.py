@@ -62,7 +62,7 @@ def record(**more: object) -> CommitRecord:
 
 def test_a_persons_claim_counts_nothing_of_the_commit_before_it() -> None:
     """The audit adds up what the commits of a keyed table count (KEY-10)."""
-    claim = record().with_person_claim(PERSON, "pause", "ann", paused=True)
+    claim = record().with_operator_claim(PERSON, "pause", "ann", paused=True)
 
     assert (claim.records, claim.quarantined, claim.skipped, claim.keys) == (0, 0, 0, None)
     assert (claim.transaction, claim.paused, claim.actor) == (at(8, 0), True, "ann")
@@ -100,13 +100,13 @@ def test_every_change_keeps_what_is_promised_and_is_read_as_it_was_written(
 ) -> None:
     lost = tuple(each for each in decided.pending_commits if each not in owed)
     left = decided.with_pending(owed, lost)
-    claim = left.with_person_claim(PERSON, "stop", "ann", **wants)
+    claim = left.with_operator_claim(PERSON, "stop", "ann", **wants)
     delivered = record(primary="uuid-1")
     for made in (
         decided,
         left,
         claim,
-        claim.with_person_claim(PERSON, "offsets set", None),
+        claim.with_operator_claim(PERSON, "offsets set", None),
         decided.with_key_counts(counts),
         claim.with_author("resume --accept", "bob"),
         delivered.with_rows_returned(3, Replayed(), command=REPLAY, actor=None),

@@ -150,9 +150,9 @@ def test_no_record_of_this_sink_is_none() -> None:
 
 
 def test_the_marker_is_no_part_of_a_record() -> None:
-    assert commit_record_codec.marker_property(SINK) == "headgate.orders.claimed"
+    assert commit_record_codec.claim_marker_property(SINK) == "headgate.orders.claimed"
     assert (
-        commit_record_codec.decode(SINK, {commit_record_codec.marker_property(SINK): "true"})
+        commit_record_codec.decode(SINK, {commit_record_codec.claim_marker_property(SINK): "true"})
         is None
     )
 

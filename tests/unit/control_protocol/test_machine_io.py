@@ -6,7 +6,7 @@ from enum import Enum
 
 import pytest
 
-from headgate.control_protocol.machine_io import until_due_ms
+from headgate.control_protocol.machine_io import ms_until_due
 
 
 class Timer(Enum):
@@ -28,4 +28,4 @@ class Timer(Enum):
     ],
 )
 def test_a_turn_waits_until_the_next_deadline_is_over(due: dict[Timer, int], waits_ms: int) -> None:
-    assert until_due_ms(due, 9_990, 10_000, 500) == waits_ms
+    assert ms_until_due(due, 9_990, 10_000, 500) == waits_ms

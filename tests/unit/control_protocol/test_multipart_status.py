@@ -87,7 +87,7 @@ def test_other_events_pass_as_they_are() -> None:
 
 
 def test_what_waited_longest_is_forgotten_first_by_bytes() -> None:
-    part = message_encoding.encoded_bytes(THREE[0])
+    part = message_encoding.encoded_size_bytes(THREE[0])
     assembler = Assembler(held_bytes_max=2 * part + part // 2)
     senders = [Sender("worker", str(n)) for n in range(3)]
     for sender in senders:

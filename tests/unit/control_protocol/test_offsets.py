@@ -19,7 +19,7 @@ CLAIMS = st.dictionaries(PARTITIONS, RANGES)
 @given(st.lists(NUMBERS, min_size=3, max_size=3).map(sorted))
 def test_ranges_that_follow_each_other_are_one(cuts: list[int]) -> None:
     begin, middle, end = cuts
-    whole = OffsetRange(begin, middle).join_with(OffsetRange(middle, end))
+    whole = OffsetRange(begin, middle).extended_by(OffsetRange(middle, end))
     assert whole == OffsetRange(begin, end)
     assert len(whole) == end - begin
     assert whole.is_empty == (begin == end)
@@ -28,10 +28,10 @@ def test_ranges_that_follow_each_other_are_one(cuts: list[int]) -> None:
 @given(RANGES, RANGES)
 def test_only_a_continuation_continues(first: OffsetRange, second: OffsetRange) -> None:
     if first.end == second.begin:
-        assert first.join_with(second).end == second.end
+        assert first.extended_by(second).end == second.end
     else:
         with pytest.raises(ValueError, match="does not continue"):
-            first.join_with(second)
+            first.extended_by(second)
 
 
 @pytest.mark.parametrize(("begin", "end"), [(-1, 0), (2, 1), (-2, -1)])

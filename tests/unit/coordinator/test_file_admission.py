@@ -49,7 +49,7 @@ def test_marks_are_those_of_the_newest_transactions_and_the_newest_comes_first()
 
 
 def test_who_is_stale_is_counted_on_until_something_of_it_is_admitted() -> None:
-    stale = Tokens().with_stale((), (ALICE, BOB)).with_stale((BOB,), (ALICE, BOB))
+    stale = Tokens().with_stale_counted((), (ALICE, BOB)).with_stale_counted((BOB,), (ALICE, BOB))
 
     assert stale.stale == {ALICE: 2}
-    assert stale.with_stale((), ()).stale == {ALICE: 2}
+    assert stale.with_stale_counted((), ()).stale == {ALICE: 2}

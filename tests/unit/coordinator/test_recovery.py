@@ -8,7 +8,7 @@ import pytest
 from protocol.coordinating import IDENTITY, SETTINGS
 from protocol.values import P0, P1, SINK, TOPIC_ID, offsets, record, topics, view
 
-from headgate.control_protocol.commit_record import table_note
+from headgate.control_protocol.commit_record import offset_metadata_of_table
 from headgate.control_protocol.errors import (
     OffsetOutOfRange,
     SinkNameTaken,
@@ -18,7 +18,7 @@ from headgate.control_protocol.errors import (
 from headgate.control_protocol.identifiers import Epoch, TopicId, TopicPartition
 from headgate.control_protocol.offsets import Offsets
 from headgate.coordinator.recovery import (
-    fit_offsets,
+    fit_offsets_to_sources,
     next_epoch,
     record_to_resume,
     require_not_recreated,
@@ -31,13 +31,15 @@ KNOWN = {"trips": TOPIC_ID}
 
 @pytest.mark.parametrize("stored", [5, 50, 90])
 def test_an_offset_within_the_log_is_kept(stored: int) -> None:
-    assert fit_offsets(offsets(stored), KNOWN, topics((5, 90)), SETTINGS) == offsets(stored)
+    assert fit_offsets_to_sources(offsets(stored), KNOWN, topics((5, 90)), SETTINGS) == offsets(
+        stored
+    )
 
 
 @pytest.mark.parametrize(("stored", "why"), [(4, "retention"), (91, "beyond the log's end")])
 def test_hc17_hc18_one_outside_of_it_stops_the_sink(stored: int, why: str) -> None:
     with pytest.raises(OffsetOutOfRange, match=why) as stopped:
-        fit_offsets(offsets(stored), KNOWN, topics((5, 90)), SETTINGS)
+        fit_offsets_to_sources(offsets(stored), KNOWN, topics((5, 90)), SETTINGS)
 
     assert f"trips/0: the next offset is {stored}" in stopped.value.message
 
@@ -55,19 +57,23 @@ def test_f39_f41_unless_a_policy_says_where_to_go_on(
 ) -> None:
     settings = replace(SETTINGS, on_offset_out_of_range=policy)
 
-    assert fit_offsets(offsets(stored), KNOWN, topics((5, 90)), settings) == offsets(goes_on_at)
+    assert fit_offsets_to_sources(offsets(stored), KNOWN, topics((5, 90)), settings) == offsets(
+        goes_on_at
+    )
 
 
 def test_a_log_that_lost_its_end_is_not_read_again_from_its_beginning() -> None:
     """Its records are in the table: an append-only table would hold them twice."""
     earliest = replace(SETTINGS, on_offset_out_of_range=OffsetPolicy.EARLIEST)
-    fit = fit_offsets(offsets(91), KNOWN, topics((5, 90)), earliest)
+    fit = fit_offsets_to_sources(offsets(91), KNOWN, topics((5, 90)), earliest)
     assert fit == offsets(90)
 
 
 def test_f45_a_topic_with_another_id_stops_the_sink_though_the_offset_fits() -> None:
     with pytest.raises(TopicRecreated, match="trips"):
-        fit_offsets(offsets(50), KNOWN, topics((0, 90), topic_id=TopicId("new")), SETTINGS)
+        fit_offsets_to_sources(
+            offsets(50), KNOWN, topics((0, 90), topic_id=TopicId("new")), SETTINGS
+        )
 
 
 @pytest.mark.parametrize(
@@ -78,16 +84,18 @@ def test_unless_a_policy_says_so(policy: OffsetPolicy, goes_on_at: int) -> None:
     settings = replace(SETTINGS, on_topic_recreated=policy)
     now = topics((3, 90), topic_id=TopicId("new"))
 
-    assert fit_offsets(offsets(50, 60), KNOWN, now, settings) == offsets(goes_on_at)
+    assert fit_offsets_to_sources(offsets(50, 60), KNOWN, now, settings) == offsets(goes_on_at)
 
 
 def test_a_new_partition_begins_at_its_logs_begin() -> None:
-    assert fit_offsets(offsets(50), KNOWN, topics((0, 90), (7, 9)), SETTINGS) == offsets(50, 7)
+    assert fit_offsets_to_sources(offsets(50), KNOWN, topics((0, 90), (7, 9)), SETTINGS) == offsets(
+        50, 7
+    )
 
 
 def test_a_new_topic_does_too() -> None:
     now = topics((0, 90)) | topics((4, 5), name="more", topic_id=TopicId("more-1"))
-    fit = fit_offsets(offsets(50), KNOWN, now, SETTINGS)
+    fit = fit_offsets_to_sources(offsets(50), KNOWN, now, SETTINGS)
 
     assert fit == Offsets({P0: 50, TopicPartition("more", 0): 4})
 
@@ -95,7 +103,7 @@ def test_a_new_topic_does_too() -> None:
 def test_a_topic_that_is_no_longer_there_keeps_its_offsets() -> None:
     gone = Offsets({P0: 50, TopicPartition("gone", 0): 8})
 
-    assert fit_offsets(gone, KNOWN, topics((0, 90)), SETTINGS) == gone
+    assert fit_offsets_to_sources(gone, KNOWN, topics((0, 90)), SETTINGS) == gone
 
 
 def test_the_next_epoch_is_above_table_branch_and_log() -> None:
@@ -126,10 +134,10 @@ def test_another_group_may_not_use_the_sinks_name() -> None:
         (None, None, False),
         ("uuid-1", None, False),
         ("uuid-0", None, True),
-        (None, table_note("uuid-1", SINK), False),
-        (None, table_note("uuid-0", SINK), True),
+        (None, offset_metadata_of_table("uuid-1", SINK), False),
+        (None, offset_metadata_of_table("uuid-0", SINK), True),
         (None, "somebody else's note", False),
-        ("uuid-1", table_note("uuid-0", SINK), False),
+        ("uuid-1", offset_metadata_of_table("uuid-0", SINK), False),
     ],
 )
 def test_a_table_created_anew_is_noticed(
@@ -147,10 +155,10 @@ def test_a_table_created_anew_is_noticed(
 def test_the_groups_note_means_nothing_once_the_table_has_our_record() -> None:
     """The note may be older than a restart that was wanted."""
     require_not_recreated(
-        view(record(1, 0, offsets(0))), None, table_note("uuid-0", SINK), SETTINGS
+        view(record(1, 0, offsets(0))), None, offset_metadata_of_table("uuid-0", SINK), SETTINGS
     )
 
 
 def test_partition_numbers_are_told_apart() -> None:
-    fit = fit_offsets(offsets(50, 60), KNOWN, topics((0, 90), (0, 90)), SETTINGS)
+    fit = fit_offsets_to_sources(offsets(50, 60), KNOWN, topics((0, 90), (0, 90)), SETTINGS)
     assert (fit[P0], fit[P1]) == (50, 60)

@@ -20,7 +20,7 @@ OF_TERM = {
     "tokens": "file_admission",
     "pause": "epoch_claim",
     "delivery": "secondary_delivery",
-    "suspensions": "secondary_tables",
+    "suspensions": "table_suspension",
     "changes": "schema_changes",
 }
 VALUES = {
@@ -33,7 +33,7 @@ VALUES = {
 FACTS = {
     "phase": {"outgoing_events"},
     "topics": {"outgoing_events"},
-    "held": {"source_partitions"},
+    "held": {"added_partitions"},
     "pause_asked": {"epoch_claim"},
     "table_uuid": {"epoch_claim"},
     "wall_ahead_ms": {"epoch_claim"},

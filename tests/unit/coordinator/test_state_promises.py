@@ -23,7 +23,7 @@ from headgate.coordinator import (
     machine,
     outgoing_events,
     schema_changes,
-    secondary_tables,
+    table_suspension,
 )
 from headgate.coordinator.file_admission import Tokens
 from headgate.coordinator.inputs_and_actions import Looked
@@ -100,7 +100,7 @@ PLANTED: dict[str, tuple[Any, str, Any, Callable[[], None], str]] = {
     ),
     "the log is heard backwards": (
         Progress,
-        "with_heard",
+        "with_heard_offset",
         lambda self, offset: replace(self, heard_to=ControlOffset(1_000 - offset)),
         commits,
         "went back",
@@ -144,7 +144,7 @@ PLANTED: dict[str, tuple[Any, str, Any, Callable[[], None], str]] = {
     ),
     "what is held is read": (
         machine,
-        "deferred_partitions",
+        "held_partitions",
         lambda state: frozenset[TopicPartition](),
         added.test_that_it_is_younger_is_in_the_commit_that_first_names_it,
         "exactly when it was admitted",
@@ -180,20 +180,20 @@ PLANTED: dict[str, tuple[Any, str, Any, Callable[[], None], str]] = {
     ),
     "it takes itself for another": (
         EpochWatch,
-        "with_windows",
+        "with_replay_windows",
         lambda self, windows: replace(self, peers={"worker-1": 1}),
         gains,
         "takes itself for another",
     ),
     "drafts outlive their decision": (
         Delivery,
-        "with_decided",
+        "with_decided_commits",
         lambda self, primary, pending, now_ms: replace(self, pending=pending),
         acknowledged.test_a_read_does_and_the_next_decision_names_what_is_left,
         "with drafts",
     ),
     "more tables are suspended than a record names": (
-        secondary_tables,
+        table_suspension,
         "require_not_too_many_suspended",
         lambda suspended: None,
         isolation.test_suspend_4_trouble_of_all_tables_is_not_theirs,
@@ -201,7 +201,7 @@ PLANTED: dict[str, tuple[Any, str, Any, Callable[[], None], str]] = {
     ),
     "a proposal is remembered twice": (
         schema_changes,
-        "_newest_in_bounds",
+        "_newest_proposals_in_bounds",
         lambda waiting: (*waiting, *waiting),
         evolution.test_schema_3_proposals_gather_for_a_moment_and_one_update_serves_them_all,
         "a proposal waits twice",

@@ -30,9 +30,9 @@ from headgate.coordinator.state import HeardStatus
 from headgate.coordinator.status_validation import (
     AdmissionCriteria,
     ValidationResult,
+    committed_with_files,
     named_partitions,
     validate_statuses,
-    with_committed,
 )
 
 PREFIXES = Prefixes(folder(1, 1).rsplit("/", 1)[0], TransactionNumber(9))
@@ -146,7 +146,7 @@ def test_a_folder_whose_name_only_begins_alike_is_another() -> None:
 def test_files_that_this_epoch_committed_are_not_admitted_again() -> None:
     first = of(status(1, {P0: (0, 5)}))
     files = judged([first]).files
-    known = with_committed(STANDARD, files)
+    known = committed_with_files(STANDARD, files)
     forged = of(status(2, {P0: (5, 10)}, files=files))
     (why,) = validate_statuses(
         [forged], replace(STANDARD, offsets=offsets(5, 0), committed=known)
@@ -154,7 +154,7 @@ def test_files_that_this_epoch_committed_are_not_admitted_again() -> None:
     assert "was committed before" in why
 
     aged = replace(STANDARD.prefixes, oldest=TransactionNumber(2))
-    assert with_committed(replace(STANDARD, committed=known, prefixes=aged), ()) == {}
+    assert committed_with_files(replace(STANDARD, committed=known, prefixes=aged), ()) == {}
 
 
 def test_skipped_records_are_refused_where_the_settings_skip_none() -> None:

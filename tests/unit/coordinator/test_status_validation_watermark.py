@@ -9,10 +9,10 @@ from protocol.values import P0, P1, TOPIC_ID, offsets, record
 from headgate.control_protocol.events import WrittenRange
 from headgate.control_protocol.identifiers import TopicId
 from headgate.control_protocol.offsets import OffsetRange
-from headgate.coordinator.recovery import carry_on_valid_through
+from headgate.coordinator.recovery import valid_through_of_claim
 from headgate.coordinator.state import Activity
 from headgate.coordinator.status_validation import (
-    valid_through,
+    valid_through_of_partitions,
     with_activity,
 )
 
@@ -46,21 +46,26 @@ def test_an_idle_partition_ages_from_when_it_was_first_named() -> None:
 def test_a_partition_of_which_no_record_was_seen_yet_holds_it_back_until_it_is_idle() -> None:
     activity = {P0: Activity(6, 70), P1: Activity(5, None)}
 
-    assert valid_through(40, activity, idle_before_ms=4) == 40
-    assert valid_through(40, activity, idle_before_ms=5) == 70
+    assert valid_through_of_partitions(40, activity, idle_before_ms=4) == 40
+    assert valid_through_of_partitions(40, activity, idle_before_ms=5) == 70
 
 
 def test_the_smallest_of_the_active_partitions_counts() -> None:
     activity = {P0: Activity(5, 70), P1: Activity(6, 30)}
 
-    assert valid_through(None, activity, idle_before_ms=4) == 30
-    assert valid_through(None, activity, idle_before_ms=5) == 30
-    assert valid_through(None, {P0: Activity(6, 70), P1: Activity(5, 30)}, idle_before_ms=5) == 70
+    assert valid_through_of_partitions(None, activity, idle_before_ms=4) == 30
+    assert valid_through_of_partitions(None, activity, idle_before_ms=5) == 30
+    assert (
+        valid_through_of_partitions(
+            None, {P0: Activity(6, 70), P1: Activity(5, 30)}, idle_before_ms=5
+        )
+        == 70
+    )
 
 
 def test_x9_when_all_are_idle_it_stays() -> None:
-    assert valid_through(40, {P0: Activity(5, 70)}, idle_before_ms=5) == 40
-    assert valid_through(None, {}, idle_before_ms=5) is None
+    assert valid_through_of_partitions(40, {P0: Activity(5, 70)}, idle_before_ms=5) == 40
+    assert valid_through_of_partitions(None, {}, idle_before_ms=5) is None
 
 
 @given(
@@ -75,7 +80,7 @@ def test_it_never_goes_back(
     activity: dict,
     idle_before_ms: int,  # type: ignore[type-arg]
 ) -> None:
-    through = valid_through(previous, activity, idle_before_ms)
+    through = valid_through_of_partitions(previous, activity, idle_before_ms)
 
     assert previous is None or (through is not None and through >= previous)
 
@@ -84,13 +89,13 @@ def test_a_claim_that_goes_on_where_the_record_ends_knows_what_it_knew() -> None
     stored = record(1, 2, offsets(10, 20), valid_through_ms=70)
     grown = offsets(10, 25, 0)
 
-    assert carry_on_valid_through(stored, stored.offsets, stored.topic_ids) == 70
-    assert carry_on_valid_through(stored, grown, {"trips": TOPIC_ID, "new": TopicId("other")}) == 70
-    assert carry_on_valid_through(stored, offsets(10, 20), {}) == 70, "a topic that is read no more"
+    assert valid_through_of_claim(stored, stored.offsets, stored.topic_ids) == 70
+    assert valid_through_of_claim(stored, grown, {"trips": TOPIC_ID, "new": TopicId("other")}) == 70
+    assert valid_through_of_claim(stored, offsets(10, 20), {}) == 70, "a topic that is read no more"
 
 
 def test_where_an_offset_goes_back_or_a_topic_is_another_nothing_is_known() -> None:
     stored = record(1, 2, offsets(10, 20), valid_through_ms=70)
 
-    assert carry_on_valid_through(stored, offsets(10, 19), stored.topic_ids) is None
-    assert carry_on_valid_through(stored, offsets(12, 20), {"trips": TopicId("other")}) is None
+    assert valid_through_of_claim(stored, offsets(10, 19), stored.topic_ids) is None
+    assert valid_through_of_claim(stored, offsets(12, 20), {"trips": TopicId("other")}) is None

@@ -108,7 +108,7 @@ def test_the_example_of_the_workers_file_can_be_read(tmp_path: Path) -> None:
     port = int(settings.http.listen.rpartition(":")[2])
     (container,) = pods()["page"]["containers"]
     assert container["ports"] == [{"name": "https", "containerPort": port}]
-    assert settings.fleet.keys
+    assert settings.fleet.signing_keys
 
 
 def test_the_example_sinks_can_be_applied() -> None:

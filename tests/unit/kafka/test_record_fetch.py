@@ -12,7 +12,7 @@ from headgate.control_protocol.errors import OffsetOutOfRange, WriteFailed
 from headgate.control_protocol.identifiers import TopicId, TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.kafka import record_fetch
-from headgate.kafka.librdkafka import Event, Messages
+from headgate.kafka.librdkafka_binding import Event, Messages
 from headgate.kafka.record_fetch import ReadRequest, _RangeReader
 from headgate.native.byte_arrays import Packed
 
@@ -50,7 +50,7 @@ class Consumer:
             offsets=offsets,
             timestamps=np.zeros(len(records), np.int64),
             sizes=np.full(len(records), 3, np.int64),
-            values=Packed.of([f"{at}:{offset}".encode() for at, offset in records]),
+            values=Packed.from_values([f"{at}:{offset}".encode() for at, offset in records]),
             keys=None,
             headers=None,
             events=events,
@@ -142,12 +142,12 @@ def test_topic_ids_are_asked_after_the_last_record(
     asked: list[ReadRequest] = []
 
     class Clients:
-        def take(self, _: object) -> Consumer:
+        def take_consumer(self, _: object) -> Consumer:
             consumer = Consumer((records(A0, 0), ()))
             consumer.unassign = lambda: None  # type: ignore[attr-defined]
             return consumer
 
-        def give_back(self, *_: object) -> None:
+        def give_back_consumer(self, *_: object) -> None:
             assert asked
 
     monkeypatch.setattr(record_fetch, "_CLIENTS", Clients())

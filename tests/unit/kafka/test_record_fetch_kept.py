@@ -16,7 +16,7 @@ from headgate.control_protocol.errors import MissingRights, TopicRecreated, Writ
 from headgate.control_protocol.identifiers import TopicId, TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.kafka import record_fetch
-from headgate.kafka.librdkafka import Event, Messages
+from headgate.kafka.librdkafka_binding import Event, Messages
 from headgate.kafka.record_fetch import Chunk, ReadRequest
 from headgate.native.byte_arrays import Packed
 
@@ -122,10 +122,10 @@ class Clients:
         consumer.unassign = lambda: self.ended.append("unassigned")  # type: ignore[attr-defined]
         consumer.close = lambda: self.ended.append("closed")  # type: ignore[attr-defined]
 
-    def take(self, _: object) -> Consumer:
+    def take_consumer(self, _: object) -> Consumer:
         return self.consumer
 
-    def give_back(self, *_: object) -> None:
+    def give_back_consumer(self, *_: object) -> None:
         self.ended.append("given back")
 
     def admin(self, _: object) -> Admin:
@@ -224,12 +224,12 @@ def test_keys_and_headers_are_read_when_asked_for(asked: tuple[bool, bool]) -> N
 
 def chunk(*offsets: int, asked: bool = True) -> Chunk:
     return Chunk(
-        Packed.of([b"v%d" % offset for offset in offsets]),
+        Packed.from_values([b"v%d" % offset for offset in offsets]),
         np.array([len(b"v%d" % offset) for offset in offsets], np.int64),
         np.array([offset % 2 for offset in offsets], np.int64),
         np.array(offsets, np.int64),
         np.array([offset * 10 for offset in offsets], np.int64),
-        Packed.of([b"k%d" % offset for offset in offsets]) if asked else None,
+        Packed.from_values([b"k%d" % offset for offset in offsets]) if asked else None,
         [[("h", b"%d" % offset)] for offset in offsets] if asked else None,
     )
 
@@ -246,9 +246,9 @@ def plain(some: Chunk) -> tuple[Any, ...]:
 @pytest.mark.parametrize("asked", [True, False])
 def test_chunks_are_cut_and_joined_with_all_that_they_hold(*, asked: bool) -> None:
     whole = chunk(7, 8, 9, 10, 11, asked=asked)
-    some = whole.where(np.array([True, False, True, True, False]))
+    some = whole.filter(np.array([True, False, True, True, False]))
     assert plain(some) == plain(chunk(7, 9, 10, asked=asked))
-    groups = {number: plain(part) for number, part in whole.split_by(whole.places)}
+    groups = {number: plain(part) for number, part in whole.split_by_group(whole.places)}
     assert groups == {
         0: plain(chunk(8, 10, asked=asked)),
         1: plain(chunk(7, 9, 11, asked=asked)),
@@ -270,7 +270,7 @@ def test_what_is_kept_outlives_the_lent_headers() -> None:
 class Lent(list[Any]):
     """Headers that librdkafka still holds: who wants some of them reads none of the others."""
 
-    def where(self, rows: Sequence[int]) -> Lent:
+    def take(self, rows: Sequence[int]) -> Lent:
         return Lent([self[row] for row in rows])
 
 
@@ -278,8 +278,8 @@ def test_headers_stay_lent_when_a_chunk_is_cut(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(record_fetch, "LentHeaders", Lent)
     lent = Lent([[("h", b"7")], [("h", b"8")]])
     whole = with_headers(chunk(7, 8), lent)
-    one = whole.where(np.array([False, True]))
-    (group,) = [part for number, part in whole.split_by(whole.places) if number == 1]
+    one = whole.filter(np.array([False, True]))
+    (group,) = [part for number, part in whole.split_by_group(whole.places) if number == 1]
     for part, offset in ((one, b"8"), (group, b"7")):
         assert isinstance(part.headers, Lent)
         assert list(part.headers) == [[("h", offset)]]
@@ -318,38 +318,38 @@ ONE, OTHER = {"bootstrap.servers": "one"}, {"bootstrap.servers": "other"}
 def test_a_consumer_serves_one_reading_after_another_of_the_same_settings(
     pool: Any,
 ) -> None:
-    first = pool.clients.take(ONE)
+    first = pool.clients.take_consumer(ONE)
     assert first.settings["isolation.level"] == "read_committed"
     assert first.settings["bootstrap.servers"] == "one"
-    assert pool.clients.take(ONE) is not first, "it is being read from"
-    pool.clients.give_back(ONE, first)
-    assert pool.clients.take(OTHER) is not first
-    assert pool.clients.take({**ONE}) is first
-    assert pool.clients.take(ONE) is not first
+    assert pool.clients.take_consumer(ONE) is not first, "it is being read from"
+    pool.clients.give_back_consumer(ONE, first)
+    assert pool.clients.take_consumer(OTHER) is not first
+    assert pool.clients.take_consumer({**ONE}) is first
+    assert pool.clients.take_consumer(ONE) is not first
     assert pool.clients.admin(ONE) is pool.clients.admin(ONE)
     assert pool.clients.admin(ONE) is not pool.clients.admin(OTHER)
 
 
 def test_no_client_survives_a_fork(pool: Any) -> None:
     """A child that closes what its parent holds would speak into the parent's connections."""
-    parents = pool.clients.take(ONE)
+    parents = pool.clients.take_consumer(ONE)
     admin = pool.clients.admin(ONE)
-    pool.clients.give_back(ONE, parents)
+    pool.clients.give_back_consumer(ONE, parents)
     pool.process[0] = 2
-    own = pool.clients.take(ONE)
+    own = pool.clients.take_consumer(ONE)
     assert own is not parents
     assert pool.clients.admin(ONE) is not admin
-    pool.clients.give_back(ONE, own)
+    pool.clients.give_back_consumer(ONE, own)
     pool.clients.close()
     assert (parents.closed, own.closed) == (0, 1)
-    again = pool.clients.take(ONE)
+    again = pool.clients.take_consumer(ONE)
     assert again is not own
     assert pool.clients.admin(ONE) is not admin
 
 
 def test_what_is_idle_is_closed_once(pool: Any) -> None:
-    idle = pool.clients.take(ONE)
-    pool.clients.give_back(ONE, idle)
+    idle = pool.clients.take_consumer(ONE)
+    pool.clients.give_back_consumer(ONE, idle)
     pool.clients.close()
     pool.clients.close()
     assert idle.closed == 1

@@ -29,7 +29,7 @@ from headgate.control_protocol.errors import (
     TokenServerRefused,
     TokenUnfit,
 )
-from headgate.kafka.token_providers import Token, claims_of, msk_token, provider_of
+from headgate.kafka.token_providers import Token, build_msk_token, claims_of, provider_of
 
 RSA = rsa.generate_private_key(public_exponent=65537, key_size=2048)
 EC = ec.generate_private_key(ec.SECP256R1())
@@ -176,7 +176,7 @@ def test_a_role_is_assumed_before_the_token_is_signed(monkeypatch: pytest.Monkey
     try:
         host, port = service.get_host_and_port()
         monkeypatch.setenv("AWS_ENDPOINT_URL_STS", f"http://{host}:{port}")
-        token = msk_token("eu-central-1", ROLE)
+        token = build_msk_token("eu-central-1", ROLE)
     finally:
         service.stop()
     url = base64.urlsafe_b64decode(token.text + "=" * (-len(token.text) % 4)).decode()
@@ -211,5 +211,5 @@ def test_a_role_that_may_not_be_assumed_is_told_from_a_service_that_is_away(
         threading.Thread(target=service.serve_forever, daemon=True).start()
         monkeypatch.setenv("AWS_ENDPOINT_URL_STS", f"http://127.0.0.1:{service.server_port}")
         with pytest.raises(kind, match=code):
-            msk_token("eu-central-1", ROLE)
+            build_msk_token("eu-central-1", ROLE)
         service.shutdown()

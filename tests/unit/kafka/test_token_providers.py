@@ -26,10 +26,16 @@ from headgate.control_protocol.errors import (
     TokenUnfit,
 )
 from headgate.control_protocol.secret_references import WITHHELD
-from headgate.kafka.authentication import AUTH, plain_settings
-from headgate.kafka.librdkafka import BatchConsumer, builtin_features
+from headgate.kafka.authentication import AUTH, settings_without_token_callback
+from headgate.kafka.librdkafka_binding import BatchConsumer, builtin_features
 from headgate.kafka.token_keeper import TokenKeeper, keeper_of
-from headgate.kafka.token_providers import Token, claims_of, msk_token, provider_of, region_of
+from headgate.kafka.token_providers import (
+    Token,
+    aws_region_of,
+    build_msk_token,
+    claims_of,
+    provider_of,
+)
 
 HUBS = "ns.servicebus.windows.net:9093"
 
@@ -163,7 +169,7 @@ def test_msk_takes_what_awss_own_signer_makes(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY")
     monkeypatch.setenv("AWS_SESSION_TOKEN", "tok/en+with=signs")
-    token = msk_token("eu-central-1")
+    token = build_msk_token("eu-central-1")
     url = base64.urlsafe_b64decode(token.text + "=" * (-len(token.text) % 4)).decode()
     assert url == (
         "https://kafka.eu-central-1.amazonaws.com/?Action=kafka-cluster%3AConnect"
@@ -184,7 +190,7 @@ def test_without_keys_of_aws_the_chain_is_named(
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.setenv("HOME", str(tmp_path))
     with pytest.raises(TokenServerRefused, match="finds no credentials"):
-        msk_token("eu-central-1")
+        build_msk_token("eu-central-1")
 
 
 def test_a_library_that_is_not_installed_stops_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,9 +203,9 @@ def test_a_library_that_is_not_installed_stops_by_name(monkeypatch: pytest.Monke
 
 
 def test_the_region_is_in_the_brokers_name() -> None:
-    assert region_of("b-1.x.abc.c2.kafka.eu-west-1.amazonaws.com:9098,b-2") == "eu-west-1"
-    assert region_of("boot-x.c1.kafka-serverless.us-east-1.amazonaws.com:9098") == "us-east-1"
-    assert region_of("kafka.example:9098") == ""
+    assert aws_region_of("b-1.x.abc.c2.kafka.eu-west-1.amazonaws.com:9098,b-2") == "eu-west-1"
+    assert aws_region_of("boot-x.c1.kafka-serverless.us-east-1.amazonaws.com:9098") == "us-east-1"
+    assert aws_region_of("kafka.example:9098") == ""
 
 
 def test_azure_asks_the_machine_for_a_token_of_the_namespace(
@@ -284,12 +290,12 @@ def test_it_is_renewed_before_its_end_and_told_with_half_of_its_life() -> None:
     source = Source(1.0)
     keeper = TokenKeeper(source, "the server")
     first = keeper.require_token()
-    told = keeper.for_client()
+    told = keeper.token_for_client()
     assert told.text == first.text
     assert told.expires_s <= time.time() + 0.5
     wait_until_asked(source, 4)
-    assert int(keeper.current().text.removeprefix("token-")) >= 3
-    assert keeper.trouble == ""
+    assert int(keeper.current_token().text.removeprefix("token-")) >= 3
+    assert keeper.renewal_trouble == ""
 
 
 def test_one_that_is_valid_is_given_while_the_server_is_away(
@@ -299,14 +305,14 @@ def test_one_that_is_valid_is_given_while_the_server_is_away(
     keeper = TokenKeeper(source, "the server")
     keeper.require_token()
     source.error = TokenAway("HTTP 500")
-    eventually(lambda: keeper.trouble and keeper.expires_s < time.time())
+    eventually(lambda: keeper.renewal_trouble and keeper.expires_s < time.time())
     with pytest.raises(TokenAway, match=r"the server gives no token since .* UTC: HTTP 500"):
-        keeper.current()
+        keeper.current_token()
     warned = [r for r in caplog.records if r.levelno == logging.WARNING]
     assert len(warned) == 1, "the first failure only"
     assert "the current one is valid for" in warned[0].getMessage()
     source.error, source.life_s = None, 60
-    eventually(lambda: not keeper.trouble)
+    eventually(lambda: not keeper.renewal_trouble)
     keeper.require_token()
 
 
@@ -317,7 +323,7 @@ def test_who_never_had_a_token_learns_why_at_once() -> None:
     with pytest.raises(TokenServerRefused):
         keeper.require_token()
     source.error = None
-    eventually(lambda: not keeper.trouble)
+    eventually(lambda: not keeper.renewal_trouble)
     source.error = TokenServerRefused("HTTP 401", "check it")
     eventually(lambda: keeper.expires_s < time.time())
     with pytest.raises(TokenAway, match="HTTP 401"):  # an outage: it had one, and may get one again
@@ -353,12 +359,12 @@ def test_a_process_has_one_keeper_per_provider_and_a_child_its_own() -> None:
 
 def test_librdkafka_never_sees_the_description_nor_lets_a_shell_run() -> None:
     given = {"bootstrap.servers": "a:1", AUTH: json.dumps({"type": "kerberos"})}
-    found = plain_settings(given)
+    found = settings_without_token_callback(given)
     assert AUTH not in found
     assert found["security.protocol"] == "SASL_SSL"
     assert found["sasl.kerberos.kinit.cmd"] == ":"
     assert found["sasl.kerberos.min.time.before.relogin"] == "0"
-    assert plain_settings({"a": "b"}) == {"a": "b"}
+    assert settings_without_token_callback({"a": "b"}) == {"a": "b"}
 
 
 def test_this_client_can_use_tokens() -> None:

@@ -88,12 +88,12 @@ def test_librdkafka_s_functions_are_called_once_for_each_message(either_loops: L
     def destroy(message: int) -> None:
         gone.append(message)
 
-    assert either_loops.timestamps(timestamp, messages).tolist() == [-1000, 1000, 0]
+    assert either_loops.message_timestamps(timestamp, messages).tolist() == [-1000, 1000, 0]
     assert asked == [(11, None), (13, None), (12, None)]
     either_loops.destroy_messages(destroy, messages)
     assert gone == [11, 13, 12]
     either_loops.destroy_messages(destroy, messages[:0])
-    assert either_loops.timestamps(timestamp, messages[:0]).tolist() == []
+    assert either_loops.message_timestamps(timestamp, messages[:0]).tolist() == []
     assert len(gone) == len(asked) == 3
 
 
@@ -390,5 +390,5 @@ def test_threads_that_share_keys_share_their_hash_table(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(ours, "_c", Slow())
     with ThreadPoolExecutor(2) as threads:
-        tables = [threads.submit(ours._slots_of, keys, keys.places) for _ in range(2)]
+        tables = [threads.submit(ours._key_slots_of, keys, keys.places) for _ in range(2)]
     assert tables[0].result() is tables[1].result()

@@ -14,7 +14,7 @@ from pyiceberg.table import Table
 from pyiceberg.types import IntegerType, LongType, NestedField, StringType
 
 from headgate.control_protocol.commit_record import CommitRecord
-from headgate.control_protocol.commit_record_codec import encode, marker_property
+from headgate.control_protocol.commit_record_codec import claim_marker_property, encode
 from headgate.control_protocol.identifiers import (
     Epoch,
     Sender,
@@ -88,7 +88,7 @@ class FilledTable:
         self.topic_id = TopicId(topic_id)
         self.table: Table = catalog.create_table("db.trips", SCHEMA)
         with self.table.transaction() as transaction:
-            transaction.set_properties({marker_property(SINK): "true"})
+            transaction.set_properties({claim_marker_property(SINK): "true"})
 
     def record(
         self, epoch: int, number: int, offsets: Mapping[int, int], records: int = 0, **other: Any

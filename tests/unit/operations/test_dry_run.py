@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from unit.operations.filled_table import catalog_properties, sink_file_text
 
 from headgate.config.load import load, parse
-from headgate.control_protocol.commit_record_codec import filled_property
+from headgate.control_protocol.commit_record_codec import filled_table_property
 from headgate.control_protocol.identifiers import TopicId
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import Batch, TopicState
@@ -137,7 +137,7 @@ def test_tables_that_would_be_made_are_shown_as_they_would_be(desk: Desk) -> Non
 def test_ledger_2_what_was_filled_and_is_gone_would_not_be_made(desk: Desk) -> None:
     desk.fill([{"id": n, "zone": None} for n in range(10)])
     settings = load(desk.path)
-    properties = {filled_property(settings.name, "db.rest"): "uuid-before"}
+    properties = {filled_table_property(settings.name, "db.rest"): "uuid-before"}
     catalog = load_catalog("default", settings.catalog.properties)
     ensure_table(catalog, "db.ledger", TableDeclaration({"note": "string"}, properties=properties))
     catalog.close()
@@ -155,7 +155,7 @@ def test_ledger_2_what_was_filled_and_is_gone_would_not_be_made(desk: Desk) -> N
 def test_a_dry_run_with_records_of_a_dropped_table_does_not_end_well(desk: Desk) -> None:
     desk.fill([{"id": n, "zone": None} for n in range(10)])
     settings = load(desk.path)
-    properties = {filled_property(settings.name, "db.rest"): "uuid-before"}
+    properties = {filled_table_property(settings.name, "db.rest"): "uuid-before"}
     catalog = load_catalog("default", settings.catalog.properties)
     ensure_table(catalog, "db.ledger", TableDeclaration({"note": "string"}, properties=properties))
     catalog.close()

@@ -9,7 +9,7 @@ import pytest
 from unit.config.test_load import MINIMAL
 
 from headgate.config.load import parse
-from headgate.config.sections import TransformSettings
+from headgate.config.sink_sections import TransformSettings
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.runtime.assembly import SystemClock, open_task
 

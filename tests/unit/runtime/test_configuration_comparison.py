@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 from unit.config.test_load import MINIMAL
 
+from headgate.config.configuration_fingerprint import agreed_settings, configuration_digest
 from headgate.config.load import parse
-from headgate.config.shared_configuration import agreed_settings, configuration_digest
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import OtherConfiguration
 from headgate.control_protocol.events import (

@@ -15,8 +15,8 @@ import pytest
 from unit.config.test_reload import TEXT, Opened, World, write
 
 from headgate.config import reload
-from headgate.config.http_settings import HttpSettings
 from headgate.config.load import load, parse
+from headgate.config.observability_settings import HttpSettings
 from headgate.config.setting_types import Secret
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.current_sink import (

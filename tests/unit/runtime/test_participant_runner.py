@@ -34,10 +34,10 @@ from headgate.control_protocol.testing import (
 )
 from headgate.participant.driver import World
 from headgate.participant.state import State
-from headgate.runtime.control_topic_notices import _envelope
+from headgate.runtime.control_topic_notices import _build_envelope
+from headgate.runtime.misconfigured_participant_detection import ASKED_EVERY_MS, Lookout, Sources
 from headgate.runtime.participant_runner import Current, OpenSink
 from headgate.runtime.telemetry.instrumented_ports import MeteredLog
-from headgate.runtime.wrong_group_detection import ASKED_EVERY_MS, Lookout, Sources
 
 SETTINGS = parse(sink_file_text(Path("/lake")))
 RECORD = CommitRecord(
@@ -83,7 +83,9 @@ class Sink:
 
     def hears(self, text: str) -> None:
         notice = Notice(NoticeKind.ASKED, text=text, actor="ann@one")
-        FakeLog(self.server).append([_envelope(SETTINGS.name, Sender("operator", text), notice)])
+        FakeLog(self.server).append(
+            [_build_envelope(SETTINGS.name, Sender("operator", text), notice)]
+        )
 
     def turns(self, ms: int = ASKED_EVERY_MS) -> None:
         for _ in range(ms // 50 + 1):
@@ -120,9 +122,9 @@ def test_other_intervals_are_those_of_the_next_coordinator_too() -> None:
         sink_file_text(Path("/lake"))
         + "[coordinator]\ncommit_interval_ms = 7\n[participant]\nfiles_max = 9\n"
     )
-    sink.open.adopt(faster)
+    sink.open.adopt_settings(faster)
     sink.service.driver = type("Driver", (), {"adopt_settings": adopted.append})
-    sink.open.adopt(faster)
+    sink.open.adopt_settings(faster)
     assert sink.open.state.settings == faster.participant
     assert sink.current.settings == faster
     assert adopted == [faster.coordinator]

@@ -41,7 +41,7 @@ from headgate.control_protocol.redacting_loggers import redacted_logger, redacti
 from headgate.control_protocol.redaction import REASON_CHARACTERS_MAX, Redaction
 from headgate.data_plane.formats.registry.schemas import SchemaRegistry
 from headgate.runtime import assembly, control_topic_notices, process, spark_submit
-from headgate.runtime.write_planning import source_plan
+from headgate.runtime.write_planning import build_source_plan
 
 SECRET = "sesame-open"
 LOGS_IN = MINIMAL.replace("[kafka]\n", f'[kafka]\n"sasl.password" = "{SECRET}"\n')
@@ -211,7 +211,7 @@ def said(monkeypatch: pytest.MonkeyPatch) -> list[Notice]:
 
         def close(self) -> None: ...
 
-    monkeypatch.setattr(control_topic_notices, "control_topic_exists", lambda *_: True)
+    monkeypatch.setattr(control_topic_notices, "has_fitting_control_topic", lambda *_: True)
     monkeypatch.setattr(control_topic_notices, "open_control_log", lambda *_: Log())
     return notices
 
@@ -250,7 +250,7 @@ def test_whether_errors_show_records_reaches_the_writers(excerpts: bool) -> None
         {},
         1,
     )
-    assert source_plan(settings, batch).handling.excerpts is excerpts
+    assert build_source_plan(settings, batch).handling.excerpts is excerpts
 
 
 @pytest.mark.parametrize(
@@ -267,7 +267,7 @@ def test_an_answer_that_echoes_what_it_was_sent_shows_no_secret(echoed: str) -> 
         + '[format]\ntype = "avro-registry"\n[format.options]\n'
         + '"registry.url" = "http://r"\n"registry.basic.auth.user.info" = "me:format-secret"\n'
     )
-    for mask in (parse(text).redaction, parse(text).redaction_of_records):
+    for mask in (parse(text).redaction, parse(text).redaction_for_tasks):
         said = mask(echoed)
         assert "format-secret" not in said
         assert "bWU6" not in said

@@ -90,16 +90,16 @@ def shop(
     maker = partial(TableMaker, monotonic_s=lambda: 60 * sink.clock.now_ms / MINUTE_MS)
     monkeypatch.setattr(routed_table_creation, "TableMaker", maker)
     yield sink
-    sink.die()
+    sink.end_lives()
 
 
 def test_a_first_snapshot_of_more_tables_than_a_minute_brings_is_whole(
     shop: SinkInProcess, local: LocalCatalog
 ) -> None:
-    shop.begin()
+    shop.begin_life()
     shop.produce(TABLES * KEYS * 2)
     begun_ms = shop.clock.now_ms
-    shop.until_settled()
+    shop.run_until_settled()
     assert shop.clock.now_ms - begun_ms >= 2 * MINUTE_MS, "three tables a minute"
 
     for number in range(TABLES):

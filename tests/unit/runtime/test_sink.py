@@ -28,7 +28,7 @@ class Driver:
     fails: StopSink | None = None
     did: list[str] = field(default_factory=list)
 
-    def wait_ms(self, turn_ms: int, _: int) -> int:
+    def log_wait_ms(self, turn_ms: int, _: int) -> int:
         return turn_ms
 
     def run_once(self, _: int) -> None:
@@ -106,12 +106,12 @@ def test_one_sink_of_a_process_writes_with_spark(monkeypatch: pytest.MonkeyPatch
     planning = Mock()
     planning.plans.shaping.transform = None
     monkeypatch.setattr(assembly, "RenewingWriter", Mock())
-    first = assembly.batch_writer(SPARK, planning)
+    first = assembly.open_batch_writer(SPARK, planning)
     with (
         first,
         pytest.raises(ConfigurationError, match="so does another sink of this process"),
-        assembly.batch_writer(SPARK, planning),
+        assembly.open_batch_writer(SPARK, planning),
     ):
         pass
-    with assembly.batch_writer(SPARK, planning):
+    with assembly.open_batch_writer(SPARK, planning):
         pass

@@ -11,8 +11,8 @@ from support.keyed_world import NAME, SINK, Event, KeyedWorld
 from support.local_catalog import local_catalog
 from unit.operations.audit.test_keyed_tables import SINK_FILE
 
+from headgate.config.configuration_fingerprint import agreed_settings
 from headgate.config.load import parse
-from headgate.config.shared_configuration import agreed_settings
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import KeyIndexFull
 from headgate.control_protocol.ports import Landed

@@ -30,8 +30,8 @@ from headgate.runtime.maintenance.table_maintenance import Done
 from headgate.tables.iceberg.maintenance.snapshot_selection import KEEP_MIN, MAX_AGE_MS
 from headgate.tables.iceberg.table import IcebergTable
 from headgate.tables.iceberg.table_creation import CREATED_MS
-from headgate.testing.contract.world import BEGIN, COLUMNS, source
-from headgate.testing.contract.world import some_bad as value
+from headgate.testing.contract.world import BEGIN, COLUMNS, source_places
+from headgate.testing.contract.world import sometimes_bad_value as value
 from headgate.testing.sink_in_process import SinkInProcess
 
 ASIDE = """
@@ -59,7 +59,7 @@ def text_of(lake: Path, tables: str = ONE) -> str:
 def shop(lake: Path) -> Iterator[SinkInProcess]:
     sink = SinkInProcess(parse(text_of(lake)), value)
     yield sink
-    sink.die()
+    sink.end_lives()
 
 
 def catalog(lake: Path) -> Catalog:
@@ -84,10 +84,10 @@ def filled(lake: Path, *names: str) -> list[tuple[Any, ...]]:
 def test_bad_records_are_in_an_iceberg_table_and_all_others_in_the_delta_table(
     shop: SinkInProcess, lake: Path
 ) -> None:
-    shop.begin()
+    shop.begin_life()
     shop.produce(30)
-    shop.until_settled()
-    assert sorted(filled(lake, "orders") + kept(lake)) == source(shop)
+    shop.run_until_settled()
+    assert sorted(filled(lake, "orders") + kept(lake)) == source_places(shop)
     assert len(kept(lake)) == 9
     assert not (lake / "orders_quarantine").exists()
     assert not audit(shop.settings, with_source=False).findings
@@ -104,22 +104,22 @@ def _lost(*_: Any) -> Any:
 def test_a_catalog_that_is_gone_at_a_start_stops_it_before_anything_is_decided(
     shop: SinkInProcess, lake: Path
 ) -> None:
-    shop.begin()
+    shop.begin_life()
     shop.produce(30)
-    shop.until_settled()
-    shop.die()
+    shop.run_until_settled()
+    shop.end_lives()
     decided = DeltaTable(lake / "orders").version()
     database = lake / "aside.sqlite"
     sound = database.read_bytes()
     database.write_bytes(b"no database" * 1_000)
     with pytest.raises(HeadgateError):
-        shop.begin()
+        shop.begin_life()
     assert DeltaTable(lake / "orders").version() == decided
     database.write_bytes(sound)
-    shop.begin()
+    shop.begin_life()
     shop.produce(30)
-    shop.until_settled()
-    assert sorted(filled(lake, "orders") + kept(lake)) == source(shop)
+    shop.run_until_settled()
+    assert sorted(filled(lake, "orders") + kept(lake)) == source_places(shop)
 
 
 PLACED = (
@@ -151,7 +151,7 @@ def test_hg153_a_table_made_by_hand_that_cannot_be_the_quarantine(
     with pytest.raises(TableUnfit, match=why):
         check_quarantine(shop.settings)
     with pytest.raises(TableUnfit, match=why):
-        shop.begin()
+        shop.begin_life()
 
 
 def test_a_table_made_by_hand_gets_what_it_has_columns_for(shop: SinkInProcess, lake: Path) -> None:
@@ -160,10 +160,10 @@ def test_a_table_made_by_hand_gets_what_it_has_columns_for(shop: SinkInProcess, 
         seen_by = NestedField(5, "seen_by", StringType())
         theirs.create_table("db.orders_quarantine", Schema(*PLACED, seen_by))
     assert "exists (iceberg, UUID" in check_quarantine(shop.settings)
-    shop.begin()
+    shop.begin_life()
     shop.produce(30)
-    shop.until_settled()
-    assert sorted(filled(lake, "orders") + kept(lake)) == source(shop)
+    shop.run_until_settled()
+    assert sorted(filled(lake, "orders") + kept(lake)) == source_places(shop)
 
 
 def test_good_records_do_not_wait_for_a_catalog_that_is_down_and_bad_ones_do(
@@ -171,21 +171,21 @@ def test_good_records_do_not_wait_for_a_catalog_that_is_down_and_bad_ones_do(
 ) -> None:
     bad: set[int] = {7}
     shop.value = lambda at, offset: b"{broken" if offset in bad else value(at, 1)
-    shop.begin()
+    shop.begin_life()
     shop.produce(30)
-    shop.until_settled()
+    shop.run_until_settled()
     with monkeypatch.context() as down:
         down.setattr(SqlCatalog, "load_table", _down)
         shop.produce(30)
-        shop.until(lambda: shop.lag() == 0)
+        shop.run_until(lambda: shop.lag() == 0)
         bad.add(65)
         shop.produce(30)
         turns = iter(range(200))
-        shop.until(lambda: next(turns, None) is None)
+        shop.run_until(lambda: next(turns, None) is None)
         assert shop.lag() == 90
         assert not shop.pending()
-    shop.until_settled()
-    assert sorted(filled(lake, "orders") + kept(lake)) == source(shop)
+    shop.run_until_settled()
+    assert sorted(filled(lake, "orders") + kept(lake)) == source_places(shop)
     assert len(kept(lake)) == 6
 
 
@@ -199,7 +199,7 @@ def test_check_asks_the_quarantines_catalog_and_shows_no_secret(
     assert "does not exist yet" in check_quarantine(shop.settings)
     with pytest.raises(NotChecked, match="the next start creates it"):
         check_catalog_rights(shop.settings, shop.settings.quarantine.table)
-    shop.begin()
+    shop.begin_life()
     assert "may be committed" in check_catalog_rights(shop.settings, shop.settings.quarantine.table)
     uri = "postgresql+psycopg2://me:hidden@127.0.0.1:1/lake"
     text = text_of(lake).replace(f"sqlite:///{lake}/aside.sqlite", uri)
@@ -229,18 +229,18 @@ def done_to(shop: SinkInProcess, *steps: str) -> Done:
 def test_its_small_files_become_few(lake: Path) -> None:
     shop = SinkInProcess(parse(text_of(lake) + MAINTAINED), value)
     try:
-        shop.begin()
+        shop.begin_life()
         for _ in range(3):
             shop.produce(10)
-            shop.until_settled()
+            shop.run_until_settled()
         done = done_to(shop, "compact")
         assert (done.table, done.into_files) == ("db.orders_quarantine", 1)
         assert done.compacted_files >= 3
         shop.produce(10)
-        shop.until_settled()
+        shop.run_until_settled()
     finally:
-        shop.die()
-    assert sorted(filled(lake, "orders") + kept(lake)) == source(shop)
+        shop.end_lives()
+    assert sorted(filled(lake, "orders") + kept(lake)) == source_places(shop)
     assert not audit(shop.settings, with_source=False).findings
 
 
@@ -248,14 +248,14 @@ def test_orphan_1_orphans_go_and_what_the_delta_table_owes_stays(
     lake: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shop = SinkInProcess(parse(text_of(lake) + MAINTAINED), value)
-    shop.begin()
+    shop.begin_life()
     shop.produce(30)
-    shop.until_settled()
+    shop.run_until_settled()
     with monkeypatch.context() as catalog_down:
         catalog_down.setattr(IcebergTable, "send", _lost)
         shop.produce(30)
-        shop.until(lambda: shop.lag() == 0 and shop.pending() == {"db.orders_quarantine"})
-        shop.die()
+        shop.run_until(lambda: shop.lag() == 0 and shop.pending() == {"db.orders_quarantine"})
+        shop.end_lives()
     (live, *_) = (lake / "warehouse").rglob("data/headgate/**/*.parquet")
     orphan = live.with_name("orphan.parquet")
     orphan.write_bytes(live.read_bytes())
@@ -266,11 +266,11 @@ def test_orphan_1_orphans_go_and_what_the_delta_table_owes_stays(
     done = done_to(shop, "orphans")
     assert (done.orphans, done.left) == (1, [])
     assert not orphan.exists()
-    shop.begin()
+    shop.begin_life()
     shop.produce(30)
-    shop.until_settled()
-    shop.die()
-    assert sorted(filled(lake, "orders") + kept(lake)) == source(shop)
+    shop.run_until_settled()
+    shop.end_lives()
+    assert sorted(filled(lake, "orders") + kept(lake)) == source_places(shop)
     assert not audit(shop.settings, with_source=False).findings
 
 
@@ -278,10 +278,10 @@ def test_its_old_snapshots_expire_and_nothing_that_was_delivered_goes(lake: Path
     shop = SinkInProcess(parse(text_of(lake) + MAINTAINED), value)
     name = "db.orders_quarantine"
     try:
-        shop.begin()
+        shop.begin_life()
         for _ in range(4):
             shop.produce(10)
-            shop.until_settled()
+            shop.run_until_settled()
         table = catalog(lake).load_table(name)
         before = len(table.snapshots())
         with table.transaction() as change:
@@ -291,13 +291,13 @@ def test_its_old_snapshots_expire_and_nothing_that_was_delivered_goes(lake: Path
         assert (done.table, done.expired_snapshots) == (name, before - after)
         assert after < before
         shop.produce(10)
-        shop.until_settled()
-        shop.begin()
+        shop.run_until_settled()
+        shop.begin_life()
         shop.produce(10)
-        shop.until_settled()
+        shop.run_until_settled()
     finally:
-        shop.die()
-    assert sorted(filled(lake, "orders") + kept(lake)) == source(shop)
+        shop.end_lives()
+    assert sorted(filled(lake, "orders") + kept(lake)) == source_places(shop)
     assert not audit(shop.settings, with_source=False).findings
 
 
@@ -312,11 +312,11 @@ def test_it_is_maintained_beside_the_stream(
         return any(s.summary and s.summary.operation.value == "replace" for s in table.snapshots())
 
     try:
-        shop.begin()
+        shop.begin_life()
         for _ in range(3):
             shop.produce(10)
-            shop.until_settled()
-        shop.until(compacted)
+            shop.run_until_settled()
+        shop.run_until(compacted)
     finally:
-        shop.die()
-    assert sorted(filled(lake, "orders") + kept(lake)) == source(shop)
+        shop.end_lives()
+    assert sorted(filled(lake, "orders") + kept(lake)) == source_places(shop)

@@ -10,7 +10,7 @@ from pyiceberg.exceptions import NoSuchTableError
 from headgate.config.load import parse
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import MissingRights, Unreachable
-from headgate.runtime import missing_tables, start_checks
+from headgate.runtime import dropped_table_detection, start_checks
 from headgate.runtime.sink_tables import SinkTables
 
 FILE = """
@@ -46,15 +46,15 @@ def settings(more: str) -> SinkSettings:
 
 
 def is_ready(catalog: Any, settings: SinkSettings) -> bool:
-    return start_checks.is_ready(SinkTables.in_catalog(settings, catalog))
+    return start_checks.primary_table_exists(SinkTables.in_catalog(settings, catalog))
 
 
 def test_a_start_waits_for_temporary_keys_that_have_expired(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As whoever runs already does; ending with 2 would keep it from being started again."""
-    monkeypatch.setattr(missing_tables, "_AGAIN_S", 0.0)
-    monkeypatch.setattr(start_checks, "require_creatable", lambda *_: None)
+    monkeypatch.setattr(dropped_table_detection, "_AGAIN_S", 0.0)
+    monkeypatch.setattr(start_checks, "require_creatable_table", lambda *_: None)
     catalog: Any = Expired(3)
     assert not is_ready(catalog, settings(TOKEN))
     assert catalog.calls == 4
@@ -63,7 +63,7 @@ def test_a_start_waits_for_temporary_keys_that_have_expired(
 def test_in_the_end_it_is_what_may_be_tried_again() -> None:
     catalog: Any = Expired(1)
     with pytest.raises(Unreachable, match="GetObject is refused"):
-        start_checks.require_fit_existing(catalog, settings(TOKEN))
+        start_checks.require_fit_iceberg_table(catalog, settings(TOKEN))
 
 
 def test_keys_that_nobody_renews_end_the_start_at_once() -> None:

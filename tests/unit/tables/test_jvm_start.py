@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from headgate.control_protocol.secret_references import read_variable
+from headgate.control_protocol.secret_references import read_environment_variable
 from headgate.tables.jvm_start import hide_variable_from_jvms, start_jvm, with_masked_names
 
 ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
@@ -28,7 +28,7 @@ class Context:
         self.words = shlex.split(os.environ[ARGUMENTS])
         self.path = Path(self.words[self.words.index("--properties-file") + 1])
         self.text, self.mode = self.path.read_text(), self.path.stat().st_mode
-        self.seen = read_variable("PLANTED_SECRET")
+        self.seen = read_environment_variable("PLANTED_SECRET")
         if self._failure:
             raise self._failure
         self._gateway = object()

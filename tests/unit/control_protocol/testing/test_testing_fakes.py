@@ -174,7 +174,7 @@ def test_an_expelled_member_learns_of_it_late_and_is_not_asked(source: FakeSourc
     group.assign({"heir": [P0]})
     heir.poll(0)
     assert zombie.assignment() == heir.assignment() == {P0}
-    zombie.commit(Offsets({P0: 1}), "stale")
+    zombie.commit_offsets(Offsets({P0: 1}), "stale")
     assert source.committed == {}
     zombie.poll(0)
     assert (told, zombie.assignment()) == ([], frozenset())
@@ -199,9 +199,9 @@ def test_owned_offsets_are_copied_with_their_note(source: FakeSource) -> None:
     member = FakeMember(group, "member")
     group.assign({"member": [P0]})
     member.poll(0)
-    member.commit(Offsets({P0: 4, P1: 9}), "note")
+    member.commit_offsets(Offsets({P0: 4, P1: 9}), "note")
     assert source.committed == {P0: (4, "note")}
-    assert FakeTopics(source, ["orders"]).committed_note() == "note"
+    assert FakeTopics(source, ["orders"]).committed_offset_metadata() == "note"
     member.close()
     assert group.holders == {}
 
@@ -272,7 +272,7 @@ def attempt(table: FakeTable, number: int, catalog: FakeCatalog | None = None) -
 
 
 def offsets_in(catalog: FakeCatalog) -> list[int]:
-    return [record.offset for record in catalog.records()]
+    return [record.offset for record in catalog.visible_rows()]
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.data_plane.batch.metadata_columns import RecordColumns, printable_name
 from headgate.data_plane.batch.writer_task_plan import SourcePlan
-from headgate.kafka.librdkafka import Headers, LentHeaders
+from headgate.kafka.librdkafka_binding import Headers, LentHeaders
 from headgate.kafka.record_fetch import Chunk
 from headgate.native.byte_arrays import Packed
 
@@ -46,7 +46,13 @@ def headers_in(kind: pa.DataType, records: list[Headers]) -> tuple[list[Any], di
     numbers = np.arange(count, dtype=np.int64)
     places = np.zeros(count, np.int64)
     chunk = Chunk(
-        Packed.of([b""] * count), places, places, numbers, numbers, keys=None, headers=records
+        Packed.from_values([b""] * count),
+        places,
+        places,
+        numbers,
+        numbers,
+        keys=None,
+        headers=records,
     )
     source = SourcePlan({}, record_columns={"headers": "h"})
     reading = RecordColumns(source, pa.schema([("h", kind)]), [TopicPartition("t", 0)])

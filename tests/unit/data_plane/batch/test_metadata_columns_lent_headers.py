@@ -17,7 +17,7 @@ from headgate.control_protocol.ports import Batch, BatchOutcome
 from headgate.data_plane.batch.writer_task_plan import WriterPlan
 from headgate.data_plane.routing.routes import Route
 from headgate.data_plane.write.write_batch import write_chunks
-from headgate.kafka.librdkafka import LentHeaders
+from headgate.kafka.librdkafka_binding import LentHeaders
 from headgate.kafka.record_fetch import Chunk
 from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
 
@@ -37,7 +37,7 @@ class LendingDesk(Desk):
             count = len(chunk.offsets)
             lent = LentHeaders(NoHeaders(), np.arange(count, dtype=np.uint64))  # type: ignore[arg-type]
             yield replace(chunk, headers=lent)
-            lent.end()
+            lent.end_loan()
 
         return write_chunks(plan, batch, chunks())
 

@@ -25,7 +25,7 @@ from unit.data_plane.write.test_write_batch_multi_table import (
     some,
 )
 
-from headgate.config.sections import TransformSettings
+from headgate.config.sink_sections import TransformSettings
 from headgate.config.table_declaration import quarantine_declaration, transform_plan
 from headgate.config.table_settings import ColumnSettings
 from headgate.control_protocol.errors import (
@@ -139,8 +139,8 @@ def _cut(chunk: Chunk, part: Batch) -> Iterator[Chunk]:
     ends = np.array([span.end for span in part.ranges.values()])[chunk.places]
     inside = (chunk.offsets >= begins) & (chunk.offsets < ends)
     first = np.arange(len(inside)) < len(inside) // 2
-    yield chunk.where(inside & first)
-    yield chunk.where(inside & ~first)
+    yield chunk.filter(inside & first)
+    yield chunk.filter(inside & ~first)
 
 
 def _told(rows: Iterator[pa.RecordBatch]) -> tuple[list[pa.RecordBatch], list[Any]]:

@@ -338,7 +338,7 @@ def test_the_schema_has_what_was_done_to_it_and_keeps_all_else(desk: Desk) -> No
 def message_bytes(needs: BatchNeeds) -> int:
     said = Proposal(1, "db.t", "uuid", 0, needs.columns, needs.first, needs.records)
     nobody, number = Sender("", ""), TransactionNumber(1)
-    return message_encoding.encoded_bytes(
+    return message_encoding.encoded_size_bytes(
         Envelope(SinkName("s"), Epoch(1), number, nobody, 1, 0, said)
     )
 

@@ -18,7 +18,7 @@ from support.user_functions import NEEDLE
 from unit.data_plane.write.test_row_shape import KEY, everything_in
 from unit.data_plane.write.test_write_batch_multi_table import BY_TOPIC, KEPT, Desk, rows_in
 
-from headgate.config.sections import TransformSettings
+from headgate.config.sink_sections import TransformSettings
 from headgate.config.table_declaration import quarantine_declaration, transform_plan
 from headgate.config.table_settings import ColumnSettings
 from headgate.control_protocol.errors import (

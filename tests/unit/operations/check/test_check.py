@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from headgate.config.sections import WriterKind
+from headgate.config.sink_sections import WriterKind
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import ClockDiffers
 from headgate.control_protocol.events import Envelope, Notice, NoticeKind
@@ -34,8 +34,8 @@ def clock(
     said = Notice(NoticeKind.STOPPED if stops else NoticeKind.STARTED)
     sender = Sender("host", "life")
     heard = Envelope(settings.name, Epoch(0), TransactionNumber(0), sender, 0, now_ms, said)
-    monkeypatch.setattr(check, "newest_append_time", lambda *_: ago.pop(0))
-    monkeypatch.setattr(check, "recent_envelopes", lambda _: [heard])
+    monkeypatch.setattr(check, "read_newest_append_time", lambda *_: ago.pop(0))
+    monkeypatch.setattr(check, "read_recent_envelopes", lambda _: [heard])
     return _check_clock(settings)
 
 

@@ -7,7 +7,7 @@ from support.security_page import rights_by_resource
 
 from headgate.config.load import parse
 from headgate.config.sink_settings import SinkSettings
-from headgate.kafka.cluster import Cluster, ResourceRights
+from headgate.kafka.cluster_queries import Cluster, ResourceRights
 from headgate.operations.check.check import _check_control_topic, _check_who_may_speak
 from headgate.operations.check.table import NotChecked
 
@@ -25,7 +25,7 @@ class Answering(Cluster):
     def __init__(self, *operations: str) -> None:
         self._granted = ResourceRights(1, frozenset(operations))
 
-    def topic(self, name: str) -> ResourceRights:
+    def describe_topic(self, name: str) -> ResourceRights:
         del name
         return self._granted
 
@@ -40,7 +40,9 @@ def test_the_pages_rights_are_what_check_asks_for(
     role: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     granted = rights_by_resource()[f"User:trips-{role}", "--topic", "trips-control"]
-    monkeypatch.setattr("headgate.operations.check.check.control_topic_exists", lambda *_: True)
+    monkeypatch.setattr(
+        "headgate.operations.check.check.has_fitting_control_topic", lambda *_: True
+    )
     monkeypatch.setattr("headgate.operations.check.check.uses_append_time", lambda *_: True)
     cluster = Answering(*granted)
     assert "may be read and written" in _check_control_topic(settings(), cluster)

@@ -16,7 +16,7 @@ from unit.operations.audit.test_keyed_tables import SINK_FILE
 
 from headgate.config.load import parse
 from headgate.config.quarantine_settings import QuarantineSettings
-from headgate.config.sections import FormatSettings
+from headgate.config.sink_sections import FormatSettings
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import EnvelopeUnfit, RecordsWouldStop
 from headgate.control_protocol.quarantine_policy import Disposal

@@ -14,7 +14,7 @@ from unit.config.test_load import MINIMAL
 
 from headgate.config.load import parse
 from headgate.control_protocol.errors import MissingRights
-from headgate.kafka.cluster import ResourceRights
+from headgate.kafka.cluster_queries import ResourceRights
 from headgate.operations.check import check as module
 from headgate.operations.check.check import check
 from headgate.operations.check.required_grants import RIGHTS, Role, grant_commands
@@ -108,7 +108,7 @@ def test_check_asks_a_role_for_its_own_rights_only(
 
     topics = Topics()
     topics.describe = lambda: {"trips": Described()}  # type: ignore[method-assign, dict-item]
-    monkeypatch.setattr(module, "control_topic_exists", exists)
+    monkeypatch.setattr(module, "has_fitting_control_topic", exists)
     monkeypatch.setattr(module, "uses_append_time", exists)
     monkeypatch.setattr(module, "open_source_topics", lambda _: topics)
     for without in ("", *RIGHTS[role].control):

@@ -17,7 +17,7 @@ from unit.runtime.test_sink_with_quarantine_of_another_format import text_of
 
 from headgate.config.load import parse
 from headgate.operations.cli.main import main
-from headgate.testing.contract.world import some_bad as value
+from headgate.testing.contract.world import sometimes_bad_value as value
 from headgate.testing.sink_in_process import SinkInProcess
 
 HUDI_FILE = """
@@ -95,9 +95,9 @@ def of_one(home: Path) -> World:
 def of_many(home: Path, table: str = ADDED) -> World:
     names = ("orders", "returns") if table == KEYED else ("returns", "other")
     shop = ManyTables(home, *names)
-    shop.sink.begin()
+    shop.sink.begin_life()
     shop.commits(3)
-    shop.sink.die()
+    shop.sink.end_lives()
     return World(shop.file, table, "id", shop.close)
 
 
@@ -107,10 +107,10 @@ def of_delta(home: Path, tables: str = ONE, *, apart: bool = False) -> World:
         written = written.partition('type = "iceberg"\n[quarantine.catalog]')[0]
     (home / "sink.toml").write_text(written)
     sink = SinkInProcess(parse(written), value)
-    sink.begin()
+    sink.begin_life()
     sink.produce(10)
-    sink.until_settled()
-    sink.die()
+    sink.run_until_settled()
+    sink.end_lives()
     return World(home / "sink.toml", "db.orders", "id", lambda: None)
 
 

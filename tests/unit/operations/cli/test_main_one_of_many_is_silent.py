@@ -35,7 +35,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> tuple[LocalCatalog, Path
     """What a sink of many tables has filled, and a copy of all its files."""
     home, kept = tmp_path_factory.mktemp("shop"), tmp_path_factory.mktemp("kept")
     made = ManyTables(home, "orders", "returns", "frozen")
-    made.sink.begin()
+    made.sink.begin_life()
     made.commits(2)
     made.close()
     shutil.copytree(home, kept, dirs_exist_ok=True)
@@ -194,9 +194,9 @@ def test_a_quarantine_that_cannot_be_read_gives_nothing_back_by_name(shop: Shop,
 
 def test_rows_are_deleted_nowhere_while_one_table_would_keep_them_unsaid(tmp_path: Path) -> None:
     shop = ManyTables(tmp_path, "returns", "frozen")
-    shop.sink.begin()
+    shop.sink.begin_life()
     shop.commits(2)
-    shop.sink.die()
+    shop.sink.end_lives()
     no_metadata(shop.catalog.load_table(ADDED))
     try:
         code, said = run(shop, "delete", "--where", "id = 1", "--yes")

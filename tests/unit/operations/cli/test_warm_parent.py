@@ -11,7 +11,7 @@ from unit.config.test_load import MINIMAL
 
 from headgate.control_protocol.errors import HeadgateError, StopSink
 from headgate.operations.cli import warm_parent
-from headgate.runtime.fleet.warm_parent import TurnReport, failure_line, write_line
+from headgate.runtime.fleet.warm_parent import TurnReport, failure_event, write_event_line
 
 SECRET = "sesame-open"
 
@@ -29,13 +29,13 @@ def test_no_secret_is_among_the_last_words(
     monkeypatch.setattr(warm_parent, "run", fails)
     with pytest.raises(HeadgateError) as caught:
         warm_parent.run_sink(file, TurnReport(-1, file, "sink"))
-    said = json.dumps(failure_line(caught.value, "trips"))
+    said = json.dumps(failure_event(caught.value, "trips"))
     assert SECRET not in said
     assert "no ***" in said
 
 
 def test_last_words_fit_into_a_line_that_is_never_torn() -> None:
-    said = failure_line(StopSink(5_000 * "\N{SNOWMAN}"), "trips")
+    said = failure_event(StopSink(5_000 * "\N{SNOWMAN}"), "trips")
     assert len(json.dumps(said)) < 4_096
     assert said["needs_person"]
 
@@ -44,9 +44,9 @@ def test_a_worker_that_does_not_read_holds_no_sink_up() -> None:
     read, write = os.pipe()
     os.set_blocking(write, False)
     count = 0
-    while write_line(write, {"turned": 1, "text": 1_000 * "x"}):
+    while write_event_line(write, {"turned": 1, "text": 1_000 * "x"}):
         count += 1
     assert count > 1
     os.close(read)
-    assert not write_line(write, {"turned": 1})
+    assert not write_event_line(write, {"turned": 1})
     os.close(write)

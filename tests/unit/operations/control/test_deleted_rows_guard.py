@@ -16,7 +16,7 @@ from unit.operations.many_tables.test_rewrite_expired_commits import expires
 from unit.operations.routed_shop import AT, CLICKS, ORDERS, Shop, Source, shop_settings
 
 from headgate.config.sink_settings import SinkSettings
-from headgate.control_protocol.commit_record import table_note
+from headgate.control_protocol.commit_record import offset_metadata_of_table
 from headgate.control_protocol.errors import DeletedBack, DeletedMeanwhile
 from headgate.control_protocol.identifiers import Sender, TopicId, TopicPartition, tag_name
 from headgate.control_protocol.offsets import OffsetRange, Offsets
@@ -341,8 +341,8 @@ def test_a_table_that_is_gone_took_the_list_of_its_deletions_along(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Whether records of deleted rows would come back is not known: a person has to say so."""
-    note = table_note(str(filled_sink.table.metadata.table_uuid), SINK)
-    monkeypatch.setattr(Log, "committed_note", lambda _: note, raising=False)
+    note = offset_metadata_of_table(str(filled_sink.table.metadata.table_uuid), SINK)
+    monkeypatch.setattr(Log, "committed_offset_metadata", lambda _: note, raising=False)
     catalog.drop_table("db.trips")
     catalog.create_table("db.trips", SCHEMA)
     with pytest.raises(DeletedBack, match=r"the table that knew .* is gone"):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from headgate.config.load import load
-from headgate.config.sections import WriterKind
+from headgate.config.sink_sections import WriterKind
 from headgate.operations.demo.trips import TRIP_COLUMNS
 from headgate.operations.demo.workspace import PARTITIONS, TOPIC, sink_file_text
 
@@ -23,7 +23,7 @@ def test_it_loads_and_says_what_was_chosen(tmp_path: Path, writer: WriterKind) -
     assert settings.spark.master == ("local[1]" if writer is WriterKind.SPARK else "")
     assert settings.catalog.properties["uri"] == f"sqlite:///{tmp_path}/catalog.db"
     assert {column.name: column.type for column in settings.table.columns} == TRIP_COLUMNS
-    assert settings.table.record_columns.coordinates is not None
+    assert settings.table.record_columns.coordinate_columns is not None
     assert PARTITIONS == 4
 
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from unit.config.test_load import MINIMAL
 
-from headgate.config.http_settings import HttpSettings
 from headgate.config.load import parse
+from headgate.config.observability_settings import HttpSettings
 from headgate.config.setting_types import Secret
 from headgate.control_protocol.errors import HeadgateError
 from headgate.operations.http.routes import Site

@@ -17,7 +17,7 @@ from unit.config.test_load import MINIMAL
 from unit.operations.http.conftest import GUARDED, OPERATOR, VIEWER, Client
 from unit.operations.http.test_server import NASTY
 
-from headgate.config.http_settings import HttpSettings
+from headgate.config.observability_settings import HttpSettings
 from headgate.config.setting_types import Properties, Secret
 from headgate.config.worker_settings import WorkerSettings
 from headgate.control_protocol.errors import FleetChangedMeanwhile
@@ -215,7 +215,7 @@ def test_a_refused_spec_and_a_sink_that_nobody_wants_are_said() -> None:
         fleet.latest(), fleet.latest().fleet.sinks["ghost"]
     )
     refused = CommandRecord("forged", 3, 99, NOW, Skipped(SkipReason.UNSIGNED, "somebody"))
-    fleet.records.take(refused)
+    fleet.records.take_record(refused)
     known = fleet.latest()
     assert known.fleet.sinks["forged"].spec == forged
     assert "<b>Refused</b>: the spec at 3@99" in fleet_sink_page(known, known.fleet.sinks["forged"])

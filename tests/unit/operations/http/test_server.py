@@ -23,7 +23,7 @@ from unit.operations.http.conftest import (
     report,
 )
 
-from headgate.config.http_settings import HttpSettings
+from headgate.config.observability_settings import HttpSettings
 from headgate.config.setting_types import Secret
 from headgate.control_protocol.errors import ConfigurationError, Unreachable
 from headgate.operations.http.routes import Site

@@ -13,8 +13,8 @@ import pytest
 from unit.config.test_load import MINIMAL
 from unit.operations.http.conftest import ERROR, NOW, MadeUp, report
 
-from headgate.config.http_settings import HttpSettings
 from headgate.config.load import parse
+from headgate.config.observability_settings import HttpSettings
 from headgate.config.reload import Reload
 from headgate.config.setting_types import Secret
 from headgate.control_protocol.errors import ConfigurationError, HeadgateError, Unreachable

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema
 
-from headgate.config.sections import FormatSettings
+from headgate.config.sink_sections import FormatSettings
 from headgate.data_plane.formats.column_options import ColumnRule, mark_with_rule
 from headgate.data_plane.formats.json.format import JsonRecords
 from headgate.operations.init.infer_columns import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from headgate.config.sections import FormatSettings
+from headgate.config.sink_sections import FormatSettings
 from headgate.operations.init.infer_record_format import propose_records
 
 KINDS = "org.apache.kafka.connect.data"

@@ -19,8 +19,8 @@ def test_a_new_sink_file_tells_of_the_key_and_loads_with_one(tmp_path: Path) -> 
     key.write_text("0123456789abcdef" * 4)
     signed = text.replace('# key = "${file:control.key}"', f'key = "${{file:{key}}}"')
     assert signed != text
-    assert parse(signed).control.keys
-    assert not parse(text).control.keys
+    assert parse(signed).control.signing_keys
+    assert not parse(text).control.signing_keys
 
 
 def test_keys_that_begin_with_auth_are_those_of_their_sections(tmp_path: Path) -> None:

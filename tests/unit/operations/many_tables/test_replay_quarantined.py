@@ -15,7 +15,7 @@ from unit.operations.routed_shop import CLICKS, ORDERS, Shop, Source, shop_setti
 
 from headgate.config.multi_table_settings import RouteSettings
 from headgate.config.quarantine_settings import QuarantineSettings
-from headgate.config.sections import TransformSettings, WriterKind
+from headgate.config.sink_sections import TransformSettings, WriterKind
 from headgate.config.sink_settings import SinkSettings
 from headgate.config.table_settings import ColumnSettings
 from headgate.control_protocol.commit_record import Suspended

@@ -13,7 +13,7 @@ from support.fleet_records import FILE
 from headgate.config.load import load_worker
 from headgate.control_protocol.errors import MemberRefused, Unreachable
 from headgate.control_protocol.identifiers import TopicId
-from headgate.kafka.compacted_topics import CompactedRecord, KeyedValue, TopicFacts
+from headgate.kafka.compacted_log import CompactedRecord, KeyedValue, TopicFacts
 from headgate.kafka.fleet_group_member import SlotEvent, SlotRead, SlotsGained
 from headgate.runtime.fleet import fleet_member
 from headgate.runtime.fleet.fleet_member import FleetMember
@@ -77,20 +77,20 @@ class Cluster:
     def close(self) -> None:
         self.left += 1
 
-    def write(self, _: KeyedValue) -> bool:
+    def try_write(self, _: KeyedValue) -> bool:
         return True
 
-    def failures(self) -> list[str]:
+    def take_failures(self) -> list[str]:
         failed, self.failed = self.failed, []
         return failed
 
-    def has_written(self) -> bool:
+    def take_has_written(self) -> bool:
         return self.written
 
     def flush(self, _: float) -> None:
         """Wait for nothing."""
 
-    def turn(self, *, leads: bool) -> None:
+    def run_while_leading(self, *, leads: bool) -> None:
         self.leads.append(leads)
 
 
@@ -134,12 +134,12 @@ def test_fleet_9_brokers_that_are_away_while_orphans_are_asked_for_cost_no_seat(
     cluster: Cluster, member: FleetMember
 ) -> None:
     cluster.gives(spec())
-    wait_until(lambda: "trips" in member.look())
+    wait_until(lambda: "trips" in member.read_desired_sinks())
     cluster.topic_id = "another"
     wait_until(lambda: cluster.seats == 2)
     wait_until(lambda: cluster.asked_for_specs > 2)
     assert (cluster.seats, cluster.left) == (2, 1), "it has kept its seat"
-    assert "trips" in member.look()
+    assert "trips" in member.read_desired_sinks()
 
 
 def test_fleet_10_who_is_drained_balances_no_more(cluster: Cluster, member: FleetMember) -> None:
@@ -157,7 +157,7 @@ def test_who_lost_the_topic_balances_no_more(cluster: Cluster, member: FleetMemb
     wait_until(lambda: True in cluster.leads)
     cluster.topic_id = None
     wait_until(lambda: cluster.leads[-1] is False)
-    assert "trips" in member.look()
+    assert "trips" in member.read_desired_sinks()
 
 
 def test_a_refused_seat_is_asked_for_again_and_each_outage_is_told(
@@ -168,11 +168,11 @@ def test_a_refused_seat_is_asked_for_again_and_each_outage_is_told(
 
     cluster.gives(spec())
     for outage in (1, 2):
-        wait_until(lambda: "trips" in member.look())
+        wait_until(lambda: "trips" in member.read_desired_sinks())
         cluster.refusal = MemberRefused("the cluster refuses this worker for good: fenced")
         wait_until(lambda outage=outage: cluster.seats == outage + 1)
         assert told() == outage
-        assert "trips" in member.look(), "its sinks go on"
+        assert "trips" in member.read_desired_sinks(), "its sinks go on"
         cluster.gives(spec())
         wait_until(lambda: not cluster.events)
 
@@ -183,7 +183,7 @@ def test_each_outage_of_the_state_topic_is_told_once(
     for failures, written in ((["away"], False), (["away"], False), ([], True), (["away"], False)):
         cluster.failed, cluster.written = failures, written
         time.sleep(0.05)
-        member.tell([], 0)
+        member.report_sinks([], 0)
     assert sum("states are not told: away" in each.message for each in caplog.records) == 2
 
 
@@ -193,7 +193,7 @@ def test_failures_to_write_are_told_once_until_something_was_written(
     trouble = OutageLog("states are not taken back")
     for failures, written in (("no right", False), ("no right", True), ("", True), ("no right", 0)):
         cluster.failed, cluster.written = [failures] if failures else [], bool(written)
-        trouble.on_producer(cluster)  # type: ignore[arg-type]
+        trouble.log_outage_of_producer(cluster)  # type: ignore[arg-type]
     assert [each.message for each in caplog.records] == 2 * ["states are not taken back: no right"]
 
 
@@ -202,8 +202,8 @@ def test_fleet_12_a_gained_sink_has_the_lag_that_its_former_worker_told(
 ) -> None:
     cluster.lags = {"trips": 12_345}
     cluster.gives(spec(), spec("zones"))
-    wait_until(lambda: len(member.look()) == 2)
-    lags = {key: each.lag_records for key, each in member.look().items()}
+    wait_until(lambda: len(member.read_desired_sinks()) == 2)
+    lags = {key: each.lag_records for key, each in member.read_desired_sinks().items()}
     assert lags == {"trips": 12_345, "zones": 0}
 
 
@@ -212,7 +212,7 @@ def test_fleet_12_without_an_answer_about_lags_sinks_are_wanted_all_the_same(
 ) -> None:
     cluster.lags = None
     cluster.gives(spec())
-    wait_until(lambda: "trips" in member.look())
+    wait_until(lambda: "trips" in member.read_desired_sinks())
     assert cluster.seats == 1
 
 
@@ -236,6 +236,6 @@ def test_fleet_13_a_sink_with_a_jvm_is_promised_memory_for_it(
 ) -> None:
     file = f"{FILE}{spark}\n"
     cluster.gives(SinkSpec(key="trips", slot=0, number=1, file=file, memory_mib=desired_mib))
-    wait_until(lambda: "trips" in member.look())
-    wanted = member.look()["trips"]
+    wait_until(lambda: "trips" in member.read_desired_sinks())
+    wanted = member.read_desired_sinks()["trips"]
     assert (wanted.memory_mib, wanted.jvm_mib) == (may_mib, jvm_mib)

@@ -18,36 +18,36 @@ def test_each_sink_file_is_a_spec_and_its_revision_is_its_content(tmp_path: Path
     (tmp_path / "notes.txt").write_text("no sink")
     (tmp_path / ".hidden.toml").write_text("an editor's")
     folder = Folder(tmp_path)
-    before = folder.look()
+    before = folder.read_desired_sinks()
     assert list(before) == ["trips"]
-    assert folder.look() == before
+    assert folder.read_desired_sinks() == before
     (tmp_path / "trips.toml").write_text('name = "trips" # changed\n')
-    assert folder.look()["trips"].wanted != before["trips"].wanted
+    assert folder.read_desired_sinks()["trips"].wanted != before["trips"].wanted
 
 
 def test_a_file_is_gone_once_two_looks_have_missed_it(tmp_path: Path) -> None:
     file = tmp_path / "trips.toml"
     file.write_text("")
     folder = Folder(tmp_path)
-    assert "trips" in folder.look()
+    assert "trips" in folder.read_desired_sinks()
     file.unlink()
-    assert "trips" in folder.look()
+    assert "trips" in folder.read_desired_sinks()
     file.write_text("")
-    assert "trips" in folder.look()
+    assert "trips" in folder.read_desired_sinks()
     file.unlink()
-    folder.look()
-    assert folder.look() == {}
+    folder.read_desired_sinks()
+    assert folder.read_desired_sinks() == {}
 
 
 def test_what_is_no_toml_is_wanted_all_the_same_and_its_process_says_why(tmp_path: Path) -> None:
     (tmp_path / "broken.toml").write_bytes(b"\xff = [")
-    assert list(Folder(tmp_path).look()) == ["broken"]
+    assert list(Folder(tmp_path).read_desired_sinks()) == ["broken"]
 
 
 def test_of_two_files_that_name_one_sink_the_first_is_run(tmp_path: Path) -> None:
     for file in ("b", "a"):
         (tmp_path / f"{file}.toml").write_text('name = "trips"\n')
-    specs = Folder(tmp_path).look()
+    specs = Folder(tmp_path).read_desired_sinks()
     assert specs["a"].refused is None
     assert isinstance(specs["b"].refused, SinksClash)
 
@@ -64,19 +64,19 @@ def test_a_file_that_rests_is_not_read_again_and_each_change_of_it_is_seen(
     file = tmp_path / "trips.toml"
     file.write_text('name = "trips" # 1')
     folder = Folder(tmp_path)
-    first = folder.look()["trips"].wanted
+    first = folder.read_desired_sinks()["trips"].wanted
     with monkeypatch.context() as patch:
         patch.setattr(time, "time_ns", lambda: file.stat().st_ctime_ns + 3_000_000_000)
-        assert folder.look()["trips"].wanted == first
+        assert folder.read_desired_sinks()["trips"].wanted == first
         patch.setattr(Path, "read_bytes", lambda _: pytest.fail("a file that rests is read"))
-        assert folder.look()["trips"].wanted == first
+        assert folder.read_desired_sinks()["trips"].wanted == first
     before = file.stat()
     file.write_text('name = "trips" # 2')
     os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))  # as a copy with its times does
-    second = folder.look()["trips"].wanted
+    second = folder.read_desired_sinks()["trips"].wanted
     assert second != first
     file.write_text('name = "trips" # 3')  # within the same tick of the file system's clock
-    assert folder.look()["trips"].wanted != second
+    assert folder.read_desired_sinks()["trips"].wanted != second
 
 
 def test_a_state_file_that_cannot_be_written_is_told_of_each_time_that_begins(
@@ -89,5 +89,5 @@ def test_a_state_file_that_cannot_be_written_is_told_of_each_time_that_begins(
         elif state.parent.is_dir():
             shutil.rmtree(state.parent)
         folder._told_s = -100.0
-        folder.tell([], 0)
+        folder.report_sinks([], 0)
     assert sum("cannot be written" in each.message for each in caplog.records) == 2

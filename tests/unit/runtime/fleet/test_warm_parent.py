@@ -78,7 +78,7 @@ def test_a_turn_that_found_no_room_in_the_pipe_is_told_a_second_later(
 ) -> None:
     monkeypatch.setattr(warm_parent, "time", hours := Hours())
     answers = [False, True, True]
-    monkeypatch.setattr(warm_parent, "write_line", lambda *_: answers.pop(0))
+    monkeypatch.setattr(warm_parent, "write_event_line", lambda *_: answers.pop(0))
     report = TurnReport(-1, Path("trips.toml"), "trips")
     for _ in range(5):
         report.on_turn("takes part")
@@ -93,7 +93,7 @@ from headgate.config.load import load
 from headgate.kafka.clients import new_admin
 from headgate.runtime.catalogs import open_catalog
 from headgate.runtime.fleet import warm_parent
-from headgate.runtime.fleet.processes import private_bytes
+from headgate.runtime.fleet.os_processes import private_bytes
 
 def grown():
     gc.collect()
@@ -110,7 +110,7 @@ for module in warm_parent._WARM:
     importlib.import_module(module)
 grown()
 held = os.listdir("/proc/self/fd"), os.listdir("/proc/self/task")
-warm_parent._rehearse()
+warm_parent._warm_up()
 assert held == (os.listdir("/proc/self/fd"), os.listdir("/proc/self/task"))
 grown()
 """

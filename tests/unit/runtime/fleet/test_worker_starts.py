@@ -26,13 +26,13 @@ class Lagging:
     def __init__(self, **lags: int) -> None:
         self._lags = lags
 
-    def look(self) -> Mapping[str, DesiredSink]:
+    def read_desired_sinks(self) -> Mapping[str, DesiredSink]:
         return {
             name: DesiredSink(Path(f"{name}.toml"), Wanted("1"), lag_records=lag, jvm_mib=self.jvm)
             for name, lag in self._lags.items()
         }
 
-    def tell(self, told: Sequence[ToldSink], now_ms: int) -> None:
+    def report_sinks(self, told: Sequence[ToldSink], now_ms: int) -> None:
         self.told = told
 
     def leave(self) -> bool:
@@ -45,7 +45,7 @@ class Lagging:
 def started(worker: Any) -> list[str]:
     """The sinks that it has asked for since the last time, after one more turn."""
     worker._parent = SimpleNamespace(stdin=io.BytesIO())
-    worker._turn()
+    worker._reconcile()
     return [json.loads(line)["start"] for line in worker._parent.stdin.getvalue().splitlines()]
 
 

@@ -35,8 +35,8 @@ def sink(tmp_path: Path) -> Iterator[Maintained]:
 
 def test_beside_a_stream_files_stay_few_and_nothing_is_lost(sink: Maintained) -> None:
     tables = SinkTables.in_catalog(sink.settings, sink.catalog)
-    assert isinstance(tables.primary, IcebergFormat)
-    gates = tables.primary.commit_locks
+    assert isinstance(tables.primary_format, IcebergFormat)
+    gates = tables.primary_format.commit_locks
     sink.sink.close()
     sink.sink = tables.open("db.trips", Use.SECONDARY)
     rounds = list[tuple[Done, bool]]()

@@ -28,7 +28,7 @@ FROZEN = "db.frozen"
 @pytest.fixture
 def shop(tmp_path: Path) -> Iterator[ManyTables]:
     made = ManyTables(tmp_path, "orders", "returns", "frozen", more="orphans = true\n")
-    made.sink.begin()
+    made.sink.begin_life()
     made.commits(6)
     yield made
     made.close()
@@ -110,7 +110,7 @@ def test_a_suspended_table_is_left_as_it_is(shop: ManyTables) -> None:
     first = table.metadata.snapshots[1].snapshot_id
     table.manage_snapshots().set_current_snapshot(snapshot_id=first).commit()
     shop.sink.produce(10)
-    shop.sink.until(lambda: ADDED in shop.sink.suspended_tables())
+    shop.sink.run_until(lambda: ADDED in shop.sink.suspended_tables())
     before = shop.catalog.load_table(ADDED).metadata_location
 
     code, done = maintain(shop)

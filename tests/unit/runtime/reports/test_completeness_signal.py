@@ -17,9 +17,9 @@ from headgate.runtime.reports import completeness_signal
 from headgate.runtime.reports.completeness_signal import (
     Complete,
     Said,
-    last_passed,
-    read_complete,
-    signal_of,
+    build_signal,
+    last_passed_unit_end,
+    read_completeness,
 )
 from headgate.tables.iceberg.catalog import load_catalog
 
@@ -42,17 +42,17 @@ NOW = 1_000 * HOUR + 60_000
 def test_an_hour_has_passed_at_its_end_and_never_beyond_the_clock(
     time_ms: int | None, passed: int | None
 ) -> None:
-    assert last_passed(time_ms, HOUR, NOW) == passed
+    assert last_passed_unit_end(time_ms, HOUR, NOW) == passed
 
 
 @pytest.mark.parametrize("note", ["", "x", "[]", "{}", "[1]", '["u", "x"]', "[1, 2, 3]", "null"])
 def test_a_note_that_is_none_is_as_if_nothing_had_been_said(note: str) -> None:
-    assert Said.from_note(note) is None
+    assert Said.from_offset_metadata(note) is None
 
 
 def test_a_note_comes_back() -> None:
     said = Said("a-uuid", 5 * HOUR)
-    assert Said.from_note(said.to_note()) == said
+    assert Said.from_offset_metadata(said.to_offset_metadata()) == said
 
 
 def test_who_waits_for_a_table_that_is_behind_does_not_store_the_same_note_again(
@@ -66,22 +66,22 @@ def test_who_waits_for_a_table_that_is_behind_does_not_store_the_same_note_again
         def __init__(self, *_of: object) -> None: ...
 
         def read(self) -> str:
-            return Said("a-uuid", 5 * HOUR).to_note()
+            return Said("a-uuid", 5 * HOUR).to_offset_metadata()
 
         def store(self, note: str) -> None:
             stored.append(note)
 
     monkeypatch.setattr(completeness_signal, "GroupNote", Note)
     behind = Complete("a-uuid", 5 * HOUR, 7 * HOUR)
-    monkeypatch.setattr(completeness_signal, "read_complete", lambda _settings: behind)
+    monkeypatch.setattr(completeness_signal, "read_completeness", lambda _settings: behind)
     signals = completeness_signal.Signals(
         parse(f'{MINIMAL}\n[signal]\ntopic = "hours"\n'), lambda *_: None
     )
     signals.close()
     stored.clear()
     signals._refresh_s = 0.0
-    assert [signals._say() for _ in range(3)] == [False] * 3
-    assert stored == [Said("a-uuid", 5 * HOUR).to_note()]
+    assert [signals._send_next_signal() for _ in range(3)] == [False] * 3
+    assert stored == [Said("a-uuid", 5 * HOUR).to_offset_metadata()]
 
 
 def test_what_was_said_of_another_table_is_no_beginning() -> None:
@@ -92,7 +92,7 @@ def test_what_was_said_of_another_table_is_no_beginning() -> None:
         (Said("another", HOUR), None),
         (Said("a-uuid", HOUR), "1970-01-01T01:00:00Z"),
     ):
-        told: Any = signal_of(settings, complete, said, 7 * HOUR)
+        told: Any = build_signal(settings, complete, said, 7 * HOUR)
         assert told["complete_since"] == since
         assert told["complete_through"] == "1970-01-01T07:00:00Z"
 
@@ -119,21 +119,21 @@ def delivered(shop: Shop, pending: tuple[PendingCommit, ...], *tables: str) -> N
 
 
 def test_of_many_tables_each_must_have_received_what_is_said(shop: Shop) -> None:
-    assert read_complete(shop.settings).through_ms is None
+    assert read_completeness(shop.settings).through_ms is None
     first = decided(shop, 1, ORDERS, CLICKS)
-    assert read_complete(shop.settings).through_ms is None  # nothing was ever delivered
+    assert read_completeness(shop.settings).through_ms is None  # nothing was ever delivered
     delivered(shop, first, ORDERS)
-    assert read_complete(shop.settings).through_ms is None
+    assert read_completeness(shop.settings).through_ms is None
     delivered(shop, first, CLICKS)
-    assert read_complete(shop.settings).through_ms == HOUR
+    assert read_completeness(shop.settings).through_ms == HOUR
     second = decided(shop, 5, ORDERS, CLICKS)
     delivered(shop, second, CLICKS)
-    found = read_complete(shop.settings)
+    found = read_completeness(shop.settings)
     assert (found.through_ms, found.decided_ms) == (HOUR, 5 * HOUR)
     delivered(shop, second, ORDERS)
-    assert read_complete(shop.settings).through_ms == 5 * HOUR
+    assert read_completeness(shop.settings).through_ms == 5 * HOUR
     decided(shop, 9)  # it brought no rows: nothing waits for it
-    found = read_complete(shop.settings)
+    found = read_completeness(shop.settings)
     assert (found.through_ms, found.snapshot_id) == (9 * HOUR, shop.ledger.read().tag)
 
 
@@ -141,9 +141,9 @@ def test_a_suspended_table_is_named_and_not_waited_for(shop: Shop) -> None:
     delivered(shop, decided(shop, 1, ORDERS, CLICKS), ORDERS, CLICKS)
     second = decided(shop, 5, ORDERS, CLICKS, suspended=(Suspended(CLICKS, "HG-102"),))
     delivered(shop, second, ORDERS)
-    found = read_complete(shop.settings)
+    found = read_completeness(shop.settings)
     assert (found.through_ms, found.suspended) == (5 * HOUR, (CLICKS,))
-    told: Any = signal_of(shop.settings, found, None, 5 * HOUR)
+    told: Any = build_signal(shop.settings, found, None, 5 * HOUR)
     assert told["suspended"] == [CLICKS]
 
 
@@ -155,4 +155,4 @@ def test_what_is_pending_for_the_quarantine_holds_nothing_back(shop: Shop) -> No
     record = shop.ledger.read().record
     assert record is not None
     assert record.pending_commits == (bad,)
-    assert read_complete(shop.settings).through_ms == 3 * HOUR
+    assert read_completeness(shop.settings).through_ms == 3 * HOUR

@@ -12,7 +12,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from repository.tree import ROOT
 
-from headgate.config.http_settings import TelemetrySettings
+from headgate.config.observability_settings import TelemetrySettings
 from headgate.config.setting_types import Properties
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.runtime.telemetry import metric_catalog as names
@@ -37,7 +37,7 @@ def samples(telemetry: OpenTelemetry) -> dict[tuple[str, tuple[tuple[str, str], 
 
 
 def test_every_instrument_leaves_under_its_own_name(telemetry: OpenTelemetry) -> None:
-    asked = [name for name, of in INSTRUMENTS.items() if of.is_asked_for]
+    asked = [name for name, of in INSTRUMENTS.items() if of.is_observable]
     telemetry.register_gauges(lambda: [Gauge(name, 7, {"sink": "trips"}) for name in asked])
     for name, of in INSTRUMENTS.items():
         labels = {"sink": "trips", **dict.fromkeys(of.labels, "x")}

@@ -307,7 +307,7 @@ def test_a_partition_stalls_when_it_had_lag_and_did_not_move_for_a_window() -> N
     )
     assert coordinator_progress.stalled_partitions(now, 90.9, 90) == ()
     assert coordinator_progress.stalled_partitions(now, 91.0, 90) == (P0,)
-    assert coordinator_progress.condition(now, 91.0, 90, draining=False) is Condition.STALLED
+    assert coordinator_progress.condition_of(now, 91.0, 90, draining=False) is Condition.STALLED
     moved = coordinator_progress.on_settlement(now, AT, replace(ack(11)), (92.0, 0))
     assert coordinator_progress.stalled_partitions(moved, 1_000.0, 90) == ()
 
@@ -326,7 +326,7 @@ def test_key_8_a_partition_that_is_held_has_lag_and_does_not_stall() -> None:
     begun = coordinator_progress.on_start(coordinator_progress.Progress(), AT, start(), 0.0)
     now = coordinator_progress.on_source_logs(begun, logs({P0: 10, P1: 20, P2: 9}), 1.0)
     assert coordinator_progress.stalled_partitions(now, 5_000.0, 90) == ()
-    assert coordinator_progress.condition(now, 5_000.0, 90, draining=False) is Condition.RUNNING
+    assert coordinator_progress.condition_of(now, 5_000.0, 90, draining=False) is Condition.RUNNING
 
 
 def test_a_paused_sink_does_not_stall() -> None:
@@ -335,7 +335,7 @@ def test_a_paused_sink_does_not_stall() -> None:
     )
     now = coordinator_progress.on_source_logs(before, logs({P0: 99}), 1.0)
     assert coordinator_progress.stalled_partitions(now, 5_000.0, 90) == ()
-    assert coordinator_progress.condition(now, 5_000.0, 90, draining=False) is Condition.PAUSED
+    assert coordinator_progress.condition_of(now, 5_000.0, 90, draining=False) is Condition.PAUSED
 
 
 def test_rounds_of_maintenance_are_counted_and_the_last_good_one_is_dated() -> None:

@@ -37,8 +37,8 @@ from headgate.operations.audit.audit import audit
 from headgate.tables.delta.table import DeltaSinkTable
 from headgate.tables.staged_file_lists import StagedFileLists
 from headgate.tables.unstaged_secondary_table import FileListSecondaryTable, FixedColumns
-from headgate.testing.contract.world import BEGIN, COLUMNS, source
-from headgate.testing.contract.world import some_bad as value
+from headgate.testing.contract.world import BEGIN, COLUMNS, source_places
+from headgate.testing.contract.world import sometimes_bad_value as value
 from headgate.testing.sink_in_process import SinkInProcess
 
 _DAY_S = 24 * 3600
@@ -155,7 +155,7 @@ def sink(tmp_path: Path) -> Iterator[SinkInProcess]:
     text = (BEGIN + ONE).replace("LAKE", str(tmp_path / "lake")).replace("COLUMNS", COLUMNS)
     sink = SinkInProcess(parse(text), value)
     yield sink
-    sink.die()
+    sink.end_lives()
 
 
 def places(lake: Path) -> list[tuple[Any, ...]]:
@@ -180,11 +180,11 @@ def test_records_of_files_that_a_vacuum_removed_are_written_again(
         return commits(table, attempt)
 
     monkeypatch.setattr(DeltaSinkTable, "commit", interrupted)
-    sink.begin()
+    sink.begin_life()
     sink.produce(30)
-    sink.until_settled()
+    sink.run_until_settled()
     assert vacuumed
-    assert places(lake) == source(sink)
+    assert places(lake) == source_places(sink)
     assert not audit(sink.settings, with_source=False).findings
 
 
@@ -193,24 +193,24 @@ def test_pending_8_a_pending_commit_whose_file_is_gone_expires_and_later_ones_ar
 ) -> None:
     lake = tmp_path / "lake"
     aside = lake / "orders_quarantine"
-    sink.begin()
+    sink.begin_life()
     sink.produce(30)
-    sink.until_settled()
+    sink.run_until_settled()
     place = aside / "_delta_log" / f"{DeltaTable(aside).version() + 1:020}.json"
     place.mkdir()  # nobody can deliver to it
     sink.produce(30)
-    sink.until(lambda: sink.lag() == 0 and bool(sink.pending()))
+    sink.run_until(lambda: sink.lag() == 0 and bool(sink.pending()))
     place.rmdir()
     named = {Path(unquote(urlparse(uri).path)) for uri in DeltaTable(aside).file_uris()}
     for file in set(aside.glob("data/**/*.parquet")) - named:
         file.unlink()
     sink.produce(30)
-    sink.until(lambda: sink.lag() == 0)
+    sink.run_until(lambda: sink.lag() == 0)
     assert sink.pending() == {"db.orders_quarantine"}
     sink.clock.advance(sink.settings.coordinator.claim_age_max_ms)
     sink.produce(30)
-    sink.until_settled()
-    missing = sorted(set(source(sink)) - set(places(lake)))
+    sink.run_until_settled()
+    missing = sorted(set(source_places(sink)) - set(places(lake)))
     assert 9 <= len(missing) <= 18
     found = {each.what for each in audit(sink.settings, with_source=False).findings}
     assert found == {"rows-expired"}

@@ -7,7 +7,7 @@ from support.local_catalog import LocalCatalog
 from support.quarantine_rows import IDENTIFIER, QuarantineRows
 
 from headgate.control_protocol.errors import TableMissing
-from headgate.coordinator.dead_letters import Progress
+from headgate.coordinator.dead_letter_message import Progress
 
 
 @pytest.fixture

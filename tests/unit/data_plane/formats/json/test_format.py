@@ -129,7 +129,7 @@ def test_an_unknown_option_is_an_error() -> None:
 
 def test_few_long_records_leave_nothing_of_the_parser_behind() -> None:
     """Rows that wait for their file are counted by their size: nothing else may wait with them."""
-    values = Packed.of([document(f'"{"x" * 1_000}"') for _ in range(1_000)])
+    values = Packed.from_values([document(f'"{"x" * 1_000}"') for _ in range(1_000)])
     before = pa.total_allocated_bytes()
     rows = decode_block(values, one_column("string"), {})
     assert rows.nbytes > 1_000_000

@@ -32,7 +32,7 @@ class DeadLetter:
     headers: tuple[tuple[str, bytes | None], ...]
 
 
-def letter_of(row: Mapping[str, Any]) -> DeadLetter:
+def dead_letter_of(row: Mapping[str, Any]) -> DeadLetter:
     """Build the message from a row that holds ``COLUMNS``. Null columns produce no header."""
     added = {
         f"{_CONNECT}topic": row["topic"],
@@ -63,12 +63,12 @@ class Progress:
     sequence_number: int
     epoch: Epoch
 
-    def to_note(self) -> str:
+    def to_offset_metadata(self) -> str:
         """Return the text that is kept beside a committed offset."""
         return json.dumps([self.table_uuid, self.snapshot_id, self.sequence_number, self.epoch])
 
     @classmethod
-    def from_note(cls, note: str) -> Progress | None:
+    def from_offset_metadata(cls, note: str) -> Progress | None:
         """Parse a note. ``None`` for any other text: everything is sent again, nothing is lost."""
         try:
             table_uuid, snapshot_id, sequence_number, epoch = json.loads(note)

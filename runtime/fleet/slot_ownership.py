@@ -38,7 +38,7 @@ class HeldSlots:
     _lost: bool = False
 
     @property
-    def owned(self) -> frozenset[int]:
+    def owned_slots(self) -> frozenset[int]:
         """Return the slots that the group says this worker has, and that have been read."""
         return frozenset(
             number for number, slot in self.slots.items() if slot.owned and slot.reading is None
@@ -72,11 +72,11 @@ class HeldSlots:
         slot = self.slots.get(record.slot)
         if slot is None:
             return
-        (slot.records if slot.reading is None else slot.reading).take(record)
+        (slot.records if slot.reading is None else slot.reading).take_record(record)
         if not isinstance(record.value, Skipped):
             self.orphans.pop(record.key, None)
 
-    def on_read(self, number: int) -> None:
+    def on_slot_read(self, number: int) -> None:
         """Follow what was read: the slot's end is reached."""
         slot = self.slots.get(number)
         if slot and slot.reading is not None:
@@ -84,22 +84,22 @@ class HeldSlots:
 
     def on_topic_gone(self) -> None:
         """Keep what is followed, without a slot: nobody has taken anything back."""
-        self.orphans = dict(self.specs())
+        self.orphans = dict(self.followed_specs())
         self.slots.clear()
         self._lost = False
 
-    def on_said_elsewhere(self, keys: frozenset[str]) -> None:
+    def on_specs_elsewhere(self, keys: frozenset[str]) -> None:
         """Let these go: the fleet has specs of them again, and somebody follows those."""
         for key in keys:
             self.orphans.pop(key, None)
 
-    def on_passed(self, now_ms: int) -> None:
+    def on_tick(self, now_ms: int) -> None:
         """Drop what was lost, and did not come back after the group had answered."""
         for number, slot in [*self.slots.items()]:
             if slot.drop_ms is not None and now_ms >= slot.drop_ms:
                 del self.slots[number]
 
-    def specs(self) -> Mapping[str, SinkSpec]:
+    def followed_specs(self) -> Mapping[str, SinkSpec]:
         """Return what is followed: of a key in two slots, the spec with the higher number."""
         said = [r for slot in self.slots.values() for r in slot.records.specs.values()]
         found = {key: record.value for key, record in placed_specs(said).items()}
@@ -108,7 +108,7 @@ class HeldSlots:
             **{k: each for k, each in found.items() if isinstance(each, SinkSpec)},
         }
 
-    def refused(self) -> list[CommandRecord]:
+    def refused_records(self) -> list[CommandRecord]:
         """Return the records that are not believed, and are not followed."""
         return [r for slot in self.slots.values() for r in slot.records.refused.values()]
 

@@ -35,7 +35,7 @@ def die_with_parent(parent: int) -> None:
         os._exit(1)
 
 
-def be_killed_first() -> None:
+def prefer_out_of_memory_kill() -> None:
     """Let the kernel, when it is out of memory, choose this process before others."""
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text(_OOM_SCORE)
@@ -61,7 +61,7 @@ def process_tree(pid: int) -> list[int]:
     return found
 
 
-def memory_here_mib() -> int:
+def machine_memory_mib() -> int:
     """Return the memory of this machine, or what this process's control group may take of it."""
     bytes_here = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     with suppress(OSError, ValueError):
@@ -82,7 +82,7 @@ def resident_bytes(pid: int) -> int | None:
     return sum(1024 * int(words[1]) for words in sizes if words[0] in _RESIDENT)
 
 
-def cpu_ms(pid: int) -> int | None:
+def used_cpu_ms(pid: int) -> int | None:
     """Return the processor time that a process has taken; ``None`` where nobody says."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
@@ -109,7 +109,7 @@ def kill_process(pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-def ask_to_end(pid: int) -> None:
+def send_term_signal(pid: int) -> None:
     """Ask a process to end in order."""
     with suppress(OSError):
         os.kill(pid, signal.SIGTERM)
@@ -124,12 +124,12 @@ class ProcessWatch:
         self._measured_s = self._looked_s = -math.inf
         self._works_for_s = self._permille = 0.0
 
-    def look(
+    def measure(
         self, now_s: float, may_bytes: int, *, works: bool, has_children: bool = False
     ) -> None:
         """Look again. ``works``: it has started, which takes much and says nothing of its load."""
         pids = process_tree(self.pid) if has_children else [self.pid]
-        spent_ms, before_ms = _sum(cpu_ms, pids), self.usage.cpu_ms
+        spent_ms, before_ms = _sum_over_processes(used_cpu_ms, pids), self.usage.cpu_ms
         lately = None
         # What a child took goes with it.
         if works and spent_ms is not None and before_ms is not None and spent_ms >= before_ms:
@@ -139,19 +139,19 @@ class ProcessWatch:
             self._permille += min(1.0, weight) * ((spent_ms - before_ms) / since_s - self._permille)
             lately = round(self._permille)
         self._looked_s = now_s
-        self.usage = Usage(self._look_at_memory(now_s, may_bytes, pids), spent_ms, lately)
+        self.usage = Usage(self._measure_memory(now_s, may_bytes, pids), spent_ms, lately)
 
-    def _look_at_memory(self, now_s: float, may_bytes: int, pids: Sequence[int]) -> int | None:
+    def _measure_memory(self, now_s: float, may_bytes: int, pids: Sequence[int]) -> int | None:
         """Measure now and then, and whenever it may have more than it may have."""
         if now_s - self._measured_s < MEASURE_S:
-            resident = _sum(resident_bytes, pids)
+            resident = _sum_over_processes(resident_bytes, pids)
             if not may_bytes or resident is None or resident <= may_bytes:
                 return self.usage.memory_bytes
         self._measured_s = now_s
-        return _sum(private_bytes, pids)
+        return _sum_over_processes(private_bytes, pids)
 
 
-def _sum(ask: Callable[[int], int | None], pids: Sequence[int]) -> int | None:
+def _sum_over_processes(ask: Callable[[int], int | None], pids: Sequence[int]) -> int | None:
     """Return what the processes have together; ``None`` if nothing is known of the first."""
     first, *others = (ask(pid) for pid in pids)
     return None if first is None else first + sum(each or 0 for each in others)

@@ -17,7 +17,7 @@ from headgate.data_plane.formats.format_registry import ValueOptions, record_for
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from headgate.config.sections import SinkSections
+    from headgate.config.sink_sections import SinkSections
     from headgate.config.table_settings import ColumnSettings
 
 _NO_RULE = ColumnRule()
@@ -33,10 +33,12 @@ def decoded_column_rules(settings: SinkSections) -> dict[str, ColumnRule]:
     found = {
         column.name: rule
         for column in declared or settings.table.columns
-        for rule in [_rule_of(section, column)]
+        for rule in [_column_rule_of(section, column)]
         if rule != _NO_RULE
     }
-    useless = [c.name for c in settings.table.columns if declared and _rule_of("", c) != _NO_RULE]
+    useless = [
+        c.name for c in settings.table.columns if declared and _column_rule_of("", c) != _NO_RULE
+    ]
     if useless:
         raise ColumnRuleUnfit(
             f"table.columns: {useless[0]!r} has a rule, but values are decoded into "
@@ -48,7 +50,7 @@ def decoded_column_rules(settings: SinkSections) -> dict[str, ColumnRule]:
 
 def rules_of_columns(section: str, columns: Sequence[ColumnSettings]) -> dict[str, ColumnRule]:
     """Return the rules by column, for columns that have one. Raises ``ColumnRuleUnfit``."""
-    found = {column.name: _rule_of(section, column) for column in columns}
+    found = {column.name: _column_rule_of(section, column) for column in columns}
     return {name: rule for name, rule in found.items() if rule != _NO_RULE}
 
 
@@ -63,15 +65,15 @@ def require_valid_column_rules(
             _require_rule_known_to_format(section, column, rules[column.name], settings)
 
 
-def _rule_of(section: str, column: ColumnSettings) -> ColumnRule:
+def _column_rule_of(section: str, column: ColumnSettings) -> ColumnRule:
     try:
         path = path_of(column.path) if column.path else ()
     except ValueError as error:
-        raise _unfit_error(section, column, f"from = {error}", "write a.b.c") from None
+        raise _rule_unfit_error(section, column, f"from = {error}", "write a.b.c") from None
     return ColumnRule(path, column.unit, column.as_text, column.value, column.default)
 
 
-def require_valid_rules(settings: SinkSections) -> None:
+def require_valid_sink_column_rules(settings: SinkSections) -> None:
     """Raises ``ColumnRuleUnfit``, ``ColumnRuleUnknownToFormat``."""
     rules = decoded_column_rules(settings)
     if not rules:
@@ -97,30 +99,36 @@ def _require_valid_rule(
     hashed = column.name in settings.shape.hash
     kind = arrow_field_of(column.name, "string" if hashed else column.type)
     if column.from_record:
-        raise _unfit_error(section, column, "is from_record and has a rule", "keep one of them")
+        raise _rule_unfit_error(
+            section, column, "is from_record and has a rule", "keep one of them"
+        )
     if rule.value is not None and rule.options_used():
-        raise _unfit_error(
+        raise _rule_unfit_error(
             section,
             column,
             "has a constant value and another rule",
             "keep either value or the other rules",
         )
     if rule.unit and rule.unit not in DIGITS:
-        raise _unfit_error(section, column, f"unit cannot be {rule.unit!r}", "use s, ms, us or ns")
+        raise _rule_unfit_error(
+            section, column, f"unit cannot be {rule.unit!r}", "use s, ms, us or ns"
+        )
     if rule.unit and not is_time_or_timestamp(kind.type):
-        raise _unfit_error(
+        raise _rule_unfit_error(
             section,
             column,
             f"has a unit, but is {column.type}",
             "only times and timestamps have units",
         )
     if rule.as_text and not is_text(kind.type):
-        raise _unfit_error(section, column, f"is as_text, but is {column.type}", "make it a string")
+        raise _rule_unfit_error(
+            section, column, f"is as_text, but is {column.type}", "make it a string"
+        )
     for name, value in (("value", rule.value), ("default", rule.default)):
         try:
             rule.convert_constant(value, kind)
         except ValueError as error:
-            raise _unfit_error(
+            raise _rule_unfit_error(
                 section, column, f"{name}: {error}", "write one that it takes"
             ) from None
 
@@ -139,5 +147,7 @@ def _require_rule_known_to_format(
         )
 
 
-def _unfit_error(section: str, column: ColumnSettings, what: str, hint: str) -> ColumnRuleUnfit:
+def _rule_unfit_error(
+    section: str, column: ColumnSettings, what: str, hint: str
+) -> ColumnRuleUnfit:
     return ColumnRuleUnfit(f"{section}: {column.name!r} {what}", hint)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from unit.config.test_load import MINIMAL, refusal, sink
 
-from headgate.config.column_rule_checks import decoded_column_rules
+from headgate.config.column_rules import decoded_column_rules
 from headgate.config.load import load
 from headgate.config.table_declaration import declared_table
 from headgate.control_protocol.errors import ColumnRuleUnfit, ColumnRuleUnknownToFormat
@@ -118,7 +118,7 @@ def test_a_record_column_has_no_rule() -> None:
 def test_the_metadata_columns_may_be_one_struct() -> None:
     settings = sink('[table.record_columns]\nstruct = "kafka"')
     assert settings.table.record_columns.columns_by_part() == {"struct": "kafka"}
-    assert settings.table.record_columns.coordinates == (
+    assert settings.table.record_columns.coordinate_columns == (
         "kafka.topic",
         "kafka.partition",
         "kafka.offset",

@@ -17,7 +17,6 @@ from pydantic import AfterValidator, Field
 
 from headgate.config.catalog_settings import CatalogSettings
 from headgate.config.cdc_settings import ChangesSettings
-from headgate.config.http_settings import HttpSettings, TelemetrySettings
 from headgate.config.kafka_auth_settings import KafkaAuthSettings
 from headgate.config.maintenance_settings import MaintenanceSettings
 from headgate.config.multi_table_settings import (
@@ -26,6 +25,7 @@ from headgate.config.multi_table_settings import (
     TablesSettings,
     resolve_primary_table,
 )
+from headgate.config.observability_settings import HttpSettings, TelemetrySettings
 from headgate.config.quarantine_settings import QuarantineSettings, RoutedQuarantine
 from headgate.config.registry_auth_settings import RegistryAuthSettings
 from headgate.config.report_settings import LineageSettings, SignalSettings
@@ -62,7 +62,9 @@ class WriterKind(StrEnum):
     IN_PROCESS = "in-process"
 
 
-def _with_marks(table: TableSettings | OneTableSettings, name: str) -> tuple[ColumnSettings, ...]:
+def _columns_with_mark(
+    table: TableSettings | OneTableSettings, name: str
+) -> tuple[ColumnSettings, ...]:
     """Return the table's columns with one of this name, if any are declared."""
     if not table.columns or any(column.name == name for column in table.columns):
         return table.columns
@@ -87,10 +89,12 @@ class SourceSettings:
     @property
     def start_at_ms(self) -> int | None:
         """Return ``start_at`` as epoch milliseconds; ``None`` for earliest or latest."""
-        return None if self.start_at in ("earliest", "latest") else timestamp_ms(self.start_at)
+        return (
+            None if self.start_at in ("earliest", "latest") else parse_timestamp_ms(self.start_at)
+        )
 
 
-def timestamp_ms(text: str, key: str = "source.start_at") -> int:
+def parse_timestamp_ms(text: str, key: str = "source.start_at") -> int:
     """Parse RFC 3339 with a zone, or epoch milliseconds. Raises ``ConfigurationError``."""
     if text.isdecimal() and int(text) <= _LATEST_MS:
         return int(text)
@@ -120,7 +124,7 @@ class ControlSettings:
     """A second key, accepted while keys are rotated (docs/guides/security.md)."""
 
     @property
-    def keys(self) -> Keys:
+    def signing_keys(self) -> Keys:
         return Keys(tuple(key.text for key in (self.key, self.accepted_key) if key))
 
 
@@ -144,8 +148,8 @@ class FormatSettings:
     """Tokens for the schema registry."""
 
     def __post_init__(self) -> None:
-        options = self.auth.in_options(self.options, self.type)
-        key_options = self.auth.in_options(self.key_options, self.key_type)
+        options = self.auth.options_with_auth(self.options, self.type)
+        key_options = self.auth.options_with_auth(self.key_options, self.key_type)
         object.__setattr__(self, "options", options)
         object.__setattr__(self, "key_options", key_options)
 
@@ -196,7 +200,7 @@ class SparkSettings:
         return self.writer is WriterKind.SPARK
 
 
-def _secret_paths(*urls: str) -> Iterator[str]:
+def _secret_url_paths(*urls: str) -> Iterator[str]:
     """Yield what may be a secret in the URLs of web hooks: all behind the host."""
     for url in urls:
         found = urlsplit(url)
@@ -263,7 +267,7 @@ class SinkSections:
         object.__setattr__(self, "source", replace(self.source, group_id=group_id))
         object.__setattr__(self, "spark", replace(self.spark, app_name=app_name))
         object.__setattr__(self, "kafka", self.kafka_auth.kafka_settings_with_auth(self.kafka))
-        self._declare_marks()
+        self._declare_mark_columns()
         object.__setattr__(self, "table", resolve_primary_table(self.table, self.tables))
         quarantine = self.quarantine.table or f"{self.table.identifier}_quarantine"
         named = replace(self.quarantine, table=quarantine)
@@ -271,32 +275,36 @@ class SinkSections:
             named = RoutedQuarantine(**{f.name: getattr(named, f.name) for f in fields(named)})
         object.__setattr__(self, "quarantine", named)
 
-    def _declare_marks(self) -> None:
+    def _declare_mark_columns(self) -> None:
         """Declare the column in which deletes mark rows, in keyed tables whose columns are."""
-        if not self.changes.marks:
+        if not self.changes.marks_deleted_rows:
             return
         name = self.changes.deleted_at
         table, tables = self.table, self.tables
         if table.key:
-            object.__setattr__(self, "table", replace(table, columns=_with_marks(table, name)))
+            object.__setattr__(
+                self, "table", replace(table, columns=_columns_with_mark(table, name))
+            )
         some = tuple(
-            replace(each, columns=_with_marks(each, name)) if each.key else each
+            replace(each, columns=_columns_with_mark(each, name)) if each.key else each
             for each in tables.table
         )
         if some != tables.table:
             object.__setattr__(self, "tables", replace(tables, table=some))
 
     @property
-    def limits(self) -> BadRecordLimits:
+    def bad_record_limits(self) -> BadRecordLimits:
         """Return what a coordinator tolerates: it refuses a claim beyond these settings."""
         disposals = [self.quarantine.policy, self.quarantine.tombstones]
         disposals += [self.tables.unmatched] if self.tables else []
-        passes = bool(self.transform or self.shape.where or self.maintenance.late_by)
+        passes = bool(self.transform or self.shape.where or self.maintenance.late_rows_column)
         passes |= self.has_keyed_table and self.changes.may_skip
-        return replace(self.quarantine.limits, may_skip=passes or Disposal.SKIP in disposals)
+        return replace(
+            self.quarantine.bad_record_limits, may_skip=passes or Disposal.SKIP in disposals
+        )
 
     @property
-    def transforms_here(self) -> bool:
+    def transforms_in_process(self) -> bool:
         """Return whether a transform runs in the participant's process, without Spark."""
         return bool(self.transform) and not self.spark.is_writer
 
@@ -305,7 +313,7 @@ class SinkSections:
         """Return whether the quarantine is of another format than the table."""
         return self.quarantine.keeps_rejected and self.quarantine.type not in ("", self.table.type)
 
-    def type_of(self, table: str) -> str:
+    def table_type_of(self, table: str) -> str:
         """Return the format of a table of this sink."""
         is_foreign = self.has_foreign_quarantine and table == self.quarantine.table
         return self.quarantine.type if is_foreign else self.table.type
@@ -324,7 +332,7 @@ class SinkSections:
     @property
     def wire(self) -> Wire:
         """Return how this sink's events are written, and which ones are trusted."""
-        return Wire(self.name, self.control.keys)
+        return Wire(self.name, self.control.signing_keys)
 
     @property
     def election_topic(self) -> str:
@@ -337,23 +345,23 @@ class SinkSections:
 
     @property
     def redaction(self) -> Redaction:
-        """Return the mask for this sink's secrets; tasks have ``redaction_of_records`` instead."""
+        """Return the mask for this sink's secrets; tasks have ``redaction_for_tasks`` instead."""
         catalogs = (self.catalog.properties, self.quarantine.catalog.properties)
         some = (*catalogs, self.spark.conf, self.telemetry.otlp_headers)
         tokens = (
             *(self.http.viewer_token.text, self.http.operator_token.text),
             *(self.lineage.token.text, self.signal.token.text),
-            *_secret_paths(self.lineage.url, self.signal.url),
+            *_secret_url_paths(self.lineage.url, self.signal.url),
             *(self.kafka_auth.client_secret.text, self.kafka_auth.private_key.text),
             *(self.format.auth.client_secret.text, self.format.auth.private_key.text),
             *_REMOTE_TOKEN.findall(self.spark.remote),
         )
-        keys = frozenset((*self.control.keys.texts, *filter(None, tokens)))
-        read_with = self.redaction_of_records.secrets
+        keys = frozenset((*self.control.signing_keys.texts, *filter(None, tokens)))
+        read_with = self.redaction_for_tasks.secrets
         return Redaction(keys.union(read_with, *(each.secrets for each in some)))
 
     @property
-    def redaction_of_records(self) -> Redaction:
+    def redaction_for_tasks(self) -> Redaction:
         """Return the mask for the secrets that reading records takes.
 
         It travels to Spark's executors with those secrets, and must hold no other.

@@ -45,7 +45,7 @@ _TOKEN_CHARACTERS_MIN = 16
 _INTERVAL_MS_MIN = 1_000
 
 
-def parse_address(listen: str) -> tuple[str, int]:
+def parse_listen_address(listen: str) -> tuple[str, int]:
     """Split HOST:PORT, with an IPv6 address in brackets. Raises ``ConfigurationError``."""
     host, _, port = listen.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
@@ -56,7 +56,7 @@ def parse_address(listen: str) -> tuple[str, int]:
     return host, int(port)
 
 
-def require_valid_http(telemetry: TelemetrySettings, http: HttpSettings) -> None:
+def require_valid_observability(telemetry: TelemetrySettings, http: HttpSettings) -> None:
     """Raise ``ConfigurationError`` for settings that contradict or expose the sink to strangers."""
     if telemetry.otlp_endpoint and not telemetry.otlp_endpoint.startswith(("http://", "https://")):
         raise ConfigurationError(
@@ -85,17 +85,17 @@ def require_valid_http(telemetry: TelemetrySettings, http: HttpSettings) -> None
             "give operators a token of their own",
         )
     if http.listen:
-        require_safe_listening(http.listen, http)
+        require_safe_listen_address(http.listen, http)
 
 
-def is_loopback(host: str) -> bool:
+def is_loopback_host(host: str) -> bool:
     return host.lower() in _LOOPBACK
 
 
-def require_safe_listening(listen: str, http: HttpSettings) -> None:
+def require_safe_listen_address(listen: str, http: HttpSettings) -> None:
     """Require TLS and a token if others could reach the address. Raises ``ConfigurationError``."""
-    host, _ = parse_address(listen)
-    if is_loopback(host):
+    host, _ = parse_listen_address(listen)
+    if is_loopback_host(host):
         return
     missing = [
         name for name, there in (("certificate", http.certificate), ("key", http.key)) if not there

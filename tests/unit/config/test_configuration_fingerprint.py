@@ -9,15 +9,15 @@ import pytest
 from unit.data_plane.formats.protobuf_worlds import World
 from unit.operations.filled_table import sink_file_text
 
-from headgate.config.load import parse
-from headgate.config.shared_configuration import (
+from headgate.config.configuration_fingerprint import (
     agreed_settings,
     configuration_digest,
     fingerprint,
 )
+from headgate.config.load import parse
 from headgate.control_protocol.events import DIGEST
 from headgate.control_protocol.identifiers import Sender
-from headgate.runtime.assembly import build_identity
+from headgate.runtime.assembly import build_coordinator_identity
 
 FILE = sink_file_text(Path("/lake")).replace('[spark]\nwriter = "in-process"', "")
 
@@ -88,7 +88,7 @@ def test_one_function_is_not_the_same_in_spark_and_in_process() -> None:
 
 
 def test_the_coordinator_knows_its_control_topics_name() -> None:
-    assert build_identity(parse(FILE), Sender("one", "life")).control_topic == "control"
+    assert build_coordinator_identity(parse(FILE), Sender("one", "life")).control_topic == "control"
 
 
 def test_a_quarantine_names_its_table() -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headgate.config.catalog_settings import Backend
-from headgate.config.column_rule_checks import require_valid_column_rules, rules_of_columns
+from headgate.config.column_rules import require_valid_column_rules, rules_of_columns
 from headgate.config.multi_table_settings import (
     CreateFrom,
     OneTableSettings,
@@ -32,7 +32,7 @@ from headgate.participant.settings import Incompatible, SchemaPolicy, UnknownFie
 from headgate.tables.iceberg.catalog_types import not_atomic_error, require_supported_type
 
 if TYPE_CHECKING:
-    from headgate.config.sections import SinkSections
+    from headgate.config.sink_sections import SinkSections
     from headgate.data_plane.batch.writer_task_plan import SourcePlan
 
 _PLACEHOLDER = re.compile(r"\{\w+\}")
@@ -41,7 +41,7 @@ ONE_NAME = re.compile(r"[\w.-]+")
 _ONE_OF = re.compile(r"[^(),\s|]+(?:\|[^(),\s|]+)+")
 
 
-def require_valid_tables(settings: SinkSections) -> None:
+def require_valid_routed_tables(settings: SinkSections) -> None:
     """Raises ``ConfigurationError`` for settings that do not go together with many tables."""
     tables = settings.tables
     if not tables:
@@ -52,20 +52,20 @@ def require_valid_tables(settings: SinkSections) -> None:
         raise TablesUnfit("tables.route is missing", "say which records go to which table")
     for number, route in enumerate(tables.routing.routes, start=1):
         require_valid_route(route, f"route {number}")
-        _require_not_own_table(settings, route, number)
+        _require_route_beyond_own_tables(settings, route, number)
         if settings.transform:
             _require_route_by_table_column(route, number)
         else:
             _require_readable_route_input(settings, number)
     _require_fitting_policies(settings)
-    _require_valid_limits(settings)
+    _require_valid_table_limits(settings)
     _require_column_source(settings)
     _require_distinct_locations(settings)
     for each in tables.table:
-        _require_valid_section(settings, each)
+        _require_valid_table_section(settings, each)
 
 
-def _require_not_own_table(settings: SinkSections, route: Route, number: int) -> None:
+def _require_route_beyond_own_tables(settings: SinkSections, route: Route, number: int) -> None:
     """ROUTE-5: refuse a route that leads nowhere but into one of the sink's own tables."""
     own = [settings.tables.ledger]
     own += [settings.quarantine.table] if settings.quarantine.keeps_rejected else []
@@ -212,10 +212,10 @@ def _require_distinct_locations(settings: SinkSections) -> None:
 def _require_own_quarantine_location(settings: SinkSections, places: Collection[str]) -> None:
     tables, quarantine = settings.tables, settings.quarantine
     for place in places if quarantine.location else ():
-        if tables.location_of(quarantine.table, place) == quarantine.location.rstrip("/"):
+        if tables.creation_location_of(quarantine.table, place) == quarantine.location.rstrip("/"):
             continue
         for route in tables.routing.routes:
-            made = pattern_of(tables.location_of(route.to, place))
+            made = compile_name_pattern(tables.creation_location_of(route.to, place))
             if made.fullmatch(quarantine.location.rstrip("/")):
                 raise TablesUnfit(
                     f"quarantine.location = {quarantine.location!r} may be that of a table to "
@@ -224,12 +224,12 @@ def _require_own_quarantine_location(settings: SinkSections, places: Collection[
                 )
 
 
-def _require_valid_limits(settings: SinkSections) -> None:
+def _require_valid_table_limits(settings: SinkSections) -> None:
     tables = settings.tables
     if tables.max < 1 or tables.new_per_minute_max < 1:
         raise ConfigurationError("tables.max or tables.new_per_minute_max is below 1", "raise it")
     _require_linger_below_expiry(settings)
-    _require_atomic_possible(settings)
+    _require_atomic_commit_possible(settings)
     if tables.create.schema is CreateFrom.OFF and (
         tables.create.partition_by or any(each.partition_by for each in tables.table)
     ):
@@ -249,7 +249,7 @@ PACE_PART = 8
 that a failed delivery has time."""
 
 
-def _require_atomic_possible(settings: SinkSections) -> None:
+def _require_atomic_commit_possible(settings: SinkSections) -> None:
     """Check the settings only; the catalog's server is asked when it is opened."""
     if not settings.tables.atomic:
         return
@@ -281,7 +281,7 @@ def _require_linger_below_expiry(settings: SinkSections) -> None:
         raise TablesUnfit("tables.valid_through_refresh_ms is below 0", "0 turns it off")
 
 
-def _require_valid_section(settings: SinkSections, each: OneTableSettings) -> None:
+def _require_valid_table_section(settings: SinkSections, each: OneTableSettings) -> None:
     where = f"tables.table {each.match!r}"
     try:
         re.compile(each.match)
@@ -302,12 +302,12 @@ def _require_valid_section(settings: SinkSections, each: OneTableSettings) -> No
             raise type(error)(f"{where}: {error.message}", error.hint) from None
 
 
-def pattern_of(text: str) -> re.Pattern[str]:
+def compile_name_pattern(text: str) -> re.Pattern[str]:
     """Return the pattern of what a route's name, or a location made from it, may become."""
     return re.compile("[a-z0-9_]+".join(map(re.escape, _PLACEHOLDER.split(text))))
 
 
-def section_of(tables: TablesSettings, table: str) -> OneTableSettings | None:
+def section_of_table(tables: TablesSettings, table: str) -> OneTableSettings | None:
     """Return the first section whose pattern matches the whole name."""
     return next((each for each in tables.table if re.fullmatch(each.match, table)), None)
 
@@ -332,7 +332,7 @@ def declaration_of_table(
             pick_existing_column(text, columns, "sort") for text in tables.create.sort_by
         ),
         properties=tables.create.properties,
-        location=tables.location_of(table, each.location),
+        location=tables.creation_location_of(table, each.location),
         record_columns=tables.record_columns,
         key=each.key,
     )
@@ -360,7 +360,7 @@ class DeclaredTables:
         self._settings = settings
 
     def source_plan_of(self, source: SourcePlan, table: str) -> SourcePlan:
-        return source_of(self._settings, source, table)
+        return source_plan_of_table(self._settings, source, table)
 
     @property
     def recreates_missing(self) -> bool:
@@ -369,7 +369,7 @@ class DeclaredTables:
     def creation_source_of(self, source: SourcePlan, table: str) -> CreationSource | None:
         """CREATE-1: use the declared columns, else those that records show, if allowed."""
         wanted = self._settings.tables.create.schema
-        each = section_of(self._settings.tables, table)
+        each = section_of_table(self._settings.tables, table)
         declared = bool(each and each.columns)
         if each and each.key and not declared:
             return None  # records do not show its key's columns
@@ -379,21 +379,21 @@ class DeclaredTables:
         return CreationSource(self.source_plan_of(source, table), declared)
 
 
-def source_of(settings: SinkSections, source: SourcePlan, table: str) -> SourcePlan:
+def source_plan_of_table(settings: SinkSections, source: SourcePlan, table: str) -> SourcePlan:
     """Return how records are read for one of the tables."""
-    each = section_of(settings.tables, table)
+    each = section_of_table(settings.tables, table)
     columns: tuple[ColumnSettings, ...] = each.columns if each else ()
     return replace(
         source,
         record_columns=settings.tables.record_columns.columns_by_part(),
         rules=rules_of_columns(f"tables.table {table!r}", columns),
         routing=None,
-        schema_policy=policy_of(settings.tables, each),
+        schema_policy=schema_policy_of(settings.tables, each),
         changes=settings.changes.changes_of_key(each.key) if each else None,
     )
 
 
-def policy_of(tables: TablesSettings, each: OneTableSettings | None) -> SchemaPolicy:
+def schema_policy_of(tables: TablesSettings, each: OneTableSettings | None) -> SchemaPolicy:
     """Return what happens to fields for which such a table has no column."""
     policy = tables.schema.policy
     if each is not None and each.unknown_fields:

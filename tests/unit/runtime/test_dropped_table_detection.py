@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from headgate.config.load import parse
-from headgate.control_protocol.commit_record import table_note
+from headgate.control_protocol.commit_record import offset_metadata_of_table
 from headgate.control_protocol.errors import TableRecreated, Unreachable
 from headgate.control_protocol.identifiers import SinkName
-from headgate.runtime import missing_tables
-from headgate.runtime.missing_tables import require_never_filled
+from headgate.runtime import dropped_table_detection
+from headgate.runtime.dropped_table_detection import require_never_filled
 
 ONE = """
 name = "trips"
@@ -44,13 +44,13 @@ def noted(monkeypatch: pytest.MonkeyPatch, note: str | Callable[[], str | None] 
         def __init__(self, *_: Any, **__: Any) -> None:
             """Of any group."""
 
-        def committed_note(self) -> str | None:
+        def committed_offset_metadata(self) -> str | None:
             return note() if callable(note) else note
 
         def close(self) -> None:
             """Nothing is held."""
 
-    monkeypatch.setattr(missing_tables, "KafkaSourceTopics", Topics)
+    monkeypatch.setattr(dropped_table_detection, "KafkaSourceTopics", Topics)
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,9 @@ def noted(monkeypatch: pytest.MonkeyPatch, note: str | Callable[[], str | None] 
         (MANY, "lake.ledger", "another name and group"),
     ],
 )
-@pytest.mark.parametrize("note", [table_note("uuid-1", SinkName("trips")), "headgate table=uuid-1"])
+@pytest.mark.parametrize(
+    "note", [offset_metadata_of_table("uuid-1", SinkName("trips")), "headgate table=uuid-1"]
+)
 def test_config_1_a_table_that_the_group_knows_is_not_made_anew(
     monkeypatch: pytest.MonkeyPatch, text: str, table: str, remedy: str, note: str
 ) -> None:
@@ -79,12 +81,18 @@ def test_config_1_a_table_that_the_group_knows_is_not_made_anew(
     [
         (None, ONE),
         ("somebody else's", ONE),
-        (table_note("uuid-1", SinkName("others")), ONE),  # the coordinator says that by name
         (
-            table_note("uuid-1", SinkName("trips")),
+            offset_metadata_of_table("uuid-1", SinkName("others")),
+            ONE,
+        ),  # the coordinator says that by name
+        (
+            offset_metadata_of_table("uuid-1", SinkName("trips")),
             f'{ONE}\n[coordinator]\non_table_recreated = "restart"',
         ),
-        (table_note("uuid-1", SinkName("trips")), ONE.replace("create = true", "create = false")),
+        (
+            offset_metadata_of_table("uuid-1", SinkName("trips")),
+            ONE.replace("create = true", "create = false"),
+        ),
     ],
 )
 def test_config_1_a_first_start_makes_its_table(

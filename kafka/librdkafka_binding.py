@@ -114,7 +114,7 @@ class _Library:
 
 
 @cache
-def _library() -> _Library:
+def _load_library() -> _Library:
     return _Library()
 
 
@@ -163,25 +163,25 @@ class LentHeaders(Sequence[Headers]):
         return len(self._require_alive())
 
     def __getitem__(self, row: Any) -> Any:
-        return self._headers(int(self._require_alive()[row]))
+        return self._read_headers(int(self._require_alive()[row]))
 
-    def where(self, rows: Integers) -> LentHeaders:
+    def take(self, rows: Integers) -> LentHeaders:
         """Return the headers of some messages; they stay valid as long as all of them."""
         some = LentHeaders(self._library, self._require_alive()[rows])
         self._lenders.append(some)
         return some
 
-    def end(self) -> None:
+    def end_loan(self) -> None:
         self._pointers = None
         for some in self._lenders:
-            some.end()
+            some.end_loan()
 
     def _require_alive(self) -> Addresses:
         if self._pointers is None:
             raise RuntimeError("these headers were lent until the next records were read")
         return self._pointers
 
-    def _headers(self, pointer: int) -> Headers:
+    def _read_headers(self, pointer: int) -> Headers:
         headers, size = c_void_p(), c_size_t()
         name, value = c_char_p(), c_void_p()
         if self._library.message_headers(pointer, byref(headers)):
@@ -218,7 +218,7 @@ class BatchConsumer:
         ``token`` is called in a thread of librdkafka's own, and must not wait: it returns the
         newest token, or raises.
         """
-        self._library = library = _library()
+        self._library = library = _load_library()
         text = ctypes.create_string_buffer(_TEXT_BYTES)
         conf = library.conf_new()
         if token is not None:
@@ -229,11 +229,11 @@ class BatchConsumer:
         for name, value in settings.items():
             if library.conf_set(conf, name.encode(), value.encode(), text, _TEXT_BYTES):
                 library.conf_destroy(conf)
-                raise _settings_refused(text)
+                raise _settings_refused_error(text)
         self._handle = library.new(_CONSUMER, conf, text, _TEXT_BYTES)  # and owns the settings
         if not self._handle:
             library.conf_destroy(conf)
-            raise _settings_refused(text)
+            raise _settings_refused_error(text)
         if token is not None:
             # An idle consumer of the pool has nobody else to serve the callback.
             library.sasl_background_callbacks_enable(self._handle)
@@ -245,7 +245,7 @@ class BatchConsumer:
     def close(self) -> None:
         """Close the consumer; has no effect the second time."""
         if self._handle:
-            self._give_back()  # before all else: librdkafka wants its messages back
+            self._give_back_messages()  # before all else: librdkafka wants its messages back
             self._library.queue_destroy(self._queue)
             self._library.consumer_close(self._handle)
             self._library.destroy(self._handle)
@@ -263,7 +263,7 @@ class BatchConsumer:
             self._require_success(self._library.assign(self._handle, listed))
 
     def unassign(self) -> None:
-        self._give_back()
+        self._give_back_messages()
         self._require_success(self._library.assign(self._handle, None))
 
     def pause(self, partitions: Iterable[Partition]) -> None:
@@ -277,7 +277,7 @@ class BatchConsumer:
 
         Headers are valid only until the next call of this consumer.
         """
-        self._give_back()
+        self._give_back_messages()
         pointers = np.empty(count_max, np.uint64)
         # From here on the messages are ours: librdkafka frees them only when they are given back.
         came = self._library.consume_batch_queue(
@@ -287,17 +287,17 @@ class BatchConsumer:
         try:
             found = self._to_columns(self._taken, keys=keys, headers=headers)
         except BaseException:  # also an interrupt: who gets no columns gives nothing back
-            self._give_back()
+            self._give_back_messages()
             raise
         # Values and keys are copies by now, headers are not: they keep all messages alive.
         self._lent = found.headers
         if not headers:
-            self._give_back()
+            self._give_back_messages()
         return found
 
-    def _give_back(self) -> None:
+    def _give_back_messages(self) -> None:
         if self._lent is not None:
-            self._lent.end()  # first: whoever still asks gets an error, not freed memory
+            self._lent.end_loan()  # first: whoever still asks gets an error, not freed memory
         # Forgotten before they are freed, so that an interrupt in between frees nothing twice.
         taken, self._taken, self._lent = self._taken, _NONE, None
         loops().destroy_messages(self._library.message_destroy, taken)
@@ -307,15 +307,15 @@ class BatchConsumer:
         events = []
         if structs["error"].any():
             wrong = np.flatnonzero(structs["error"]).tolist()
-            events = [self._event(int(taken[row]), structs[row]) for row in wrong]
+            events = [self._build_event(int(taken[row]), structs[row]) for row in wrong]
             good = structs["error"] == 0
             structs, taken = structs[good], taken[good]
         sizes = structs["size"].astype(np.int64)
         return Messages(
-            topics=self._topics(structs["topic"]),
+            topics=self._read_topics(structs["topic"]),
             partitions=structs["partition"].astype(np.int64),
             offsets=structs["offset"].astype(np.int64),
-            timestamps=loops().timestamps(self._library.message_timestamp, taken),
+            timestamps=loops().message_timestamps(self._library.message_timestamp, taken),
             sizes=sizes,
             values=Packed.copy_from(structs["value"], sizes),
             keys=Packed.copy_from(structs["key"], structs["key_size"].astype(np.int64))
@@ -325,7 +325,7 @@ class BatchConsumer:
             events=events,
         )
 
-    def _topics(self, handles: Addresses) -> list[tuple[str, Any]]:
+    def _read_topics(self, handles: Addresses) -> list[tuple[str, Any]]:
         if (handles == handles[:1]).all():  # the usual case; sorting all of them costs more
             handles = handles[:1]
         distinct = np.unique(handles).tolist()
@@ -334,7 +334,7 @@ class BatchConsumer:
             return [(names[0], slice(None))]
         return [(name, handles == handle) for name, handle in zip(names, distinct, strict=True)]
 
-    def _event(self, pointer: int, struct: Any) -> Event:
+    def _build_event(self, pointer: int, struct: Any) -> Event:
         topic = self._library.topic_name(int(struct["topic"])) if struct["topic"] else b""
         text = self._library.message_errstr(pointer) or b""
         place = (topic.decode(), int(struct["partition"]), int(struct["offset"]))
@@ -390,7 +390,7 @@ def _give_token(
 
 def builtin_features() -> list[str]:
     """Return what the loaded librdkafka was built with."""
-    library = _library()
+    library = _load_library()
     size = c_size_t(2 * _TEXT_BYTES)
     text = ctypes.create_string_buffer(size.value)
     conf = library.conf_new()
@@ -399,7 +399,7 @@ def builtin_features() -> list[str]:
     return text.value.decode().split(",")
 
 
-def _settings_refused(text: ctypes.Array[ctypes.c_char]) -> WriteFailed:
+def _settings_refused_error(text: ctypes.Array[ctypes.c_char]) -> WriteFailed:
     return WriteFailed(f"no Kafka consumer can be made: {text.value.decode(errors='replace')}")
 
 

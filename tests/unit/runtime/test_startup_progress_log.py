@@ -12,7 +12,7 @@ from headgate.control_protocol.events import Limits, TableStart, WrittenRange
 from headgate.control_protocol.identifiers import Sender, TopicPartition, TransactionNumber
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.participant.state import OpenTransaction, Ownership, SourceEnds, State, Term, Work
-from headgate.runtime.first_commit_log import FirstCommitLog
+from headgate.runtime.startup_progress_log import FirstCommitLog
 
 AT = TopicPartition("trips", 0)
 SETTINGS = parse(MINIMAL)
@@ -31,7 +31,7 @@ def said_of(caplog: pytest.LogCaptureFixture, *states: State) -> list[str]:
     first = FirstCommitLog(SETTINGS)
     with caplog.at_level("INFO", "headgate.runtime"):
         for each in states:
-            first.look(each)
+            first.log_progress(each)
     assert {record.headgate_event for record in caplog.records} <= {"commit.awaited"}  # type: ignore[attr-defined]
     return [record.getMessage() for record in caplog.records]
 

@@ -15,7 +15,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, astuple
 
-from headgate.config.column_rule_checks import decoded_column_rules
+from headgate.config.column_rules import decoded_column_rules
 from headgate.config.setting_types import Properties
 from headgate.config.sink_settings import SinkSettings
 from headgate.config.table_settings import ICEBERG, SchemaSettings
@@ -53,7 +53,7 @@ def agreed_settings(settings: SinkSettings) -> Mapping[str, str]:
     A field more in a rule that is digested whole would stop a fleet in the middle of an upgrade.
     A key is never absent: one that only one of two files has would not be compared.
     """
-    return {**dict.fromkeys(_WHERE_USED, ""), **_settings_in_use(settings)}
+    return {**dict.fromkeys(_WHERE_USED, ""), **_settings_to_compare(settings)}
 
 
 def configuration_digest(settings: SinkSettings) -> str:
@@ -61,12 +61,12 @@ def configuration_digest(settings: SinkSettings) -> str:
 
     What a file does not use is no part of it: a key that a release adds leaves it as it was.
     """
-    return fingerprint(_settings_in_use(settings))
+    return fingerprint(_settings_to_compare(settings))
 
 
-def _settings_in_use(settings: SinkSettings) -> Mapping[str, str]:
+def _settings_to_compare(settings: SinkSettings) -> Mapping[str, str]:
     quarantine, form = settings.quarantine, settings.format
-    late_by = _text_or_digest(settings.maintenance.late_by)
+    late_by = _text_or_digest(settings.maintenance.late_rows_column)
     rules = decoded_column_rules(settings)
     return {
         "source.topics": _text_or_digest(", ".join(settings.source.topics)),
@@ -77,34 +77,34 @@ def _settings_in_use(settings: SinkSettings) -> Mapping[str, str]:
         "table.columns": _digest({name: astuple(rule) for name, rule in rules.items()})
         if rules
         else "",
-        "table.schema": _schema_settings(settings.table.schema),
+        "table.schema": _schema_policy_text(settings.table.schema),
         **({"table.type": settings.table.type} if settings.table.type != ICEBERG else {}),
         **_key_settings(settings),
         "format": _digest(
             [
                 form.type,
-                _format_options(form.options),
+                _options_without_secrets(form.options),
                 form.key_type,
-                _format_options(form.key_options),
+                _options_without_secrets(form.key_options),
             ]
         ),
         "quarantine.policy": quarantine.policy.value,
         "quarantine.tombstones": quarantine.tombstones.value,
         "quarantine.table": _text_or_digest(quarantine.table if quarantine.keeps_rejected else ""),
         **({"quarantine.type": quarantine.type} if settings.has_foreign_quarantine else {}),
-        "transform": _transform_settings(settings),
-        **({"shape": _shape_settings(settings)} if settings.shape else {}),
+        "transform": _transform_digest(settings),
+        **({"shape": _shape_digest(settings)} if settings.shape else {}),
         **({"maintenance.rows_late": f"skip by {late_by}"} if late_by else {}),
         **_route_settings(settings),
     }
 
 
-def _transform_settings(settings: SinkSettings) -> str:
+def _transform_digest(settings: SinkSettings) -> str:
     """Return a digest; one function gets other rows from Spark than in process."""
     transform = asdict(settings.transform)
     if not settings.transform:
         return ""
-    return _digest([transform, "in-process"] if settings.transforms_here else transform)
+    return _digest([transform, "in-process"] if settings.transforms_in_process else transform)
 
 
 def _key_settings(settings: SinkSettings) -> Mapping[str, str]:
@@ -119,13 +119,13 @@ def _key_settings(settings: SinkSettings) -> Mapping[str, str]:
         values.append(_text_or_digest(changes.unavailable_placeholder))
     if changes.history:
         values.append(f"history, deletes in {changes.deleted_at}")
-    elif changes.marks:
+    elif changes.marks_deleted_rows:
         values.append(f"{changes.on_delete} in {changes.deleted_at}")
     named = {"table.key": _text_or_digest(", ".join(key))} if key else {}
     return {**named, "changes": ", ".join(values)}
 
 
-def _shape_settings(settings: SinkSettings) -> str:
+def _shape_digest(settings: SinkSettings) -> str:
     """Return a digest of the rules; of the key it tells only whether it is the same."""
     shape = settings.shape
     key = hmac.digest(shape.hash_key.text.encode(), b"headgate", "sha256").hex()[:_KEY_CHARS]
@@ -156,18 +156,18 @@ def _route_settings(settings: SinkSettings) -> Mapping[str, str]:
             json.dumps(tables.record_columns.columns_by_part())
         ),
         "tables.table": _digest(rules) if rules else "",
-        "tables.schema": _schema_settings(tables.schema),
+        "tables.schema": _schema_policy_text(tables.schema),
         "tables.create.schema": tables.create.schema.value,
     }
 
 
-def _schema_settings(schema: SchemaSettings) -> str:
+def _schema_policy_text(schema: SchemaSettings) -> str:
     readded = ", readd_dropped" if schema.readd_dropped else ""
     kept = schema.incompatible is Incompatible.QUARANTINE
     return schema.unknown_fields + readded + ("" if kept else f", {schema.incompatible}")
 
 
-def _format_options(options: Properties) -> Mapping[str, str]:
+def _options_without_secrets(options: Properties) -> Mapping[str, str]:
     """Drop addresses and secrets; a schema read from a file is not a secret."""
     return {
         name: options[name] if name in ("schema", "descriptor") else shown

@@ -35,7 +35,7 @@ _WAIT = (
 )
 
 
-def defer_added(
+def defer_added_partitions(
     state: State, before: Offsets, ids: Mapping[str, TopicId], topics: Topics, *, now_ms: int
 ) -> tuple[State, tuple[LogLine, ...]]:
     """Hold what the topics have beyond the partitions of ``before``, which were those of ``ids``.
@@ -50,10 +50,10 @@ def defer_added(
     for topic, now in sorted(topics.items()):
         count = counts.get(topic, 0)
         total = 1 + max((*now.partitions, *now.silent), default=-1)
-        if not count or not _has_keys(state.identity, topic):
+        if not count or not _feeds_keyed_table(state.identity, topic):
             continue
         if count < total and ids.get(topic, now.topic_id) != now.topic_id:
-            raise _added_error(topic, count, total, _ANEW)
+            raise _added_partitions_error(topic, count, total, _ANEW)
         held += _with_added_deferred(
             state, DeferredPartitions(topic, now.topic_id, count, total, now_ms)
         )
@@ -69,8 +69,8 @@ def defer_added(
         logs = topics[each.topic].partitions
         if state.identity.growth_ms is None and any(logs[n].end for n in logs if n >= each.first):
             way_out = _RESET if unordered else _WAIT
-            raise _added_error(each.topic, each.first, each.upto, way_out)
-    told = tuple(_log_line(state, each) for each in held if each.since_ms == now_ms)
+            raise _added_partitions_error(each.topic, each.first, each.upto, way_out)
+    told = tuple(_held_log_line(state, each) for each in held if each.since_ms == now_ms)
     return replace(state, held=tuple(held)), told
 
 
@@ -118,13 +118,17 @@ def admit_due_partitions(
         # Not before it is ripe: until then a producer that does not know the new partitions may
         # still send a key's older record to the old one, behind an earlier mark (KEY-8).
         marks = each.marks if each.marks or not each.ripe else _older_partition_ends(each, now)
-        behind = None if marks is None else _describe_unread(each, marks, term.progress.offsets)
+        behind = (
+            None
+            if marks is None
+            else _describe_unread_partitions(each, marks, term.progress.offsets)
+        )
         here = all(at.partition in now.partitions for at in each.partitions)
         if here and behind == "":
             cohorts[each.topic] = (*cohorts.get(each.topic, ()), each.first)
             told.append(
                 LogLine(
-                    f"{_name_partitions(each)}: read from now on",
+                    f"{_describe_partitions(each)}: read from now on",
                     event=LogEvent.PARTITIONS_ADMITTED,
                 )
             )
@@ -132,22 +136,22 @@ def admit_due_partitions(
             continue
         held.append(replace(each, marks=marks))
         if behind and each.marks is None:
-            text = f"{_name_partitions(each)}: held until the table has {behind}"
+            text = f"{_describe_partitions(each)}: held until the table has {behind}"
             told.append(LogLine(text, event=LogEvent.PARTITIONS_HELD))
     return replace(state, held=tuple(held)), cohorts, tuple(told)
 
 
-def deferred_partitions(state: State) -> frozenset[TopicPartition]:
+def held_partitions(state: State) -> frozenset[TopicPartition]:
     """Return all partitions that are held."""
     return frozenset(at for each in state.held if not each.admitted for at in each.partitions)
 
 
 def partitions_to_come(state: State) -> frozenset[TopicPartition]:
     """Return those whose records come later, so that valid-through waits for them (COMMIT-4)."""
-    return deferred_partitions(state) if state.identity.growth_ms is not None else frozenset()
+    return held_partitions(state) if state.identity.growth_ms is not None else frozenset()
 
 
-def _name_partitions(held: DeferredPartitions) -> str:
+def _describe_partitions(held: DeferredPartitions) -> str:
     """Name the partitions."""
     first, last = held.partitions[0], held.partitions[-1]
     return str(first) if first == last else f"{first} to {last.partition}"
@@ -159,17 +163,19 @@ def _older_partition_ends(held: DeferredPartitions, now: TopicState) -> tuple[in
     return tuple(ends) if len(ends) == held.first else None
 
 
-def _describe_unread(held: DeferredPartitions, marks: tuple[int, ...], offsets: Offsets) -> str:
+def _describe_unread_partitions(
+    held: DeferredPartitions, marks: tuple[int, ...], offsets: Offsets
+) -> str:
     """Say which older partitions are not read as far as their marks."""
     older = {TopicPartition(held.topic, number): mark for number, mark in enumerate(marks)}
     return ", ".join(f"{at} up to {m}" for at, m in older.items() if offsets.get(at, -1) < m)
 
 
-def _has_keys(identity: Identity, topic: str) -> bool:
-    return identity.keyed or identity.routed_keys.may_have_key(topic)
+def _feeds_keyed_table(identity: Identity, topic: str) -> bool:
+    return identity.keyed or identity.routed_keys.may_feed_keyed_table(topic)
 
 
-def _log_line(state: State, held: DeferredPartitions) -> LogLine:
+def _held_log_line(state: State, held: DeferredPartitions) -> LogLine:
     growth_ms = state.identity.growth_ms
     if growth_ms is None:
         text = "added and empty; the sink stops when there are records in it (HG-242)"
@@ -178,10 +184,12 @@ def _log_line(state: State, held: DeferredPartitions) -> LogLine:
             f"added, and held for {growth_ms} ms at least: not read until all that the older "
             "partitions hold then is in the table"
         )
-    return LogLine(f"{_name_partitions(held)}: {text}", event=LogEvent.PARTITIONS_HELD)
+    return LogLine(f"{_describe_partitions(held)}: {text}", event=LogEvent.PARTITIONS_HELD)
 
 
-def _added_error(topic: str, first: int, upto: int, way_out: str) -> KeyedPartitionsAdded:
+def _added_partitions_error(
+    topic: str, first: int, upto: int, way_out: str
+) -> KeyedPartitionsAdded:
     names = ", ".join(str(TopicPartition(topic, number)) for number in range(first, upto))
     return KeyedPartitionsAdded(
         f"{names}: added since a keyed table began to be filled, and records of a key may have "

@@ -9,7 +9,10 @@ from contextlib import closing
 from typing import TypeVar
 
 from headgate.config.sink_settings import SinkSettings
-from headgate.control_protocol.commit_record import sink_in_note, table_in_note
+from headgate.control_protocol.commit_record import (
+    sink_in_offset_metadata,
+    table_uuid_in_offset_metadata,
+)
 from headgate.control_protocol.errors import RetryLater, TableRecreated
 from headgate.coordinator.settings import TableRecreatedPolicy
 from headgate.kafka.source_topics import KafkaSourceTopics
@@ -19,7 +22,9 @@ _AGAIN_S = 0.5
 _Answer = TypeVar("_Answer")
 
 
-def open_topics(settings: SinkSettings, missing_max_s: float = 0.0) -> closing[KafkaSourceTopics]:
+def open_source_topics(
+    settings: SinkSettings, missing_max_s: float = 0.0
+) -> closing[KafkaSourceTopics]:
     source = settings.source
     return closing(
         KafkaSourceTopics(
@@ -48,10 +53,12 @@ def require_never_filled(settings: SinkSettings, patience_s: float = 0.0) -> Non
     restart = settings.coordinator.on_table_recreated is TableRecreatedPolicy.RESTART
     if restart or not settings.table.create:
         return
-    with open_topics(settings) as topics:  # the group's coordinator may just be being elected
-        note = call_with_retries(topics.committed_note, patience_s)
-    known = table_in_note(note)
-    if known is None or sink_in_note(note) not in (None, settings.name):
+    with open_source_topics(
+        settings
+    ) as topics:  # the group's coordinator may just be being elected
+        note = call_with_retries(topics.committed_offset_metadata, patience_s)
+    known = table_uuid_in_offset_metadata(note)
+    if known is None or sink_in_offset_metadata(note) not in (None, settings.name):
         return
     identifier = settings.table.identifier
     anew = (

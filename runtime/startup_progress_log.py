@@ -18,7 +18,7 @@ class FirstCommitLog:
         self._interval_ms = settings.coordinator.commit_interval_ms
         self._awaited = self._over = False
 
-    def look(self, state: State) -> None:
+    def log_progress(self, state: State) -> None:
         """Log what is new to a person, if anything is."""
         if self._over:
             return
@@ -27,7 +27,7 @@ class FirstCommitLog:
         if not self._awaited and state.phase is Phase.WRITING and known:
             self._awaited = True
             waiting = sum(max(0, state.source.ends.get(p, at) - at) for p, at in places.items())
-            self._say(
+            self._log_once(
                 state,
                 f"{waiting:,} offsets of {len(places)} partitions wait to be read, for the first "
                 f"commit at the latest; there is one every {self._interval_ms / 1000:g} s "
@@ -35,15 +35,15 @@ class FirstCommitLog:
             )
         if self._awaited and state.work.has_unannounced:
             self._over = True
-            self._say(state, _describe(state))
+            self._log_once(state, _describe_progress(state))
         self._over = self._over or bool(state.said.pending)
 
-    def _say(self, state: State, text: str) -> None:
+    def _log_once(self, state: State, text: str) -> None:
         extra = log_extra(LogEvent.COMMIT_AWAITED, epoch=state.term.epoch)
         _log.info("sink %s: %s", self._sink, text, extra=extra)
 
 
-def _describe(state: State) -> str:
+def _describe_progress(state: State) -> str:
     ranges = [own.work for own in state.work.owned.values() if own.work]
     read = sum(len(each.range) for each in ranges)
     rows, bad = sum(each.records for each in ranges), sum(each.bad for each in ranges)

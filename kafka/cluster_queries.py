@@ -54,7 +54,7 @@ _MOST_TELLING = [
 """The most telling ones first among a client's complaints while it cannot connect."""
 
 
-def silent(settings: Mapping[str, str]) -> dict[str, str]:
+def with_log_silenced(settings: Mapping[str, str]) -> dict[str, str]:
     """Switch off librdkafka's own log: our errors report what goes wrong."""
     return {"log_level": "0", **settings}
 
@@ -82,13 +82,13 @@ class Cluster:
         self._servers = settings["bootstrap.servers"]
         self._has_token = token_keeper_for(settings) is not None
         self._complaints: list[kafka.KafkaError] = []
-        config = {**silent(settings), "error_cb": self._complaints.append}
+        config = {**with_log_silenced(settings), "error_cb": self._complaints.append}
         try:
             self._admin = new_admin(config)
         except (kafka.KafkaException, ValueError, TypeError) as error:
             raise settings_error(error, settings) from error
 
-    def brokers(self) -> int:
+    def count_brokers(self) -> int:
         """Return how many brokers answer."""
         patience = time.monotonic() + ANSWER_S_MAX
         while True:
@@ -97,14 +97,14 @@ class Cluster:
             except kafka.KafkaException as error:
                 self._admin.poll(0)  # delivers the client's complaints
                 # Refused by every broker: waiting longer would not change the answer.
-                if self._all_brokers_down_error() or time.monotonic() > patience:
-                    raise self._unreachable(error) from error
+                if self._are_all_brokers_down() or time.monotonic() > patience:
+                    raise self._unreachable_error(error) from error
 
-    def _all_brokers_down_error(self) -> bool:
+    def _are_all_brokers_down(self) -> bool:
         codes = {complaint.code() for complaint in self._complaints}
         return _ALL_DOWN in codes and not codes.isdisjoint(_MOST_TELLING)
 
-    def topic(self, name: str) -> ResourceRights | None:
+    def describe_topic(self, name: str) -> ResourceRights | None:
         """Return a topic, or ``None`` if it does not exist."""
         futures = self._admin.describe_topics(
             kafka.TopicCollection([name]),
@@ -144,7 +144,7 @@ class Cluster:
             raise _description_error(f"the settings of topic {topic}", error) from error
         return None if policy is None else "compact" in str(policy.value)
 
-    def group(self, name: str) -> ResourceRights:
+    def describe_group(self, name: str) -> ResourceRights:
         """Return a group, whether or not it exists. A new cluster's first group takes a moment."""
         patience = time.monotonic() + ANSWER_S_MAX
         while True:
@@ -165,7 +165,7 @@ class Cluster:
                 members=tuple(members),
             )
 
-    def may_create(self, topic: str) -> bool:
+    def may_create_topic(self, topic: str) -> bool:
         """Return whether a topic could be created; the brokers only validate the request."""
         futures = self._admin.create_topics(
             [NewTopic(topic, 1, -1)], request_timeout=ANSWER_S_MAX, validate_only=True
@@ -178,7 +178,7 @@ class Cluster:
             raise _description_error(f"creating topic {topic}", error) from error
         return True
 
-    def _unreachable(self, error: kafka.KafkaException) -> HeadgateError:
+    def _unreachable_error(self, error: kafka.KafkaException) -> HeadgateError:
         told = sorted(
             (complaint for complaint in self._complaints if complaint.code() in _MOST_TELLING),
             key=lambda complaint: _MOST_TELLING.index(complaint.code()),
@@ -210,14 +210,19 @@ def _operation_names(operations: Any) -> frozenset[str] | None:
 def _new_reader(
     settings: Mapping[str, str], group_id: str, own: Mapping[str, bool]
 ) -> kafka.Consumer:
-    config = {**silent(settings), "group.id": group_id, "enable.auto.commit": False, **own}
+    config = {
+        **with_log_silenced(settings),
+        "group.id": group_id,
+        "enable.auto.commit": False,
+        **own,
+    }
     try:
         return new_consumer(config)
     except (kafka.KafkaException, ValueError, TypeError) as error:
         raise settings_error(error, settings) from error
 
 
-def newest_messages(
+def read_newest_messages(
     settings: Mapping[str, str], topic: str, group_id: str, messages: int
 ) -> list[bytes]:
     """Return the values of partition 0's last ``messages``, oldest first; none without the topic.
@@ -241,13 +246,13 @@ def newest_messages(
         consumer.close()
 
 
-def newest_append_time(
+def read_newest_append_time(
     settings: Mapping[str, str], topic: str, group_id: str, wait_s: float = 0.0
 ) -> int | None:
     """Return when the brokers appended partition 0's last message, in epoch milliseconds.
 
     With ``wait_s``: when they append the next one, if one comes within that time. ``None`` if there
-    is none, or the topic takes its writers' time. Raises as ``newest_messages``.
+    is none, or the topic takes its writers' time. Raises as ``read_newest_messages``.
     """
     at = kafka.TopicPartition(topic, 0)
     consumer = _new_reader(settings, group_id, {})

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from headgate.control_protocol.identifiers import Epoch
-from headgate.coordinator.dead_letters import COLUMNS, Progress, letter_of
+from headgate.coordinator.dead_letter_message import COLUMNS, Progress, dead_letter_of
 
 
 def row(**other: Any) -> dict[str, Any]:
@@ -30,7 +30,7 @@ def row(**other: Any) -> dict[str, Any]:
 
 
 def test_a_letter_is_the_record_as_it_was_and_says_where_it_was_and_why() -> None:
-    letter = letter_of(row())
+    letter = dead_letter_of(row())
     assert (letter.key, letter.value) == (b"\x00k", b"{broken")
     assert letter.headers == (
         ("trace", b"\xff"),
@@ -47,7 +47,7 @@ def test_a_letter_is_the_record_as_it_was_and_says_where_it_was_and_why() -> Non
 
 
 def test_offset_and_partition_zero_are_told_and_what_is_not_known_is_left_out() -> None:
-    letter = letter_of(row(partition=0, offset=0, topic_id=None, headers=None, key=None))
+    letter = dead_letter_of(row(partition=0, offset=0, topic_id=None, headers=None, key=None))
     names = dict(letter.headers)
     assert (names["__connect.errors.partition"], names["__connect.errors.offset"]) == (b"0", b"0")
     assert "headgate.topic.id" not in names
@@ -56,9 +56,9 @@ def test_offset_and_partition_zero_are_told_and_what_is_not_known_is_left_out() 
 
 def test_progress_is_its_note() -> None:
     progress = Progress("5f0c", -(2**62), 12, Epoch(7))
-    assert Progress.from_note(progress.to_note()) == progress
+    assert Progress.from_offset_metadata(progress.to_offset_metadata()) == progress
 
 
 @pytest.mark.parametrize("note", ["", "x", "[]", "[1]", "{}", '["a", "b", 3, 4]', "null", "7"])
 def test_another_note_is_none(note: str) -> None:
-    assert Progress.from_note(note) is None
+    assert Progress.from_offset_metadata(note) is None

@@ -35,7 +35,10 @@ from headgate.coordinator.outgoing_events import (
     with_former_data,
 )
 from headgate.coordinator.recovery import require_sources_unshared
-from headgate.coordinator.secondary_pending_commits import find_overdue, require_own_secondaries
+from headgate.coordinator.secondary_pending_commits import (
+    find_overdue_commits,
+    require_own_secondaries,
+)
 from headgate.coordinator.settings import CoordinatorSettings, RollbackPolicy
 from headgate.coordinator.state import AccessRefusals, RefusedAccess, State, Term
 
@@ -50,23 +53,25 @@ from headgate.coordinator.state import AccessRefusals, RefusedAccess, State, Ter
 Troubles = Mapping[str, HeadgateError]
 
 
-def filled_tables(state: State, view: TableView, suspended: Collection[str]) -> frozenset[str]:
+def tables_to_suspend_if_missing(
+    state: State, view: TableView, suspended: Collection[str]
+) -> frozenset[str]:
     """Return the tables to suspend if they are missing; none under ``on_missing = "create"``."""
     if not state.identity.routed or state.identity.makes_anew:
         return frozenset()
     return frozenset(view.filled) - frozenset(suspended) - frozenset(state.identity.secondaries)
 
 
-def tables_to_look_for(state: State) -> frozenset[str]:
+def tables_to_check(state: State) -> frozenset[str]:
     """Return the epoch's filled tables: a busy sink would not miss one of them."""
     term = term_of(state)
     return (
-        filled_tables(state, term.primary.view, term.suspensions.suspended)
+        tables_to_suspend_if_missing(state, term.primary.view, term.suspensions.suspended)
         - term.suspensions.forgotten
     )
 
 
-def find_missing(state: State, given: SecondariesRead) -> dict[str, HeadgateError]:
+def find_missing_tables(state: State, given: SecondariesRead) -> dict[str, HeadgateError]:
     """Return the tables found missing, apart from the secondary tables that START names."""
     term = term_of(state)
     wanted = (
@@ -81,7 +86,7 @@ def find_missing(state: State, given: SecondariesRead) -> dict[str, HeadgateErro
     }
 
 
-def find_recreated(state: State, troubles: Troubles) -> frozenset[str]:
+def find_tables_to_make_again(state: State, troubles: Troubles) -> frozenset[str]:
     """Return the missing tables that are not suspended, because the settings ask for new ones."""
     if not state.identity.makes_anew:
         return frozenset()
@@ -118,7 +123,7 @@ def log_dropped_tables(gone: Collection[str]) -> tuple[LogLine, ...]:
     )
 
 
-def log_replaced(state: State, given: SecondariesRead) -> tuple[LogLine, ...]:
+def log_replaced_tables(state: State, given: SecondariesRead) -> tuple[LogLine, ...]:
     """CREATE-4: log a table that somebody else put in the place of a filled one; it is filled."""
     known = term_of(state).primary.view.filled
     return tuple(
@@ -132,7 +137,7 @@ def log_replaced(state: State, given: SecondariesRead) -> tuple[LogLine, ...]:
     )
 
 
-def pending_commits_of(
+def pending_commits_of_tables(
     pending_commits: Collection[PendingCommit], gone: Collection[str]
 ) -> tuple[PendingCommit, ...]:
     """Return the pending commits of these tables."""
@@ -141,7 +146,7 @@ def pending_commits_of(
     )
 
 
-def with_forgetting_landed(term: Term, forgets: Collection[str]) -> Term:
+def without_forgotten_tables(term: Term, forgets: Collection[str]) -> Term:
     """Drop the forgotten tables from the term: the decision that forgets them has landed."""
     return replace(
         term,
@@ -162,7 +167,7 @@ _WHY_CHARACTERS_MAX = 300
 _INTACT = (Lineage.CONTAINS_TAG, Lineage.FRESH)
 
 
-def require_nothing_lost(view: TableView, settings: CoordinatorSettings) -> None:
+def require_no_rows_lost(view: TableView, settings: CoordinatorSettings) -> None:
     """Raise the error of a table that lost rows below the ledger's offsets: they are gone
     (QUARANTINE-1)."""
     keep = settings.on_rollback is RollbackPolicy.KEEP_OFFSETS
@@ -187,14 +192,14 @@ def find_table_trouble(
 ) -> HeadgateError | None:
     """Return what is wrong with a table, as a read of it shows."""
     try:
-        require_nothing_lost(view, state.settings)
+        require_no_rows_lost(view, state.settings)
         require_sources_unshared(view, topic_ids, state.identity.shared_with)  # type: ignore[arg-type]
     except (HistoryUndecidable, SourceShared, TableRolledBack, TagMissing) as error:
         return error
     return None
 
 
-def suspend_troubled(
+def suspend_troubled_tables(
     state: State, given: SecondariesRead, words: Mapping[str, str], now_ms: int
 ) -> tuple[State, tuple[LogLine, ...]]:
     """SUSPEND-1: suspend those of the routed tables just read that are not in order.
@@ -218,13 +223,13 @@ def suspend_troubled(
             refused.add(name)
     asked = {*given.views, *given.troubles}
     known = term.suspensions.refused_access
-    reads = _count_refused(known.reads, refused, asked, term.delivery.pending)
+    reads = _count_refused_access(known.reads, refused, asked, term.delivery.pending)
     state = _with_refused_access(state, replace(known, reads=reads))
     early = {n for n in refused if reads[n].times < REFUSALS_MAX}
     return suspend_tables(state, {n: e for n, e in troubles.items() if n not in early}, now_ms)
 
 
-def suspend_undeliverable(
+def suspend_undeliverable_tables(
     state: State, given: DeliveriesAnswered, now_ms: int
 ) -> tuple[State, tuple[LogLine, ...]]:
     """SUSPEND-1: suspend the tables whose deliveries failed for a trouble of their own."""
@@ -233,7 +238,7 @@ def suspend_undeliverable(
     refused |= {n: e.message for n, e in given.troubles.items() if isinstance(e, MissingRights)}
     asked = {*given.outcomes, *given.troubles}
     known = term.suspensions.refused_access
-    deliveries = _count_refused(known.deliveries, refused, asked, term.delivery.pending)
+    deliveries = _count_refused_access(known.deliveries, refused, asked, term.delivery.pending)
     troubles = {n: e for n, e in given.troubles.items() if n not in refused}
     weary = {n for n in refused if deliveries[n].times >= REFUSALS_MAX}
     troubles |= {n: MissingRights(refused[n]) for n in sorted(weary)}
@@ -242,7 +247,7 @@ def suspend_undeliverable(
     return suspend_tables(state, {n: e for n, e in troubles.items() if n not in named}, now_ms)
 
 
-def _count_refused(
+def _count_refused_access(
     known: Mapping[str, RefusedAccess],
     refused: Collection[str],
     asked: Collection[str],
@@ -270,20 +275,20 @@ def suspend_tables(
 ) -> tuple[State, tuple[LogLine, ...]]:
     """Suspend these tables from now on. Raises the error of one where there is no quarantine
     (SUSPEND-4)."""
-    anew = find_recreated(state, troubles)
+    anew = find_tables_to_make_again(state, troubles)
     state, parting_words = forget_tables(state, anew - term_of(state).suspensions.suspended.keys())
     term = term_of(state)
     found = suspensions_for(state, troubles, now_ms + state.wall_ahead_ms)
     suspended = {**term.suspensions.suspended, **found}
     require_not_too_many_suspended(suspended)
-    refused = term.suspensions.refused_access.without(suspended)
+    refused = term.suspensions.refused_access.without_tables(suspended)
     state = replace(
         state,
         term=replace(
             term, suspensions=replace(term.suspensions, suspended=suspended, refused_access=refused)
         ),
     )
-    return state, (*log_suspended(found), *parting_words)
+    return state, (*log_suspended_tables(found), *parting_words)
 
 
 def suspensions_for(
@@ -291,7 +296,7 @@ def suspensions_for(
 ) -> dict[str, Suspended]:
     """Return the record's entries for tables with these troubles, without those made again
     (LEDGER-2)."""
-    anew = find_recreated(state, troubles)
+    anew = find_tables_to_make_again(state, troubles)
     found = {name: error for name, error in sorted(troubles.items()) if name not in anew}
     for error in found.values():
         if not state.identity.secondaries:
@@ -304,7 +309,7 @@ def suspensions_for(
     }
 
 
-def log_suspended(found: Mapping[str, Suspended]) -> tuple[LogLine, ...]:
+def log_suspended_tables(found: Mapping[str, Suspended]) -> tuple[LogLine, ...]:
     return tuple(
         LogLine(
             f"{name} is suspended, its records go to the quarantine: {suspended.why}",
@@ -333,7 +338,7 @@ def tables_taking_nothing(term: Term) -> frozenset[str]:
     )
 
 
-def deliverable_commits(term: Term) -> tuple[PendingCommit, ...]:
+def commits_deliverable_now(term: Term) -> tuple[PendingCommit, ...]:
     """Return what is pending for tables that may receive it."""
     shut = tables_taking_nothing(term) | term.suspensions.forgotten
     return tuple(
@@ -343,7 +348,7 @@ def deliverable_commits(term: Term) -> tuple[PendingCommit, ...]:
     )
 
 
-def suspend_overdue(
+def suspend_overdue_tables(
     state: State,
     given: SecondariesRead,
     pending: Collection[PendingCommit],
@@ -362,7 +367,10 @@ def suspend_overdue(
     if not (state.identity.routed and state.identity.secondaries):
         return state, ()
     wall_ms = now_ms + state.wall_ahead_ms
-    weary = {d.table for d in find_overdue(pending, wall_ms, state.settings.claim_age_max_ms // 2)}
+    weary = {
+        d.table
+        for d in find_overdue_commits(pending, wall_ms, state.settings.claim_age_max_ms // 2)
+    }
     if many:
         counts = Counter(pending_commit.table for pending_commit in pending)
         most = {name for name, count in counts.items() if count == max(counts.values())}
@@ -390,7 +398,7 @@ def on_resume_request(state: State, tables: Iterable[str], now_ms: int) -> State
         term,
         suspensions=replace(term.suspensions, resume_asked=term.suspensions.resume_asked | wanted),
     )
-    return replace(state, term=asked).with_end_by(now_ms)
+    return replace(state, term=asked).with_end_due_by(now_ms)
 
 
 def resume_tables(
@@ -417,7 +425,7 @@ def resume_tables(
             del suspended[name]
             continue
         if view is not None:
-            error = _shared_error(view, state, term)
+            error = _shared_sources_error(view, state, term)
         if view is None or error is not None:
             error = error or Unreachable(f"{name} cannot be reached")
             why = f"{error.code} {error.message}"[:_WHY_CHARACTERS_MAX]
@@ -427,7 +435,7 @@ def resume_tables(
             continue
         secondaries[name] = view
         suspended[name] = replace(suspended[name], since_ms=wall_ms, resuming=True)
-    for name in resuming_without_pending(term) & given.views.keys():
+    for name in resuming_tables_without_pending(term) & given.views.keys():
         secondaries[name] = given.views[name]
     asked = replace(
         term,
@@ -439,7 +447,7 @@ def resume_tables(
     return opened, (*tells, *parting_words, *more)
 
 
-def resuming_without_pending(term: Term) -> frozenset[str]:
+def resuming_tables_without_pending(term: Term) -> frozenset[str]:
     """SUSPEND-5: return resuming tables that are to receive nothing: their deliverer may have ended
     too early."""
     pending = {pending_commit.table for pending_commit in term.delivery.pending}
@@ -450,7 +458,7 @@ def resuming_without_pending(term: Term) -> frozenset[str]:
     )
 
 
-def _shared_error(view: TableView, state: State, term: Term) -> HeadgateError | None:
+def _shared_sources_error(view: TableView, state: State, term: Term) -> HeadgateError | None:
     try:
         require_sources_unshared(view, term.sources.topic_ids, state.identity.shared_with)
     except SourceShared as error:
@@ -484,7 +492,9 @@ def reopen_tables(
     ), tells
 
 
-def resuming_to_deliver(term: Term, pending: Iterable[PendingCommit]) -> tuple[TableView, ...]:
+def resuming_tables_to_deliver(
+    term: Term, pending: Iterable[PendingCommit]
+) -> tuple[TableView, ...]:
     """Return resumed tables that need a delivery before they open: an empty one."""
     have = {pending_commit.secondary for pending_commit in pending}
     return tuple(
@@ -505,13 +515,13 @@ def resuming_to_deliver(term: Term, pending: Iterable[PendingCommit]) -> tuple[T
 # before let pending commits expire of, whose tags it may not have moved (PENDING-8).
 
 
-def unknown_tables(state: State) -> tuple[str, ...]:
+def tables_to_read_before_validation(state: State) -> tuple[str, ...]:
     """Return the tables to read before judging: unknown as statuses name them, or expired
     (PENDING-8)."""
     if not state.identity.routed:
         return ()
     term = term_of(state)
-    strangers = _tables_named(state) | _expired_tables(term)
+    strangers = _unknown_tables_named(state) | _expired_tables(term)
     return tuple(
         sorted(
             strangers - secondaries_named_by_start(state).keys() - term.suspensions.suspended.keys()
@@ -519,7 +529,7 @@ def unknown_tables(state: State) -> tuple[str, ...]:
     )
 
 
-def _tables_named(state: State) -> frozenset[str]:
+def _unknown_tables_named(state: State) -> frozenset[str]:
     term = term_of(state)
     known = {(name, view.uuid) for name, view in term.delivery.secondaries.items()}
     named = {
@@ -529,10 +539,12 @@ def _tables_named(state: State) -> frozenset[str]:
         if table.files and table.table != term.primary.view.table
     }
     strangers = {name for name, _ in named - known}
-    return frozenset(strangers | _tables_moved(state) | reported_troubles(term).keys())
+    return frozenset(
+        strangers | _tables_with_moved_data(state) | table_troubles_reported(term).keys()
+    )
 
 
-def _tables_moved(state: State) -> set[str]:
+def _tables_with_moved_data(state: State) -> set[str]:
     """Return known tables of which a status names a file that is not below their data.
 
     Their owner may have moved it: participants read a table again, and see that first.
@@ -564,7 +576,7 @@ def _expired_tables(term: Term) -> frozenset[str]:
     )
 
 
-def reported_troubles(term: Term) -> Mapping[str, str]:
+def table_troubles_reported(term: Term) -> Mapping[str, str]:
     """Return the table troubles that statuses awaiting judgement report (SUSPEND-1)."""
     return {
         table: why
@@ -574,7 +586,7 @@ def reported_troubles(term: Term) -> Mapping[str, str]:
     }
 
 
-def with_tables(
+def with_secondaries_read(
     state: State, given: SecondariesRead, now_ms: int
 ) -> tuple[State, tuple[LogLine, ...]]:
     """Take in the answer. Raises ``SecondaryForeign``, which is the ledger's own trouble.
@@ -582,14 +594,16 @@ def with_tables(
     A missing table that only an expired pending commit names takes no delivery: it is asked for
     again, not suspended, for whoever dropped it may have meant to.
     """
-    named = _tables_named(state)
+    named = _unknown_tables_named(state)
     troubles = {
         name: error
         for name, error in given.troubles.items()
         if name in named or not isinstance(error, TableMissing)
     }
     given = replace(given, troubles=troubles)
-    state, tells = suspend_troubled(state, given, reported_troubles(term_of(state)), now_ms)
+    state, tells = suspend_troubled_tables(
+        state, given, table_troubles_reported(term_of(state)), now_ms
+    )
     term = term_of(state)
     try:
         judged = {
@@ -608,10 +622,10 @@ def with_tables(
     known = replace(term, delivery=term.delivery.with_secondaries(secondaries))
     known = with_former_data(term, known)  # it is judged at once
     call = state.call.without_failures()
-    return replace(state, call=call, term=known), (*tells, *log_replaced(state, given))
+    return replace(state, call=call, term=known), (*tells, *log_replaced_tables(state, given))
 
 
-def uuids_to_record(state: State) -> Mapping[str, str]:
+def secondary_uuids_to_record(state: State) -> Mapping[str, str]:
     """Return the UUIDs for the primary table's record: with routes, only of secondary tables that
     START names.
 

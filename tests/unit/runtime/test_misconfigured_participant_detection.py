@@ -31,7 +31,7 @@ from headgate.control_protocol.identifiers import (
 from headgate.control_protocol.offsets import Offsets
 from headgate.participant.settings import ParticipantSettings
 from headgate.participant.state import Ownership, State, Term, Work
-from headgate.runtime.wrong_group_detection import ASKED_EVERY_MS, Lookout, Sources
+from headgate.runtime.misconfigured_participant_detection import ASKED_EVERY_MS, Lookout, Sources
 
 SETTINGS = parse(sink_file_text(Path("/lake")))
 SINK = SinkName("trips")

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from headgate.runtime.fleet import processes
-from headgate.runtime.fleet.processes import (
+from headgate.runtime.fleet import os_processes
+from headgate.runtime.fleet.os_processes import (
     LATELY_S,
     MEASURE_S,
     ProcessWatch,
-    memory_here_mib,
+    machine_memory_mib,
     private_bytes,
     process_tree,
     resident_bytes,
@@ -43,7 +43,7 @@ class Kernel:
 
     def look(self, watch: ProcessWatch, *, works: bool = True, may: int = 1_024 * MIB) -> None:
         self.now_s += EVERY_S
-        watch.look(self.now_s, may, works=works)
+        watch.measure(self.now_s, may, works=works)
 
 
 @pytest.fixture
@@ -54,9 +54,9 @@ def kernel(monkeypatch: pytest.MonkeyPatch) -> Kernel:
         said.walks.append(said.now_s)
         return said.private
 
-    monkeypatch.setattr(processes, "cpu_ms", lambda _: said.cpu)
-    monkeypatch.setattr(processes, "resident_bytes", lambda _: said.resident)
-    monkeypatch.setattr(processes, "private_bytes", walk)
+    monkeypatch.setattr(os_processes, "used_cpu_ms", lambda _: said.cpu)
+    monkeypatch.setattr(os_processes, "resident_bytes", lambda _: said.resident)
+    monkeypatch.setattr(os_processes, "private_bytes", walk)
     return said
 
 
@@ -104,8 +104,8 @@ def test_load_is_what_it_takes_over_a_minute_without_its_start(
 
 def test_a_process_that_is_gone_says_nothing(watch: ProcessWatch) -> None:
     watch.pid = 2**22 + 1  # above what Linux gives
-    watch.look(1.0, MIB, works=True)
-    watch.look(40.0, MIB, works=True)
+    watch.measure(1.0, MIB, works=True)
+    watch.measure(40.0, MIB, works=True)
     assert watch.usage.memory_bytes is None
     assert watch.usage.cpu_permille is None
 
@@ -130,11 +130,11 @@ def test_memory_of_what_a_process_has_started_is_found() -> None:
         assert (private_bytes(own) or 0) < 40 * MIB
         assert sum(private_bytes(pid) or 0 for pid in below) > 80 * MIB
         watch = ProcessWatch(process.pid)
-        watch.look(1.0, 0, works=True, has_children=True)
+        watch.measure(1.0, 0, works=True, has_children=True)
         assert (watch.usage.memory_bytes or 0) > 80 * MIB
         process.communicate(b"\n")
     assert process_tree(process.pid) == [process.pid], "who is gone has nobody"
 
 
 def test_memory_here_is_that_of_a_machine() -> None:
-    assert 64 < memory_here_mib() < 1 << 30
+    assert 64 < machine_memory_mib() < 1 << 30

@@ -30,10 +30,10 @@ from headgate.kafka.client_settings import (
     with_quiet_log,
     without_consumer_settings,
 )
-from headgate.kafka.clients import is_fatal, new_admin, new_consumer, new_producer
+from headgate.kafka.clients import is_fatal_error, new_admin, new_consumer, new_producer
 from headgate.kafka.control_log import PRODUCER
 from headgate.kafka.control_topic import APPEND_TIME
-from headgate.kafka.error_codes import NO_RIGHTS, NO_TOPIC, error_of_topic
+from headgate.kafka.error_codes import NO_RIGHTS, NO_TOPIC, translate_topic_error
 
 log = redacted_logger(__name__)
 
@@ -90,7 +90,7 @@ class KeyedValue:
     value: bytes | None
 
 
-def record_of(message: kafka.Message) -> CompactedRecord:
+def compacted_record_of(message: kafka.Message) -> CompactedRecord:
     """Return a message without an error as a record; a key that is no text becomes one."""
     return CompactedRecord(
         message.topic(),
@@ -133,10 +133,10 @@ class TopicAdmin:
         except kafka.KafkaException as error:
             if error.args[0].code() in NO_TOPIC:
                 return None
-            raise _error_of_topic(topic, error) from error
+            raise _translate_topic_error(topic, error) from error
         return TopicFacts(TopicId(str(found.topic_id)), len(found.partitions))
 
-    def ensure(self, topic: str, partitions: int) -> TopicFacts:
+    def ensure_topic(self, topic: str, partitions: int) -> TopicFacts:
         """Return what is known of the topic, which is created if it is missing.
 
         Raises ``FleetTopicUnfit``, ``Unreachable``, ``MissingRights``.
@@ -150,7 +150,7 @@ class TopicAdmin:
             cause = error.args[0]
             if cause.code() != kafka.KafkaError.TOPIC_ALREADY_EXISTS:
                 if cause.retriable() or cause.code() < 0:
-                    raise _error_of_topic(topic, error) from error
+                    raise _translate_topic_error(topic, error) from error
                 raise FleetTopicUnfit(
                     f"topic {topic} is missing and cannot be created: {cause.str()}",
                     f"create it with {partitions} partitions and cleanup.policy=compact, or allow "
@@ -187,7 +187,7 @@ class CompactedReader:
             **_READER,
             "fetch.wait.max.ms": wait_ms,
             "group.id": group_id,
-            "error_cb": _hear,
+            "error_cb": _on_client_error,
         }
         self._consumer: kafka.Consumer = _make_client(kafka_config, lambda: new_consumer(config))
         places = [
@@ -234,11 +234,13 @@ class CompactedReader:
     def _read_record(self, message: kafka.Message) -> CompactedRecord | None:
         error = message.error()
         if error is None:
-            return record_of(message)
+            return compacted_record_of(message)
         if error.code() == kafka.KafkaError._PARTITION_EOF:  # noqa: SLF001
             self._behind.discard((message.topic(), message.partition()))
         elif error.code() in NO_RIGHTS | NO_TOPIC:
-            raise _error_of_topic(message.topic() or "of the fleet", kafka.KafkaException(error))
+            raise _translate_topic_error(
+                message.topic() or "of the fleet", kafka.KafkaException(error)
+            )
         return None
 
 
@@ -248,8 +250,8 @@ class CompactedReader:
 class TransactionalWriter:
     """Writes several records at once, or none. Beginning it ends whoever began before (FLEET-5).
 
-    So what is read after ``begin`` is what the next ``write`` changes: if somebody else begins in
-    between, the write fails, and has changed nothing.
+    So what is read after ``fence_earlier_writers`` is what the next ``write`` changes: if somebody
+    else begins in between, the write fails, and has changed nothing.
     """
 
     def __init__(
@@ -264,13 +266,13 @@ class TransactionalWriter:
             "transactional.id": transactional_id,
             "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
             "linger.ms": 20,  # thousands of specs in few requests
-            "error_cb": _hear,
+            "error_cb": _on_client_error,
         }
         # The client wants it below the transaction's own limit.
         config["delivery.timeout.ms"] = int(CHANGE_TIMEOUT_S * 1000)
         self._producer: kafka.Producer = _make_client(kafka_config, lambda: new_producer(config))
 
-    def begin(self) -> None:
+    def fence_earlier_writers(self) -> None:
         """End whoever began before, and wait for what they had under way.
 
         Raises ``Unreachable``, ``MissingRights``.
@@ -278,7 +280,7 @@ class TransactionalWriter:
         try:
             self._producer.init_transactions(CHANGE_TIMEOUT_S)
         except kafka.KafkaException as error:
-            raise self._error(error) from error
+            raise self._write_error(error) from error
 
     def write(self, records: Iterable[KeyedValue]) -> None:
         """Write all of them, or none.
@@ -292,7 +294,7 @@ class TransactionalWriter:
                 self._produce(record)
             self._producer.commit_transaction(CHANGE_TIMEOUT_S)
         except kafka.KafkaException as error:
-            raise self._error(error) from error
+            raise self._write_error(error) from error
 
     def _produce(self, record: KeyedValue) -> None:
         while True:
@@ -305,7 +307,7 @@ class TransactionalWriter:
             else:
                 return
 
-    def _error(self, error: kafka.KafkaException) -> HeadgateError:
+    def _write_error(self, error: kafka.KafkaException) -> HeadgateError:
         cause = error.args[0]
         if cause.code() in _FENCED or "fenced" in cause.str():
             return FleetChangedMeanwhile(
@@ -333,7 +335,7 @@ class CompactedProducer:
             **PRODUCER,
             "linger.ms": 50,
             "delivery.timeout.ms": 30_000,
-            "error_cb": _hear,
+            "error_cb": _on_client_error,
         }
         self._open: Callable[[], kafka.Producer] = lambda: _make_client(
             kafka_config, lambda: new_producer(config)
@@ -342,7 +344,7 @@ class CompactedProducer:
         self._written = False
         self._producer: kafka.Producer = self._open()
 
-    def write(self, record: KeyedValue) -> bool:
+    def try_write(self, record: KeyedValue) -> bool:
         """Return whether the client took it; it does not while its queue is full."""
         try:
             self._producer.produce(
@@ -359,13 +361,13 @@ class CompactedProducer:
             return False
         return True
 
-    def failures(self) -> Sequence[str]:
+    def take_failures(self) -> Sequence[str]:
         """Return why records were not written since the last call, once each."""
         self._call_client(lambda: self._producer.poll(0))
         failed, self._failed = self._failed, []
         return sorted({*failed})
 
-    def has_written(self) -> bool:
+    def take_has_written(self) -> bool:
         """Return whether a record is known to be written since the last call."""
         written, self._written = self._written, False
         return written
@@ -387,7 +389,7 @@ class CompactedProducer:
         cause: Any = error.args[0] if error.args else None
         is_known = isinstance(cause, kafka.KafkaError)
         self._failed.append(cause.str() if is_known else str(error))
-        if not is_known or is_fatal(cause):
+        if not is_known or is_fatal_error(cause):
             try:
                 self._producer = self._open()
             except HeadgateError as problem:  # the former one fails again: then this is tried again
@@ -400,11 +402,11 @@ class CompactedProducer:
             self._failed.append(error.str())
 
 
-def _error_of_topic(topic: str, error: kafka.KafkaException) -> HeadgateError:
+def _translate_topic_error(topic: str, error: kafka.KafkaException) -> HeadgateError:
     missing = FleetTopicUnfit(
         f"topic {topic} does not exist", "headgate fleet apply creates it; or correct fleet.name"
     )
-    return error_of_topic(f"topic {topic}", error, missing)
+    return translate_topic_error(f"topic {topic}", error, missing)
 
 
 def _make_client(kafka_config: Mapping[str, str], make: Callable[[], Any]) -> Any:
@@ -414,5 +416,5 @@ def _make_client(kafka_config: Mapping[str, str], make: Callable[[], Any]) -> An
         raise settings_error(error, kafka_config) from error
 
 
-def _hear(error: kafka.KafkaError) -> None:
+def _on_client_error(error: kafka.KafkaError) -> None:
     log.debug("fleet: %s", error.str())
