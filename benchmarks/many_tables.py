@@ -193,7 +193,11 @@ class Shop:
         tables = tuple(
             TableStatus(
                 name,
-                (self.detail.of(f"{data}/{start.folder}/{self.statuses}.parquet", ROWS, BYTES),),
+                (
+                    self.detail.to_written_file(
+                        f"{data}/{start.folder}/{self.statuses}.parquet", ROWS, BYTES
+                    ),
+                ),
                 uuid,
             )
             for name in touched

@@ -111,9 +111,9 @@ def _require_one_table_per_key(settings: SinkSections, route: Route, number: int
 
 def _require_valid_keyed_table(settings: SinkSections, table: TableSettings) -> None:
     if table.columns:
-        from headgate.tables.iceberg.table_creation import key_ids
+        from headgate.tables.iceberg.table_creation import key_field_ids
 
-        key_ids(declared_table(table).schema(), table.key)
+        key_field_ids(declared_table(table).schema(), table.key)
     if settings.changes.marks:
         _require_markable_table(settings, table)
     if settings.changes.history:

@@ -17,7 +17,7 @@ from headgate.control_protocol.errors import (
 )
 from headgate.control_protocol.ports import Batch, BatchFailed, BatchOutcome
 from headgate.control_protocol.redaction import REASON_CHARACTERS_MAX
-from headgate.tables.storage.object_stores import refused_operation
+from headgate.tables.storage.object_stores import refused_operation_of
 
 _FOR_THE_COORDINATOR = (OffsetOutOfRange, TopicRecreated)
 """Sources that contradict the stored offsets: the coordinator's policies decide (COMMIT-1)."""
@@ -112,7 +112,7 @@ def failure_of(number: int, error: Exception) -> BatchFailed:
     """Return the outcome of a batch that ended in ``error``."""
     if isinstance(error, TablesNotPlanned):
         return LacksTablePlans(number, str(error), names=error.names)
-    if isinstance(error, OSError) and (operation := refused_operation(error)):
+    if isinstance(error, OSError) and (operation := refused_operation_of(error)):
         error = MissingRights(
             f"the table's files may not be written: {operation} is refused: {error}",
             "grant write access to its location; executors of Spark have neither the environment "

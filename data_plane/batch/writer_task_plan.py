@@ -47,14 +47,14 @@ from headgate.data_plane.write.missing_columns import Evolution, evolution_of
 from headgate.kafka.record_fetch import Chunk
 from headgate.participant.settings import SchemaPolicy, UnknownFields
 from headgate.tables.iceberg.file_schema import data_location, file_schema_of
-from headgate.tables.iceberg.table_creation import key_ids
-from headgate.tables.neutral_schema import partition_spec_of, schema_of
+from headgate.tables.iceberg.table_creation import key_field_ids
+from headgate.tables.neutral_schema import iceberg_schema_of, partition_spec_of
 from headgate.tables.storage.object_stores import (
+    credential_lifetime_s,
     file_properties,
-    has_temporary_keys,
-    key_lifetime_s,
+    has_temporary_credentials,
     renewal_age_s,
-    require_no_signing,
+    require_no_remote_signing,
 )
 
 if TYPE_CHECKING:
@@ -336,14 +336,16 @@ class Plans:
         now_s = self._monotonic_s()
         if plan is None or plan.source != source or now_s > until_s:
             plan = plan_for(self._catalog, start, source, self.shaping)
-            good_s = key_lifetime_s(plan.io_properties, int(self._wall_s() * 1000))
+            good_s = credential_lifetime_s(plan.io_properties, int(self._wall_s() * 1000))
             self._kept[key] = (now_s + min(self._age_s_max, renewal_age_s(good_s)), plan)
         return plan
 
     def forget_temporary_keys(self) -> bool:
         """Forget plans with temporary keys; return whether there were any."""
         mortal = [
-            key for key, (_, plan) in self._kept.items() if has_temporary_keys(plan.io_properties)
+            key
+            for key, (_, plan) in self._kept.items()
+            if has_temporary_credentials(plan.io_properties)
         ]
         for key in mortal:
             del self._kept[key]
@@ -355,7 +357,7 @@ def plan_for(
 ) -> WriterPlan:
     """Load the table, and plan for the schema and spec that START names."""
     table = _load(catalog, start)
-    require_no_signing(start.table, table.io.properties)
+    require_no_remote_signing(start.table, table.io.properties)
     return plan_of_table(table, start, source, shaping)
 
 
@@ -372,14 +374,18 @@ def plan_of_file_schema(
 ) -> WriterPlan:
     """Plan for a layout. Raises ``ConfigurationError`` for record columns that the table lacks."""
     native = layout.native
-    schema = Schema.model_validate_json(native.schema_json) if native else schema_of(layout.columns)
+    schema = (
+        Schema.model_validate_json(native.schema_json)
+        if native
+        else iceberg_schema_of(layout.columns)
+    )
     require_columns(table, schema, source.record_columns)
     if native is None:
         properties: Mapping[str, str] = {}
         order, spec_json = UNSORTED_SORT_ORDER, partition_spec_of(layout).model_dump_json()
     else:
         if source.changes:
-            key_ids(schema, source.changes.key)
+            key_field_ids(schema, source.changes.key)
         properties, spec_json = dict(layout.properties), native.spec_json
         order = _sort_order_for_schema(
             SortOrder.model_validate_json(native.sort_order_json), schema
@@ -414,9 +420,9 @@ def _without_late_rows(
     limit_ms = expired_before_ms(SinkName(sink), properties) if rules and rules.late_by else None
     if rules is None or limit_ms is None:
         return shaping
-    from headgate.tables.iceberg.maintenance.row_expiry import limit_text  # reads files
+    from headgate.tables.iceberg.maintenance.row_expiry import limit_as_literal  # reads files
 
-    kept = rules.without_late_rows(limit_text(limit_ms, schema.find_field(rules.late_by)))
+    kept = rules.without_late_rows(limit_as_literal(limit_ms, schema.find_field(rules.late_by)))
     return replace(shaping, rules=kept)
 
 

@@ -342,7 +342,7 @@ def _describe_file(shape: FileShape, key: PartitionKey, file: _OpenFile, size: i
         sort_order_id=shape.sorter.order_id,
         **statistics,
     )
-    return detail.of(file.path, records, size)
+    return detail.to_written_file(file.path, records, size)
 
 
 def _ignore_errors(action: Any) -> None:

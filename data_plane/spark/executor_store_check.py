@@ -18,7 +18,7 @@ from headgate.control_protocol.errors import (
 from headgate.data_plane.spark.session import OpenSession, error_text
 from headgate.kafka.authentication import token_keeper_for
 from headgate.kafka.token_keeper import keeper_of
-from headgate.tables.storage.object_stores import has_long_lived_keys
+from headgate.tables.storage.object_stores import has_long_lived_credentials
 from headgate.tables.storage.store_write_check import try_store
 
 _COLUMNS = "host string, code string, message string, hint string"
@@ -42,7 +42,7 @@ def try_from_executors(session: OpenSession, properties: Mapping[str, str], loca
 
     count, hosts = _let_each_task(session, attempt)
     done = f"{count} tasks on {hosts} wrote, read and removed a file of a line each"
-    return f"{done}; {_LONG_LIVED}" if has_long_lived_keys(own) else done
+    return f"{done}; {_LONG_LIVED}" if has_long_lived_credentials(own) else done
 
 
 def ask_tokens_from_executors(

@@ -53,7 +53,7 @@ from headgate.operations.audit.replay_compare import (
 )
 from headgate.operations.audit.report import Finding
 from headgate.runtime.write_planning import shaping, source_plan
-from headgate.tables.iceberg.upsert.delete_files import positions_of
+from headgate.tables.iceberg.upsert.delete_files import sorted_positions_of
 from headgate.tables.iceberg.upsert.key_index import KeyHash
 from headgate.tables.iceberg.upsert.key_reader import UNKNOWN, Sources
 
@@ -127,7 +127,7 @@ class TableReplay:
     def number_of(self, at: TopicPartition) -> int:
         """Return a partition's number; the topic counts only if the table has a column for it."""
         with_topic = "topic" in self.plan.source.record_columns
-        return self.sources.number(at.topic if with_topic else "", at.partition)
+        return self.sources.number_of(at.topic if with_topic else "", at.partition)
 
 
 def source_batch(
@@ -185,7 +185,7 @@ def replay_table(table_replay: TableReplay, reader: TableReader) -> Slices:
             rows = [_cast(batch.column(each.name), each.type) for each in columns]
             named = dict(zip(columns.names, rows, strict=True))
             topics = named[parts["topic"]] if "topic" in parts else None
-            numbers = table_replay.sources.numbers(topics, named[parts["partition"]])
+            numbers = table_replay.sources.numbers_of(topics, named[parts["partition"]])
             offsets = pc.fill_null(pc.cast(named[parts["offset"]], pa.int64()), UNKNOWN)
             ours = [
                 *table_replay.hash_keys([named[name] for name in changes.key]),
@@ -213,7 +213,7 @@ class _Prefilter:
             offsets = bitmap_of(pa.array(chunk.offsets[here]))
             self.offsets[at] |= offsets
             if out := offsets & self._left_out[place]:
-                is_kept[here[np.isin(chunk.offsets[here], positions_of(out))]] = False
+                is_kept[here[np.isin(chunk.offsets[here], sorted_positions_of(out))]] = False
         return chunk if is_kept.all() else chunk.where(is_kept)
 
 

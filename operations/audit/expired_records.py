@@ -36,7 +36,7 @@ from headgate.operations.audit.changelog_replay import expired_below, source_bat
 from headgate.operations.audit.replay_compare import are_expired
 from headgate.participant.settings import Incompatible, SchemaPolicy
 from headgate.runtime.write_planning import source_plan
-from headgate.tables.iceberg.upsert.delete_files import positions_of
+from headgate.tables.iceberg.upsert.delete_files import sorted_positions_of
 
 
 @dataclass(slots=True)
@@ -96,7 +96,7 @@ class ExpiredRecords:
         )
         with closing(chunks_of(plan, batch)) as chunks:
             for chunk in chunks:
-                wanted = positions_of(bitmap_of(pa.array(chunk.offsets)) & absent)
+                wanted = sorted_positions_of(bitmap_of(pa.array(chunk.offsets)) & absent)
                 some = np.isin(chunk.offsets, wanted) & np.asarray(chunk.values.array.is_valid())
                 if some.any():
                     decoder.decode_chunk(chunk.where(some), collect_only=False)

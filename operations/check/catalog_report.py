@@ -69,12 +69,12 @@ def _open(settings: SinkSettings, stack: ExitStack, trials: list[CatalogTrial]) 
             "another one in table.identifier"
         )
     trials.append(trial)
-    return f"{trial.describe()}; to be made and removed: {' and '.join(trial.names)}"
+    return f"{trial.describe_catalog()}; to be made and removed: {' and '.join(trial.names)}"
 
 
 def _create(trial: CatalogTrial) -> str:
     try:
-        location = trial.create()
+        location = trial.create_tables()
     except MissingRights as error:
         raise NotChecked(
             f"{error.message}; so nothing else is tried: run it with a principal that may create "
@@ -90,7 +90,7 @@ def _ask_to_remove(questions: Questions, trial: CatalogTrial) -> None:
 
 
 def _remove(trial: CatalogTrial) -> str:
-    stay = trial.remove()
+    stay = trial.drop_tables()
     files = f"; it has no purge, so files may stay at {' and '.join(stay)}" if stay else ""
     return f"both tables were dropped{files}"
 
@@ -102,13 +102,15 @@ def _ask_by_trial(questions: Questions, trial: CatalogTrial, advice: _Advice) ->
     if not questions.are_well("claim"):
         return
     questions.ask("tag", lambda: _check_tag(trial, advice))
-    questions.ask("stale commit", lambda: f"refused, as it must be: {trial.try_stale()}")
-    questions.ask("moved tag", lambda: f"refused, as it must be: {trial.try_moved_tag()}")
+    questions.ask("stale commit", lambda: f"refused, as it must be: {trial.try_stale_commit()}")
+    questions.ask(
+        "moved tag", lambda: f"refused, as it must be: {trial.try_commit_after_moved_tag()}"
+    )
     questions.ask("several tables", lambda: _try_joint(trial, advice))
 
 
 def _describe_keys(trial: CatalogTrial, advice: _Advice) -> str:
-    given = trial.given_keys()
+    given = trial.given_credentials()
     if given.signs_remotely:
         raise CatalogRefused(
             "it signs each request to the store itself, and gives out no keys",
@@ -121,18 +123,18 @@ def _describe_keys(trial: CatalogTrial, advice: _Advice) -> str:
 
 
 def _write_file(trial: CatalogTrial) -> str:
-    return f"{try_store(*trial.files_at())} was written, read and removed again"
+    return f"{try_store(*trial.file_properties_and_location())} was written, read and removed again"
 
 
 def _claim(trial: CatalogTrial) -> str:
-    trial.claim()
+    trial.make_first_claim()
     return "one commit with a snapshot, its properties, a branch and a tag; all came back as sent"
 
 
 def _check_tag(trial: CatalogTrial, advice: _Advice) -> str:
-    if trial.lasts():
+    if trial.is_tag_retention_kept():
         return "it is kept for ever, whatever the table says of other refs"
-    age_ms = trial.tag_lasts_ms()
+    age_ms = trial.tag_retention_ms()
     advice.lines.append(
         "the catalog does not keep the tag's own retention: set no history.expire.max-ref-age-ms "
         "on the sink's tables, and switch off what expires refs there"
@@ -145,7 +147,7 @@ def _check_tag(trial: CatalogTrial, advice: _Advice) -> str:
 
 def _try_joint(trial: CatalogTrial, advice: _Advice) -> str:
     try:
-        offered = trial.try_joint()
+        offered = trial.try_joint_commit()
     except CatalogRefused as error:
         advice.lines.append("leave tables.atomic off")
         raise NotChecked(error.message) from None

@@ -33,10 +33,10 @@ from headgate.runtime.start_checks import require_markable_table
 from headgate.runtime.write_planning import record_columns, shaping
 from headgate.tables.iceberg.upsert.deletes_property import (
     DeleteChoice,
-    column_of_marks,
+    mark_column_id,
     require_same_choice,
 )
-from headgate.tables.iceberg.upsert.key_property import key_text, require_same_key
+from headgate.tables.iceberg.upsert.key_property import key_property_text, require_same_key
 
 
 def check_key(settings: SinkSettings, table: Table | None) -> str:
@@ -121,7 +121,7 @@ def require_key(settings: SinkSettings, name: str, key: tuple[str, ...], table: 
     """Raise ``KeyUnfit``, ``KeyChanged`` or ``DeletesChanged`` where a commit would."""
     schema = table.schema()
     try:
-        wanted = key_text(schema, key)
+        wanted = key_property_text(schema, key)
     except KeyUnfit as error:
         raise KeyUnfit(f"{name}: {error.message}", error.hint) from None
     require_format_for_keys(name, table.properties)
@@ -132,8 +132,8 @@ def require_key(settings: SinkSettings, name: str, key: tuple[str, ...], table: 
     require_same_key(name, stored, None if changes.history else wanted, filled=filled)
     if changes.history:  # its commits know of no key, and so store no choice (KEY-14)
         return
-    before = DeleteChoice.of(table.properties.get(deletes_table_property(settings.name)))
-    column = column_of_marks(schema, changes.deleted_at if changes.marks else "")
+    before = DeleteChoice.from_property(table.properties.get(deletes_table_property(settings.name)))
+    column = mark_column_id(schema, changes.deleted_at if changes.marks else "")
     require_same_choice(name, schema, before, column, filled=filled)
 
 

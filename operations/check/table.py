@@ -59,13 +59,13 @@ from headgate.runtime.start_checks import (
     require_writable_catalog,
     require_writable_place,
 )
-from headgate.tables.iceberg.catalog import catalog_failure, require_atomic_swap
+from headgate.tables.iceberg.catalog import require_atomic_swap, translate_catalog_error
 from headgate.tables.iceberg.complete_empty_table import completed_schema, plan_completion
 from headgate.tables.iceberg.file_schema import file_schema_of
 from headgate.tables.iceberg.java_catalog import JavaCatalog
 from headgate.tables.iceberg.maintenance.row_expiry import HOUR_MS, WAIT_MS
 from headgate.tables.iceberg.maintenance.snapshot_selection import snapshot_retention
-from headgate.tables.storage.local_file_io import local_path
+from headgate.tables.storage.local_file_io import local_folder_path
 from headgate.tables.storage.object_stores import file_properties
 from headgate.tables.storage.store_write_check import try_store
 
@@ -291,7 +291,7 @@ class TableCheck:
 
     def _check_place(self, location: str) -> str:
         require_writable_place(location)
-        if (folder := local_path(location)) is not None:
+        if (folder := local_folder_path(location)) is not None:
             _require_disk_space(folder)
             return f"{folder} may be written"
         path = try_store(self._file_properties(location), location)
@@ -305,7 +305,7 @@ class TableCheck:
         if self._runs_tasks_here():
             return "tasks run on this machine, and see the same as this process"
         _, location = self._storage_locations()
-        if local_path(location) is not None:
+        if local_folder_path(location) is not None:
             raise NotChecked(f"whether each of them has the folder {location} is not asked")
         from headgate.data_plane.spark.executor_store_check import try_from_executors
 
@@ -446,7 +446,7 @@ def _engine_of(catalog: Catalog) -> Engine | None:
 
 
 def _missing_rights(error: Exception, what: str) -> HeadgateError:
-    found = catalog_failure(error, what)
+    found = translate_catalog_error(error, what)
     if isinstance(found, MissingRights):
         found.hint = "docs/guides/security.md names the rights of each role; check the credential"
     return found
@@ -473,7 +473,9 @@ def _check_database(engine: Engine, name: str, statement: str) -> str:
             ) from error
         if any(word in answer for word in _EMPTY):
             raise CannotAsk("the catalog is empty: the first start creates its tables") from error
-        raise catalog_failure(error, f"{name}: the catalog's database does not answer") from error
+        raise translate_catalog_error(
+            error, f"{name}: the catalog's database does not answer"
+        ) from error
     if wide:
         raise CannotAsk(
             f"{name} may be written, and this user may {' and '.join(wide)} iceberg_tables too, "
@@ -511,7 +513,7 @@ def check_quarantine(
         return f"{wanted.table} does not exist yet; the next start creates it"
     require_same(uuid)
     found = f"{wanted.table} exists ({settings.type_of(wanted.table)}, UUID {uuid})"
-    if local_path(layout.location) is not None:
+    if local_folder_path(layout.location) is not None:
         return found  # its rights were looked at
     path = try_store(file_properties(dict(layout.storage), layout.location), layout.location)
     return f"{found}; {path} was written, read and removed again"

@@ -70,13 +70,17 @@ from headgate.operations.kafka_connect.takeover_plan import (
 from headgate.operations.kafka_connect.transaction_events import WorkerAnnouncement, assemble
 from headgate.operations.kafka_connect.translation import ANCESTOR, APACHE
 from headgate.runtime.sink_tables import SinkTables, open_tables_read_only
-from headgate.tables.iceberg.connector_fence import fence_properties, mark_behind, mark_property
+from headgate.tables.iceberg.connector_fence import (
+    fence_properties,
+    mark_for_ends,
+    mark_property_name,
+)
 from headgate.tables.iceberg.connector_files import (
     BranchFiles,
-    find_missing,
-    has_mark,
+    find_missing_files,
+    has_connector_mark,
     read_branch_files,
-    written_file,
+    to_written_file,
 )
 
 _DEFAULT_CONTROL_TOPIC = "control-iceberg"
@@ -280,12 +284,12 @@ def _find_tables(
 
 
 def _is_marked(tables: SinkTables, name: str, connector: Connector) -> bool:
-    mark = mark_property(connector.control_topic, connector.group)
+    mark = mark_property_name(connector.control_topic, connector.group)
     try:
         table = tables.supports_catalog().load(name)
     except HeadgateError:  # nothing was announced for it: it is somebody else's
         return False
-    return has_mark(table, tables.settings.table.branch, mark)
+    return has_connector_mark(table, tables.settings.table.branch, mark)
 
 
 def _plan_table(tables: SinkTables, name: str, read: _Read) -> FilledTable:
@@ -293,7 +297,7 @@ def _plan_table(tables: SinkTables, name: str, read: _Read) -> FilledTable:
     with closing(tables.open(name)) as opened:
         view = opened.read()
     table = tables.supports_catalog().load(name)
-    mark = mark_property(connector.control_topic, connector.group)
+    mark = mark_property_name(connector.control_topic, connector.group)
     files = read_branch_files(table, settings.table.branch, mark)
     _require_fit_table(settings, view, files)
     log = ControlLog(
@@ -420,13 +424,13 @@ def _with_adopted_files(
             )
         entries |= of_table
     try:
-        files = tuple(written_file(table, entries[path].entry) for path in wanted)
+        files = tuple(to_written_file(table, entries[path].entry) for path in wanted)
     except (ValueError, KeyError) as error:
         raise AdoptionRefused(
             f"a file that was announced does not fit table {name}: {error}",
             "nothing was changed; without --adopt its records are read again",
         ) from error
-    if gone := find_missing(table, {file.path: file.size_bytes for file in files}):
+    if gone := find_missing_files(table, {file.path: file.size_bytes for file in files}):
         raise AdoptionRefused(
             f"{len(gone)} of {len(files)} files are gone, or were changed: {gone[0]}",
             "an orphan clean-up may have removed them; without --adopt their records are reread",
@@ -607,7 +611,7 @@ def go_back(settings: SinkSettings, way: WayBack) -> None:
     set its group."""
     connector = way.connector
     require_no_members(settings.kafka, connector.group)
-    mark = mark_behind(connector.control_topic, connector.group, way.ends)
+    mark = mark_for_ends(connector.control_topic, connector.group, way.ends)
     claim = make_claim(way.record, f"{TAKEOVER} --back", stopped=True)
     commit_claim(settings, way.view, claim, _not_done(settings), fence=mark)
     with open_tables_read_only(settings) as tables:

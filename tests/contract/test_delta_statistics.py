@@ -89,7 +89,7 @@ def fill(folder: Path, columns: Struct, files: Sequence[pa.Table], *by: str) -> 
         for key, part in shape.partitioner.split(rows.cast(shape.arrow_schema)):
             file.write(key, part)
         written += file.finish()
-    table = DeltaSinkTable(DeltaLocation.of(wanted), SinkName("sink"))
+    table = DeltaSinkTable(DeltaLocation.from_spec(wanted), SinkName("sink"))
     require_landed(commit(table, claim_table(table), record(1, 1, len(written)), *written))
     return folder / "t"
 

@@ -115,8 +115,8 @@ class HudiSinkWorld:
 
     @contextmanager
     def lock_table(self, name: str) -> Iterator[None]:
-        place = HudiLocation.of(secondary_spec(parse(many_tables(self)), f"db.{name}"))
-        with HudiJava(place, place.config().schema)._lock():
+        place = HudiLocation.from_spec(secondary_spec(parse(many_tables(self)), f"db.{name}"))
+        with HudiJava(place, place.read_config().schema)._holding_lock():
             yield
 
     def take_away(self, name: str) -> None:
@@ -188,8 +188,10 @@ def test_a_table_with_a_key_among_others_is_the_fold_of_its_topic_through_a_deat
         shop.begin()
         shop.produce(50)
         shop.until_settled()
-        place = HudiLocation.of(secondary_spec(settings, "db.orders"))
-        with HudiKeyedJava(place, place.config().schema)._lock():  # nobody can deliver to it
+        place = HudiLocation.from_spec(secondary_spec(settings, "db.orders"))
+        with HudiKeyedJava(
+            place, place.read_config().schema
+        )._holding_lock():  # nobody can deliver to it
             for _ in range(2):
                 shop.produce(25)
                 shop.until(lambda: shop.pending() == {"db.orders"} and shop.lag() == 0)
@@ -226,7 +228,7 @@ def test_ledger_2_what_was_filled_is_known_when_the_decision_is_archived(
     view = require_landed(table.commit(CommitAttempt(claim_table(table), owing(1, "lake.a"))))
     for number in range(8):
         world.append_foreign(number)
-    java = HudiJava(world.place, world.place.config().schema)
+    java = HudiJava(world.place, world.place.read_config().schema)
     assert java.has_archived_commits(java.load_meta_client())
     assert not any(str(view.tag) in path.name for path in world.timeline("*.commit"))
     assert world.open().read().filled == {"lake.a": "u1"}

@@ -52,7 +52,7 @@ from headgate.kafka.record_fetch import Chunk
 from headgate.native.byte_arrays import Packed
 from headgate.tables.iceberg.data_file import FileDetail
 from headgate.tables.iceberg.maintenance.row_expiry import HOUR_MS, ROW_EXPIRY
-from headgate.tables.iceberg.tag_lineage import properties_of
+from headgate.tables.iceberg.tag_lineage import summary_properties_of
 
 if TYPE_CHECKING:
     from simulation.world import World
@@ -188,7 +188,7 @@ class Ages:
         self._wrong = self._wrong or wrong
 
     def _follow(self, head: Snapshot, there: frozenset[SourceRecord]) -> None:
-        summary, sink = properties_of(head), self._world.sink
+        summary, sink = summary_properties_of(head), self._world.sink
         gone = frozenset[SourceRecord]()
         if summary.get(maintenance_property(sink)) == ROW_EXPIRY:
             self._world.struck["rows expired"] += 1
@@ -286,7 +286,7 @@ class AgedStorage(KeyedStorage):
             lower_bounds={AT: to_bytes(kind, min(known))},
             upper_bounds={AT: to_bytes(kind, max(known))},
         )
-        return detail.of(file.path, file.records, file.size_bytes)
+        return detail.to_written_file(file.path, file.records, file.size_bytes)
 
     def more_columns(self, records: list[SourceRecord]) -> dict[int | str, pa.Array]:
         times = [self._ages.time_ms(record) for record in records]

@@ -65,7 +65,7 @@ def main() -> None:
     before_mb = peak_mb()
     batch = pa.record_batch({"topic": ["rows"], "partition": [0], "offset": [7]})
     IcebergReader.size_and_rows = lambda _self, file: (file.size_bytes, file.records)
-    reading.batches_of = lambda *_: iter([batch])
+    reading.live_batches_of_file = lambda *_: iter([batch])
     reader = IcebergReader(table, SinkName("sink"), "main")
     history, live = reader.history(), reader.live_files()
     findings = check_commits(reader, history, lambda *_: None)

@@ -23,7 +23,7 @@ from headgate.control_protocol.testing.contract.world import (
     require_landed,
 )
 from headgate.operations.audit.files import check_commits, check_live_files
-from headgate.tables.iceberg.pending_manifests import undecided_manifests
+from headgate.tables.iceberg.pending_manifests import find_undecided_manifests
 from headgate.tables.iceberg.reader import IcebergReader
 from headgate.tables.storage import s3_file_io
 from headgate.tables.storage.s3_file_io import KeptFiles
@@ -112,7 +112,7 @@ def test_orphans_are_looked_for_below_their_own_folder_only(
     table = world.table()
     root = f"{table.metadata.location}/metadata/headgate/sink"
     proxy.forget()
-    assert undecided_manifests(table, SinkName("sink"), Epoch(9), frozenset()) == []
+    assert find_undecided_manifests(table, SinkName("sink"), Epoch(9), frozenset()) == []
     listed = [unquote(request.path) for request in proxy.seen if "list-type" in request.path]
     (path,) = listed
     assert f"prefix={root.removeprefix(f's3://{BUCKET}/')}/" in path

@@ -429,7 +429,7 @@ def test_all_of_many_hudi_tables_are_written_as_the_file_says_of_new_ones() -> N
         "ledger_quarantine": secondary_spec(settings, "db.ledger_quarantine"),
     }
     for name, wanted in asked.items():
-        place = HudiLocation.of(wanted)
+        place = HudiLocation.from_spec(wanted)
         assert place.settings["hoodie.write.lock.zookeeper.lock_key"] == f"shop_{name}"
         assert ("hoodie.table.type" in place.settings) == (name == "orders")
         assert place.follows == (name != "ledger")

@@ -15,9 +15,9 @@ from headgate.data_plane.batch.writer_task_plan import Plans, SourcePlan
 from headgate.data_plane.write.in_process_writer import RenewingWriter
 from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
 from headgate.tables.storage.object_stores import (
-    has_temporary_keys,
-    key_lifetime_s,
-    require_no_signing,
+    credential_lifetime_s,
+    has_temporary_credentials,
+    require_no_remote_signing,
 )
 
 SOURCE = SourcePlan({})
@@ -135,14 +135,14 @@ def test_remote_signing_is_refused_by_name(local: LocalCatalog) -> None:
     with pytest.raises(RemoteSigning, match=r"db\.t: its catalog signs requests") as refused:
         Plans(catalog).plan_for(start(local), SOURCE)  # type: ignore[arg-type]
     assert refused.value.code == "HG-120"
-    require_no_signing("db.t", {"s3.remote-signing-enabled": "true", **VENDED})
-    require_no_signing("db.t", {"s3.remote-signing-enabled": "false"})
+    require_no_remote_signing("db.t", {"s3.remote-signing-enabled": "true", **VENDED})
+    require_no_remote_signing("db.t", {"s3.remote-signing-enabled": "false"})
 
 
 def test_how_long_keys_are_good() -> None:
-    assert key_lifetime_s({"s3.session-token-expires-at-ms": "5000"}, 1_000) == 4
+    assert credential_lifetime_s({"s3.session-token-expires-at-ms": "5000"}, 1_000) == 4
     two = {"gcs.oauth2.token-expires-at": "9000", "adls.sas-token-expires-at-ms.a": "3000"}
-    assert key_lifetime_s(two, 1_000) == 2
-    assert key_lifetime_s({"s3.session-token": "x"}, 0) == float("inf")
-    assert has_temporary_keys(VENDED)
-    assert not has_temporary_keys({"s3.access-key-id": "AKIA"})
+    assert credential_lifetime_s(two, 1_000) == 2
+    assert credential_lifetime_s({"s3.session-token": "x"}, 0) == float("inf")
+    assert has_temporary_credentials(VENDED)
+    assert not has_temporary_credentials({"s3.access-key-id": "AKIA"})

@@ -185,10 +185,10 @@ def test_files_whose_statistics_rule_it_out_are_not_read(
     sink = make()
     sink.commits(4)
     read: list[str] = []
-    real = row_deletion.batches_of
+    real = row_deletion.live_batches_of_file
     monkeypatch.setattr(
         row_deletion,
-        "batches_of",
+        "live_batches_of_file",
         lambda *call: read.append(call[1].file.file_path) or real(*call),
     )
 

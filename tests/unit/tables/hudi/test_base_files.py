@@ -17,7 +17,7 @@ from headgate.control_protocol.table_format import FileSchema
 from headgate.data_plane.batch.plugin_plans import plan_of_file_schema
 from headgate.data_plane.batch.writer_task_plan import SourcePlan
 from headgate.data_plane.files.data_files import DataFiles, file_shape
-from headgate.tables.hudi.base_files import COLUMNS, HudiFileMarking, instant_of, stamp_of
+from headgate.tables.hudi.base_files import COLUMNS, HudiFileMarking, instant_of_file, stamp_of
 
 INSTANT = "20261123093000123"
 FIELDS = Struct(
@@ -53,7 +53,7 @@ def test_files_bear_their_instant_in_name_and_rows(tmp_path: Path) -> None:
     (file,) = written(tmp_path)
     path = Path(file.path.removeprefix("file://"))
     assert is_path_of_token(stamp_of(f"file://{tmp_path}", INSTANT), file.path)
-    assert instant_of(file.path) == INSTANT
+    assert instant_of_file(file.path) == INSTANT
 
     rows = pq.read_table(path)
     assert {*COLUMNS} < {*rows.column_names}

@@ -17,7 +17,7 @@ from headgate.tables.iceberg.upsert.key_files import (
     PARTITION,
     TOPIC,
     key_schema,
-    write_keys,
+    write_key_file,
 )
 
 SCHEMA = Schema(
@@ -39,7 +39,7 @@ def test_key_2_a_key_file_is_read_back_by_field_ids(tmp_path: Path) -> None:
         schema=columns,
     )
 
-    written = write_keys(io, path, rows)
+    written = write_key_file(io, path, rows)
 
     assert (written.kind, written.records) == (FileKind.KEYS, 2)
     assert written.size_bytes == (tmp_path / "keys.parquet").stat().st_size
