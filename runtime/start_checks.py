@@ -180,7 +180,7 @@ def require_markable_table(
 
 def require_known_distribution(settings: SinkSettings, properties: Mapping[str, str]) -> None:
     """Raises ``ConfigurationError`` if the table's own distribution is none that there is."""
-    Shaping(distribution=settings.spark.distribution).resolve_distribution(
+    Shaping(distribution=settings.spark.distribution).with_resolved_distribution(
         settings.table.identifier, properties
     )
 

@@ -98,17 +98,17 @@ def _error_text(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"[:REASON_CHARACTERS_MAX]
 
 
-def outcome_of_attempt(number: int, write: Callable[[], BatchOutcome]) -> BatchOutcome:
+def try_write(number: int, write: Callable[[], BatchOutcome]) -> BatchOutcome:
     """Return the outcome of writing as a value. Raises only ``BatchAbandoned``."""
     try:
         return write()
     except BatchAbandoned:
         raise
     except Exception as error:  # noqa: BLE001 - it goes on as a value
-        return failure_of(number, error)
+        return failed_outcome_of(number, error)
 
 
-def failure_of(number: int, error: Exception) -> BatchFailed:
+def failed_outcome_of(number: int, error: Exception) -> BatchFailed:
     """Return the outcome of a batch that ended in ``error``."""
     if isinstance(error, TablesNotPlanned):
         return LacksTablePlans(number, str(error), names=error.names)

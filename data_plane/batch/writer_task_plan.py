@@ -40,7 +40,7 @@ from headgate.data_plane.quarantine.already_quarantined import (
     OffsetsByClass,
     RangesReadAgain,
     quarantined_offsets,
-    rows_of_iceberg,
+    read_iceberg_rows,
 )
 from headgate.data_plane.routing.routes import Routing
 from headgate.data_plane.write.missing_columns import Evolution, evolution_of
@@ -274,7 +274,7 @@ class WriterPlan:
         return pa.schema([*values, *(column for column in typed if column.name in parts)])
 
 
-def quarantine_source(source: SourcePlan) -> SourcePlan:
+def quarantine_source_of(source: SourcePlan) -> SourcePlan:
     """Return how to read records that become rows of the quarantine."""
     return replace(source, record_columns={}, rules={}, schema_policy=SchemaPolicy(), changes=None)
 
@@ -303,44 +303,44 @@ class Plans:
         self._kept: dict[tuple[str, int, int], tuple[float, WriterPlan]] = {}
 
     def plan_of(self, batch: Batch, source: SourcePlan) -> WriterPlan:
-        """Return the plan for both tables of a batch. Raises as ``plan_for``, and
+        """Return the plan for both tables of a batch. Raises as ``load_table_and_plan``, and
         ``FolderElsewhere`` for folders that no coordinator of these tables issues."""
-        return self.with_quarantine(self._within_folder(batch.table, source), batch, source)
+        return self.with_quarantine(self._with_current_folder(batch.table, source), batch, source)
 
     def with_quarantine(self, plan: WriterPlan, batch: Batch, source: SourcePlan) -> WriterPlan:
         """Return the plan of a batch's table with that of its quarantine. Raises as ``plan_of``."""
         if batch.quarantine is None or not source.handling.keeps_rejected:
             return plan
-        quarantine = self._within_folder(batch.quarantine, quarantine_source(source))
+        quarantine = self._with_current_folder(batch.quarantine, quarantine_source_of(source))
         known = quarantined_offsets(batch, source, self._read_quarantine_rows)
         return replace(plan, quarantine=quarantine, already_quarantined=known)
 
     def _read_quarantine_rows(
         self, start: TableStart, source: SourcePlan, again: RangesReadAgain
     ) -> list[dict[str, Any]]:
-        return rows_of_iceberg(_load(self._catalog, start), source, again)
+        return read_iceberg_rows(_load_table(self._catalog, start), source, again)
 
-    def _within_folder(self, start: TableStart, source: SourcePlan) -> WriterPlan:
+    def _with_current_folder(self, start: TableStart, source: SourcePlan) -> WriterPlan:
         """Return the plan, renewed where the table may want its files elsewhere by now."""
-        plan = self.plan_for(start, source)
-        if not _is_prefix_inside(start, plan.shape.data_location):
+        plan = self.plan_for_start(start, source)
+        if not _is_folder_inside(start, plan.shape.data_location):
             self._kept.pop((start.uuid, start.schema_id, start.spec_id), None)
-            plan = self.plan_for(start, source)
+            plan = self.plan_for_start(start, source)
         require_own_folder(start, plan.shape.data_location)
         return plan
 
-    def plan_for(self, start: TableStart, source: SourcePlan) -> WriterPlan:
+    def plan_for_start(self, start: TableStart, source: SourcePlan) -> WriterPlan:
         """Plan for the table. Raises ``TableChanged``, ``ConfigurationError``, ``Unreachable``."""
         key = (start.uuid, start.schema_id, start.spec_id)
         until_s, plan = self._kept.get(key, (0.0, None))
         now_s = self._monotonic_s()
         if plan is None or plan.source != source or now_s > until_s:
-            plan = plan_for(self._catalog, start, source, self.shaping)
+            plan = load_table_and_plan(self._catalog, start, source, self.shaping)
             good_s = credential_lifetime_s(plan.io_properties, int(self._wall_s() * 1000))
             self._kept[key] = (now_s + min(self._age_s_max, renewal_age_s(good_s)), plan)
         return plan
 
-    def forget_temporary_keys(self) -> bool:
+    def forget_temporary_credentials(self) -> bool:
         """Forget plans with temporary keys; return whether there were any."""
         mortal = [
             key
@@ -352,11 +352,11 @@ class Plans:
         return bool(mortal)
 
 
-def plan_for(
+def load_table_and_plan(
     catalog: Catalog, start: TableStart, source: SourcePlan, shaping: Shaping | None = None
 ) -> WriterPlan:
     """Load the table, and plan for the schema and spec that START names."""
-    table = _load(catalog, start)
+    table = _load_table(catalog, start)
     require_no_remote_signing(start.table, table.io.properties)
     return plan_of_table(table, start, source, shaping)
 
@@ -379,7 +379,7 @@ def plan_of_file_schema(
         if native
         else iceberg_schema_of(layout.columns)
     )
-    require_columns(table, schema, source.record_columns)
+    require_record_columns(table, schema, source.record_columns)
     if native is None:
         properties: Mapping[str, str] = {}
         order, spec_json = UNSORTED_SORT_ORDER, partition_spec_of(layout).model_dump_json()
@@ -405,7 +405,7 @@ def plan_of_file_schema(
         source=source,
         shape=shape,
         io_properties=file_properties(dict(layout.storage), shape.data_location),
-        shaping=shaping.resolve_distribution(table, properties),
+        shaping=shaping.with_resolved_distribution(table, properties),
         values=layout.values,
         replace_unsupported=layout.replace_unsupported,
     )
@@ -426,7 +426,7 @@ def _without_late_rows(
     return replace(shaping, rules=kept)
 
 
-def _is_prefix_inside(start: TableStart, data: str) -> bool:
+def _is_folder_inside(start: TableStart, data: str) -> bool:
     inside = start.file_prefix.removeprefix(f"{data}/")
     return inside != start.file_prefix and not {"", ".", ".."} & set(inside.split("/"))
 
@@ -436,7 +436,7 @@ def require_own_folder(start: TableStart, data: str) -> None:
 
     It is no reason to stop: the next START may be the coordinator's again.
     """
-    if not _is_prefix_inside(start, data):
+    if not _is_folder_inside(start, data):
         raise FolderElsewhere(
             f"{start.table}: a START on the control topic names the folder {start.file_prefix}, "
             f"which is not below {data}/",
@@ -452,7 +452,7 @@ def _sort_order_for_schema(order: SortOrder, schema: Schema) -> SortOrder:
     return order if known else UNSORTED_SORT_ORDER
 
 
-def _load(catalog: Catalog, start: TableStart) -> Table:
+def _load_table(catalog: Catalog, start: TableStart) -> Table:
     try:
         table = catalog.load_table(start.table)
     except NoSuchTableError as error:
@@ -468,7 +468,7 @@ def _load(catalog: Catalog, start: TableStart) -> Table:
     return table
 
 
-def require_columns(table: str, schema: Schema, record_columns: Mapping[str, str]) -> None:
+def require_record_columns(table: str, schema: Schema, record_columns: Mapping[str, str]) -> None:
     """Raise ``ConfigurationError`` unless the table has a column for each part that is wanted."""
     unknown = sorted(set(record_columns) - {*RECORD_PARTS, STRUCT})
     if unknown:

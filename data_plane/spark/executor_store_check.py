@@ -33,14 +33,16 @@ _LONG_LIVED = (
 )
 
 
-def try_from_executors(session: OpenSession, properties: Mapping[str, str], location: str) -> str:
+def try_store_from_executors(
+    session: OpenSession, properties: Mapping[str, str], location: str
+) -> str:
     """Let as many tasks as a batch has try the store. Raises as ``try_store``."""
     own = dict(properties)
 
     def attempt() -> None:
         try_store(own, location)
 
-    count, hosts = _let_each_task(session, attempt)
+    count, hosts = _run_in_each_task(session, attempt)
     done = f"{count} tasks on {hosts} wrote, read and removed a file of a line each"
     return f"{done}; {_LONG_LIVED}" if has_long_lived_credentials(own) else done
 
@@ -62,15 +64,15 @@ def ask_tokens_from_executors(
             if keeper is not None:
                 keeper.require_token()
 
-    count, hosts = _let_each_task(session, attempt)
+    count, hosts = _run_in_each_task(session, attempt)
     return f"{count} tasks on {hosts} got their tokens by themselves"
 
 
-def _let_each_task(session: OpenSession, attempt: Callable[[], object]) -> tuple[int, str]:
+def _run_in_each_task(session: OpenSession, attempt: Callable[[], object]) -> tuple[int, str]:
     """Return how many tasks did it, and on which hosts. Raises what the attempt raised."""
     tasks = session.spark.range(0, session.parallelism, 1, session.parallelism)
     try:
-        rows = tasks.mapInArrow(_trial(attempt), _COLUMNS).collect()
+        rows = tasks.mapInArrow(_as_task_function(attempt), _COLUMNS).collect()
     except Exception as error:
         raise Unreachable(f"the Spark job for it failed: {error_text(error)}") from error
     for row in rows:
@@ -82,7 +84,7 @@ def _let_each_task(session: OpenSession, attempt: Callable[[], object]) -> tuple
     return len(rows), ", ".join(sorted({row["host"] for row in rows}))
 
 
-def _trial(
+def _as_task_function(
     attempt: Callable[[], object],
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def trial(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -21,7 +21,7 @@ from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.ports import Batch
 from headgate.data_plane.batch.routed_table import RoutedTable
 from headgate.data_plane.batch.writer_task_plan import WriterPlan
-from headgate.data_plane.files.data_files import DataFiles, OpenFiles, file_shape
+from headgate.data_plane.files.data_files import DataFiles, OpenFiles, file_shape_of
 from headgate.data_plane.files.partitioning import Partitioner
 from headgate.kafka.record_fetch import Chunk
 from headgate.native.kernels import Integers
@@ -194,7 +194,7 @@ class TableFiles:
     def __init__(
         self, routed: RoutedTable, plan: WriterPlan, batch: Batch, pool: OpenFiles
     ) -> None:
-        shape = file_shape(plan)
+        shape = file_shape_of(plan)
         prefix = routed.prefix or f"{plan.shape.data_location}/{batch.folder}"
         self.at = routed.destination
         self._files = DataFiles(shape, prefix, batch.target_file_bytes, pool=pool)

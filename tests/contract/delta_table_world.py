@@ -16,7 +16,7 @@ from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.table_format import TableSpec
 from headgate.data_plane.batch.plugin_plans import plan_of_file_schema
 from headgate.data_plane.batch.writer_task_plan import SourcePlan
-from headgate.data_plane.files.data_files import DataFiles, file_shape
+from headgate.data_plane.files.data_files import DataFiles, file_shape_of
 from headgate.data_plane.files.partitioning import PartitionKey
 from headgate.tables.delta.open_table import DeltaLocation
 from headgate.tables.delta.reader import DeltaReader
@@ -69,7 +69,7 @@ class DeltaWorld:
         )
         self._files += 1
         prefix = f"{self.place.location}/data/headgate/x/{self._files}"
-        files = DataFiles(file_shape(plan), prefix, 1 << 20)
+        files = DataFiles(file_shape_of(plan), prefix, 1 << 20)
         files.write(PartitionKey(), rows(number).cast(plan.shape.arrow_schema()))
         (written,) = files.finish()
         return written

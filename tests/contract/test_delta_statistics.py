@@ -33,7 +33,7 @@ from headgate.control_protocol.testing.contract.world import (
 )
 from headgate.data_plane.batch.plugin_plans import plan_of_file_schema
 from headgate.data_plane.batch.writer_task_plan import SourcePlan
-from headgate.data_plane.files.data_files import DataFiles, file_shape
+from headgate.data_plane.files.data_files import DataFiles, file_shape_of
 from headgate.tables.delta.open_table import DeltaLocation
 from headgate.tables.delta.table import DeltaSinkTable
 from headgate.tables.delta.table_format import DeltaFormat
@@ -82,7 +82,7 @@ def fill(folder: Path, columns: Struct, files: Sequence[pa.Table], *by: str) -> 
     wanted = TableSpec("db.t", str(folder / "t"), create=True, columns=columns, partition_by=by)
     DeltaFormat().create(wanted)
     layout = DeltaFormat().file_schema(wanted)
-    shape = file_shape(plan_of_file_schema(layout, "db.t", SourcePlan(kafka={})))
+    shape = file_shape_of(plan_of_file_schema(layout, "db.t", SourcePlan(kafka={})))
     written = []
     for number, rows in enumerate(files):
         file = DataFiles(shape, f"{layout.location}/data/headgate/{number}", 1 << 30)

@@ -23,7 +23,7 @@ from headgate.control_protocol.testing.contract.world import claim_table, requir
 from headgate.data_plane.routing.routes import RAW_NAME_PROPERTY
 from headgate.operations.audit.audit import audit
 from headgate.operations.audit.report import AuditReport
-from headgate.operations.many_tables.list import tables
+from headgate.operations.many_tables.list import list_tables
 from headgate.tables.hudi.table_format import HudiFormat
 from headgate.tables.hudi.table_properties import HudiLocation
 from headgate.tables.hudi.upsert_table import HudiKeyedJava
@@ -210,7 +210,7 @@ def test_a_table_with_a_key_among_others_is_the_fold_of_its_topic_through_a_deat
         report = told(settings)
         assert not report.findings
         assert f"db.orders: each of {len(expected)} live rows has a key of its own" in report.proven
-        (orders,) = (each for each in tables(settings).tables if each.table == "db.orders")
+        (orders,) = (each for each in list_tables(settings).tables if each.table == "db.orders")
         assert (orders.state, orders.keys is not None) == ("open", True)
     finally:
         shop.die()

@@ -19,7 +19,7 @@ from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.table_format import RowKey, TableSpec
 from headgate.data_plane.batch.plugin_plans import plan_of_file_schema
 from headgate.data_plane.batch.writer_task_plan import SourcePlan
-from headgate.data_plane.files.data_files import DataFiles, file_shape
+from headgate.data_plane.files.data_files import DataFiles, file_shape_of
 from headgate.tables.hudi.append_table import HudiSinkTable
 from headgate.tables.hudi.base_files import instant_of_file
 from headgate.tables.hudi.jvm import open_spark
@@ -135,7 +135,7 @@ class HudiWorld:
         plan = plan_of_file_schema(
             HudiFormat().file_schema(self.wanted), "db.trips", SourcePlan(kafka={})
         )
-        shape = file_shape(plan)
+        shape = file_shape_of(plan)
         files = DataFiles(shape, stamp, target_bytes)
         for key, part in shape.partitioner.split(table.cast(plan.shape.arrow_schema())):
             files.write(key, part)

@@ -23,7 +23,7 @@ from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import CommitAttempt, Landed, Lineage, Refused
 from headgate.operations.audit.audit import audit
 from headgate.operations.audit.audited_table import check_commit_chain
-from headgate.operations.audit.files import check_commits, check_live_files
+from headgate.operations.audit.files import check_files_of_commits, check_live_files
 from headgate.runtime.maintenance.table_maintenance import Round
 from headgate.tables.iceberg.history import read_history, summary_of
 from headgate.tables.iceberg.maintenance.compaction_commit import Replacement, Written
@@ -586,7 +586,7 @@ def test_the_audits_sentences_stay_true(sink: Maintained) -> None:
     history, files = reader.history(), reader.live_files()
 
     assert check_commit_chain(history) == []
-    assert check_commits(reader, history, lambda *_: None) == []
+    assert check_files_of_commits(reader, history, lambda *_: None) == []
     assert check_live_files(reader, files, lambda *_: None)[0] == []
     assert sum(file.records for file in files) == sink.next_offset
     assert [found.sink for found in history.foreign] == [None] * 3

@@ -46,7 +46,7 @@ from headgate.control_protocol.testing import SourceRecord
 from headgate.data_plane.batch.writer_task_plan import SourcePlan
 from headgate.data_plane.cdc.envelope_reader import Columns
 from headgate.data_plane.cdc.policy import Changes, Envelope
-from headgate.data_plane.formats.format_registry import record_format
+from headgate.data_plane.formats.format_registry import create_record_format
 from headgate.data_plane.write.marked_deletes import MarkedDeletes
 from headgate.kafka.record_fetch import Chunk
 from headgate.native.byte_arrays import Packed
@@ -129,7 +129,9 @@ class Ages:
             times,
         )
         self._marker = self._marker or _marker()
-        marks, _ = self._marker.times(chunk, np.array([keys.deletes(each) for each in records]))
+        marks, _ = self._marker.deletion_times(
+            chunk, np.array([keys.deletes(each) for each in records])
+        )
         return marks
 
     def said_ms(self, record: SourceRecord) -> int:
@@ -259,7 +261,7 @@ class Ages:
 def _marker() -> MarkedDeletes:
     schema = pa.schema([pa.field("id", pa.int64()), pa.field(NAMES[DELETED_AT], _TIME)])
     changes = Changes(BY.key, Envelope.PLAIN, deleted_at=NAMES[DELETED_AT])
-    columns = Columns(schema, BY.key, {}, lambda: record_format("json", {}))
+    columns = Columns(schema, BY.key, {}, lambda: create_record_format("json", {}))
     start = TableStart("lake.records", "", 0, 0, "")
     first = TransactionId(Epoch(1), TransactionNumber(1))
     batch = Batch(1, first, start, {TopicPartition("source", 0): OffsetRange(0, 0)}, 1)

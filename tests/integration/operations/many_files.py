@@ -19,7 +19,7 @@ from support.local_catalog import local_catalog
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import CommitAttempt, Landed
 from headgate.control_protocol.testing.contract.world import record
-from headgate.operations.audit.files import check_commits, check_live_files
+from headgate.operations.audit.files import check_files_of_commits, check_live_files
 from headgate.operations.audit.records import scan_records
 from headgate.tables.iceberg import reader as reading
 from headgate.tables.iceberg.reader import IcebergReader
@@ -68,7 +68,7 @@ def main() -> None:
     reading.live_batches_of_file = lambda *_: iter([batch])
     reader = IcebergReader(table, SinkName("sink"), "main")
     history, live = reader.history(), reader.live_files()
-    findings = check_commits(reader, history, lambda *_: None)
+    findings = check_files_of_commits(reader, history, lambda *_: None)
     more, damaged = check_live_files(reader, live, lambda *_: None)
     assert history.head is not None
     seen = scan_records(reader, COORDINATES, damaged, rewound={}, on_progress=lambda *_: None)

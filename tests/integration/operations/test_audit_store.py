@@ -22,7 +22,7 @@ from headgate.control_protocol.testing.contract.world import (
     record,
     require_landed,
 )
-from headgate.operations.audit.files import check_commits, check_live_files
+from headgate.operations.audit.files import check_files_of_commits, check_live_files
 from headgate.tables.iceberg.pending_manifests import find_undecided_manifests
 from headgate.tables.iceberg.reader import IcebergReader
 from headgate.tables.storage import s3_file_io
@@ -58,7 +58,7 @@ def world(
 def test_each_commit_and_file_is_asked_for_once(world: IcebergWorld, proxy: CountingProxy) -> None:
     reader = IcebergReader(world.table(), SinkName("sink"), "main")
     history, files = reader.history(), reader.live_files()
-    assert check_commits(reader, history, lambda *_: None) == []
+    assert check_files_of_commits(reader, history, lambda *_: None) == []
     assert check_live_files(reader, files, lambda *_: None) == ([], frozenset())
     assert len(files) == COMMITS
     # The metadata is not asked for: this process has written it.

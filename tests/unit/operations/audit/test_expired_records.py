@@ -46,9 +46,9 @@ class Aged:
         self.sink = Maintained(catalog.catalog, settings(home, MORE), columns=columns)
         self.values: list[bytes | None] = []
         self.begin = 0
-        patch.setattr(auditing, "open_source_topics", self._topics)
+        patch.setattr(auditing, "opening_source_topics", self._topics)
         patch.setattr(auditing, "find_source_offsets", self._held)
-        patch.setattr(expired_records, "chunks_of", self._chunks)
+        patch.setattr(expired_records, "read_chunks", self._chunks)
 
     def produce(self, *times_ms: int | None) -> None:
         self.values += [

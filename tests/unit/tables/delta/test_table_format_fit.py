@@ -34,7 +34,7 @@ from headgate.control_protocol.testing.contract.world import (
 )
 from headgate.data_plane.batch.plugin_plans import plan_of_file_schema
 from headgate.data_plane.batch.writer_task_plan import SourcePlan
-from headgate.data_plane.files.data_files import DataFiles, file_shape
+from headgate.data_plane.files.data_files import DataFiles, file_shape_of
 from headgate.data_plane.files.partitioning import PartitionKey
 from headgate.operations.audit.records import scan_records
 from headgate.tables.delta import open_table
@@ -303,7 +303,7 @@ def test_a_column_with_nan_has_no_maximum(tmp_path: Path) -> None:
     DeltaFormat().create(wanted)
     layout = DeltaFormat().file_schema(wanted)
     plan = plan_of_file_schema(layout, "db.t", SourcePlan(kafka={}))
-    files = DataFiles(file_shape(plan), f"{layout.location}/data", 1 << 20)
+    files = DataFiles(file_shape_of(plan), f"{layout.location}/data", 1 << 20)
     rows = pa.table({"x": [1.0, float("nan")], "y": [1.0, 2.0]})
     files.write(PartitionKey(), rows.cast(plan.shape.arrow_schema()))
     (file,) = files.finish()
