@@ -23,8 +23,8 @@ import pyarrow as pa
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, timestamp_pb2
 
 from headgate.data_plane.formats.column_options import ColumnRule
-from headgate.data_plane.formats.column_options_reader import RuledColumns
 from headgate.data_plane.formats.format_registry import create_record_format
+from headgate.data_plane.formats.format_with_column_options import RuledColumns
 from headgate.native.byte_arrays import Packed
 
 SEED, ROUNDS, CHUNK = 7, 4, 20_000

@@ -67,8 +67,8 @@ from headgate.control_protocol.table_format import (
 from headgate.control_protocol.table_history import FileRows, TableReader
 from headgate.coordinator.secondary_pending_commits import find_undelivered
 from headgate.participant.settings import UnknownFields
+from headgate.tables.concurrent_secondary_tables import SecondaryTables
 from headgate.tables.iceberg.catalog import missing_rights_error, translate_catalog_error
-from headgate.tables.secondary_tables import SecondaryTables
 from headgate.tables.staged_file_lists import StagedFileLists
 from headgate.tables.unstaged_secondary_table import FileListSecondaryTable, FixedColumns
 

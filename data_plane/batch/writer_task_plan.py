@@ -43,7 +43,7 @@ from headgate.data_plane.quarantine.already_quarantined import (
     read_iceberg_rows,
 )
 from headgate.data_plane.routing.routes import Routing
-from headgate.data_plane.write.missing_columns import Evolution, evolution_of
+from headgate.data_plane.write.columns_to_add import Evolution, evolution_of
 from headgate.kafka.record_fetch import Chunk
 from headgate.participant.settings import SchemaPolicy, UnknownFields
 from headgate.tables.iceberg.file_schema import data_location, file_schema_of

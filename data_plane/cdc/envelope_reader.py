@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from headgate.data_plane.cdc.operations import Operation, Operations
 from headgate.data_plane.formats.column_options import ColumnRule
-from headgate.data_plane.formats.column_options_reader import Inside, RuledColumns
+from headgate.data_plane.formats.format_with_column_options import Inside, RuledColumns
 from headgate.data_plane.formats.record_format import Faults, RecordFormat, UndecodableRecords
 from headgate.native.byte_arrays import Packed
 from headgate.native.kernels import Flags, Integers

@@ -44,7 +44,7 @@ from pyiceberg.types import (
 
 from headgate.data_plane.files.file_format import Encoder, read_choice
 from headgate.data_plane.files.metrics import Leaf, RowMetrics
-from headgate.data_plane.files.type_mapping import (
+from headgate.data_plane.files.physical_types import (
     Stored,
     TypeMapping,
     as_numbers,

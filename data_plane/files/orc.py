@@ -21,7 +21,7 @@ from headgate.data_plane.files.file_format import (
     read_positive_number,
 )
 from headgate.data_plane.files.metrics import Leaf, RowMetrics
-from headgate.data_plane.files.type_mapping import (
+from headgate.data_plane.files.physical_types import (
     Stored,
     TypeMapping,
     as_numbers,

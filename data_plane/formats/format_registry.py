@@ -25,15 +25,15 @@ FormatFactory = Callable[[Mapping[str, str]], "RecordFormat"]
 _OURS = {
     "avro": ("avro.format", "AvroRecords"),
     "avro-registry": ("registry.formats", "RegistryAvroRecords"),
-    "bytes": ("text", "BytesRecords"),
+    "bytes": ("csv_and_strings", "BytesRecords"),
     "connect-json": ("connect.format", "ConnectJsonRecords"),
-    "csv": ("text", "CsvRecords"),
+    "csv": ("csv_and_strings", "CsvRecords"),
     "glue-registry": ("registry.glue", "GlueRecords"),
     "json": ("json.format", "JsonRecords"),
     "json-registry": ("registry.formats", "RegistryJsonRecords"),
     "protobuf": ("protobuf.format", "ProtobufRecords"),
     "protobuf-registry": ("registry.formats", "RegistryProtobufRecords"),
-    "string": ("text", "StringRecords"),
+    "string": ("csv_and_strings", "StringRecords"),
 }
 """Module and class: a format is imported when a sink names it, not by every command."""
 

@@ -15,8 +15,8 @@ import pyarrow as pa
 from headgate.control_protocol.ports import Batch
 from headgate.data_plane.batch.writer_task_plan import SourcePlan
 from headgate.data_plane.formats.column_options import AS_TEXT, FROM, ColumnRule, parse_path
-from headgate.data_plane.formats.column_options_reader import RuledColumns
 from headgate.data_plane.formats.format_registry import ValueOptions, create_record_format
+from headgate.data_plane.formats.format_with_column_options import RuledColumns
 from headgate.data_plane.formats.record_format import RecordFormat, UndecodableRecords
 from headgate.data_plane.quarantine.prefilter import flags_of_all_but
 from headgate.data_plane.routing.routes import Names, Route, Target

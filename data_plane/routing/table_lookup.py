@@ -35,8 +35,8 @@ from headgate.data_plane.batch.writer_task_plan import (
     require_own_folder,
 )
 from headgate.data_plane.files.format_choice import require_format_for_keys
-from headgate.data_plane.routing.batch_tables import tables_named_by_start
 from headgate.data_plane.routing.routes import RAW_NAME_PROPERTY, Routing, fold_case
+from headgate.data_plane.routing.table_resolution import tables_named_by_start
 from headgate.tables.iceberg.catalog import missing_rights_error
 
 # ------------------------------------------------------------------------------------------- tables

@@ -13,7 +13,7 @@ from headgate.data_plane.batch.writer_task_plan import WriterPlan
 from headgate.data_plane.spark.session import error_text
 from headgate.data_plane.transform.result_routing import require_routable
 from headgate.data_plane.transform.result_rows import RECORD, require_valid_result
-from headgate.data_plane.transform.sql_select import SelectText, parse_select
+from headgate.data_plane.transform.select_parser import SelectText, parse_select
 from headgate.data_plane.transform.user_function import load_function
 
 _OF_THE_QUERY = ("21", "22", "23", "38", "39", "42", "0A")

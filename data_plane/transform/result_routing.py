@@ -18,8 +18,8 @@ from headgate.data_plane.batch.record_numbers import Integers, RecordNumbers
 from headgate.data_plane.batch.routed_table import RoutedTable, table_of_start
 from headgate.data_plane.batch.writer_task_plan import WriterPlan
 from headgate.data_plane.quarantine.rejected_records import OWN_TABLE, RejectedRecords
-from headgate.data_plane.routing.batch_tables import BatchTables
 from headgate.data_plane.routing.routes import TABLE_COLUMN, Names, Routing, Target
+from headgate.data_plane.routing.table_resolution import BatchTables
 from headgate.data_plane.transform.result_rows import (
     RECORD,
     Numbered,

@@ -41,13 +41,13 @@ from headgate.data_plane.quarantine.rejected_records import (
 )
 from headgate.data_plane.quarantine.unsupported_values import with_value_check
 from headgate.data_plane.write import change_decode
+from headgate.data_plane.write.columns_to_add import Evolution, MissingColumns
 from headgate.data_plane.write.decode import unknown_field_finder, value_columns
 from headgate.data_plane.write.marked_deletes import (
     MarkedDeletes,
     array_where,
     find_timeless,
 )
-from headgate.data_plane.write.missing_columns import Evolution, MissingColumns
 from headgate.data_plane.write.table_outlets import TableFiles
 from headgate.kafka.record_fetch import Chunk
 from headgate.native.byte_arrays import Packed

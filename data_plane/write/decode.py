@@ -17,8 +17,8 @@ from headgate.data_plane.batch.writer_task_plan import SourcePlan, WriterPlan
 from headgate.data_plane.files.data_files import file_shape_of
 from headgate.data_plane.formats import field_names
 from headgate.data_plane.formats.casting.relabel import rows_from_python
-from headgate.data_plane.formats.column_options_reader import RuledColumns
 from headgate.data_plane.formats.format_registry import ValueOptions, create_record_format
+from headgate.data_plane.formats.format_with_column_options import RuledColumns
 from headgate.data_plane.formats.record_format import RecordFormat, UndecodableRecords
 from headgate.data_plane.formats.unknown_fields import EvolvingFormat, RowPlace, UnknownFieldFinder
 from headgate.data_plane.quarantine.poison_search import Read, read_around_poison
@@ -30,7 +30,7 @@ from headgate.data_plane.quarantine.rejected_records import (
     RejectedRecords,
 )
 from headgate.data_plane.quarantine.unsupported_values import MisfitNulling, with_value_check
-from headgate.data_plane.write.missing_columns import Evolution, MissingColumns
+from headgate.data_plane.write.columns_to_add import Evolution, MissingColumns
 from headgate.data_plane.write.table_outlets import Decoded, TableOutlet
 from headgate.kafka.record_fetch import Chunk
 from headgate.participant.settings import Incompatible

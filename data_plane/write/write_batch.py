@@ -34,13 +34,18 @@ from headgate.data_plane.batch.writer_task_plan import WriterPlan
 from headgate.data_plane.quarantine.poison_search import write_around_poison
 from headgate.data_plane.quarantine.prefilter import Prefilter
 from headgate.data_plane.quarantine.rejected_records import BAD_VALUE, OWN_TABLE, RejectedRecords
-from headgate.data_plane.routing.batch_tables import NEW_MAX, BatchTables, NewTable, log_unmatched
 from headgate.data_plane.routing.keyed_routes import may_have_key
 from headgate.data_plane.routing.router import Router
 from headgate.data_plane.routing.routes import Target
+from headgate.data_plane.routing.table_resolution import (
+    NEW_MAX,
+    BatchTables,
+    NewTable,
+    log_unmatched,
+)
 from headgate.data_plane.write.change_decode import ChangeDecoder
+from headgate.data_plane.write.columns_to_add import MissingColumns
 from headgate.data_plane.write.decode import RowDecoder
-from headgate.data_plane.write.missing_columns import MissingColumns
 from headgate.data_plane.write.table_outlets import FileOutlets, Outlets, TableFiles, TableOutlet
 from headgate.kafka.record_fetch import Chunk, ReadRequest, read_ranges
 from headgate.native.kernels import Integers

@@ -29,7 +29,7 @@ from headgate.control_protocol.schema_evolution import Refusal
 from headgate.control_protocol.table_format import LoadedReader, Use
 from headgate.runtime.routed_table_creation import TableMaker
 from headgate.runtime.sink_tables import SinkTables
-from headgate.tables.secondary_tables import SecondaryTables
+from headgate.tables.concurrent_secondary_tables import SecondaryTables
 
 
 class FilledTables:

@@ -28,7 +28,7 @@ from headgate.control_protocol.spark_batch_decision import is_of_query, source_o
 from headgate.control_protocol.table_format import LoadedReader
 from headgate.control_protocol.table_history import History, LiveFile
 from headgate.coordinator.settings import OffsetPolicy, RollbackPolicy
-from headgate.data_plane.quarantine.diverted_records import DivertedRecords, is_given_back
+from headgate.data_plane.quarantine.diverted_record_reader import DivertedRecords, is_given_back
 from headgate.operations.access.kafka_connection import (
     find_source_offsets,
     opening_source_topics,
@@ -50,7 +50,7 @@ from headgate.operations.audit.audited_table import (
     find_recreated_topics,
     open_audited_table,
 )
-from headgate.operations.audit.expired_records import ExpiredRecords
+from headgate.operations.audit.expired_rows import ExpiredRecords
 from headgate.operations.audit.files import (
     OnProgress,
     check_row_count,
@@ -63,14 +63,8 @@ from headgate.operations.audit.keyed_tables import (
     find_earlier_offsets,
 )
 from headgate.operations.audit.quarantine import QuarantineEvidence, check_quarantine
-from headgate.operations.audit.records import (
-    SeenOffsets,
-    TableRecords,
-    bitmap_of_ranges,
-    scan_records,
-)
 from headgate.operations.audit.report import AuditReport, Finding, PartitionAudit
-from headgate.operations.audit.source import (
+from headgate.operations.audit.source_compare import (
     SourceEvidence,
     SourceOffsets,
     WholeTable,
@@ -87,6 +81,12 @@ from headgate.operations.audit.source import (
     find_reread_offsets,
     find_skipped_offsets,
     topics_of_other_sinks,
+)
+from headgate.operations.audit.table_records import (
+    SeenOffsets,
+    TableRecords,
+    bitmap_of_ranges,
+    scan_records,
 )
 from headgate.operations.status.deferred_partitions import (
     HeldPartition,

@@ -23,8 +23,8 @@ from headgate.operations.audit.files import (
     check_live_files,
     find_which_were_delivered,
 )
-from headgate.operations.audit.records import TableRecords, scan_records, scan_staged_files
 from headgate.operations.audit.report import Finding
+from headgate.operations.audit.table_records import TableRecords, scan_records, scan_staged_files
 from headgate.runtime.sink_tables import TableAtRest
 
 # Checks what the sequence of commit records alone proves: epochs, order, offsets, counts. Pure.

@@ -32,10 +32,10 @@ from headgate.operations.audit.changelog_replay import (
     open_replay,
 )
 from headgate.operations.audit.files import OnProgress
-from headgate.operations.audit.records import count_keys
 from headgate.operations.audit.replay_compare import Fault
 from headgate.operations.audit.report import Finding, PartitionAudit
-from headgate.operations.audit.source import SourceOffsets
+from headgate.operations.audit.source_compare import SourceOffsets
+from headgate.operations.audit.table_records import count_keys
 from headgate.tables.storage.read_ahead import read_ahead_in_order
 
 # Compares each commit's record of a keyed table with its manifests alone.

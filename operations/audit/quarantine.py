@@ -12,9 +12,9 @@ from headgate.control_protocol.commit_record import PendingCommit
 from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.table_history import History, TableReader
-from headgate.data_plane.quarantine.diverted_records import MEANT_FOR
+from headgate.data_plane.quarantine.diverted_record_reader import MEANT_FOR
 from headgate.data_plane.quarantine.rejected_records import ROUTE, TABLE
-from headgate.data_plane.routing.batch_tables import NO_ROUTE
+from headgate.data_plane.routing.table_resolution import NO_ROUTE
 from headgate.operations.access.tables import names_of_own_tables
 from headgate.operations.audit.audited_table import (
     AuditedTable,
@@ -24,14 +24,18 @@ from headgate.operations.audit.audited_table import (
     open_audited_table,
 )
 from headgate.operations.audit.files import OnProgress, find_files_of_other_sinks
-from headgate.operations.audit.records import (
+from headgate.operations.audit.report import Finding
+from headgate.operations.audit.source_compare import (
+    EVERYTHING,
+    describe_difference,
+    offsets_between,
+)
+from headgate.operations.audit.table_records import (
     SeenOffsets,
     TableRecords,
     scan_records,
     select_rows,
 )
-from headgate.operations.audit.report import Finding
-from headgate.operations.audit.source import EVERYTHING, describe_difference, offsets_between
 from headgate.runtime.sink_tables import SinkTables, TableAtRest
 
 COLUMNS = ("topic", "partition", "offset")

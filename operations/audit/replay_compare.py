@@ -21,7 +21,7 @@ from pyroaring import BitMap64
 
 from headgate.control_protocol.errors import Unreachable
 from headgate.native.kernels import Flags, Integers, Words
-from headgate.operations.audit.records import EXAMPLES_MAX
+from headgate.operations.audit.table_records import EXAMPLES_MAX
 from headgate.tables.iceberg.upsert.key_reader import Sources
 
 # Sets rows aside on disk by the hash of their key, so that one slice of them fits into memory.

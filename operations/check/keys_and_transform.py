@@ -34,12 +34,12 @@ from headgate.runtime.catalogs import spark_options
 from headgate.runtime.sink_tables import open_tables_read_only, require_catalog
 from headgate.runtime.start_checks import require_markable_table
 from headgate.runtime.write_planning import record_columns, shaping
-from headgate.tables.iceberg.upsert.deletes_property import (
+from headgate.tables.iceberg.upsert.key_property import key_property_text, require_same_key
+from headgate.tables.iceberg.upsert.on_delete_property import (
     DeleteChoice,
     mark_column_id,
     require_same_choice,
 )
-from headgate.tables.iceberg.upsert.key_property import key_property_text, require_same_key
 
 
 def check_key(settings: SinkSettings, table: Table | None) -> str:

@@ -46,10 +46,6 @@ from headgate.control_protocol.spark_batch_decision import source_offsets
 from headgate.control_protocol.table_format import RollbackSnapshot, TableSnapshot, TableSnapshots
 from headgate.operations.access.kafka_connection import opening_source_topics
 from headgate.operations.access.tables import open_filled_tables, open_primary
-from headgate.operations.control.deleted_rows_guard import (
-    BRING_BACK_HINT,
-    require_not_read_again,
-)
 from headgate.operations.control.operator_claim import (
     announce_command,
     commit_claim_or_raise,
@@ -57,6 +53,10 @@ from headgate.operations.control.operator_claim import (
     with_secondary_claims,
 )
 from headgate.operations.control.set_offsets import require_stopped, require_unchanged_record
+from headgate.operations.control.undelete_guard import (
+    BRING_BACK_HINT,
+    require_not_read_again,
+)
 from headgate.runtime.sink_tables import SinkTables, TableAtRest, open_tables_read_only
 
 KEPT_MS = 7 * 24 * 3_600_000

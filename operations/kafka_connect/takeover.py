@@ -1,7 +1,7 @@
 """Implements ``headgate takeover``: goes on exactly where Iceberg's Kafka Connect sink stopped.
 
-What is read is in ``control_topic.py`` and ``tables/iceberg/connector_files.py``, what follows from
-it in ``takeover_plan.py``. A person's claim of the sink's table (rule TAKEOVER-10) brings the
+What is read is in ``control_topic.py`` and ``tables/iceberg/connector_commits.py``, what follows
+from it in ``takeover_plan.py``. A person's claim of the sink's table (rule TAKEOVER-10) brings the
 offsets, the adopted files, and the connector's own mark, which fences it (TAKEOVER-11). The tables
 of a sink with routes get their files and the mark before, each by a commit of its own (TAKEOVER-9).
 """
@@ -73,17 +73,17 @@ from headgate.operations.kafka_connect.transaction_events import (
 )
 from headgate.operations.kafka_connect.translation import ANCESTOR, APACHE
 from headgate.runtime.sink_tables import SinkTables, open_tables_read_only
-from headgate.tables.iceberg.connector_fence import (
-    fence_properties,
-    mark_for_ends,
-    mark_property_name,
-)
-from headgate.tables.iceberg.connector_files import (
+from headgate.tables.iceberg.connector_commits import (
     BranchFiles,
     find_missing_files,
     has_connector_mark,
     read_branch_files,
     to_written_file,
+)
+from headgate.tables.iceberg.connector_fence import (
+    fence_properties,
+    mark_for_ends,
+    mark_property_name,
 )
 
 _DEFAULT_CONTROL_TOPIC = "control-iceberg"

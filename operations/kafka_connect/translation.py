@@ -14,7 +14,7 @@ from headgate.operations.kafka_connect.converters_and_transforms import (
     translate_transforms,
 )
 from headgate.operations.kafka_connect.kafka_properties import translate_kafka
-from headgate.operations.kafka_connect.table_properties import (
+from headgate.operations.kafka_connect.tables_and_routes import (
     is_routed,
     tables_of,
     translate_columns,

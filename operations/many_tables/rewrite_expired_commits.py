@@ -31,7 +31,7 @@ from headgate.operations.access.open_secondary_tables import (
 )
 from headgate.operations.audit.audited_table import find_recreated_topics
 from headgate.operations.audit.files import find_which_were_delivered
-from headgate.operations.audit.records import (
+from headgate.operations.audit.table_records import (
     TableRecords,
     bitmap_of_ranges,
     positions_of_records,

@@ -21,9 +21,9 @@ from headgate.control_protocol.ports import TableView
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.runtime.maintenance.table_maintenance import Done, Round
 from headgate.runtime.sink_tables import SinkTables
-from headgate.tables.iceberg.commit_lock import CommitLocks
+from headgate.tables.iceberg.commit_mutex import CommitLocks
+from headgate.tables.iceberg.load_tables import load_each_table
 from headgate.tables.iceberg.table import IcebergTable
-from headgate.tables.iceberg.table_loading import load_each_table
 
 ORPHANS_AT_ONCE = 20
 """In so many tables a round looks for orphans: it lists all files of each."""

@@ -20,7 +20,7 @@ from headgate.control_protocol.table_history import Newest
 from headgate.runtime.maintenance.compaction import Rewriting, Stopped, target_bytes
 from headgate.runtime.sink_tables import open_tables_read_only
 from headgate.runtime.wall_clock import wall_ms
-from headgate.tables.iceberg.commit_lock import CommitLock
+from headgate.tables.iceberg.commit_mutex import CommitLock
 from headgate.tables.iceberg.maintenance.compaction_commit import Replacement, Written
 from headgate.tables.iceberg.maintenance.compaction_plan import (
     Choice,

@@ -39,11 +39,11 @@ from headgate.control_protocol.ports import (
 )
 from headgate.tables.hudi import lost_lock_detection
 from headgate.tables.hudi.columns import find_changed_column
+from headgate.tables.hudi.damaged_files import table_read_error
 from headgate.tables.hudi.jvm import error_text
 from headgate.tables.hudi.lost_lock_detection import Link
 from headgate.tables.hudi.reserved_instants import Kept, Reservations
 from headgate.tables.hudi.table_properties import HudiLocation, TableConfig
-from headgate.tables.hudi.timeline import table_read_error
 from headgate.tables.hudi.write_client import HudiJava, Instant, Statistics
 
 _LOOKED_AT = 20

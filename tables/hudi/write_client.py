@@ -13,6 +13,7 @@ from typing import Any
 from headgate.control_protocol.errors import TableMissing
 from headgate.control_protocol.events import WrittenFile
 from headgate.tables.hudi.base_files import file_group_id_of
+from headgate.tables.hudi.damaged_files import read_completed_commit
 from headgate.tables.hudi.file_slices import Slice, iterate_java, live_slices
 from headgate.tables.hudi.jvm import (
     error_text,
@@ -23,7 +24,6 @@ from headgate.tables.hudi.jvm import (
 )
 from headgate.tables.hudi.lock_check import check_lock_server
 from headgate.tables.hudi.table_properties import HudiLocation, use_utc_instants
-from headgate.tables.hudi.timeline import read_completed_commit
 
 # Finds ghosts: commits in Hudi's metadata table that are not in the data's timeline (H8).
 #

@@ -25,7 +25,7 @@ from headgate.control_protocol.commit_record_codec import decode
 from headgate.control_protocol.identifiers import SinkName, tag_name
 from headgate.coordinator.dead_letters import COLUMNS, Progress
 from headgate.tables.iceberg.catalog import translate_catalog_error
-from headgate.tables.iceberg.parquet_columns import read_column_batches
+from headgate.tables.iceberg.parquet_column_reader import read_column_batches
 from headgate.tables.iceberg.tag_lineage import ancestors_of, snapshots_by_id, summary_properties_of
 
 _ROWS_AT_ONCE = 100

@@ -39,7 +39,7 @@ from headgate.tables.iceberg.tag_lineage import (
     snapshots_by_id,
     summary_properties_of,
 )
-from headgate.tables.iceberg.upsert.deletes_property import DeleteChoice
+from headgate.tables.iceberg.upsert.on_delete_property import DeleteChoice
 from headgate.tables.storage.file_io import SCHEMES, is_s3_files, with_whole_reads
 from headgate.tables.storage.read_ahead import read_ahead_in_order
 
@@ -246,7 +246,7 @@ def live_batches_of_file(
     """Yield the rows of a file in order, without those that the task's delete files name."""
     from pyiceberg.io.pyarrow import ArrowScan  # brings pandas: not for every command
 
-    from headgate.tables.iceberg.avro_columns import read_avro_columns
+    from headgate.tables.iceberg.avro_column_reader import read_avro_columns
 
     if task.file.file_format == FileFormat.AVRO:
         return read_avro_columns(files, task, table.schema(), tuple(columns))

@@ -85,13 +85,13 @@ from headgate.tables.iceberg.tag_lineage import (
     newest_record_on_branch,
     summary_properties_of,
 )
-from headgate.tables.iceberg.upsert.deletes_property import (
+from headgate.tables.iceberg.upsert.key_property import require_same_key
+from headgate.tables.iceberg.upsert.on_delete_property import (
     DeleteChoice,
     mark_column_id,
     require_other_choice,
     require_same_choice,
 )
-from headgate.tables.iceberg.upsert.key_property import require_same_key
 from headgate.tables.storage.damaged_file_error import FileDamaged
 from headgate.tables.storage.file_io import delete_later, delete_quietly
 

@@ -31,13 +31,13 @@ from headgate.control_protocol.table_format import (
 )
 from headgate.control_protocol.table_history import TableReader
 from headgate.tables.iceberg.catalog import translate_catalog_error
-from headgate.tables.iceberg.commit_lock import CommitLocks
+from headgate.tables.iceberg.commit_mutex import CommitLocks
 from headgate.tables.iceberg.file_schema import file_schema_of
+from headgate.tables.iceberg.load_tables import load_each_table
 from headgate.tables.iceberg.maintenance.snapshot_expiry import SnapshotExpiry
 from headgate.tables.iceberg.reader import IcebergReader
 from headgate.tables.iceberg.supported_tables import require_readable
 from headgate.tables.iceberg.table import IcebergTable
-from headgate.tables.iceberg.table_loading import load_each_table
 from headgate.tables.iceberg.upsert.index_memory import IndexMemory
 from headgate.tables.storage.object_stores import refused_operation_of, require_no_remote_signing
 

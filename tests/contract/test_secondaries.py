@@ -35,8 +35,8 @@ from headgate.control_protocol.ports import (
     Unknown,
 )
 from headgate.control_protocol.testing.contract.world import record, require_landed
+from headgate.tables.concurrent_secondary_tables import SecondaryTables
 from headgate.tables.iceberg.pending_manifests import find_undecided_manifests
-from headgate.tables.secondary_tables import SecondaryTables
 from headgate.tables.staged_file_lists import KEPT_MS, StagedFileLists
 from headgate.tables.unstaged_secondary_table import FileListSecondaryTable, FixedColumns
 

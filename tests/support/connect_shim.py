@@ -26,7 +26,7 @@ from headgate.control_protocol.errors import HeadgateError
 from headgate.operations.cli.main import main
 from headgate.operations.init.sink_file_template import write_sink_file
 from headgate.operations.kafka_connect.import_connector import import_connector, to_toml
-from headgate.operations.kafka_connect.table_properties import partition_parts
+from headgate.operations.kafka_connect.tables_and_routes import partition_parts
 from headgate.operations.status.status import read_status
 from headgate.runtime.sink_tables import open_tables_read_only
 

@@ -33,8 +33,8 @@ from headgate.control_protocol.ports import (
     TableView,
 )
 from headgate.coordinator.secondary_pending_commits import build_deliveries, find_undelivered
+from headgate.tables.concurrent_secondary_tables import SecondaryTables
 from headgate.tables.iceberg.table import IcebergTable
-from headgate.tables.secondary_tables import SecondaryTables
 
 PRIMARY = "uuid-of-the-lead"
 Fold = dict[tuple[Any, ...], Row]

@@ -10,7 +10,10 @@ from typing import Any
 
 from headgate.data_plane.formats.avro.format import AvroWriter
 from headgate.data_plane.formats.avro.schema import Avro, UnfitSchema, parse_schema
-from headgate.data_plane.formats.connect.json_schema import JsonSchema, translate_json_schema
+from headgate.data_plane.formats.connect.json_schema_translation import (
+    JsonSchema,
+    translate_json_schema,
+)
 from headgate.data_plane.formats.format_registry import options_with_defaults
 from headgate.data_plane.formats.protobuf.decoder import Broken
 from headgate.data_plane.formats.protobuf.descriptors import UnfitTypes, file_name_of, parse_types

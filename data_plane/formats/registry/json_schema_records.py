@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from headgate.control_protocol.columns import Column, ListOf, Struct, Type
 from headgate.data_plane.formats.connect.format import ConnectJsonRecords
-from headgate.data_plane.formats.connect.json_schema import JsonSchema
+from headgate.data_plane.formats.connect.json_schema_translation import JsonSchema
 from headgate.data_plane.formats.connect.schema_inference import with_all_digits
 from headgate.data_plane.formats.json.format import JsonRecords
 from headgate.data_plane.formats.record_format import UndecodableRecords

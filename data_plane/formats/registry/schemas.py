@@ -11,7 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from headgate.data_plane.formats.avro.schema import Avro, UnfitSchema, parse_schema
-from headgate.data_plane.formats.connect.json_schema import JsonSchema, translate_json_schema
+from headgate.data_plane.formats.connect.json_schema_translation import (
+    JsonSchema,
+    translate_json_schema,
+)
 from headgate.data_plane.formats.protobuf.descriptors import (
     Types,
     UnfitTypes,

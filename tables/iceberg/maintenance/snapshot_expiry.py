@@ -19,7 +19,7 @@ from pyiceberg.utils.properties import property_as_bool
 
 from headgate.control_protocol.current_sink import in_same_sink_context
 from headgate.control_protocol.redacting_loggers import redacted_logger
-from headgate.tables.iceberg.commit_lock import CommitLock
+from headgate.tables.iceberg.commit_mutex import CommitLock
 from headgate.tables.iceberg.maintenance.files_of_expired_snapshots import (
     find_referenced_files,
     find_unreachable_files,

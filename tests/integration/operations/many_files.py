@@ -20,7 +20,7 @@ from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import CommitAttempt, Landed
 from headgate.control_protocol.testing.contract.world import record
 from headgate.operations.audit.files import check_files_of_commits, check_live_files
-from headgate.operations.audit.records import scan_records
+from headgate.operations.audit.table_records import scan_records
 from headgate.tables.iceberg import reader as reading
 from headgate.tables.iceberg.reader import IcebergReader
 from headgate.tables.iceberg.table import IcebergTable

@@ -22,7 +22,7 @@ from integration.registry.test_asking import QUICK, registered_schema
 
 from headgate.control_protocol.columns import Column, ListOf, MapOf, Struct
 from headgate.control_protocol.errors import Unreachable
-from headgate.data_plane.formats.connect.json_schema import translate_json_schema
+from headgate.data_plane.formats.connect.json_schema_translation import translate_json_schema
 from headgate.data_plane.formats.format_registry import create_record_format
 from headgate.data_plane.formats.record_format import RecordFormat, UndecodableRecords
 from headgate.data_plane.formats.registry.frames import id_headers_of

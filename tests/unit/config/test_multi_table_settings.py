@@ -35,10 +35,10 @@ from headgate.runtime.catalogs import open_catalog
 from headgate.runtime.routed_table_creation import AGAIN_S, TableMaker
 from headgate.runtime.sink_tables import SinkTables
 from headgate.runtime.write_planning import record_columns, shaping
+from headgate.tables.concurrent_secondary_tables import SecondaryTables
 from headgate.tables.iceberg.atomic_deliveries import AtomicDeliveries
 from headgate.tables.iceberg.catalog import load_catalog
 from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
-from headgate.tables.secondary_tables import SecondaryTables
 
 FILE = """
 name = "shop"

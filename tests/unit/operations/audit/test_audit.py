@@ -20,7 +20,7 @@ from headgate.coordinator.settings import CoordinatorSettings, OffsetPolicy
 from headgate.operations.audit.audit import audit
 from headgate.operations.audit.audited_table import find_offset_moves
 from headgate.operations.audit.report import AuditReport, Verdict
-from headgate.operations.audit.source import find_skipped_offsets
+from headgate.operations.audit.source_compare import find_skipped_offsets
 from headgate.tables.iceberg.history import read_history
 
 ARROW_TOPIC = pa.schema([("topic", pa.string())])

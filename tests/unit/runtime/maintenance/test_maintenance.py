@@ -19,7 +19,7 @@ from headgate.operations.cli.main import main
 from headgate.runtime.maintenance.scheduler import Maintenance
 from headgate.runtime.maintenance.table_maintenance import Done
 from headgate.runtime.sink_tables import SinkTables
-from headgate.tables.iceberg.commit_lock import CommitLock
+from headgate.tables.iceberg.commit_mutex import CommitLock
 from headgate.tables.iceberg.table_format import IcebergFormat
 
 WITHIN_S = 120

@@ -18,7 +18,7 @@ from headgate.operations.cli.main import main
 from headgate.runtime.maintenance import scheduler
 from headgate.runtime.maintenance.scheduler import Maintenance, find_locations
 from headgate.runtime.maintenance.table_maintenance import Done
-from headgate.tables.iceberg.commit_lock import CommitLock, CommitLocks
+from headgate.tables.iceberg.commit_mutex import CommitLock, CommitLocks
 from headgate.tables.iceberg.maintenance import compaction_plan
 
 WITHIN_S = 120

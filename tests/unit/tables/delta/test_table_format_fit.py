@@ -36,7 +36,7 @@ from headgate.data_plane.batch.plugin_plans import plan_of_file_schema
 from headgate.data_plane.batch.writer_task_plan import SourcePlan
 from headgate.data_plane.files.data_files import DataFiles, file_shape_of
 from headgate.data_plane.files.partitioning import PartitionKey
-from headgate.operations.audit.records import scan_records
+from headgate.operations.audit.table_records import scan_records
 from headgate.tables.delta import open_table
 from headgate.tables.delta.columns import (
     columns_from_delta,

@@ -16,6 +16,7 @@ from headgate.control_protocol.ports import CommitAttempt
 from headgate.control_protocol.table_history import FencedConnector
 from headgate.control_protocol.testing.contract.world import commit, record, require_landed
 from headgate.tables.iceberg import connector_fence
+from headgate.tables.iceberg.connector_commits import BranchFiles, read_branch_files
 from headgate.tables.iceberg.connector_fence import (
     PASSED,
     fence_properties,
@@ -23,7 +24,6 @@ from headgate.tables.iceberg.connector_fence import (
     mark_for_ends,
     mark_property_name,
 )
-from headgate.tables.iceberg.connector_files import BranchFiles, read_branch_files
 from headgate.tables.iceberg.reader import IcebergReader
 from headgate.tables.iceberg.table import IcebergTable
 

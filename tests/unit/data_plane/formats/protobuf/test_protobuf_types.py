@@ -13,7 +13,7 @@ from unit.data_plane.formats.protobuf_worlds import INNER, World, field, read
 
 from headgate.control_protocol.errors import DescriptorUnfit
 from headgate.data_plane.formats.column_options import ColumnRule, parse_path
-from headgate.data_plane.formats.column_options_reader import RuledColumns
+from headgate.data_plane.formats.format_with_column_options import RuledColumns
 from headgate.data_plane.formats.protobuf.decoder import Broken, read_fields
 from headgate.data_plane.formats.protobuf.descriptors import UnfitTypes, parse_types
 from headgate.data_plane.formats.protobuf.format import ProtobufRecords

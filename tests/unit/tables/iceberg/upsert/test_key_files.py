@@ -11,7 +11,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
 from headgate.control_protocol.events import FileKind
-from headgate.tables.iceberg.parquet_columns import read_column_batches
+from headgate.tables.iceberg.parquet_column_reader import read_column_batches
 from headgate.tables.iceberg.upsert.key_files import (
     OFFSET,
     PARTITION,

@@ -31,7 +31,7 @@ from headgate.data_plane.formats.format_registry import ValueOptions, create_rec
 from headgate.data_plane.formats.record_format import NOTHING, RecordFormat, UndecodableRecords
 from headgate.data_plane.formats.unknown_fields import EvolvingFormat, UnknownFieldFinder
 from headgate.data_plane.routing.routes import Target, fold_case
-from headgate.data_plane.write.missing_columns import Evolution, MissingColumns
+from headgate.data_plane.write.columns_to_add import Evolution, MissingColumns
 from headgate.kafka.record_fetch import Chunk
 from headgate.participant.settings import SchemaPolicy, UnknownFields
 

@@ -17,7 +17,7 @@ from support.local_catalog import local_catalog
 from unit.config.test_load_schema_policy import IN_PROCESS, policy
 from unit.data_plane.formats.connect.test_format import envelope, in_base64, logical, struct
 from unit.data_plane.formats.protobuf_worlds import World, field
-from unit.data_plane.write.test_missing_columns import SKIPS, Desk
+from unit.data_plane.write.test_columns_to_add import SKIPS, Desk
 
 from headgate.config.load import parse
 from headgate.control_protocol.columns import Column, ListOf, MapOf, Struct

@@ -14,12 +14,12 @@ from unit.data_plane.formats.json_tables import plain_rows
 
 from headgate.data_plane.formats.avro.format import AvroRecords
 from headgate.data_plane.formats.column_options import ColumnRule, parse_path
-from headgate.data_plane.formats.column_options_reader import RuledColumns
 from headgate.data_plane.formats.connect.format import ConnectJsonRecords
+from headgate.data_plane.formats.csv_and_strings import CsvRecords, StringRecords
 from headgate.data_plane.formats.field_names import with_field_names
+from headgate.data_plane.formats.format_with_column_options import RuledColumns
 from headgate.data_plane.formats.json.format import JsonRecords
 from headgate.data_plane.formats.record_format import RecordFormat, UndecodableRecords
-from headgate.data_plane.formats.text import CsvRecords, StringRecords
 
 pytestmark = pytest.mark.usefixtures("either_loops")
 

@@ -24,7 +24,7 @@ from headgate.control_protocol.ports import CommitAttempt, CommitOutcome, Landed
 from headgate.coordinator.driver import StartAt
 from headgate.coordinator.settings import RollbackPolicy, TagMissingPolicy
 from headgate.coordinator.state import Identity
-from headgate.operations.audit.records import bitmap_of_ranges
+from headgate.operations.audit.table_records import bitmap_of_ranges
 from headgate.operations.control import delete_rows, rollback, set_offsets
 from headgate.operations.control import resolve_stop as accept
 from headgate.operations.control.delete_rows import Deleted, RowDeletion, carry_out_deletion

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headgate.control_protocol.errors import ConfigurationError
-from headgate.data_plane.transform.sql_select import SelectText, parse_select
+from headgate.data_plane.transform.select_parser import SelectText, parse_select
 
 pytest.importorskip("sqlglot")
 

@@ -9,7 +9,7 @@ from pyiceberg.types import LongType, NestedField, TimestamptzType
 from headgate.control_protocol.errors import ConfigurationError, DeletesChanged
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import Offsets
-from headgate.tables.iceberg.upsert.deletes_property import (
+from headgate.tables.iceberg.upsert.on_delete_property import (
     DeleteChoice,
     mark_column_id,
     require_other_choice,
