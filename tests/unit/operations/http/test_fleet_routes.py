@@ -469,7 +469,9 @@ def test_a_worker_that_is_not_there_gets_nothing(serve: Serve, served: MadeUpSer
 
 def test_somebody_else_s_change_at_the_same_time_is_a_conflict(serve: Serve) -> None:
     class Fenced(MadeUpServed):
-        def change(self, plan_change: PlanChange, asked: Asked, *, creates: bool = False) -> Plan:
+        def change_specs(
+            self, plan_change: PlanChange, asked: Asked, *, creates: bool = False
+        ) -> Plan:
             del plan_change, asked, creates
             raise FleetChangedMeanwhile("somebody else changes the fleet", "again")
 
