@@ -86,7 +86,9 @@ def headgate(catalog: Catalog, partitions: int, keep: int | None) -> Callable[[i
             offsets=Offsets({TopicPartition("topic", p): number for p in range(partitions)}),
         )
         # Commits never open data files: a path and counts are enough.
-        file = FileDetail(view.spec_id).of(f"{view.location}/data/{number}.parquet", 1, 1000)
+        file = FileDetail(view.spec_id).to_written_file(
+            f"{view.location}/data/{number}.parquet", 1, 1000
+        )
         outcome = table.commit(CommitAttempt(view, record, (file,)))
         assert isinstance(outcome, Landed), outcome
         view = outcome.view

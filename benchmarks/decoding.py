@@ -23,8 +23,8 @@ import pyarrow as pa
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, timestamp_pb2
 
 from headgate.data_plane.formats.column_options import ColumnRule
-from headgate.data_plane.formats.column_options_reader import RuledColumns
-from headgate.data_plane.formats.format_registry import record_format
+from headgate.data_plane.formats.format_registry import create_record_format
+from headgate.data_plane.formats.format_with_column_options import RuledColumns
 from headgate.native.byte_arrays import Packed
 
 SEED, ROUNDS, CHUNK = 7, 4, 20_000
@@ -102,13 +102,13 @@ class Formats:
         options = {"descriptor": base64.b64encode(descriptor).decode(), "message": "t.Row"}
         micros = [row | {k: row[k] // 1000 for k in ("pickup_at", "dropoff_at")} for row in listed]
         plain = [json.dumps(row).encode() for row in micros]
-        ruled = RuledColumns(record_format("json", {}), RULES, SCHEMA)
-        in_avro = record_format("avro", {"schema": json.dumps(avro_schema)})
+        ruled = RuledColumns(create_record_format("json", {}), RULES, SCHEMA)
+        in_avro = create_record_format("avro", {"schema": json.dumps(avro_schema)})
         self.all: dict[str, tuple[list[bytes], Callable[[Packed], Any]]] = {
-            "json": (plain, _decoding(record_format("json", {}))),
+            "json": (plain, _decoding(create_record_format("json", {}))),
             "json, three columns with rules": (octets, _decoding(ruled)),
             "avro": ([_avro(avro_schema, row) for row in listed], _decoding(in_avro)),
-            "protobuf": (messages, _decoding(record_format("protobuf", options))),
+            "protobuf": (messages, _decoding(create_record_format("protobuf", options))),
             "protobuf, by Google's library": (messages, self._by_google),
         }
 

@@ -44,12 +44,12 @@ from headgate.coordinator.phases import Phase
 from headgate.coordinator.settings import CoordinatorSettings
 from headgate.coordinator.state import Identity
 from headgate.runtime.assembly import SystemClock
+from headgate.tables.concurrent_secondary_tables import SecondaryTables
 from headgate.tables.iceberg.atomic_deliveries import AtomicDeliveries
 from headgate.tables.iceberg.catalog import load_catalog
 from headgate.tables.iceberg.data_file import FileDetail
 from headgate.tables.iceberg.table import IcebergTable
 from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
-from headgate.tables.secondary_tables import SecondaryTables
 
 SINK, AT = SinkName("shop"), TopicPartition("events", 0)
 LEDGER, ASIDE = "db.ledger", "db.rejected"
@@ -193,7 +193,11 @@ class Shop:
         tables = tuple(
             TableStatus(
                 name,
-                (self.detail.of(f"{data}/{start.folder}/{self.statuses}.parquet", ROWS, BYTES),),
+                (
+                    self.detail.to_written_file(
+                        f"{data}/{start.folder}/{self.statuses}.parquet", ROWS, BYTES
+                    ),
+                ),
                 uuid,
             )
             for name in touched

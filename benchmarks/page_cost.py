@@ -143,7 +143,7 @@ def main() -> None:
             catalog.load_table(settings.table.identifier)
             taken["load the table"].append(time.process_time() - begun_s)
             begun_s = time.process_time()
-            report = looking.status(settings, COURSE)
+            report = looking.read_status(settings, COURSE)
             taken["status, whole"].append(time.process_time() - begun_s)
             assert len(report.transactions) == min(COURSE, given.snapshots)
             begun_s = time.process_time()

@@ -31,8 +31,8 @@ from headgate.control_protocol.events import TableStart
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import CommitAttempt, Landed
 from headgate.control_protocol.testing.contract.world import record
-from headgate.data_plane.batch.writer_task_plan import SourcePlan, plan_for
-from headgate.data_plane.files.data_files import DataFiles, file_shape
+from headgate.data_plane.batch.writer_task_plan import SourcePlan, load_table_and_plan
+from headgate.data_plane.files.data_files import DataFiles, file_shape_of
 from headgate.tables.iceberg.catalog import load_catalog
 from headgate.tables.iceberg.table import IcebergTable
 from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
@@ -119,7 +119,7 @@ def commits(lake: Watched, count: int, name: str) -> None:
 
 
 def a_file(lake: Watched, start: TableStart) -> None:
-    shape = file_shape(plan_for(lake.catalog, start, SourcePlan({})))
+    shape = file_shape_of(load_table_and_plan(lake.catalog, start, SourcePlan({})))
     for rows in (1000, 1000, 2_000_000):
         numbers = pa.array(range(rows), pa.int64())
         written = pa.table({"number": numbers, "row": numbers}).cast(shape.arrow_schema)

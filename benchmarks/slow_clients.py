@@ -32,7 +32,7 @@ from typing import Any
 
 from headgate.config.observability_settings import HttpSettings
 from headgate.operations.http.routes import Site
-from headgate.operations.http.server import serving
+from headgate.operations.http.server import serving_http
 
 HEAD = b"GET /livez HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: "
 PROBES_EACH_S = 10
@@ -56,7 +56,7 @@ def serve(told: Connection, descriptors: int, certificate: str, key: str) -> Non
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(1_024, descriptors), descriptors))
     settings = HttpSettings(certificate=certificate, key=key)
     threading.Thread(target=busy, daemon=True).start()
-    with serving("127.0.0.1:0", settings, Site({}, settings)) as url:
+    with serving_http("127.0.0.1:0", settings, Site({}, settings)) as url:
         told.send(url)
         told.recv()
 

@@ -40,10 +40,10 @@ from pyiceberg.types import LongType, NestedField, StringType
 
 from headgate.kafka.group_offsets import store_offset
 from headgate.operations.demo.producer import create_topic
-from headgate.operations.kafka_connect.events import _schema
+from headgate.operations.kafka_connect.events import _parse_schema
 from headgate.operations.local_kafka.broker import EmbeddedKafka, fetch_broker_jars
 from headgate.tables.iceberg.catalog import load_catalog
-from headgate.tables.iceberg.connector_fence import mark_property
+from headgate.tables.iceberg.connector_fence import mark_property_name
 
 KEPT = Path(__file__).parents[1] / "tests/unit/operations/kafka_connect"
 GROUP, CONTROL = "connect-trips", "control-iceberg"
@@ -59,7 +59,7 @@ class Events:
         for each in json.loads((KEPT / "control-topic-1.12.0.json").read_text()):
             value = base64.b64decode(each["value"])
             size = int.from_bytes(value[2:4])
-            schema = _schema(value[4 : 4 + size])
+            schema = _parse_schema(value[4 : 4 + size])
             event: Any = fastavro.schemaless_reader(io.BytesIO(value[4 + size :]), schema, None)
             self._kept.setdefault(event["type"], (value[: 4 + size], schema, event))
         self._uuid = table.metadata.table_uuid.bytes
@@ -104,7 +104,7 @@ def make_table(catalog: Catalog) -> Table:
 
 
 def commit(table: Table, numbers: range, mark: dict[int, int]) -> None:
-    told = {mark_property(CONTROL, GROUP): json.dumps(mark)}
+    told = {mark_property_name(CONTROL, GROUP): json.dumps(mark)}
     with table.transaction() as change, change.update_snapshot(told).merge_append() as append:
         for number in numbers:
             append.append_data_file(

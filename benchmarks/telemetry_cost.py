@@ -26,7 +26,7 @@ from headgate.config.load import parse
 from headgate.config.sink_settings import SinkSettings
 from headgate.operations.demo.producer import create_topic, produce
 from headgate.operations.http.app import open_server_meters
-from headgate.operations.local_kafka.broker import EmbeddedKafka, fetch_broker_jars, free_port
+from headgate.operations.local_kafka.broker import EmbeddedKafka, fetch_broker_jars, find_free_port
 from headgate.participant.state import State
 from headgate.runtime.telemetry.sink_metrics import SinkMeters
 
@@ -93,7 +93,7 @@ def bare(_: SinkSettings, __: list[int]) -> Iterator[None]:
 
 def run(home: Path, bootstrap: str, name: str, count: int, *, measured: bool) -> tuple[float, int]:
     """Return rows per CPU-second from the first turn until all is committed; and the scrapes."""
-    port = free_port()
+    port = find_free_port()
     settings = parse(FILE.format(name=name, home=home, bootstrap=bootstrap, port=port))
     scrapes: list[int] = []
     around = watched if measured else bare

@@ -50,8 +50,8 @@ from headgate.control_protocol.ports import CommitAttempt, Landed
 from headgate.tables.iceberg.catalog import load_catalog
 from headgate.tables.iceberg.data_file import FileDetail
 from headgate.tables.iceberg.table import IcebergTable
-from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table, key_ids
-from headgate.tables.iceberg.upsert.key_files import OFFSET, PARTITION, key_schema, write_keys
+from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table, key_field_ids
+from headgate.tables.iceberg.upsert.key_files import OFFSET, PARTITION, key_schema, write_key_file
 from headgate.tables.iceberg.upsert.upsert_commit import KeyedBy, KeyedRows
 
 SINK = SinkName("benchmark")
@@ -153,16 +153,16 @@ class Table:
         Path(local).parent.mkdir(parents=True, exist_ok=True)
         pq.write_table(rows.cast(schema_to_pyarrow(table.schema())), local, compression="zstd")
         size = Path(local).stat().st_size
-        files = (FileDetail(table.spec().spec_id).of(path, rows.num_rows, size),)
+        files = (FileDetail(table.spec().spec_id).to_written_file(path, rows.num_rows, size),)
         if not gone:
             return files
-        columns = key_schema(table.schema(), key_ids(table.schema(), self.key), topics=False)
+        columns = key_schema(table.schema(), key_field_ids(table.schema(), self.key), topics=False)
         count = len(gone["id"])
         keys = pa.table(
             {**gone, PARTITION: np.zeros(count, np.int32), OFFSET: np.arange(2**40, 2**40 + count)}
         )
         keys = keys.select(columns.names).cast(columns)
-        return (*files, write_keys(table.io, path + ".keys", keys))
+        return (*files, write_key_file(table.io, path + ".keys", keys))
 
     def commit(self, files: tuple[WrittenFile, ...]) -> None:
         self.number += 1

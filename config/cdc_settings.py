@@ -76,7 +76,7 @@ class ChangesSettings:
     @property
     def may_skip(self) -> bool:
         """Return ``Changes.may_skip``, which does not depend on the key."""
-        return Changes((), self.envelope, self.tombstones).may_skip
+        return Changes((), self.envelope, self.tombstones).may_skip_records
 
     @property
     def marks_deleted_rows(self) -> bool:

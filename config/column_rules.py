@@ -8,11 +8,11 @@ from headgate.config.table_declaration import arrow_field_of
 from headgate.control_protocol.errors import ColumnRuleUnfit, ColumnRuleUnknownToFormat
 from headgate.data_plane.formats.column_options import (
     ColumnRule,
-    is_text,
+    is_text_type,
     is_time_or_timestamp,
-    path_of,
+    parse_path,
 )
-from headgate.data_plane.formats.format_registry import ValueOptions, record_format
+from headgate.data_plane.formats.format_registry import ValueOptions, create_record_format
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -67,7 +67,7 @@ def require_valid_column_rules(
 
 def _column_rule_of(section: str, column: ColumnSettings) -> ColumnRule:
     try:
-        path = path_of(column.path) if column.path else ()
+        path = parse_path(column.path) if column.path else ()
     except ValueError as error:
         raise _rule_unfit_error(section, column, f"from = {error}", "write a.b.c") from None
     return ColumnRule(path, column.unit, column.as_text, column.value, column.default)
@@ -120,7 +120,7 @@ def _require_valid_rule(
             f"has a unit, but is {column.type}",
             "only times and timestamps have units",
         )
-    if rule.as_text and not is_text(kind.type):
+    if rule.as_text and not is_text_type(kind.type):
         raise _rule_unfit_error(
             section, column, f"is as_text, but is {column.type}", "make it a string"
         )
@@ -137,7 +137,7 @@ def _require_rule_known_to_format(
     section: str, column: ColumnSettings, rule: ColumnRule, settings: SinkSections
 ) -> None:
     name = settings.format.type
-    made = record_format(name, ValueOptions.from_options(settings.format.options).of_format)
+    made = create_record_format(name, ValueOptions.from_options(settings.format.options).of_format)
     known: frozenset[str] = getattr(made, "rules", frozenset())
     beyond = sorted(rule.options_used() - known)
     if beyond:

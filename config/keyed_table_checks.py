@@ -16,8 +16,8 @@ from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.quarantine_policy import Disposal
 from headgate.coordinator.settings import OffsetPolicy, RollbackPolicy
 from headgate.data_plane.cdc.policy import Envelope, Tombstones, field_to_use_instead
-from headgate.data_plane.formats.column_options import FROM, path_of
-from headgate.data_plane.formats.format_registry import ValueOptions, record_format
+from headgate.data_plane.formats.column_options import FROM, parse_path
+from headgate.data_plane.formats.format_registry import ValueOptions, create_record_format
 from headgate.data_plane.routing.keyed_routes import may_have_key, may_precede_keyed_table
 from headgate.data_plane.routing.routes import Route, Routing
 from headgate.participant.settings import Distribution, Incompatible, UnknownFields
@@ -68,7 +68,7 @@ def _require_valid_routed_keys(settings: SinkSections) -> None:
     tables = settings.tables
     routing = tables.routing
     for number, route in enumerate(routing.routes):
-        if route.by_value and may_precede_keyed_table(routing, number):
+        if route.is_by_value and may_precede_keyed_table(routing, number):
             _require_one_table_per_key(settings, route, number + 1)
     for each in tables.table:
         if not each.key:
@@ -102,7 +102,7 @@ def _require_one_table_per_key(settings: SinkSections, route: Route, number: int
             'set changes.tombstones = "skip" where another record says each delete, as Debezium\'s '
             "do; or let the route look at a header; or give each table a topic of its own",
         )
-    if instead := route.field and field_to_use_instead(changes.envelope, path_of(route.field)):
+    if instead := route.field and field_to_use_instead(changes.envelope, parse_path(route.field)):
         raise KeyUnfit(
             f"{where}: not every event has {route.field}, or has the same there",
             f"look at {instead}, or at a header; or give each table a topic of its own",
@@ -111,9 +111,9 @@ def _require_one_table_per_key(settings: SinkSections, route: Route, number: int
 
 def _require_valid_keyed_table(settings: SinkSections, table: TableSettings) -> None:
     if table.columns:
-        from headgate.tables.iceberg.table_creation import key_ids
+        from headgate.tables.iceberg.table_creation import key_field_ids
 
-        key_ids(declared_table(table).schema(), table.key)
+        key_field_ids(declared_table(table).schema(), table.key)
     if settings.changes.marks_deleted_rows:
         _require_markable_table(settings, table)
     if settings.changes.history:
@@ -130,7 +130,7 @@ def _require_markable_table(settings: SinkSections, table: TableSettings) -> Non
     assert changes is not None, "the table has a key"
     if settings.shape.where:
         raise KeyUnfit(
-            f"{changes.marked_by} is set together with shape.where",
+            f"{changes.marking_setting} is set together with shape.where",
             "a row that does not match would be kept, marked, with all its values; leave one out",
         )
     for column in table.columns:
@@ -220,7 +220,7 @@ def _require_no_change_settings(changes: ChangesSettings) -> None:
 def _require_readable_envelope(settings: SinkSections, table: TableSettings) -> None:
     """Check that the row can be found inside the record, and its former key next to it."""
     envelope, wanted = settings.changes.envelope, settings.format
-    made = record_format(wanted.type, ValueOptions.from_options(wanted.options).of_format)
+    made = create_record_format(wanted.type, ValueOptions.from_options(wanted.options).of_format)
     if envelope is not Envelope.PLAIN and FROM not in getattr(made, "rules", ()):
         raise KeyUnfit(
             f'changes.envelope = "{envelope}", and values of the format {wanted.type} have no '

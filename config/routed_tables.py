@@ -25,8 +25,8 @@ from headgate.control_protocol.errors import (
 )
 from headgate.coordinator.settings import RollbackPolicy, TableRecreatedPolicy, TagMissingPolicy
 from headgate.data_plane.batch.routed_table import CreationSource
-from headgate.data_plane.formats.column_options import FROM, path_of
-from headgate.data_plane.formats.format_registry import ValueOptions, record_format
+from headgate.data_plane.formats.column_options import FROM, parse_path
+from headgate.data_plane.formats.format_registry import ValueOptions, create_record_format
 from headgate.data_plane.routing.routes import TABLE_COLUMN, Route, fold_case, require_valid_route
 from headgate.participant.settings import Incompatible, SchemaPolicy, UnknownFields
 from headgate.tables.iceberg.catalog_types import not_atomic_error, require_supported_type
@@ -78,7 +78,7 @@ def _require_route_beyond_own_tables(settings: SinkSections, route: Route, numbe
 
 def _require_readable_route_input(settings: SinkSections, number: int) -> None:
     route = settings.tables.routing.routes[number - 1]
-    made = record_format(
+    made = create_record_format(
         settings.format.type, ValueOptions.from_options(settings.format.options).of_format
     )
     if route.record and not hasattr(made, "record_names"):
@@ -88,7 +88,7 @@ def _require_readable_route_input(settings: SinkSections, number: int) -> None:
         )
     if route.field:
         try:
-            path = path_of(route.field)
+            path = parse_path(route.field)
         except ValueError as error:
             raise RouteUnfit(f"route {number}: field = {error}", "write a.b.c") from None
         if len(path) > 1 and FROM not in getattr(made, "rules", frozenset()):
@@ -171,7 +171,7 @@ def _require_column_source(settings: SinkSections) -> None:
             f'tables.create.schema = "{wanted}" does not go with a transform',
             "a transform's result must be declared: declare the tables, or create them yourself",
         )
-    made = record_format(name, ValueOptions.from_options(settings.format.options).of_format)
+    made = create_record_format(name, ValueOptions.from_options(settings.format.options).of_format)
     if name not in _FORMATS[wanted] or not hasattr(made, "unknown_columns"):
         raise CreationUnfit(
             f'tables.create.schema = "{wanted}": the format {name} does not tell of columns so',

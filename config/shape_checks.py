@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from headgate.control_protocol.errors import PredicateUnfit, ShapeUnfit
 from headgate.control_protocol.signatures import KEY_CHARACTERS_MIN
 from headgate.data_plane.batch.row_rules import masked_key_error
-from headgate.data_plane.formats.column_options import path_of
+from headgate.data_plane.formats.column_options import parse_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -138,7 +138,7 @@ def _require_hidden_values_nowhere_else(settings: SinkSections) -> None:
             raise masked_key_error(each.column)
     paths = set(_hidden_column_paths(settings))
     for number, route in enumerate(settings.tables.routing.routes if settings.tables else (), 1):
-        if route.field and path_of(route.field) in paths:
+        if route.field and parse_path(route.field) in paths:
             raise ShapeUnfit(
                 f"route {number} looks at {route.field}, which [shape] hides",
                 "its values would be in names of tables and in errors: route by something else",
@@ -152,4 +152,4 @@ def _hidden_column_paths(settings: SinkSections) -> Iterator[tuple[str, ...]]:
     sections = [settings.table.columns, *(each.columns for each in settings.tables.table)]
     for column in (column for section in sections for column in section):
         if column.name in hidden and column.path:
-            yield path_of(column.path)
+            yield parse_path(column.path)

@@ -170,10 +170,10 @@ def require_valid_declaration(table: TableSettings) -> None:
     if schema is None:
         return
     from headgate.tables.iceberg.table_creation import (
-        partition_spec,
+        build_partition_spec,
+        build_sort_order,
         require_possible_upkeep,
         require_possible_version,
-        sort_order,
     )
 
     if table.create:
@@ -183,10 +183,10 @@ def require_valid_declaration(table: TableSettings) -> None:
             raise ConfigurationError(f"table.properties: {error.message}", error.hint) from None
         require_possible_upkeep(table.properties, "table.properties")
     try:
-        sort_order(schema, table.sort_by)
+        build_sort_order(schema, table.sort_by)
     except ConfigurationError as error:
         raise ConfigurationError(f"table.sort_by: {error.message}", error.hint) from None
     try:
-        partition_spec(schema, table.partition_by)
+        build_partition_spec(schema, table.partition_by)
     except ConfigurationError as error:
         raise ConfigurationError(f"table.partition_by: {error.message}", error.hint) from None

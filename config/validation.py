@@ -37,7 +37,7 @@ from headgate.control_protocol.errors import (
 from headgate.control_protocol.quarantine_policy import Disposal
 from headgate.control_protocol.schema_evolution import RESERVED
 from headgate.control_protocol.signatures import KEY_CHARACTERS_MIN
-from headgate.data_plane.formats.format_registry import ValueOptions, record_format
+from headgate.data_plane.formats.format_registry import ValueOptions, create_record_format
 from headgate.kafka import client_settings as kafka_keys
 from headgate.kafka.authentication import AUTH
 from headgate.participant.settings import Incompatible, UnknownFields
@@ -128,7 +128,7 @@ def _require_incompatible_policy_supported(
     if wanted is not Incompatible.IGNORE:
         return
     name = settings.format.type
-    made = record_format(name, ValueOptions.from_options(settings.format.options).of_format)
+    made = create_record_format(name, ValueOptions.from_options(settings.format.options).of_format)
     if not hasattr(made, "unknown_columns"):
         raise ColumnsCannotEvolve(
             f'{where}incompatible = "{wanted}": the format {name} does not know fields by name',
@@ -157,7 +157,7 @@ def _require_unknown_fields_policy_supported(
             "a transform declares its own result: leave the transform out, or ignore",
         )
     name = settings.format.type
-    made = record_format(name, ValueOptions.from_options(settings.format.options).of_format)
+    made = create_record_format(name, ValueOptions.from_options(settings.format.options).of_format)
     if not hasattr(made, "unknown_columns"):
         raise ColumnsCannotEvolve(
             f"{described}: the format {name} does not report fields that a table lacks",
@@ -451,14 +451,14 @@ def _require_valid_formats(settings: SinkSections) -> None:
     """Build the formats, which contacts nobody, and let them check their options."""
     wanted = settings.format
     require_valid_registry_auth(settings)
-    record_format(wanted.type, ValueOptions.from_options(wanted.options).of_format)
+    create_record_format(wanted.type, ValueOptions.from_options(wanted.options).of_format)
     used = (settings.tables or settings.table).record_columns.key or settings.has_keyed_table
     if (wanted.key_type or wanted.key_options) and not used:
         _raise_wrong_setting(
             "format.key_type is set, but no column takes the key", "set table.record_columns.key"
         )
     if wanted.key_type:
-        record_format(wanted.key_type, wanted.key_options)
+        create_record_format(wanted.key_type, wanted.key_options)
     elif wanted.key_options:
         _raise_wrong_setting(
             "format.key_options are set without format.key_type", "name the keys' format"

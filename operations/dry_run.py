@@ -40,8 +40,8 @@ from headgate.control_protocol.ports import (
 from headgate.control_protocol.quarantine_policy import Disposal
 from headgate.control_protocol.table_format import Use
 from headgate.data_plane.quarantine.rejected_records import ROUTE, TABLE, TOMBSTONE
-from headgate.operations.access.kafka_connection import open_source_topics
-from headgate.operations.access.open_secondary_tables import with_schema_changes
+from headgate.operations.access.kafka_connection import opening_source_topics
+from headgate.operations.access.open_secondary_tables import with_created_and_changed_tables
 from headgate.runtime.assembly import open_batch_writer
 from headgate.runtime.routed_table_creation import TableMaker
 from headgate.runtime.sink_tables import SinkTables
@@ -120,15 +120,17 @@ def try_records(settings: SinkSettings, records: int) -> DryRun:
         ExitStack() as opening,
     ):
         tables, copied = SinkTables.for_dry_run(settings, Path(folder), _QUARANTINE, opening)
-        batch = _batch(tables, records)
+        batch = _batch_of_newest(tables, records)
         written = BatchWritten(batch.number, {}, ())
         if batch.ranges:
-            written = _write(tables.with_settings(_with_all_rejected_kept(settings)), batch)
+            written = _write_batch(tables.with_settings(_with_all_rejected_kept(settings)), batch)
         filled = [(at.table, files) for at, files in sorted(written.followed.items())]
         if not settings.tables:
             filled = [(tables.name, written.files)]
         return DryRun(
-            tables=tuple(_table(name, files, exists=name in copied) for name, files in filled),
+            tables=tuple(
+                _dry_run_table(name, files, exists=name in copied) for name, files in filled
+            ),
             partitions=written.partitions,
             misfits=tuple(map(_misfit_of, _first_rows(written.quarantined, BAD_SHOWN))),
             many=bool(settings.tables),
@@ -139,7 +141,7 @@ def try_records(settings: SinkSettings, records: int) -> DryRun:
         )
 
 
-def _table(name: str, written: Sequence[WrittenFile], *, exists: bool) -> DryRunTable:
+def _dry_run_table(name: str, written: Sequence[WrittenFile], *, exists: bool) -> DryRunTable:
     files = [file for file in written if file.kind is FileKind.ROWS]
     return DryRunTable(
         name,
@@ -180,9 +182,9 @@ def _with_all_rejected_kept(settings: SinkSettings) -> SinkSettings:
     return replace(settings, quarantine=quarantine, spark=spark, tables=tables)
 
 
-def _batch(tables: SinkTables, records: int) -> Batch:
+def _batch_of_newest(tables: SinkTables, records: int) -> Batch:
     settings = tables.settings
-    with open_source_topics(settings) as topics:
+    with opening_source_topics(settings) as topics:
         described = topics.describe()
     if settings.tables:
         _build_table_maker(tables).create_named_tables(described)
@@ -228,7 +230,7 @@ def _build_table_start(tables: SinkTables, identifier: str) -> TableStart:
     )
 
 
-def _write(tables: SinkTables, batch: Batch) -> BatchWritten:
+def _write_batch(tables: SinkTables, batch: Batch) -> BatchWritten:
     with open_batch_writer(tables.settings, tables.planning()) as writer:
         writer.submit(batch)
         outcome = None
@@ -237,12 +239,14 @@ def _write(tables: SinkTables, batch: Batch) -> BatchWritten:
     if isinstance(outcome, BatchFailed):
         raise outcome.fatal or WriteFailed(outcome.reason)
     if isinstance(outcome, BatchNeeds) and tables.settings.tables:
-        changed = with_schema_changes(tables, batch, outcome, maker=_build_table_maker(tables))
-        return _write(tables, changed)
+        changed = with_created_and_changed_tables(
+            tables, batch, outcome, maker=_build_table_maker(tables)
+        )
+        return _write_batch(tables, changed)
     if isinstance(outcome, BatchNeeds):
         copied = tables.open_primary(Use.SECONDARY)
         copied.evolve(copied.read(), outcome.columns)
-        return _write(tables, replace(batch, table=_build_table_start(tables, tables.name)))
+        return _write_batch(tables, replace(batch, table=_build_table_start(tables, tables.name)))
     return outcome
 
 

@@ -89,7 +89,7 @@ def show_tables(console: Console, report: TablesReport) -> None:
                 t.state,
                 t.transaction,
                 t.pending_rows,
-                _time(t.valid_through_ms),
+                _time_text(t.valid_through_ms),
                 t.schema_id,
             ),
             *(getattr(t.keys, what, None) for what in changes),
@@ -97,7 +97,7 @@ def show_tables(console: Console, report: TablesReport) -> None:
         for t in report.tables
     ]
     headings = ("table", "state", "last", "pending", "valid through", "schema", *changes)
-    console.print(_table(headings, rows))
+    console.print(_words_table(headings, rows))
     counts = Counter(table.state for table in report.tables)
     states = ", ".join(f"{count} {state}" for state, count in sorted(counts.items())) or "none"
     console.print(
@@ -115,12 +115,12 @@ def show_offsets(console: Console, partitions: Iterable[PartitionStatus]) -> Non
         (p.topic, p.partition, p.next_offset, p.log_begin, p.log_end, p.lag) for p in partitions
     ]
     headings = ("topic", "partition", "next offset", "log begin", "log end", "lag")
-    console.print(_table(headings, rows))
+    console.print(_words_table(headings, rows))
 
 
 def show_event(console: Console, event: Mapping[str, Any]) -> None:
     """Show one line of the control topic; whatever strangers wrote there stays on that line."""
-    moment = _time(event["time_ms"]) or "-"
+    moment = _time_text(event["time_ms"]) or "-"
     line = Text.assemble(
         (f"{moment}  ", "dim"),
         (f"{event['epoch']}.{event['transaction']:<5} ", "cyan"),
@@ -147,10 +147,10 @@ def show_status(console: Console, report: StatusReport) -> None:
         "coordinator": report.coordinator,
         "last transaction": report.transaction,
         "open transaction": report.open_transaction,
-        "last rows": _time(report.last_rows_ms),
-        "valid through": _time(report.valid_through_ms),
-        "lag": report.lag,
-        **({"of which held": report.held_records} if report.held_records else {}),
+        "last rows": _time_text(report.last_rows_ms),
+        "valid through": _time_text(report.valid_through_ms),
+        "lag": report.total_lag,
+        **({"of which held": report.held_record_count} if report.held_record_count else {}),
         **({"stopped by": report.stopped_by} if report.stopped_by else {}),
         **({"pending": report.pending_rows} if report.pending_rows else {}),
     }
@@ -159,13 +159,13 @@ def show_status(console: Console, report: StatusReport) -> None:
     show_offsets(console, report.partitions)
     changes = KEY_COUNTS if any(t.keys for t in report.transactions) else ()
     console.print(
-        _table(
+        _words_table(
             (*("transaction", "snapshot", "committed", "rows", "quarantined", "skipped"), *changes),
             [
                 (
                     t.transaction,
                     t.snapshot_id,
-                    _time(t.committed_ms),
+                    _time_text(t.committed_ms),
                     "claim" if t.claim else t.records,
                     t.quarantined,
                     t.skipped,
@@ -176,7 +176,7 @@ def show_status(console: Console, report: StatusReport) -> None:
         )
     )
     console.print(
-        _table(
+        _words_table(
             ("participant", "state", "partitions", "buffered", "seen"),
             [
                 (p.member, p.state, len(p.partitions), p.buffered_records, _age_text(p.seen_ms_ago))
@@ -188,7 +188,7 @@ def show_status(console: Console, report: StatusReport) -> None:
     show_notes(console, report.notes)
 
 
-def show_all(console: Console, sinks: Iterable[tuple[str, StatusReport | None, str]]) -> None:
+def show_statuses(console: Console, sinks: Iterable[tuple[str, StatusReport | None, str]]) -> None:
     """Show one line for each: its file, its report, or why there is none."""
     rows: list[tuple[object, ...]] = []
     for file, report, error in sinks:
@@ -201,13 +201,13 @@ def show_all(console: Console, sinks: Iterable[tuple[str, StatusReport | None, s
             (
                 report.sink,
                 report.condition,
-                report.lag,
+                report.total_lag,
                 report.epoch,
-                _time(report.last_rows_ms),
+                _time_text(report.last_rows_ms),
                 what,
             )
         )
-    console.print(_table(("sink", "condition", "lag", "epoch", "last rows", "error"), rows))
+    console.print(_words_table(("sink", "condition", "lag", "epoch", "last rows", "error"), rows))
 
 
 def _show_bad_records(console: Console, records: Iterable[RejectedRecord]) -> None:
@@ -221,10 +221,10 @@ def _show_error(console: Console, error: LastError, now_ms: int) -> None:
     if error.past:
         _show_past_error(console, error, now_ms)
         return
-    when = f", {_time(error.time_ms)}" if error.time_ms else ""
+    when = f", {_time_text(error.time_ms)}" if error.time_ms else ""
     whose = f" [{error.member}{when}]" if error.member else ""
     if error.next_try_ms:
-        whose += f", next try {_time(error.next_try_ms)}"
+        whose += f", next try {_time_text(error.next_try_ms)}"
     mark = (f"  {'last error':<18}", "red")
     text = to_printable_line(f"{error.code} {error.text}")
     console.print(Text.assemble(mark, text, (to_printable_line(whose), "dim")), soft_wrap=True)
@@ -236,7 +236,7 @@ def _show_past_error(console: Console, error: LastError, now_ms: int) -> None:
     if age_ms > _PAST_SHOWN_MS:
         return
     shortened = textwrap.shorten(error.text, _PAST_CHARACTERS_MAX, placeholder=" ...")
-    text = to_printable_line(f"{error.code}, {_long_ago(age_ms)}: {shortened}")
+    text = to_printable_line(f"{error.code}, {_describe_long_ago(age_ms)}: {shortened}")
     console.print(Text.assemble((f"  {'past error':<18}{text}", "dim")), soft_wrap=True)
 
 
@@ -263,7 +263,7 @@ def show_audit(console: Console, report: AuditReport) -> None:
         *(["quarantined"] if quarantined else []),
         *(_name_missing_records(report), "twice", "lag"),
     )
-    console.print(_table(headings, rows))
+    console.print(_words_table(headings, rows))
     console.print(
         f"{report.commits} commits and {report.claims} claims in epochs "
         f"{', '.join(map(str, report.epochs)) or 'none'}; {report.live_files} files with "
@@ -290,18 +290,21 @@ def show_audit(console: Console, report: AuditReport) -> None:
 def _name_missing_records(report: AuditReport) -> str:
     """Name the records that the table lacks: none is lost before that is found."""
     words = {Verdict.NOT_PROVEN: "absent", Verdict.WELL: "deleted by persons"}
-    return words.get(report.verdict, "lost") if report.total("lost") else "lost"
+    return words.get(report.verdict, "lost") if report.sum_over_partitions("lost") else "lost"
 
 
 def _verdict_text(report: AuditReport) -> Text:
     colour = _COLOURS[report.verdict]
-    produced, present = report.total("produced"), report.total("in_table")
-    lost, twice = report.total("lost"), report.total("twice")
+    produced, present = (
+        report.sum_over_partitions("produced"),
+        report.sum_over_partitions("in_table"),
+    )
+    lost, twice = report.sum_over_partitions("lost"), report.sum_over_partitions("twice")
     if produced is not None and present is not None:
         lost_words = f"{lost:,} {_name_missing_records(report)}" if lost else "none lost"
         twice = max(twice or 0, sum(report.surplus.values()))
         twice_words = f"{twice:,} twice" if twice else "none twice"
-        kept = report.total("in_quarantine")
+        kept = report.sum_over_partitions("in_quarantine")
         kept_words = f", {kept:,} in quarantine" if kept is not None else ""
         where = f"{present:,} in the table{kept_words}"
         words = f"{produced:,} produced, {where}, {lost_words}, {twice_words}"
@@ -327,7 +330,7 @@ def show_dry_run(console: Console, seen: DryRun) -> None:
         (at.topic, at.partition, result.range.begin, result.range.end, result.records, result.bad)
         for at, result in seen.partitions.items()
     ]
-    console.print(_table(("topic", "partition", "from", "to", "rows", "bad"), rows))
+    console.print(_words_table(("topic", "partition", "from", "to", "rows", "bad"), rows))
     for table in seen.tables:
         name = f"{table.table} " if seen.many else ""
         for row in table.rows:
@@ -338,7 +341,7 @@ def show_dry_run(console: Console, seen: DryRun) -> None:
         console.print(Text.assemble(("bad       ", "red"), text), soft_wrap=True)
     if seen.many:
         lines = [(t.table, t.exists, t.records, t.files, t.file_bytes) for t in seen.tables]
-        console.print(_table(("table", "is there", "rows", "files", "bytes"), lines))
+        console.print(_words_table(("table", "is there", "rows", "files", "bytes"), lines))
     console.print(
         Text(_describe_dry_run(seen), "red" if seen.needs_attention else "green"), soft_wrap=True
     )
@@ -381,7 +384,7 @@ def show_notes(console: Console, notes: Sequence[str]) -> None:
         console.print(Text.assemble(("note ", "yellow"), note), soft_wrap=True)
 
 
-def _table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
+def _words_table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
     table = Table(box=None, header_style="dim", pad_edge=False)
     for position, heading in enumerate(headings):
         numbers = all(isinstance(row[position], int | None) for row in rows)
@@ -395,13 +398,13 @@ def _cell_text(value: object) -> Text:
     return Text("-" if value is None or value == "" else to_printable_line(str(value)))
 
 
-def _time(epoch_ms: int | None) -> str | None:
+def _time_text(epoch_ms: int | None) -> str | None:
     if epoch_ms is None:
         return None
     return datetime.fromtimestamp(epoch_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
-def _long_ago(milliseconds: int) -> str:
+def _describe_long_ago(milliseconds: int) -> str:
     minutes = max(0, milliseconds) // 60_000
     return f"{minutes} min ago" if minutes < 120 else f"{minutes // 60} h ago"
 
@@ -414,7 +417,7 @@ def _age_text(milliseconds: int) -> str:
 
 
 @contextmanager
-def show_progress() -> Iterator[OnProgress]:
+def showing_progress() -> Iterator[OnProgress]:
     """Yield a callback that draws on standard error, one bar per kind of work; gone when done."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())

@@ -19,7 +19,7 @@ from headgate.control_protocol.commit_record import CommitRecord
 from headgate.control_protocol.errors import HeadgateError, RetryLater, TableMissing, Unreachable
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.ports import TopicState
-from headgate.operations.access.kafka_connection import open_source_topics
+from headgate.operations.access.kafka_connection import opening_source_topics
 from headgate.operations.access.tables import open_reader
 
 LOOKED_AT_S = 2.0
@@ -36,7 +36,7 @@ def wait_until_complete(
     The table says so itself (valid-through), unless nothing has come since: then it must hold what
     is in the topics once the time, and ``idleness_ms``, have passed. What does not answer is asked
     again until ``timeout_s`` is over. Raises ``RetryLater`` if the last look failed, else as
-    ``open_reader`` and ``open_source_topics``.
+    ``open_reader`` and ``opening_source_topics``.
     """
     until_s = time.monotonic() + timeout_s
     past_ms = through_ms + settings.coordinator.idleness_ms
@@ -46,7 +46,7 @@ def wait_until_complete(
         try:
             if topics is None and time.time() * 1000 >= past_ms:
                 topics = read_topics(settings)
-            behind = tuple(_find_tables_behind(settings, through_ms, topics))
+            behind = tuple(_describe_tables_behind(settings, through_ms, topics))
         except RetryLater:
             if left_s <= 0:
                 raise
@@ -58,7 +58,7 @@ def wait_until_complete(
 
 def read_topics(settings: SinkSettings) -> Topics:
     """Return the source topics as they are now. Raises ``Unreachable`` for a part of one."""
-    with open_source_topics(settings) as topics:
+    with opening_source_topics(settings) as topics:
         described = topics.describe()
     # The end of a log that nobody leads is not known, so nothing can be said to have reached it.
     if silent := [
@@ -90,7 +90,7 @@ def find_missing_offsets(
     return missing
 
 
-def _find_tables_behind(
+def _describe_tables_behind(
     settings: SinkSettings, through_ms: int, topics: Topics | None
 ) -> Iterator[str]:
     try:
@@ -103,7 +103,7 @@ def _find_tables_behind(
     if own and (topics is None or record is None or find_missing_offsets(record, topics)):
         yield own + _describe_sink_state(record)
     elif settings.tables:
-        from headgate.operations.many_tables.list import tables as list_tables
+        from headgate.operations.many_tables.list import list_tables
 
         for each in list_tables(settings).tables:
             text = _describe_behind(each.table, each.valid_through_ms, through_ms)
@@ -133,7 +133,7 @@ class UntilLatest:
     """Sets ``stop`` once the table holds all that was in the topics when this was made.
 
     ``topics``: as they were then. ``suspended``: tables that wait for a person, whose rows are
-    pending still. Raises as ``open_source_topics``.
+    pending still. Raises as ``opening_source_topics``.
     """
 
     settings: SinkSettings
@@ -171,17 +171,17 @@ class UntilLatest:
             self._thread.join()
         if not self.is_reached:
             with suppress(HeadgateError):
-                self.check_complete()
+                self.is_complete_now()
 
     def _check_repeatedly(self) -> None:
         while not self.stop.wait(LOOKED_AT_S):
             try:
-                if self.check_complete():
+                if self.is_complete_now():
                     self.stop.set()
             except HeadgateError:
                 continue  # not there yet, or away for a while: the sink itself says what is wrong
 
-    def check_complete(self) -> bool:
+    def is_complete_now(self) -> bool:
         """Read the table; return whether it holds everything."""
         with open_reader(self.settings) as tables:
             record = tables.reader.view().record

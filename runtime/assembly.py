@@ -407,10 +407,10 @@ def open_batch_writer(
             writer.close()
         return
     from headgate.data_plane.spark.batch_writer import SparkBatchWriter
-    from headgate.data_plane.spark.transform import transform_of
+    from headgate.data_plane.spark.transform import transform_function_of
 
     if transform := planning.plans.shaping.transform:
-        transform_of(transform)  # finds an unusable transform before Spark starts
+        transform_function_of(transform)  # finds an unusable transform before Spark starts
     with ExitStack() as stack:
         spark = session or stack.enter_context(_hold_spark_session(settings))
         with closing(SparkBatchWriter(spark, planning.write_planned)) as writer:

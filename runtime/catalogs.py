@@ -12,7 +12,7 @@ from headgate.config.catalog_settings import Backend, CatalogSettings
 from headgate.config.sink_settings import SinkSettings
 from headgate.config.table_format_registry import spark_session_conf
 from headgate.control_protocol.errors import TableMissing
-from headgate.tables.iceberg.catalog import TIMEOUT_S, load_catalog, require_sql
+from headgate.tables.iceberg.catalog import TIMEOUT_S, load_catalog, require_sql_installed
 
 if TYPE_CHECKING:
     from headgate.data_plane.spark.session import SparkOptions
@@ -56,7 +56,7 @@ def open_iceberg_format(
     require_usable_catalog(of)
     database = sqlite_file(of)
     if database and not database.exists():  # connecting to SQLite would create it
-        require_sql()
+        require_sql_installed()
         if looking:
             raise TableMissing(
                 f"catalog {of.name!r}: the database {database} does not exist yet",

@@ -30,7 +30,7 @@ from headgate.control_protocol.ports import Changed, SourceTopics, TopicState, W
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.control_protocol.schema_evolution import large_objects_as_maps
 from headgate.data_plane.routing.routes import name_pattern
-from headgate.tables.iceberg.catalog import catalog_failure
+from headgate.tables.iceberg.catalog import translate_catalog_error
 
 COUNTED_S = 60.0
 AGAIN_S = 60.0
@@ -95,7 +95,7 @@ class TableMaker:
         try:
             return self._create_requested(want)
         except Exception as error:  # noqa: BLE001 - whatever a catalog raises becomes one of ours
-            failure = catalog_failure(error, f"table {want.at.table} cannot be created")
+            failure = translate_catalog_error(error, f"table {want.at.table} cannot be created")
             raise failure from (None if failure is error else error)
 
     def _create_requested(self, want: Want) -> Changed | None:
@@ -132,7 +132,7 @@ class TableMaker:
                 self._create_table(table, raw, each, Struct())
             self._there.add(table)
         except Exception as found:  # noqa: BLE001 - whatever a catalog raises becomes one of ours
-            error = catalog_failure(found, f"table {table} cannot be created")
+            error = translate_catalog_error(found, f"table {table} cannot be created")
             self._refused[table] = self._now_s() + AGAIN_S
             _log.warning("table %s cannot be created, its records are unmatched: %s", table, error)
 

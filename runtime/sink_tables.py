@@ -71,8 +71,8 @@ from headgate.control_protocol.table_format import (
 from headgate.control_protocol.table_history import FileRows, TableReader
 from headgate.coordinator.secondary_pending_commits import find_undelivered_commits
 from headgate.participant.settings import UnknownFields
-from headgate.tables.iceberg.catalog import catalog_failure, missing_rights_error
-from headgate.tables.secondary_tables import SecondaryTables
+from headgate.tables.concurrent_secondary_tables import SecondaryTables
+from headgate.tables.iceberg.catalog import missing_rights_error, translate_catalog_error
 from headgate.tables.staged_file_lists import StagedFileLists
 from headgate.tables.unstaged_secondary_table import FileListSecondaryTable, FixedColumns
 
@@ -139,7 +139,7 @@ def require_catalog(settings: SinkSettings) -> None:
 def translate_table_error(error: Exception, what: str) -> HeadgateError:
     """Translate what a table, its catalog or its store raised, whatever the format; the message
     begins with ``what`` went wrong."""
-    return catalog_failure(error, what)
+    return translate_catalog_error(error, what)
 
 
 class SinkTables:
@@ -374,7 +374,7 @@ class SinkTables:
         staged_rows = (
             _refuse_staged_read
             if name == self.name
-            else self._staged_lists(self.table_spec_of(name)).rows
+            else self._staged_lists(self.table_spec_of(name)).read_rows
         )
         return TableAtRest(reader, staged_rows, lambda: reader.view().schema_id)
 
@@ -547,7 +547,7 @@ class SinkTables:
         if found is None or not spec.create:
             return False
         with suppress(Exception):  # what it lacks is reported; or another participant added it
-            changes = complete_table(found.catalog, self.name, TableDeclaration.of(spec))
+            changes = complete_table(found.catalog, self.name, TableDeclaration.from_spec(spec))
             if changes:
                 _log.info("table %s, which has no rows yet: %s", self.name, ", ".join(changes))
             return bool(changes)

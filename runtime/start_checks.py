@@ -55,28 +55,28 @@ from headgate.runtime.dropped_table_detection import (
     open_source_topics,
     require_never_filled,
 )
-from headgate.tables.iceberg.catalog import catalog_failure, require_atomic_swap
+from headgate.tables.iceberg.catalog import require_atomic_swap, translate_catalog_error
 from headgate.tables.iceberg.schema_evolution import columns_of, sql_type
 from headgate.tables.iceberg.supported_tables import require_readable
 from headgate.tables.iceberg.table_creation import (
-    key_ids,
-    partition_spec,
+    build_partition_spec,
+    build_sort_order,
+    key_field_ids,
     require_possible_upkeep,
-    sort_order,
-    with_defaults,
+    with_default_properties,
 )
 from headgate.tables.iceberg.type_parser import parse_columns
 from headgate.tables.storage.store_write_check import try_store
 
 if TYPE_CHECKING:
     from headgate.runtime.sink_tables import SinkTables
-from headgate.tables.neutral_schema import schema_of
-from headgate.tables.storage.file_io import is_far
-from headgate.tables.storage.local_file_io import local_path
+from headgate.tables.neutral_schema import iceberg_schema_of
+from headgate.tables.storage.file_io import needs_timeouts
+from headgate.tables.storage.local_file_io import local_folder_path
 from headgate.tables.storage.object_stores import (
     file_properties,
-    has_temporary_keys,
-    require_no_signing,
+    has_temporary_credentials,
+    require_no_remote_signing,
 )
 
 _NO_STORAGE = ("/proc", "/sys", "/dev")
@@ -98,7 +98,7 @@ def require_writable_place(location: str) -> None:
             f"headgate cannot write to a {scheme} address",
             f"warehouse and table.location may begin with {', '.join(SCHEMA_TO_FILE_IO)}",
         )
-    folder = local_path(location)
+    folder = local_folder_path(location)
     if folder is None:
         return
     real = str(folder.resolve())
@@ -134,14 +134,14 @@ def require_fillable_table(
     ``schema``: the table's after a start, if that completes it.
     """
     identifier = settings.table.identifier
-    require_no_signing(identifier, table.io.properties)
+    require_no_remote_signing(identifier, table.io.properties)
     require_fitting_schema(schema or table.schema(), settings)
     Partitioner(table.spec(), table.schema())
     require_known_distribution(settings, table.properties)
     require_possible_upkeep(table.properties, f"table {identifier}")
     require_expirable_rows(settings, table, schema or table.schema())
     if settings.table.key:
-        key_ids(table.schema(), settings.table.key)
+        key_field_ids(table.schema(), settings.table.key)
         require_format_for_keys(identifier, table.properties)
         key = settings.table.key
         require_markable_table(settings, identifier, key, schema or table.schema())
@@ -180,7 +180,7 @@ def require_markable_table(
 
 def require_known_distribution(settings: SinkSettings, properties: Mapping[str, str]) -> None:
     """Raises ``ConfigurationError`` if the table's own distribution is none that there is."""
-    Shaping(distribution=settings.spark.distribution).resolve_distribution(
+    Shaping(distribution=settings.spark.distribution).with_resolved_distribution(
         settings.table.identifier, properties
     )
 
@@ -302,14 +302,14 @@ def is_writable(path: Path) -> bool:
 def require_quarantine_schema(layout: FileSchema, quarantine: QuarantineSettings) -> None:
     """Raise ``TableUnfit`` for a table that cannot keep the sink's bad records."""
     require_writable_place(layout.location)
-    require_quarantine_columns(quarantine.table, schema_of(layout.columns))
+    require_quarantine_columns(quarantine.table, iceberg_schema_of(layout.columns))
 
 
 def require_fitting_file_schema(layout: FileSchema, settings: SinkSettings) -> None:
     """Raise ``TableChanged`` or ``KeyUnfit`` if records could never become files of the layout."""
-    schema = schema_of(layout.columns)
+    schema = iceberg_schema_of(layout.columns)
     require_fitting_schema(schema, settings)
-    key_ids(schema, settings.table.key)
+    key_field_ids(schema, settings.table.key)
     require_writable_place(layout.location)
 
 
@@ -346,7 +346,7 @@ def primary_table_exists(tables: SinkTables) -> bool:
     """
     # Keys that come with the table may have expired just now, and are renewed.
     settings, found = tables.settings, tables.catalog_of()
-    renewable = found is not None and has_temporary_keys(settings.catalog.properties)
+    renewable = found is not None and has_temporary_credentials(settings.catalog.properties)
     try:
         call_with_retries(lambda: require_fit_table(tables), PATIENCE_S if renewable else 0.0)
     except TableMissing:
@@ -370,7 +370,7 @@ def require_answering_store(settings: SinkSettings) -> None:
     Only where its client has no time-out, and where keys do not come with the table.
     """
     location = location_if_created(settings)
-    if is_sql_catalog(settings.catalog) and is_far(location):
+    if is_sql_catalog(settings.catalog) and needs_timeouts(location):
         try_store(file_properties(settings.catalog.properties, location), location)
 
 
@@ -384,8 +384,10 @@ def require_fit_iceberg_table(catalog: Catalog, settings: SinkSettings) -> None:
         table = catalog.load_table(identifier)
     except Exception as error:
         require_readable(identifier, error)
-        failure = catalog_failure(error, f"table {identifier} cannot be read")
-        if isinstance(failure, MissingRights) and has_temporary_keys(settings.catalog.properties):
+        failure = translate_catalog_error(error, f"table {identifier} cannot be read")
+        if isinstance(failure, MissingRights) and has_temporary_credentials(
+            settings.catalog.properties
+        ):
             failure = Unreachable(failure.message, failure.hint)
         raise failure from error
     require_atomic_swap(catalog, identifier)
@@ -410,15 +412,17 @@ def require_creatable_table(settings: SinkSettings, catalog: Catalog | None = No
         _require_creation_location(settings.table, catalog)
     schema = wanted.schema()
     if schema.fields:
-        Partitioner(partition_spec(schema, wanted.partition_by), schema)
+        Partitioner(build_partition_spec(schema, wanted.partition_by), schema)
         require_writable_files(
-            schema, with_defaults(wanted.properties), sort_order(schema, wanted.sort_by)
+            schema,
+            with_default_properties(wanted.properties),
+            build_sort_order(schema, wanted.sort_by),
         )
 
 
 def _require_short_names(settings: SinkSettings, location: str) -> None:
     """Raises where the folders of a new table would have names that no disk takes."""
-    folder = local_path(location)
+    folder = local_folder_path(location)
     if folder is None or not is_sql_catalog(settings.catalog):
         return
     below = () if settings.table.location else settings.table.identifier.split(".")

@@ -37,9 +37,9 @@ class Planning:
             return write(self.plans.plan_of(batch, source))
         return self._routed.write_with_tables(batch, source, write)
 
-    def forget_temporary_keys(self) -> bool:
-        """Forward to ``Plans.forget_temporary_keys``."""
-        return (self._routed or self.plans).forget_temporary_keys()
+    def forget_temporary_credentials(self) -> bool:
+        """Forward to ``Plans.forget_temporary_credentials``."""
+        return (self._routed or self.plans).forget_temporary_credentials()
 
 
 def planning_of(settings: SinkSettings, plans: TablePlans, lookup: TableLookup) -> Planning:

@@ -43,7 +43,7 @@ from headgate.data_plane.spark.query_records import (
     needed_columns,
 )
 from headgate.data_plane.spark.query_rows import DELETED, OUTCOME, RowsWritten
-from headgate.data_plane.spark.session import ship_once
+from headgate.data_plane.spark.session import ship_package_once
 from headgate.kafka.source_topics import KafkaSourceTopics
 from headgate.runtime.sink_tables import open_tables_read_only
 from headgate.spark.checkpoint import read_batch
@@ -232,7 +232,7 @@ class Batches:
             table_columns = planned.plan.shape.arrow_schema().names
             if unknown := sorted(set(frame.columns) - {*table_columns, *self._mark_columns}):
                 raise unknown_columns_error(now.view.table, unknown)
-        ship_once(frame.sparkSession)
+        ship_package_once(frame.sparkSession)
         written = write_frame(frame, planned, places)
         if table.commit(planned, written) is None:
             _log.info("batch %s was committed by another run", proposed.number)
@@ -407,7 +407,7 @@ def write_frame(frame: Any, planned: PlannedBatch, places: Mapping[str, str] | N
         if isinstance(part, HeadgateError):
             raise part
         parts.append(part)
-    return RowsWritten.join(parts)
+    return RowsWritten.merge(parts)
 
 
 def compute_rows(frame: Any) -> None:

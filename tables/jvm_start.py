@@ -56,7 +56,7 @@ def start_jvm(context: Any, conf: Mapping[str, str]) -> None:
     with _STARTING:
         if context._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ:  # noqa: SLF001 - PySpark gives no other way
             return
-        with _hide_arguments(conf), _without_secrets():
+        with _hiding_arguments(conf), _hiding_secret_variables():
             context._ensure_initialized()  # noqa: SLF001 - as above
 
 
@@ -87,14 +87,14 @@ def require_no_secret_arguments(
 
 
 @contextmanager
-def _hide_arguments(conf: Mapping[str, str]) -> Iterator[None]:
+def _hiding_arguments(conf: Mapping[str, str]) -> Iterator[None]:
     before = os.environ.get(_ARGUMENTS)
     given, arguments = _replace_defaults_file(shlex.split(before or "pyspark-shell"))
     texts = [path.read_text(encoding="utf-8") for path in given if path.is_file()]
     texts += [
         _properties_line(key, value) for key, value in conf.items() if key.startswith("spark.")
     ]
-    with _file_of("\n".join(texts)) as path:
+    with _private_file_with("\n".join(texts)) as path:
         os.environ[_ARGUMENTS] = shlex.join([_FILE, path, *arguments])
         try:
             yield
@@ -106,7 +106,7 @@ def _hide_arguments(conf: Mapping[str, str]) -> Iterator[None]:
 
 
 @contextmanager
-def _file_of(text: str) -> Iterator[str]:
+def _private_file_with(text: str) -> Iterator[str]:
     """Yield the path of a file for this user only.
 
     On Linux it is one of this process, on no disk: nothing is left even if the process is killed.
@@ -125,7 +125,7 @@ def _file_of(text: str) -> Iterator[str]:
 
 
 @contextmanager
-def _without_secrets() -> Iterator[None]:
+def _hiding_secret_variables() -> Iterator[None]:
     for name in [name for name in _withheld if name in os.environ]:
         WITHHELD[name] = os.environ[name]
         del os.environ[name]

@@ -34,15 +34,15 @@ def declared_columns(columns: Mapping[str, str]) -> Struct:
 
 
 @lru_cache(maxsize=64)
-def schema_of(columns: Struct) -> Schema:
+def iceberg_schema_of(columns: Struct) -> Schema:
     """Return the columns as an Iceberg schema; ids follow from their positions alone."""
     ids = count(1)
-    return Schema(*(_field(column, ids) for column in columns.fields))
+    return Schema(*(_iceberg_field(column, ids) for column in columns.fields))
 
 
 def partition_spec_of(layout: FileSchema) -> PartitionSpec:
     """Return the partitioning, with the layout's own number as its id."""
-    schema = schema_of(layout.columns)
+    schema = iceberg_schema_of(layout.columns)
     fields = (
         PartitionField(schema.find_field(name).field_id, number, IdentityTransform(), name)
         for number, name in enumerate(layout.partition_by, _PARTITION_ID_MIN)
@@ -50,22 +50,24 @@ def partition_spec_of(layout: FileSchema) -> PartitionSpec:
     return PartitionSpec(*fields, spec_id=layout.schema_id)
 
 
-def _field(column: Column, ids: Iterator[int]) -> NestedField:
+def _iceberg_field(column: Column, ids: Iterator[int]) -> NestedField:
     field_id = next(ids)
-    return NestedField(field_id, column.name, _type(column.type, ids), required=column.required)
+    return NestedField(
+        field_id, column.name, _iceberg_type(column.type, ids), required=column.required
+    )
 
 
-def _type(column_type: Type, ids: Iterator[int]) -> IcebergType:
+def _iceberg_type(column_type: Type, ids: Iterator[int]) -> IcebergType:
     match column_type:
         case Struct(fields):
-            return StructType(*(_field(each, ids) for each in fields))
+            return StructType(*(_iceberg_field(each, ids) for each in fields))
         case ListOf(element):
             element_id = next(ids)
-            item = _type(element.type, ids)
+            item = _iceberg_type(element.type, ids)
             return ListType(element_id, item, element_required=element.required)
         case MapOf(key, value):
             key_id, value_id = next(ids), next(ids)
-            key_type, value_type = _type(key, ids), _type(value.type, ids)
+            key_type, value_type = _iceberg_type(key, ids), _iceberg_type(value.type, ids)
             return MapType(key_id, key_type, value_id, value_type, value_required=value.required)
         case _:
             return parse_primitive(column_type)
@@ -92,13 +94,13 @@ def layout_id_of(file: WrittenFile) -> int:
     return FileDetail.decode(file.detail).spec_id
 
 
-def file_facts(file: WrittenFile, columns: Struct, partition_by: tuple[str, ...]) -> FileFacts:
+def file_facts_of(file: WrittenFile, columns: Struct, partition_by: tuple[str, ...]) -> FileFacts:
     """Return what the writer measured. Raises ``ValueError`` for files of other writers."""
-    detail, schema = FileDetail.decode(file.detail), schema_of(columns)
+    detail, schema = FileDetail.decode(file.detail), iceberg_schema_of(columns)
     if len(detail.partition) != len(partition_by):
         raise ValueError(f"{file.path} has {len(detail.partition)} partition values")
     leaves = _leaf_columns(columns)
-    kinds = (_primitive(schema.find_type(name)) for name in partition_by)
+    kinds = (_require_primitive(schema.find_type(name)) for name in partition_by)
     values = zip(partition_by, kinds, detail.partition, strict=True)
     nan = {id_ for id_, count in detail.nan_value_counts.items() if count}
     return FileFacts(
@@ -107,12 +109,16 @@ def file_facts(file: WrittenFile, columns: Struct, partition_by: tuple[str, ...]
             for name, column_type, held in values
         },
         {leaves[id_][0]: n for id_, n in detail.null_value_counts.items() if id_ in leaves},
-        dict(_bounds(leaves, detail.lower_bounds)),
-        dict(_bounds(leaves, {id_: b for id_, b in detail.upper_bounds.items() if id_ not in nan})),
+        dict(_decode_bounds(leaves, detail.lower_bounds)),
+        dict(
+            _decode_bounds(
+                leaves, {id_: b for id_, b in detail.upper_bounds.items() if id_ not in nan}
+            )
+        ),
     )
 
 
-def with_absent(
+def with_absent_columns(
     rows: pa.RecordBatch, names: Sequence[str], columns: Struct, values: Mapping[str, Any]
 ) -> pa.RecordBatch:
     """Return rows of a file, with those of the named columns that the file lacks.
@@ -125,7 +131,7 @@ def with_absent(
         return rows
     from pyiceberg.io.pyarrow import schema_to_pyarrow  # imports pandas: not for every command
 
-    types = schema_to_pyarrow(schema_of(columns), include_field_ids=False)
+    types = schema_to_pyarrow(iceberg_schema_of(columns), include_field_ids=False)
     for name in absent:
         value = pa.scalar(values.get(name), types.field(name).type)
         rows = rows.append_column(name, pa.repeat(value, rows.num_rows))
@@ -149,10 +155,10 @@ def _leaf_columns(columns: Struct) -> _Leaves:
             elif isinstance(each.field_type, PrimitiveType):
                 yield each.field_id, (at, each.field_type)
 
-    return dict(find_leaves(schema_of(columns).as_struct(), ()))
+    return dict(find_leaves(iceberg_schema_of(columns).as_struct(), ()))
 
 
-def _bounds(leaves: _Leaves, bounds: Mapping[int, bytes]) -> Iterator[tuple[Path, Any]]:
+def _decode_bounds(leaves: _Leaves, bounds: Mapping[int, bytes]) -> Iterator[tuple[Path, Any]]:
     for id_, bound in bounds.items():
         if id_ not in leaves:
             continue
@@ -160,6 +166,6 @@ def _bounds(leaves: _Leaves, bounds: Mapping[int, bytes]) -> Iterator[tuple[Path
         yield path, from_bytes(column_type, bound)
 
 
-def _primitive(column_type: IcebergType) -> PrimitiveType:
+def _require_primitive(column_type: IcebergType) -> PrimitiveType:
     assert isinstance(column_type, PrimitiveType), "tables are not partitioned by nested columns"
     return column_type

@@ -54,22 +54,24 @@ class StagedFileLists:
         self._kept_ms = kept_ms
         self._delivered: deque[tuple[float, Collection[str]]] = deque()
 
-    def write(self, staging: Staging) -> tuple[PendingCommit, ...]:
+    def write_lists(self, staging: Staging) -> tuple[PendingCommit, ...]:
         """Write what the secondary table has to receive: its rows, and separately the keys to
         delete (KEY-2)."""
         keys = [file for file in staging.files if file.kind is FileKind.KEYS]
         pending_commits = []
         if rows := [file for file in staging.files if file.kind is FileKind.ROWS]:
-            pending_commit = self._write(staging, rows, "")
+            pending_commit = self._write_list(staging, rows, "")
             pending_commits.append(replace(pending_commit, rows=sum(file.records for file in rows)))
         if keys:
-            pending_commit = self._write(staging, keys, "-keys")
+            pending_commit = self._write_list(staging, keys, "-keys")
             pending_commits.append(
                 replace(pending_commit, deletes=sum(file.records for file in keys))
             )
         return tuple(pending_commits)
 
-    def _write(self, staging: Staging, files: Sequence[WrittenFile], suffix: str) -> PendingCommit:
+    def _write_list(
+        self, staging: Staging, files: Sequence[WrittenFile], suffix: str
+    ) -> PendingCommit:
         table, transaction = staging.table, staging.transaction
         folder = staging_folder(table.location, self._sink, transaction.epoch, staging.coordinator)
         path = f"{folder}/{transaction.number}{suffix}.json"
@@ -85,14 +87,14 @@ class StagedFileLists:
             since_ms=staging.since_ms,
         )
 
-    def read(self, path: str) -> list[WrittenFile]:
+    def read_list(self, path: str) -> list[WrittenFile]:
         """Read a staging. Raises ``FileNotFoundError``; ``ValueError`` for any other file."""
         with self._files.new_input(path).open() as stream:
             return [_parse_file(form) for form in json.loads(stream.read())]
 
-    def rows(self, path: str, columns: Sequence[str]) -> Iterator[FileRows]:
-        """Read the rows of a staging's files, which hold all columns. Raises as ``read``."""
-        return (self._rows(file, columns) for file in self.read(path))
+    def read_rows(self, path: str, columns: Sequence[str]) -> Iterator[FileRows]:
+        """Read the rows of a staging's files, which hold all columns. Raises as ``read_list``."""
+        return (self._file_rows(file, columns) for file in self.read_list(path))
 
     def delete_old_delivered(self, paths: Collection[str]) -> None:
         """Delete lists of old deliveries, which nobody asks for any more; these follow later."""
@@ -131,7 +133,7 @@ class StagedFileLists:
             if named and at_ms <= until_ms:
                 yield path, int(named[1]), int(named[2])
 
-    def _rows(self, file: WrittenFile, columns: Sequence[str]) -> FileRows:
+    def _file_rows(self, file: WrittenFile, columns: Sequence[str]) -> FileRows:
         def batches() -> Iterator[Any]:
             import pyarrow.parquet as pq  # slow to import, and not needed by every command
 

@@ -62,7 +62,7 @@ class FileListSecondaryTable:
         with self._one:
             self._table.require_acceptable_files(staging.files)
         try:
-            return self._drafts.write(staging)
+            return self._drafts.write_lists(staging)
         except Exception as error:
             raise Unreachable(
                 f"{name}: what is pending for it could not be written: {first_line_of_error(error)}"
@@ -84,7 +84,7 @@ class FileListSecondaryTable:
             staged = [
                 (file, order[pending_commit.transaction])
                 for pending_commit in pending
-                for file in self._drafts.read(pending_commit.manifest)
+                for file in self._drafts.read_list(pending_commit.manifest)
             ]
         except Exception as error:  # noqa: BLE001 - storage fails in the ways of its drivers
             return Unknown(

@@ -15,7 +15,7 @@ from comparison.job import Job, LoggedProcess
 from comparison.target import CATALOG, IDENTIFIER
 from headgate.operations.demo.producer import create_topic
 from headgate.operations.java_installation import require_java
-from headgate.operations.local_kafka.broker import free_port
+from headgate.operations.local_kafka.broker import find_free_port
 from rivals.jars import connect_jars, connect_plugin_jars
 
 _FLAGS = (
@@ -40,7 +40,7 @@ class _Worker(LoggedProcess):
     def __init__(self, job: Job) -> None:
         self._job = job
         self._checked_s = 0.0
-        port = free_port()
+        port = find_free_port()
         self._url = f"http://127.0.0.1:{port}/connectors"
         properties = job.target.home / "worker.properties"
         settings = _worker_settings(job, port)

@@ -17,7 +17,7 @@ from headgate.control_protocol.errors import (
 )
 from headgate.control_protocol.ports import Batch, BatchFailed, BatchOutcome
 from headgate.control_protocol.redaction import REASON_CHARACTERS_MAX
-from headgate.tables.storage.object_stores import refused_operation
+from headgate.tables.storage.object_stores import refused_operation_of
 
 _FOR_THE_COORDINATOR = (OffsetOutOfRange, TopicRecreated)
 """Sources that contradict the stored offsets: the coordinator's policies decide (COMMIT-1)."""
@@ -98,21 +98,21 @@ def _error_text(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"[:REASON_CHARACTERS_MAX]
 
 
-def outcome_of_attempt(number: int, write: Callable[[], BatchOutcome]) -> BatchOutcome:
+def try_write(number: int, write: Callable[[], BatchOutcome]) -> BatchOutcome:
     """Return the outcome of writing as a value. Raises only ``BatchAbandoned``."""
     try:
         return write()
     except BatchAbandoned:
         raise
     except Exception as error:  # noqa: BLE001 - it goes on as a value
-        return failure_of(number, error)
+        return failed_outcome_of(number, error)
 
 
-def failure_of(number: int, error: Exception) -> BatchFailed:
+def failed_outcome_of(number: int, error: Exception) -> BatchFailed:
     """Return the outcome of a batch that ended in ``error``."""
     if isinstance(error, TablesNotPlanned):
         return LacksTablePlans(number, str(error), names=error.names)
-    if isinstance(error, OSError) and (operation := refused_operation(error)):
+    if isinstance(error, OSError) and (operation := refused_operation_of(error)):
         error = MissingRights(
             f"the table's files may not be written: {operation} is refused: {error}",
             "grant write access to its location; executors of Spark have neither the environment "

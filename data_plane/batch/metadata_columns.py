@@ -14,7 +14,7 @@ from headgate.control_protocol.identifiers import TopicPartition
 from headgate.data_plane.batch.writer_task_plan import RECORD_PARTS, STRUCT, SourcePlan
 from headgate.data_plane.formats.casting.cast_to_table import cast_column
 from headgate.data_plane.formats.casting.relabel import relabel
-from headgate.data_plane.formats.format_registry import record_format
+from headgate.data_plane.formats.format_registry import create_record_format
 from headgate.data_plane.formats.record_format import Faults, UndecodableRecords
 from headgate.kafka.record_fetch import Chunk
 
@@ -42,21 +42,21 @@ class RecordColumns:
             what: schema.field(column) for what, column in source.record_columns.items()
         }
         if STRUCT in self._fields:
-            self._inside = _struct_columns(source, self._fields[STRUCT], partitions)
+            self._inside = _columns_of_struct(source, self._fields[STRUCT], partitions)
         if "key" in self._fields:
             target = self._fields["key"].type
             name = source.key_format_name or ("string" if _is_text(target) else "bytes")
-            self._key_format = record_format(name, source.key_format_options)
+            self._key_format = create_record_format(name, source.key_format_options)
         if "headers" in self._fields:
-            self._header_text = _header_values_are_text(self._fields["headers"])
+            self._header_text = _has_text_header_values(self._fields["headers"])
 
     def build_columns(self, chunk: Chunk) -> tuple[dict[str, pa.Array], dict[int, str]]:
         """Return columns by name, and which records are bad."""
         faults = Faults()
         parts: dict[str, Callable[[Chunk, pa.Field, Faults], pa.Array]] = {
-            "key": self._keys,
-            "headers": self._headers,
-            STRUCT: self._struct,
+            "key": self._key_column,
+            "headers": self._header_column,
+            STRUCT: self._struct_column,
         }
         result = {}
         for what, field in self._fields.items():
@@ -67,14 +67,16 @@ class RecordColumns:
                 and pa_types.is_timestamp(field.type)
                 and field.type.unit == "ns"
             ):
-                result[field.name] = cast_column(self._coordinate(what, chunk), field, faults)
+                result[field.name] = cast_column(
+                    self._coordinate_column(what, chunk), field, faults
+                )
             elif what == "timestamp":
-                result[field.name] = self._timestamps(chunk, field, faults)
+                result[field.name] = self._timestamp_column(chunk, field, faults)
             else:
-                result[field.name] = self._coordinate(what, chunk).cast(field.type)
+                result[field.name] = self._coordinate_column(what, chunk).cast(field.type)
         return result, faults.reasons
 
-    def _coordinate(self, name: str, chunk: Chunk) -> pa.Array:
+    def _coordinate_column(self, name: str, chunk: Chunk) -> pa.Array:
         if name == "offset":
             return pa.array(chunk.offsets)
         if name == "timestamp":
@@ -85,23 +87,23 @@ class RecordColumns:
             return pa.array([at.partition for at in self._partitions], pa.int32()).take(indices)
         return pa.array([at.topic for at in self._partitions]).take(indices)
 
-    def _timestamps(self, chunk: Chunk, field: pa.Field, faults: Faults) -> pa.Array:
+    def _timestamp_column(self, chunk: Chunk, field: pa.Field, faults: Faults) -> pa.Array:
         try:
-            return self._coordinate("timestamp", chunk).cast(field.type)
+            return self._coordinate_column("timestamp", chunk).cast(field.type)
         except pa.ArrowInvalid:
             far = chunk.timestamps > MILLISECONDS_MAX
             faults.note(np.flatnonzero(far), f"{field.name}: the record's time is out of range")
             near = replace(chunk, timestamps=np.where(far, -1, chunk.timestamps))
-            return self._coordinate("timestamp", near).cast(field.type)
+            return self._coordinate_column("timestamp", near).cast(field.type)
 
-    def _struct(self, chunk: Chunk, field: pa.Field, faults: Faults) -> pa.Array:
+    def _struct_column(self, chunk: Chunk, field: pa.Field, faults: Faults) -> pa.Array:
         result, reasons = self._inside.build_columns(chunk)
         for row, reason in reasons.items():
             faults.note([row], f"{field.name}.{reason}")
         children = [result[child.name] for child in field.type]
         return pa.StructArray.from_arrays(children, fields=list(field.type))
 
-    def _keys(self, chunk: Chunk, field: pa.Field, faults: Faults) -> pa.Array:
+    def _key_column(self, chunk: Chunk, field: pa.Field, faults: Faults) -> pa.Array:
         keys: Sequence[bytes | None] = chunk.keys or []
         there = np.array([key is not None for key in keys], np.bool_)
         if not field.nullable:
@@ -124,12 +126,12 @@ class RecordColumns:
         absent[rows[good]] = False
         return values.take(pa.array(places, mask=absent))
 
-    def _headers(self, chunk: Chunk, field: pa.Field, faults: Faults) -> pa.Array:
+    def _header_column(self, chunk: Chunk, field: pa.Field, faults: Faults) -> pa.Array:
         records = [headers or () for headers in chunk.headers or []]
         counts = [len(headers) for headers in records]
         offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-        keys = _header_names(records, faults)
-        values = self._header_values(records, faults)
+        keys = _header_name_column(records, faults)
+        values = self._header_value_column(records, faults)
         if pa_types.is_map(field.type):
             result = pa.MapArray.from_arrays(pa.array(offsets, pa.int32()), keys, values)
         else:
@@ -137,7 +139,7 @@ class RecordColumns:
             result = pa.LargeListArray.from_arrays(pa.array(offsets), pairs)
         return cast_column(result, field, faults)
 
-    def _header_values(
+    def _header_value_column(
         self, records: Sequence[Sequence[tuple[str, bytes | None]]], faults: Faults
     ) -> pa.Array:
         if not self._header_text:
@@ -154,7 +156,7 @@ class RecordColumns:
         return pa.array(texts, pa.large_string())
 
 
-def _struct_columns(
+def _columns_of_struct(
     source: SourcePlan, column: pa.Field, partitions: Sequence[TopicPartition]
 ) -> RecordColumns:
     """Build the columns for a struct's fields. Raises ``ConfigurationError`` for unknown parts."""
@@ -168,7 +170,7 @@ def _struct_columns(
     return RecordColumns(parts, pa.schema(list(column.type)), partitions)
 
 
-def _header_names(
+def _header_name_column(
     records: Sequence[Sequence[tuple[str, bytes | None]]], faults: Faults
 ) -> pa.Array:
     result = [name for headers in records for name, _ in headers]
@@ -190,7 +192,7 @@ def _is_utf8(name: str) -> bool:
     return not any("\udc80" <= character <= "\udcff" for character in name)
 
 
-def _header_values_are_text(field: pa.Field) -> bool:
+def _has_text_header_values(field: pa.Field) -> bool:
     kind = field.type
     if pa_types.is_map(kind) and _is_text(kind.key_type):
         kind = kind.item_type

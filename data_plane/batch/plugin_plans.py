@@ -17,13 +17,13 @@ from headgate.data_plane.batch.writer_task_plan import (
     SourcePlan,
     WriterPlan,
     plan_of_file_schema,
-    quarantine_source,
+    quarantine_source_of,
     require_own_folder,
 )
 from headgate.data_plane.quarantine.already_quarantined import (
     RangesReadAgain,
     quarantined_offsets,
-    rows_of_reader,
+    read_rows_of_reader,
 )
 
 
@@ -33,7 +33,7 @@ class QuarantinePlans(Protocol):
     def with_quarantine(self, plan: WriterPlan, batch: Batch, source: SourcePlan) -> WriterPlan:
         """Return the plan with that of the batch's quarantine. Raises as ``plan_of``."""
 
-    def forget_temporary_keys(self) -> bool: ...
+    def forget_temporary_credentials(self) -> bool: ...
 
 
 class PluginPlans:
@@ -58,9 +58,9 @@ class PluginPlans:
         plan = self._plan.plan_of(batch.table, source)
         return self._quarantine.with_quarantine(plan, batch, source) if self._quarantine else plan
 
-    def forget_temporary_keys(self) -> bool:
+    def forget_temporary_credentials(self) -> bool:
         """Forget the quarantine's temporary keys; the table has none."""
-        return self._quarantine is not None and self._quarantine.forget_temporary_keys()
+        return self._quarantine is not None and self._quarantine.forget_temporary_credentials()
 
 
 class PluginQuarantinePlans:
@@ -76,14 +76,14 @@ class PluginQuarantinePlans:
     def with_quarantine(self, plan: WriterPlan, batch: Batch, source: SourcePlan) -> WriterPlan:
         if batch.quarantine is None:
             return plan
-        quarantine = self._plan.plan_of(batch.quarantine, quarantine_source(source))
+        quarantine = self._plan.plan_of(batch.quarantine, quarantine_source_of(source))
         return replace(
             plan,
             quarantine=quarantine,
             already_quarantined=quarantined_offsets(batch, source, self._read_quarantine_rows),
         )
 
-    def forget_temporary_keys(self) -> bool:
+    def forget_temporary_credentials(self) -> bool:
         """Return ``False``: there are no temporary keys."""
         return False
 
@@ -93,7 +93,7 @@ class PluginQuarantinePlans:
         with closing(self._read()) as reader:
             if reader.view().uuid != start.uuid:
                 raise table_replaced_error(start, reader.view().uuid)
-            return list(rows_of_reader(reader, source, again))
+            return list(read_rows_of_reader(reader, source, again))
 
 
 class _OnePlan:

@@ -59,14 +59,14 @@ class RecordNumbers:
         begin = int(self._begins[place]) - base
         return begin + own[0], begin + own[-1]
 
-    def describe(self, number: int) -> str:
+    def describe_record(self, number: int) -> str:
         """Return the record's name for errors."""
         places, offsets = self.locate_records(np.array([number], np.int64))
         at = self.partitions[places[0]]
         return f"{at.topic} partition {at.partition} offset {offsets[0]}"
 
 
-def first_offsets(
+def first_offsets_of(
     partitions: Sequence[TopicPartition], places: Integers, offsets: Integers
 ) -> Offsets:
     """Return, in each partition, the smallest of these offsets; ``places``: as in ``numbers``."""

@@ -54,7 +54,7 @@ class RowRules:
     late_by: str = ""
 
     @property
-    def hidden(self) -> tuple[str, ...]:
+    def hidden_columns(self) -> tuple[str, ...]:
         """Return the columns whose values nobody may see."""
         return (*self.hashed, *(mask.column for mask in self.masks))
 
@@ -64,9 +64,9 @@ class RowRules:
         young = f"({name} is null or {name} >= '{oldest}')"
         return replace(self, where=f"({self.where}) and {young}" if self.where else young)
 
-    def concern(self, table: str) -> bool:
+    def has_rules_for(self, table: str) -> bool:
         """Return whether they concern the rows of this table."""
-        any_rule = bool(self.where or self.expectations or self.hidden)
+        any_rule = bool(self.where or self.expectations or self.hidden_columns)
         return any_rule and bool(not self.tables or re.fullmatch(self.tables, table))
 
 

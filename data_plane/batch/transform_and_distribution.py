@@ -41,11 +41,11 @@ class Shaping:
     rules: RowRules | None = None
 
     @property
-    def transforms_here(self) -> bool:
+    def has_local_transform(self) -> bool:
         """Return whether a transform runs where records are decoded."""
         return self.transform is not None and self.transform.in_process
 
-    def resolve_distribution(self, table: str, properties: Mapping[str, str]) -> Shaping:
+    def with_resolved_distribution(self, table: str, properties: Mapping[str, str]) -> Shaping:
         """Resolve ``TABLE`` from the table's properties."""
         if self.distribution is not Distribution.TABLE:
             return self

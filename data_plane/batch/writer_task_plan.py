@@ -40,21 +40,21 @@ from headgate.data_plane.quarantine.already_quarantined import (
     OffsetsByClass,
     RangesReadAgain,
     quarantined_offsets,
-    rows_of_iceberg,
+    read_iceberg_rows,
 )
 from headgate.data_plane.routing.routes import Routing
-from headgate.data_plane.write.missing_columns import Evolution, evolution_of
+from headgate.data_plane.write.columns_to_add import Evolution, evolution_of
 from headgate.kafka.record_fetch import Chunk
 from headgate.participant.settings import SchemaPolicy, UnknownFields
 from headgate.tables.iceberg.file_schema import data_location, file_schema_of
-from headgate.tables.iceberg.table_creation import key_ids
-from headgate.tables.neutral_schema import partition_spec_of, schema_of
+from headgate.tables.iceberg.table_creation import key_field_ids
+from headgate.tables.neutral_schema import iceberg_schema_of, partition_spec_of
 from headgate.tables.storage.object_stores import (
+    credential_lifetime_s,
     file_properties,
-    has_temporary_keys,
-    key_lifetime_s,
+    has_temporary_credentials,
     renewal_age_s,
-    require_no_signing,
+    require_no_remote_signing,
 )
 
 if TYPE_CHECKING:
@@ -274,7 +274,7 @@ class WriterPlan:
         return pa.schema([*values, *(column for column in typed if column.name in parts)])
 
 
-def quarantine_source(source: SourcePlan) -> SourcePlan:
+def quarantine_source_of(source: SourcePlan) -> SourcePlan:
     """Return how to read records that become rows of the quarantine."""
     return replace(source, record_columns={}, rules={}, schema_policy=SchemaPolicy(), changes=None)
 
@@ -303,59 +303,61 @@ class Plans:
         self._kept: dict[tuple[str, int, int], tuple[float, WriterPlan]] = {}
 
     def plan_of(self, batch: Batch, source: SourcePlan) -> WriterPlan:
-        """Return the plan for both tables of a batch. Raises as ``plan_for``, and
+        """Return the plan for both tables of a batch. Raises as ``load_table_and_plan``, and
         ``FolderElsewhere`` for folders that no coordinator of these tables issues."""
-        return self.with_quarantine(self._within_folder(batch.table, source), batch, source)
+        return self.with_quarantine(self._with_current_folder(batch.table, source), batch, source)
 
     def with_quarantine(self, plan: WriterPlan, batch: Batch, source: SourcePlan) -> WriterPlan:
         """Return the plan of a batch's table with that of its quarantine. Raises as ``plan_of``."""
         if batch.quarantine is None or not source.handling.keeps_rejected:
             return plan
-        quarantine = self._within_folder(batch.quarantine, quarantine_source(source))
+        quarantine = self._with_current_folder(batch.quarantine, quarantine_source_of(source))
         known = quarantined_offsets(batch, source, self._read_quarantine_rows)
         return replace(plan, quarantine=quarantine, already_quarantined=known)
 
     def _read_quarantine_rows(
         self, start: TableStart, source: SourcePlan, again: RangesReadAgain
     ) -> list[dict[str, Any]]:
-        return rows_of_iceberg(_load(self._catalog, start), source, again)
+        return read_iceberg_rows(_load_table(self._catalog, start), source, again)
 
-    def _within_folder(self, start: TableStart, source: SourcePlan) -> WriterPlan:
+    def _with_current_folder(self, start: TableStart, source: SourcePlan) -> WriterPlan:
         """Return the plan, renewed where the table may want its files elsewhere by now."""
-        plan = self.plan_for(start, source)
-        if not _is_prefix_inside(start, plan.shape.data_location):
+        plan = self.plan_for_start(start, source)
+        if not _is_folder_inside(start, plan.shape.data_location):
             self._kept.pop((start.uuid, start.schema_id, start.spec_id), None)
-            plan = self.plan_for(start, source)
+            plan = self.plan_for_start(start, source)
         require_own_folder(start, plan.shape.data_location)
         return plan
 
-    def plan_for(self, start: TableStart, source: SourcePlan) -> WriterPlan:
+    def plan_for_start(self, start: TableStart, source: SourcePlan) -> WriterPlan:
         """Plan for the table. Raises ``TableChanged``, ``ConfigurationError``, ``Unreachable``."""
         key = (start.uuid, start.schema_id, start.spec_id)
         until_s, plan = self._kept.get(key, (0.0, None))
         now_s = self._monotonic_s()
         if plan is None or plan.source != source or now_s > until_s:
-            plan = plan_for(self._catalog, start, source, self.shaping)
-            good_s = key_lifetime_s(plan.io_properties, int(self._wall_s() * 1000))
+            plan = load_table_and_plan(self._catalog, start, source, self.shaping)
+            good_s = credential_lifetime_s(plan.io_properties, int(self._wall_s() * 1000))
             self._kept[key] = (now_s + min(self._age_s_max, renewal_age_s(good_s)), plan)
         return plan
 
-    def forget_temporary_keys(self) -> bool:
+    def forget_temporary_credentials(self) -> bool:
         """Forget plans with temporary keys; return whether there were any."""
         mortal = [
-            key for key, (_, plan) in self._kept.items() if has_temporary_keys(plan.io_properties)
+            key
+            for key, (_, plan) in self._kept.items()
+            if has_temporary_credentials(plan.io_properties)
         ]
         for key in mortal:
             del self._kept[key]
         return bool(mortal)
 
 
-def plan_for(
+def load_table_and_plan(
     catalog: Catalog, start: TableStart, source: SourcePlan, shaping: Shaping | None = None
 ) -> WriterPlan:
     """Load the table, and plan for the schema and spec that START names."""
-    table = _load(catalog, start)
-    require_no_signing(start.table, table.io.properties)
+    table = _load_table(catalog, start)
+    require_no_remote_signing(start.table, table.io.properties)
     return plan_of_table(table, start, source, shaping)
 
 
@@ -372,14 +374,18 @@ def plan_of_file_schema(
 ) -> WriterPlan:
     """Plan for a layout. Raises ``ConfigurationError`` for record columns that the table lacks."""
     native = layout.native
-    schema = Schema.model_validate_json(native.schema_json) if native else schema_of(layout.columns)
-    require_columns(table, schema, source.record_columns)
+    schema = (
+        Schema.model_validate_json(native.schema_json)
+        if native
+        else iceberg_schema_of(layout.columns)
+    )
+    require_record_columns(table, schema, source.record_columns)
     if native is None:
         properties: Mapping[str, str] = {}
         order, spec_json = UNSORTED_SORT_ORDER, partition_spec_of(layout).model_dump_json()
     else:
         if source.changes:
-            key_ids(schema, source.changes.key)
+            key_field_ids(schema, source.changes.key)
         properties, spec_json = dict(layout.properties), native.spec_json
         order = _sort_order_for_schema(
             SortOrder.model_validate_json(native.sort_order_json), schema
@@ -399,7 +405,7 @@ def plan_of_file_schema(
         source=source,
         shape=shape,
         io_properties=file_properties(dict(layout.storage), shape.data_location),
-        shaping=shaping.resolve_distribution(table, properties),
+        shaping=shaping.with_resolved_distribution(table, properties),
         values=layout.values,
         replace_unsupported=layout.replace_unsupported,
     )
@@ -414,13 +420,13 @@ def _without_late_rows(
     limit_ms = expired_before_ms(SinkName(sink), properties) if rules and rules.late_by else None
     if rules is None or limit_ms is None:
         return shaping
-    from headgate.tables.iceberg.maintenance.row_expiry import limit_text  # reads files
+    from headgate.tables.iceberg.maintenance.row_expiry import limit_as_literal  # reads files
 
-    kept = rules.without_late_rows(limit_text(limit_ms, schema.find_field(rules.late_by)))
+    kept = rules.without_late_rows(limit_as_literal(limit_ms, schema.find_field(rules.late_by)))
     return replace(shaping, rules=kept)
 
 
-def _is_prefix_inside(start: TableStart, data: str) -> bool:
+def _is_folder_inside(start: TableStart, data: str) -> bool:
     inside = start.file_prefix.removeprefix(f"{data}/")
     return inside != start.file_prefix and not {"", ".", ".."} & set(inside.split("/"))
 
@@ -430,7 +436,7 @@ def require_own_folder(start: TableStart, data: str) -> None:
 
     It is no reason to stop: the next START may be the coordinator's again.
     """
-    if not _is_prefix_inside(start, data):
+    if not _is_folder_inside(start, data):
         raise FolderElsewhere(
             f"{start.table}: a START on the control topic names the folder {start.file_prefix}, "
             f"which is not below {data}/",
@@ -446,7 +452,7 @@ def _sort_order_for_schema(order: SortOrder, schema: Schema) -> SortOrder:
     return order if known else UNSORTED_SORT_ORDER
 
 
-def _load(catalog: Catalog, start: TableStart) -> Table:
+def _load_table(catalog: Catalog, start: TableStart) -> Table:
     try:
         table = catalog.load_table(start.table)
     except NoSuchTableError as error:
@@ -462,7 +468,7 @@ def _load(catalog: Catalog, start: TableStart) -> Table:
     return table
 
 
-def require_columns(table: str, schema: Schema, record_columns: Mapping[str, str]) -> None:
+def require_record_columns(table: str, schema: Schema, record_columns: Mapping[str, str]) -> None:
     """Raise ``ConfigurationError`` unless the table has a column for each part that is wanted."""
     unknown = sorted(set(record_columns) - {*RECORD_PARTS, STRUCT})
     if unknown:

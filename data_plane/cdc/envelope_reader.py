@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from headgate.data_plane.cdc.operations import Operation, Operations
 from headgate.data_plane.formats.column_options import ColumnRule
-from headgate.data_plane.formats.column_options_reader import Inside, RuledColumns
+from headgate.data_plane.formats.format_with_column_options import Inside, RuledColumns
 from headgate.data_plane.formats.record_format import Faults, RecordFormat, UndecodableRecords
 from headgate.native.byte_arrays import Packed
 from headgate.native.kernels import Flags, Integers
@@ -34,7 +34,7 @@ class UnwrappedValues:
     operations: Operations
     bad: Mapping[int, str]
 
-    def without(self, some: Flags) -> UnwrappedValues:
+    def without_rows(self, some: Flags) -> UnwrappedValues:
         """Return this without some of the rows."""
         kept = pa.array(~some)
         rows, before = self.rows.filter(kept), self.before.filter(kept)
@@ -71,7 +71,7 @@ class Columns:
     format_of: Callable[[], RecordFormat]
     caseless: bool = False
 
-    def of_key(self) -> Columns:
+    def key_columns_only(self) -> Columns:
         """Return the key's columns alone."""
         schema = pa.schema([column for column in self.schema if column.name in self.key])
         rules = {name: rule for name, rule in self.rules.items() if name in schema.names}
@@ -95,7 +95,9 @@ class Parts:
         wrong = np.zeros(len(operations), np.bool_)
         wrong[list(faults.reasons)] = True
         bad = {int(self.left[row]): reason for row, reason in faults.reasons.items()}
-        return UnwrappedValues(self.rows, self.before, operations, self.bad | bad).without(wrong)
+        return UnwrappedValues(self.rows, self.before, operations, self.bad | bad).without_rows(
+            wrong
+        )
 
 
 class EnvelopeReader:
@@ -147,13 +149,13 @@ class EnvelopeReader:
         end = self._width + (len(self._keys) if self._before else 0)
         return Parts(
             result.select(range(self._width)),
-            self._keys_before(result, end),
+            self._read_keys_before(result, end),
             result.columns[end:],
             left,
             bad,
         )
 
-    def _keys_before(self, found: pa.RecordBatch, end: int) -> pa.RecordBatch:
+    def _read_keys_before(self, found: pa.RecordBatch, end: int) -> pa.RecordBatch:
         columns = (
             found.columns[self._width : end]
             if self._before

@@ -10,8 +10,8 @@ import pyarrow as pa
 from headgate.data_plane.batch.writer_task_plan import SourcePlan
 from headgate.data_plane.cdc.policy import Changes
 from headgate.data_plane.formats.column_options import ColumnRule
-from headgate.data_plane.formats.column_options_reader import RuledColumns
-from headgate.data_plane.formats.format_registry import ValueOptions, record_format
+from headgate.data_plane.formats.format_registry import ValueOptions, create_record_format
+from headgate.data_plane.formats.format_with_column_options import RuledColumns
 from headgate.data_plane.formats.record_format import RecordFormat, UndecodableRecords
 from headgate.native.byte_arrays import Packed
 
@@ -29,14 +29,14 @@ def message_key_format(
     where a connector writes both; else the message's key is the value of the only column.
     """
     if source.key_format_name:
-        return record_format(source.key_format_name, source.key_format_options)
+        return create_record_format(source.key_format_name, source.key_format_options)
     if changes.reads_keys_like_values(source.format_name, source.record_columns.get("key", "")):
         options = ValueOptions.from_options(source.format_options)
-        return record_format(source.format_name, options.of_format)
+        return create_record_format(source.format_name, options.of_format)
     if len(keys) > 1:
         return None
     data = pa.types.is_binary(keys[0].type) or pa.types.is_large_binary(keys[0].type)
-    return record_format("bytes" if data else "string", {})
+    return create_record_format("bytes" if data else "string", {})
 
 
 class MessageKeys:

@@ -92,7 +92,7 @@ class Changes:
         return connector and column not in self.key
 
     @property
-    def marked_by(self) -> str:
+    def marking_setting(self) -> str:
         """Return the setting by which deletes are rows."""
         return "changes.history" if self.history else 'changes.on_delete = "mark"'
 
@@ -103,7 +103,7 @@ class Changes:
         return bool(self.deleted_at) and self.envelope is not Envelope.PLAIN
 
     @property
-    def may_skip(self) -> bool:
+    def may_skip_records(self) -> bool:
         """Return whether a record may be in no table although it is not bad."""
         return self.envelope is not Envelope.PLAIN or self.tombstones is Tombstones.SKIP
 

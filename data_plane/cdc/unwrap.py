@@ -69,7 +69,7 @@ class BeforeImages:
         place = _IMAGES.get(envelope)
         self._reader = EnvelopeReader(columns, place) if place else None
 
-    def read(self, values: Packed) -> pa.RecordBatch | None:
+    def read_before_images(self, values: Packed) -> pa.RecordBatch | None:
         """Return them; nulls where one cannot be read. ``None``: the envelope has none."""
         if self._reader is None:
             return None
@@ -132,14 +132,14 @@ class _DeletesByKey:
         if not result.bad:
             return result
         if self._by_key is None:
-            self._by_key = self._made(self._columns.of_key())
+            self._by_key = self._made(self._columns.key_columns_only())
         at = np.array(sorted(result.bad), np.int64)
         again = self._by_key.unwrap(values.take(at))
         deletes = again.operations == Operation.DELETE
         kept = np.delete(at, list(again.bad))[deletes]
         if not len(kept):
             return result
-        return _with_deletes(result, again.without(~deletes), kept, len(values))
+        return _with_deletes(result, again.without_rows(~deletes), kept, len(values))
 
 
 def _with_deletes(

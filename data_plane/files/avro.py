@@ -44,7 +44,12 @@ from pyiceberg.types import (
 
 from headgate.data_plane.files.file_format import Encoder, read_choice
 from headgate.data_plane.files.metrics import Leaf, RowMetrics
-from headgate.data_plane.files.type_mapping import Stored, TypeMapping, as_numbers, narrow_storage
+from headgate.data_plane.files.physical_types import (
+    Stored,
+    TypeMapping,
+    as_numbers,
+    narrow_to_small_type,
+)
 
 _BLOCK_BYTES = 256 * 1024
 """In Arrow memory; a block is compressed as a whole."""
@@ -97,7 +102,7 @@ class AvroEncoding:
     def can_hold(self, rows: pa.Table) -> bool:  # noqa: ARG002
         return True
 
-    def encoder(self, stream: OutputStream, rows: pa.Table) -> Encoder:  # noqa: ARG002
+    def begin_file(self, stream: OutputStream, rows: pa.Table) -> Encoder:  # noqa: ARG002
         sync = os.urandom(_SYNC_BYTES)
         stream.write(self._header + sync)
         return _AvroFile(self, stream, sync)
@@ -141,7 +146,7 @@ def avro_schema(struct: StructType, name: str) -> dict[str, Any]:
 
 
 def _avro_field(field: NestedField) -> dict[str, Any]:
-    own = field_name(field)
+    own = avro_field_name(field)
     result: dict[str, Any] = {
         "name": own,
         "type": _nullable_type(field),
@@ -179,15 +184,15 @@ def _avro_type(iceberg_type: IcebergType, field_id: int) -> Any:
             "precision": iceberg_type.precision,
             "scale": iceberg_type.scale,
         }
-        return _fixed(f"decimal_{field_id}", _decimal_bytes(iceberg_type.precision), labels)
+        return _fixed_type(f"decimal_{field_id}", _decimal_bytes(iceberg_type.precision), labels)
     if isinstance(iceberg_type, UUIDType):
-        return _fixed(f"uuid_{field_id}", 16, {"logicalType": "uuid"})
+        return _fixed_type(f"uuid_{field_id}", 16, {"logicalType": "uuid"})
     if isinstance(iceberg_type, FixedType):
-        return _fixed(f"fixed_{field_id}", len(iceberg_type), {})
+        return _fixed_type(f"fixed_{field_id}", len(iceberg_type), {})
     return _NAMES[type(iceberg_type)]
 
 
-def _fixed(name: str, size: int, labels: Mapping[str, Any]) -> dict[str, Any]:
+def _fixed_type(name: str, size: int, labels: Mapping[str, Any]) -> dict[str, Any]:
     return {"type": "fixed", "name": name, "size": size, **labels}
 
 
@@ -197,7 +202,7 @@ def _decimal_bytes(precision: int) -> int:
     return largest.bit_length() // 8 + 1
 
 
-def field_name(field: NestedField) -> str:
+def avro_field_name(field: NestedField) -> str:
     """Return the field's name where Avro allows it, else one made from it as Iceberg does."""
     result = re.sub(r"[^A-Za-z0-9_]", lambda odd: f"_x{ord(odd[0]):X}", field.name)
     return f"_{result}" if result[:1].isdigit() else result
@@ -208,9 +213,9 @@ def _storage_conversion(iceberg_type: PrimitiveType) -> Stored:
         size = _decimal_bytes(iceberg_type.precision)
         return lambda values: _decimals_as_bytes(values, size)
     if isinstance(iceberg_type, StringType | BinaryType | BooleanType | FixedType | UUIDType):
-        return narrow_storage
+        return narrow_to_small_type
     if isinstance(iceberg_type, IntegerType | LongType | FloatType | DoubleType):
-        return narrow_storage
+        return narrow_to_small_type
     return as_numbers
 
 
@@ -243,4 +248,4 @@ def _encode(schema: Any, value: Any) -> bytes:
     return into.getvalue()
 
 
-_TYPE_MAPPING = TypeMapping(_storage_conversion, field_name, lambda _: {}, maps_as_lists=True)
+_TYPE_MAPPING = TypeMapping(_storage_conversion, avro_field_name, lambda _: {}, maps_as_lists=True)

@@ -55,7 +55,7 @@ class FilePlacement:
     partitioned: bool = True
 
     @classmethod
-    def of(cls, properties: Mapping[str, str]) -> Self:
+    def from_properties(cls, properties: Mapping[str, str]) -> Self:
         """Read the table's properties. Raises ``ValueError`` for what is not true or false."""
         asked = dict(properties)
         return cls(
@@ -75,10 +75,10 @@ class FilePlacement:
             ),
         )
 
-    def path(self, partition: str) -> str:
+    def new_relative_path(self, partition: str) -> str:
         """Return a new file's path below the sink's folder, without its ending."""
         name = uuid4()
-        partition = "/".join(_shorten(folder) for folder in partition.split("/"))
+        partition = "/".join(_shorten_folder(folder) for folder in partition.split("/"))
         if not self.enabled:
             return f"{partition}/{name}" if partition else str(name)
         bits = f"{name.int & (1 << _BITS) - 1:0{_BITS}b}"
@@ -88,7 +88,7 @@ class FilePlacement:
         return f"{spread}/{partition}/{name}" if partition else f"{spread}/{name}"
 
 
-def _shorten(folder: str) -> str:
+def _shorten_folder(folder: str) -> str:
     """Return the escaped name of a partition's folder, cut off if it is too long."""
     return _CUT_ESCAPE.sub("", folder[:_FOLDER_CHARACTERS_MAX])
 
@@ -146,7 +146,7 @@ class FileShape:
         self.encoding = encoding_of(schema, properties, leaves)
         self._parquet = encoding_of(schema, {**properties, FORMAT: "parquet"}, leaves)
         self.target_bytes = target_bytes(properties)
-        self.placement = FilePlacement.of(properties)
+        self.placement = FilePlacement.from_properties(properties)
         self.sorter = Sorter(order, schema)
         self.partitioner = Partitioner(spec, schema)
         self._marking = table.marking
@@ -164,7 +164,7 @@ class FileShape:
         Raises ``WriteFailed`` where START names no stamp of this table (TOKEN-2).
         """
         if self._marking is None:
-            return f"{prefix}/{self.placement.path(key.folder)}.{encoding.name}"
+            return f"{prefix}/{self.placement.new_relative_path(key.folder)}.{encoding.name}"
         values = [
             None if held is None else from_bytes(kind, held)
             for kind, held in zip(self._partition, key.values, strict=True)
@@ -189,14 +189,14 @@ class FileShape:
         return rows if self._marking is None else self._marking.with_columns(rows, path, begin)
 
 
-def file_shape(plan: WriterPlan) -> FileShape:
+def file_shape_of(plan: WriterPlan) -> FileShape:
     """Return the shape of the plan's files, cached with its client of the object store: to rebuild
     it for every batch would cost more than a small batch does."""
-    return _file_shape(plan.shape, tuple(sorted(plan.io_properties.items())))
+    return _cached_file_shape(plan.shape, tuple(sorted(plan.io_properties.items())))
 
 
 @lru_cache(maxsize=256)
-def _file_shape(table: TableShape, io_properties: tuple[tuple[str, str], ...]) -> FileShape:
+def _cached_file_shape(table: TableShape, io_properties: tuple[tuple[str, str], ...]) -> FileShape:
     return FileShape(table, dict(io_properties))  # renewed keys make a client anew
 
 
@@ -310,7 +310,7 @@ class DataFiles:
         self._paths.append(path)  # before it exists: ``discard`` must know of half a file, too
         stream = self._shape.io.new_output(path).create()
         try:
-            encoder = encoding.encoder(stream, rows)
+            encoder = encoding.begin_file(stream, rows)
         except BaseException:
             stream.close()
             raise
@@ -342,7 +342,7 @@ def _describe_file(shape: FileShape, key: PartitionKey, file: _OpenFile, size: i
         sort_order_id=shape.sorter.order_id,
         **statistics,
     )
-    return detail.of(file.path, records, size)
+    return detail.to_written_file(file.path, records, size)
 
 
 def _ignore_errors(action: Any) -> None:

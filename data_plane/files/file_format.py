@@ -45,7 +45,7 @@ class Encoding(Protocol):
     def can_hold(self, rows: pa.Table) -> bool:
         """Return whether such a file can hold every value, so that it is read as it was."""
 
-    def encoder(self, stream: OutputStream, rows: pa.Table) -> Encoder:
+    def begin_file(self, stream: OutputStream, rows: pa.Table) -> Encoder:
         """Begin a file; ``rows`` are the first that it will hold."""
 
 

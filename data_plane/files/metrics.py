@@ -44,7 +44,7 @@ from pyiceberg.types import (
 )
 
 from headgate.control_protocol.redacting_loggers import redacted_logger
-from headgate.data_plane.files.partitioning import column_at
+from headgate.data_plane.files.partitioning import column_at_path
 
 log = redacted_logger(__name__)
 
@@ -80,10 +80,10 @@ def metrics_modes(
     A column's own property comes first; then columns of the sort order, which have bounds; then the
     table's default; without one only the first hundred columns have statistics.
     """
-    default = _mode(properties, _DEFAULT)
-    eligible = list(_leaves(schema.as_struct()))
+    default = _parse_mode(properties, _DEFAULT)
+    eligible = list(_leaf_ids_of(schema.as_struct()))
     if default is None:
-        count = _inferred_max(properties)
+        count = _inferred_columns_max(properties)
         modes = {
             field_id: TRUNCATE_16 if place < count else NONE
             for place, field_id in enumerate(eligible)
@@ -95,13 +95,13 @@ def metrics_modes(
         if by.transform.preserves_order and by.source_id in modes:
             modes[by.source_id] = sorted_mode
     for field_id in eligible:
-        own = _mode(properties, f"{_COLUMN}{schema.find_column_name(field_id)}")
+        own = _parse_mode(properties, f"{_COLUMN}{schema.find_column_name(field_id)}")
         if own is not None:
             modes[field_id] = own
     return modes
 
 
-def _leaves(iceberg_type: IcebergType, field_id: int = 0) -> Iterator[int]:
+def _leaf_ids_of(iceberg_type: IcebergType, field_id: int = 0) -> Iterator[int]:
     """Yield columns with values: of a struct first its own, then those within its fields."""
     if isinstance(iceberg_type, PrimitiveType):
         yield field_id
@@ -110,7 +110,7 @@ def _leaves(iceberg_type: IcebergType, field_id: int = 0) -> Iterator[int]:
     yield from (child for child, inner in children if isinstance(inner, PrimitiveType))
     for child, inner in children:
         if not isinstance(inner, PrimitiveType):
-            yield from _leaves(inner, child)
+            yield from _leaf_ids_of(inner, child)
 
 
 def _children(iceberg_type: IcebergType) -> list[tuple[int, IcebergType]]:
@@ -126,7 +126,7 @@ def _children(iceberg_type: IcebergType) -> list[tuple[int, IcebergType]]:
     return []
 
 
-def _mode(properties: Mapping[str, str], name: str) -> MetricsMode | None:
+def _parse_mode(properties: Mapping[str, str], name: str) -> MetricsMode | None:
     """Return the mode that the property names; one that does not exist counts as not set."""
     text = properties.get(name)
     if text is None:
@@ -142,7 +142,7 @@ def _mode(properties: Mapping[str, str], name: str) -> MetricsMode | None:
     return None
 
 
-def _inferred_max(properties: Mapping[str, str]) -> int:
+def _inferred_columns_max(properties: Mapping[str, str]) -> int:
     text = properties.get(_INFERRED_MAX, "")
     return int(text) if text.isdecimal() else _INFERRED_MAX_DEFAULT
 
@@ -155,7 +155,7 @@ _SURROGATES = range(0xD800, 0xE000)
 """Not characters, and not in UTF-8: U+D7FF is followed by U+E000."""
 
 
-def text_above(value: str, length: int) -> str | None:
+def text_upper_bound(value: str, length: int) -> str | None:
     """Return at most ``length`` characters, not below ``value``; ``None`` if there are none."""
     if len(value) <= length:
         return value
@@ -168,7 +168,7 @@ def text_above(value: str, length: int) -> str | None:
     return begin[:-1] + chr(following)
 
 
-def bytes_above(value: bytes, length: int) -> bytes | None:
+def bytes_upper_bound(value: bytes, length: int) -> bytes | None:
     """Return at most ``length`` bytes, not below ``value``; ``None`` if there are no such bytes."""
     if len(value) <= length:
         return value
@@ -207,11 +207,11 @@ def leaves_of(schema: Schema, modes: Mapping[int, MetricsMode]) -> tuple[Leaf, .
     """Return all columns that hold values, in the order of the file."""
     return tuple(
         Leaf(field_id, path, str(schema.find_column_name(field_id)), kind, modes[field_id], many)
-        for field_id, path, kind, many in _walk(schema.as_struct(), 0, "", repeated=False)
+        for field_id, path, kind, many in _walk_leaves(schema.as_struct(), 0, "", repeated=False)
     )
 
 
-def _walk(
+def _walk_leaves(
     iceberg_type: IcebergType, field_id: int, path: str, *, repeated: bool
 ) -> Iterator[tuple[int, str, PrimitiveType, bool]]:
     inner: list[tuple[int, str, IcebergType]] = []
@@ -228,7 +228,7 @@ def _walk(
         ]
     repeated = repeated or isinstance(iceberg_type, ListType | MapType)
     for child_id, child_path, child in inner:
-        yield from _walk(child, child_id, child_path, repeated=repeated)
+        yield from _walk_leaves(child, child_id, child_path, repeated=repeated)
 
 
 @dataclass(slots=True)
@@ -264,9 +264,9 @@ class FileMetrics:
             if leaf.repeated or not leaf.mode.counts:
                 continue
             if leaf.is_floating:
-                self._add_floats(leaf, column_at(rows, leaf.name))
+                self._add_floats(leaf, column_at_path(rows, leaf.name))
             elif leaf.has_bounds and isinstance(leaf.kind, StringType | BinaryType):
-                self._add_texts(leaf, column_at(rows, leaf.name))
+                self._add_texts(leaf, column_at_path(rows, leaf.name))
 
     def describe(self, footer: pq.FileMetaData) -> dict[str, Any]:
         """Return the statistics fields of ``FileDetail``."""
@@ -289,11 +289,11 @@ class FileMetrics:
             "value_counts": values,
             "null_value_counts": nulls,
             "nan_value_counts": self.nan_counts,
-            **self._bounds(),
-            "split_offsets": tuple(sorted(_row_group_begin(group) for group in groups)),
+            **self._encode_bounds(),
+            "split_offsets": tuple(sorted(_row_group_offset(group) for group in groups)),
         }
 
-    def _range(self, leaf: Leaf) -> _Range:
+    def _range_of(self, leaf: Leaf) -> _Range:
         return self.ranges.setdefault(leaf.field_id, _Range())
 
     def _add_floats(self, leaf: Leaf, column: pa.Array) -> None:
@@ -309,7 +309,7 @@ class FileMetrics:
                 negative = np.signbit(numbers[numbers == 0])
                 low = (-0.0 if negative.any() else 0.0) if low == 0 else low
                 high = (-0.0 if negative.all() else 0.0) if high == 0 else high
-            self._range(leaf).widen(low, high)
+            self._range_of(leaf).widen(low, high)
 
     def _add_texts(self, leaf: Leaf, column: pa.Array) -> None:
         if column.nbytes <= _FOOTER_VALUE_MAX:
@@ -317,7 +317,7 @@ class FileMetrics:
         longest = pc.max(pc.binary_length(column)).as_py()
         if longest is not None and longest > _FOOTER_VALUE_MAX:
             result = pc.min_max(column.cast(pa.large_binary()))
-            self._range(leaf).widen(result["min"].as_py(), result["max"].as_py())
+            self._range_of(leaf).widen(result["min"].as_py(), result["max"].as_py())
 
     def _widen_by_statistics(self, leaf: Leaf, statistics: list[pq.Statistics | None]) -> None:
         for result in statistics:
@@ -325,23 +325,23 @@ class FileMetrics:
                 low, high = result.min_raw, result.max_raw
                 if isinstance(leaf.kind, DecimalType):
                     low, high = _unscaled_integer(low), _unscaled_integer(high)
-                self._range(leaf).widen(low, high)
+                self._range_of(leaf).widen(low, high)
 
-    def _bounds(self) -> dict[str, dict[int, bytes]]:
+    def _encode_bounds(self) -> dict[str, dict[int, bytes]]:
         lower: dict[int, bytes] = {}
         upper: dict[int, bytes] = {}
         for leaf in self.leaves:
             result = self.ranges.get(leaf.field_id)
             if result is None or result.low is None:
                 continue
-            lower[leaf.field_id] = _lower(leaf, result.low)
-            above = _upper(leaf, result.high)
+            lower[leaf.field_id] = _lower_bound_bytes(leaf, result.low)
+            above = _upper_bound_bytes(leaf, result.high)
             if above is not None:
                 upper[leaf.field_id] = above
         return {"lower_bounds": lower, "upper_bounds": upper}
 
 
-def _row_group_begin(group: pq.RowGroupMetaData) -> int:
+def _row_group_offset(group: pq.RowGroupMetaData) -> int:
     first = group.column(0)
     begins = [first.data_page_offset]
     if first.has_dictionary_page:
@@ -353,26 +353,26 @@ def _unscaled_integer(raw: bytes | int) -> int:
     return raw if isinstance(raw, int) else int.from_bytes(raw, "big", signed=True)
 
 
-def _lower(leaf: Leaf, value: Any) -> bytes:
+def _lower_bound_bytes(leaf: Leaf, value: Any) -> bytes:
     length = leaf.mode.length
     if length is not None and isinstance(leaf.kind, StringType):
         return bytes(value.decode()[:length].encode())
     if length is not None and isinstance(leaf.kind, BinaryType):
         return bytes(value[:length])
-    return _single_value(leaf.kind, value)
+    return _single_value_bytes(leaf.kind, value)
 
 
-def _upper(leaf: Leaf, value: Any) -> bytes | None:
+def _upper_bound_bytes(leaf: Leaf, value: Any) -> bytes | None:
     length = leaf.mode.length
     if length is not None and isinstance(leaf.kind, StringType):
-        text = text_above(value.decode(), length)
+        text = text_upper_bound(value.decode(), length)
         return None if text is None else text.encode()
     if length is not None and isinstance(leaf.kind, BinaryType):
-        return bytes_above(value, length)
-    return _single_value(leaf.kind, value)
+        return bytes_upper_bound(value, length)
+    return _single_value_bytes(leaf.kind, value)
 
 
-def _single_value(iceberg_type: PrimitiveType, value: Any) -> bytes:
+def _single_value_bytes(iceberg_type: PrimitiveType, value: Any) -> bytes:
     """Return Iceberg's single-value serialisation of a value as Parquet stores it."""
     if isinstance(value, bytes):
         return value
@@ -407,7 +407,7 @@ class RowMetrics(FileMetrics):
         for leaf in self.leaves:
             if leaf.repeated or not leaf.mode.counts:
                 continue
-            column = column_at(rows, leaf.name)
+            column = column_at_path(rows, leaf.name)
             nulls = self.null_counts.get(leaf.field_id, 0)
             self.null_counts[leaf.field_id] = nulls + column.null_count
             if leaf.is_floating:
@@ -417,7 +417,7 @@ class RowMetrics(FileMetrics):
                 low, high = (
                     _unscaled_value(result[end].as_py(), column.type) for end in ("min", "max")
                 )
-                self._range(leaf).widen(low, high)
+                self._range_of(leaf).widen(low, high)
 
     def describe_rows(self) -> dict[str, Any]:
         """Return the statistics fields of ``FileDetail``."""
@@ -425,7 +425,7 @@ class RowMetrics(FileMetrics):
             "value_counts": dict.fromkeys(self.null_counts, self.rows),
             "null_value_counts": self.null_counts,
             "nan_value_counts": self.nan_counts,
-            **self._bounds(),
+            **self._encode_bounds(),
         }
 
 

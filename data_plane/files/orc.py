@@ -21,7 +21,12 @@ from headgate.data_plane.files.file_format import (
     read_positive_number,
 )
 from headgate.data_plane.files.metrics import Leaf, RowMetrics
-from headgate.data_plane.files.type_mapping import Stored, TypeMapping, as_numbers, narrow_storage
+from headgate.data_plane.files.physical_types import (
+    Stored,
+    TypeMapping,
+    as_numbers,
+    narrow_to_small_type,
+)
 
 _ORC = "write.orc."
 _CODECS = {"zlib": "zlib", "snappy": "snappy", "lz4": "lz4", "zstd": "zstd", "none": "uncompressed"}
@@ -63,7 +68,7 @@ class OrcEncoding:
             for moments in _find_timestamps(rows.column(place).combine_chunks())
         )
 
-    def encoder(self, stream: OutputStream, rows: pa.Table) -> Encoder:  # noqa: ARG002
+    def begin_file(self, stream: OutputStream, rows: pa.Table) -> Encoder:  # noqa: ARG002
         return _OrcFile(self._schema, orc.ORCWriter(stream, **self._options), self._leaves)
 
 
@@ -127,7 +132,7 @@ def _has_fraction_before_1970(moments: pa.Array) -> bool:
 
 
 def _storage_conversion(iceberg_type: PrimitiveType) -> Stored:
-    return as_numbers if isinstance(iceberg_type, TimeType) else narrow_storage
+    return as_numbers if isinstance(iceberg_type, TimeType) else narrow_to_small_type
 
 
 _TYPE_MAPPING = TypeMapping(_storage_conversion, lambda field: field.name, _iceberg_attributes)

@@ -1,7 +1,7 @@
 """Writes rows into Parquet files, with Iceberg's field ids and statistics.
 
-Names and defaults of options are Iceberg's (``write.parquet.*``). ``ignored_properties`` and
-docs/guides/data-files.md list what is not supported.
+Names and defaults of options are Iceberg's (``write.parquet.*``). What is not supported is
+listed by ``describe_ignored_properties`` and docs/guides/data-files.md.
 
 Arrow's writer begins a dictionary for every column, and gives up when it is full: if nearly all
 values are distinct, what was written until then is larger, and slower, than plain. Iceberg's Java
@@ -31,7 +31,7 @@ from pyiceberg.types import BooleanType
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.data_plane.files.file_format import STORED_BYTES_MAX, Encoder, read_positive_number
 from headgate.data_plane.files.metrics import FileMetrics, Leaf
-from headgate.data_plane.formats.casting.relabel import array_from
+from headgate.data_plane.formats.casting.relabel import array_from_python
 
 # --------------------------------------------------------------------------------- nulls of structs
 
@@ -87,7 +87,7 @@ def _filled_child(records: pa.StructArray, place: int, field: pa.Field) -> pa.Ar
     # Only what is hidden: a null in a struct that is not null is still refused.
     hidden = np.asarray(records.is_null())
     plain = values.storage if isinstance(values, pa.ExtensionArray) else values
-    both = pa.concat_arrays([plain, array_from([_filler_value(plain.type)], plain.type)])
+    both = pa.concat_arrays([plain, array_from_python([_filler_value(plain.type)], plain.type)])
     result = both.take(pa.array(np.where(hidden, len(plain), np.arange(len(plain)))))
     return (
         pa.ExtensionArray.from_storage(values.type, result)
@@ -198,14 +198,14 @@ class ParquetOptions:
 
     def __init__(self, properties: Mapping[str, str], leaves: Sequence[Leaf]) -> None:
         self._properties = properties
-        self.row_group_rows = self._number("row-group-limit", 1024 * 1024)
-        wanted_bytes = self._number("row-group-size-bytes", STORED_BYTES_MAX)
+        self.row_group_rows = self._number_property("row-group-limit", 1024 * 1024)
+        wanted_bytes = self._number_property("row-group-size-bytes", STORED_BYTES_MAX)
         self.row_group_bytes = min(wanted_bytes, STORED_BYTES_MAX)
         self._options = {
-            **self._compression(),
-            "data_page_size": self._number("page-size-bytes", 1024 * 1024),
-            "max_rows_per_page": self._number("page-row-limit", 20_000),
-            "dictionary_pagesize_limit": self._number("dict-size-bytes", 2 * 1024 * 1024),
+            **self._compression_options(),
+            "data_page_size": self._number_property("page-size-bytes", 1024 * 1024),
+            "max_rows_per_page": self._number_property("page-row-limit", 20_000),
+            "dictionary_pagesize_limit": self._number_property("dict-size-bytes", 2 * 1024 * 1024),
             # What Iceberg's specification asks for: small decimals as integers.
             "store_decimal_as_integer": True,
         }
@@ -218,10 +218,10 @@ class ParquetOptions:
         """Return options of ``pq.ParquetWriter``; ``rows``: as many as a row group will hold."""
         if not self._bloom:
             return dict(self._options)
-        filters = {leaf.path: self._bloom_filter(leaf, rows) for leaf in self._bloom}
+        filters = {leaf.path: self._bloom_filter_options(leaf, rows) for leaf in self._bloom}
         return {**self._options, "bloom_filter_options": filters}
 
-    def _compression(self) -> dict[str, Any]:
+    def _compression_options(self) -> dict[str, Any]:
         codec = self._properties.get(f"{_PARQUET}compression-codec", "zstd").lower()
         if codec not in _LEVELS:
             raise ConfigurationError(
@@ -238,17 +238,19 @@ class ParquetOptions:
             )
         return {"compression": codec, "compression_level": int(level)}
 
-    def _number(self, name: str, default: int) -> int:
+    def _number_property(self, name: str, default: int) -> int:
         return read_positive_number(self._properties, f"{_PARQUET}{name}", default)
 
-    def _bloom_filter(self, leaf: Leaf, rows: int) -> dict[str, Any]:
+    def _bloom_filter_options(self, leaf: Leaf, rows: int) -> dict[str, Any]:
         """Size the filter for so many rows, unless the table gives the number of distinct values.
 
         Never larger than the table wants, at the price of more false positives.
         """
         fpp = self._bloom_filter_fpp(leaf)
-        count = self._number(f"bloom-filter-ndv.column.{leaf.name}", rows)
-        bytes_max = max(_BLOOM_BYTES_MIN, self._number("bloom-filter-max-bytes", _BLOOM_BYTES_MAX))
+        count = self._number_property(f"bloom-filter-ndv.column.{leaf.name}", rows)
+        bytes_max = max(
+            _BLOOM_BYTES_MIN, self._number_property("bloom-filter-max-bytes", _BLOOM_BYTES_MAX)
+        )
         # Filter sizes are rounded up to a power of two.
         bits_max = 8 * 2 ** (bytes_max.bit_length() - 1)
         bits_per_value = -8 / math.log(1 - fpp ** (1 / 8))
@@ -266,7 +268,7 @@ class ParquetOptions:
         return fpp
 
 
-def ignored_properties(properties: Mapping[str, str], leaves: Iterable[Leaf]) -> list[str]:
+def describe_ignored_properties(properties: Mapping[str, str], leaves: Iterable[Leaf]) -> list[str]:
     """Return one sentence for each property that is not supported."""
     can_bloom = {leaf.name for leaf in leaves if not isinstance(leaf.kind, BooleanType)}
     result = [
@@ -326,7 +328,7 @@ class ParquetEncoding:
     def can_hold(self, rows: pa.Table) -> bool:  # noqa: ARG002
         return True
 
-    def encoder(self, stream: OutputStream, rows: pa.Table) -> Encoder:
+    def begin_file(self, stream: OutputStream, rows: pa.Table) -> Encoder:
         options = self._options.writer_options(rows.num_rows)
         options["use_dictionary"] = columns_for_dictionary(self._leaves, rows)
         writer = pq.ParquetWriter(stream, self._schema, store_schema=self._tells_arrow, **options)

@@ -43,7 +43,7 @@ class TransformedColumn:
 
     def transformed_values(self, table: pa.Table) -> pa.Array:
         """Return the transformed values, one per row."""
-        source = column_at(table, self._path)
+        source = column_at_path(table, self._path)
         if isinstance(self._transform, IdentityTransform):
             return source.storage if isinstance(source, pa.ExtensionArray) else source
         source = _as_transform_input(source)
@@ -54,7 +54,7 @@ class TransformedColumn:
         return self._function(source)
 
 
-def column_at(table: pa.Table, path: str) -> pa.Array:
+def column_at_path(table: pa.Table, path: str) -> pa.Array:
     """Return the column under a dotted path; null where a struct around it is null."""
     place = table.schema.get_field_index(path)
     if place >= 0:
@@ -114,14 +114,14 @@ class Partitioner:
         keys = [column.transformed_values(table) for column in self._columns]
         groups = _group_numbers(keys)
         if groups.max() == 0:
-            yield self._key(keys, 0), table
+            yield self._key_of_row(keys, 0), table
             return
         order = np.argsort(groups, kind="stable")
         ends = np.append(np.flatnonzero(np.diff(groups[order])) + 1, len(order))
         sorted_rows = table.take(pa.array(order))
         begin = 0
         for end in ends.tolist():
-            yield self._key(keys, int(order[begin])), sorted_rows.slice(begin, end - begin)
+            yield self._key_of_row(keys, int(order[begin])), sorted_rows.slice(begin, end - begin)
             begin = end
 
     def split_off_largest(self, table: pa.Table) -> tuple[pa.Table, pa.Table]:
@@ -137,7 +137,7 @@ class Partitioner:
         wanted = pa.array(chosen[groups])
         return table.filter(wanted), table.filter(pc.invert(wanted))
 
-    def _key(self, keys: list[pa.Array], row: int) -> PartitionKey:
+    def _key_of_row(self, keys: list[pa.Array], row: int) -> PartitionKey:
         values = [_python_value(key[row]) for key in keys]
         binary = tuple(
             None if value is None else to_bytes(kind, value)

@@ -63,7 +63,7 @@ class ColumnRule:
         return values.convert_value(column, exact, column.name)
 
 
-def path_of(text: str) -> tuple[str, ...]:
+def parse_path(text: str) -> tuple[str, ...]:
     """Return the names in ``a.b."c.d"``. Raises ``ValueError``."""
     names, at = [], 0
     while True:
@@ -86,7 +86,7 @@ def is_time_or_timestamp(data_type: pa.DataType) -> bool:
     return bool(pa_types.is_timestamp(data_type) or pa_types.is_time(data_type))
 
 
-def is_text(data_type: pa.DataType) -> bool:
+def is_text_type(data_type: pa.DataType) -> bool:
     import pyarrow.types as pa_types
 
     return bool(pa_types.is_string(data_type) or pa_types.is_large_string(data_type))
@@ -112,7 +112,7 @@ def unit_of(field: pa.Field) -> str:
     return str(field.metadata.get(_UNIT, b"").decode())
 
 
-def is_as_text(field: pa.Field) -> bool:
+def is_read_as_text(field: pa.Field) -> bool:
     return bool(field.metadata) and _AS_TEXT in field.metadata
 
 
@@ -120,7 +120,7 @@ def is_marked(field: pa.Field) -> bool:
     return bool(field.metadata) and (_UNIT in field.metadata or _AS_TEXT in field.metadata)
 
 
-def marks(field: pa.Field) -> dict[bytes, bytes] | None:
+def marks_of(field: pa.Field) -> dict[bytes, bytes] | None:
     """Return the marks alone, for a field that stands for this one."""
     result = field.metadata or {}
     return {name: result[name] for name in (_UNIT, _AS_TEXT) if name in result} or None

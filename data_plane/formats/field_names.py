@@ -79,7 +79,7 @@ def _with_field_names(
     inside = _child_fields(field.type)
     if inside:
         fields = [_with_field_names(child, by_id, caseless=caseless) for child in inside]
-        field = field.with_type(_rebuild(field.type, fields))
+        field = field.with_type(_with_child_fields(field.type, fields))
     return field.with_metadata(known)
 
 
@@ -89,7 +89,7 @@ def _child_fields(data_type: pa.DataType) -> list[pa.Field]:
     return [data_type.field(place) for place in range(data_type.num_fields)]
 
 
-def _rebuild(data_type: pa.DataType, fields: list[pa.Field]) -> pa.DataType:
+def _with_child_fields(data_type: pa.DataType, fields: list[pa.Field]) -> pa.DataType:
     if pa_types.is_struct(data_type):
         return pa.struct(_require_distinct_names(fields))
     if pa_types.is_map(data_type):
@@ -105,7 +105,7 @@ def _require_distinct_names(fields: list[pa.Field]) -> list[pa.Field]:
     return fields
 
 
-def record_field(field: pa.Field, *, caseless: bool) -> pa.Field:
+def as_record_field(field: pa.Field, *, caseless: bool) -> pa.Field:
     """Return a field of a record by its own name, which is not a column of the table."""
     if not caseless:
         return field
@@ -162,7 +162,7 @@ def with_former_names(mapping: str | None, columns: Struct, past: Former) -> str
         return mapping
     known = dict(_names_by_id(json.loads(mapping))) if mapping is not None else {}
     entries = []
-    for inside, column in _columns_of(columns, 0):
+    for inside, column in _columns_by_id(columns, 0):
         once = [old for old, now in past.renamed.get(inside, {}).items() if now == column.name]
         listed = known.get(column.field_id, [column.name])
         entries.append({"field-id": column.field_id, "names": [*listed, *once]})
@@ -178,7 +178,7 @@ def _names_by_id(entries: Any) -> Iterator[tuple[int, list[str]]]:
         yield from _names_by_id(entry.get("fields") or [])
 
 
-def _columns_of(columns: Struct, inside: int) -> Iterator[tuple[int, Column]]:
+def _columns_by_id(columns: Struct, inside: int) -> Iterator[tuple[int, Column]]:
     for column in columns.fields:
         yield inside, column
         yield from _columns_inside(column)
@@ -187,6 +187,6 @@ def _columns_of(columns: Struct, inside: int) -> Iterator[tuple[int, Column]]:
 def _columns_inside(column: Column) -> Iterator[tuple[int, Column]]:
     match column.type:
         case Struct() as struct:
-            yield from _columns_of(struct, column.field_id)
+            yield from _columns_by_id(struct, column.field_id)
         case ListOf(element=item) | MapOf(value=item):
             yield from _columns_inside(item)

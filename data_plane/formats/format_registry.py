@@ -25,15 +25,15 @@ FormatFactory = Callable[[Mapping[str, str]], "RecordFormat"]
 _OURS = {
     "avro": ("avro.format", "AvroRecords"),
     "avro-registry": ("registry.formats", "RegistryAvroRecords"),
-    "bytes": ("text", "BytesRecords"),
+    "bytes": ("csv_and_strings", "BytesRecords"),
     "connect-json": ("connect.format", "ConnectJsonRecords"),
-    "csv": ("text", "CsvRecords"),
+    "csv": ("csv_and_strings", "CsvRecords"),
     "glue-registry": ("registry.glue", "GlueRecords"),
     "json": ("json.format", "JsonRecords"),
     "json-registry": ("registry.formats", "RegistryJsonRecords"),
     "protobuf": ("protobuf.format", "ProtobufRecords"),
     "protobuf-registry": ("registry.formats", "RegistryProtobufRecords"),
-    "string": ("text", "StringRecords"),
+    "string": ("csv_and_strings", "StringRecords"),
 }
 """Module and class: a format is imported when a sink names it, not by every command."""
 
@@ -65,12 +65,12 @@ class ValueOptions:
 _OF_ALL = {"case-insensitive": ("false", "true")}
 
 
-def record_format(name: str, options: Mapping[str, str]) -> RecordFormat:
+def create_record_format(name: str, options: Mapping[str, str]) -> RecordFormat:
     """Return a new instance.
 
     Raises ``ConfigurationError`` for unknown names and invalid options.
     """
-    factory = _own_format(name) or _registered_format(name)
+    factory = _find_own_format(name) or _find_registered_format(name)
     if factory is None:
         known = format_names()
         raise ConfigurationError(
@@ -84,20 +84,20 @@ def record_format(name: str, options: Mapping[str, str]) -> RecordFormat:
 
 
 def format_names() -> list[str]:
-    """Return all names that ``record_format`` knows, sorted."""
+    """Return all names that ``create_record_format`` knows, sorted."""
     from importlib.metadata import entry_points
 
     return sorted({*_OURS, *(point.name for point in entry_points(group=ENTRY_POINT_GROUP))})
 
 
-def _own_format(name: str) -> FormatFactory | None:
+def _find_own_format(name: str) -> FormatFactory | None:
     if name not in _OURS:
         return None
     module, kind = _OURS[name]
     return cast("FormatFactory", getattr(import_module(f"{__package__}.{module}"), kind))
 
 
-def _registered_format(name: str) -> FormatFactory | None:
+def _find_registered_format(name: str) -> FormatFactory | None:
     from importlib.metadata import entry_points
 
     for point in entry_points(group=ENTRY_POINT_GROUP, name=name):
@@ -108,7 +108,7 @@ def _registered_format(name: str) -> FormatFactory | None:
 # ------------------------------------------------------------------------------------------ options
 
 
-def take_options(
+def options_with_defaults(
     options: Mapping[str, str],
     defaults: Mapping[str, str] | None = None,
     *,

@@ -118,7 +118,7 @@ class UnknownFieldFinder:
     def has_ignored_field(self, record: Mapping[str, Any]) -> bool:
         """Return whether the object has a value in a field to be ignored."""
         row = self._row_of(record)
-        return any(_has(row, path) for path in self.ignored)
+        return any(_has_value_at(row, path) for path in self.ignored)
 
     def _row_of(self, record: Mapping[str, Any]) -> Mapping[str, Any]:
         for step in self._place.row:
@@ -163,7 +163,7 @@ class UnknownFieldFinder:
         self, data_type: pa.DataType, values: Iterable[Any], path: Path
     ) -> Type | None:
         result = (self._wider_type(data_type, value, path) for value in values if value is not None)
-        return _join(each for each in result if each is not None)
+        return _merge_types(each for each in result if each is not None)
 
     # ----------------------------------------------------------------------------- by a schema
 
@@ -291,15 +291,15 @@ def infer_type(value: Any, depth: int = 0) -> Type | None:
     if isinstance(value, dict):
         items = [(n, k) for n, v in value.items() if (k := infer_type(v, depth + 1)) is not None]
         if len(items) > FIELDS_MAX:
-            return MapOf("string", Column("", _join(k for _, k in items) or "string"))
+            return MapOf("string", Column("", _merge_types(k for _, k in items) or "string"))
         return Struct(tuple(Column(n, k) for n, k in items)) if items else None
     if isinstance(value, list):
-        item = _join(k for v in value if (k := infer_type(v, depth + 1)) is not None)
+        item = _merge_types(k for v in value if (k := infer_type(v, depth + 1)) is not None)
         return None if item is None else ListOf(Column("", item))
     return None
 
 
-def _join(found: Iterable[Type]) -> Type | None:
+def _merge_types(found: Iterable[Type]) -> Type | None:
     """Join several types, by way of proposals of one column."""
     columns = [Struct((Column("", kind),)) for kind in found]
     return reduce(unify_columns, columns).fields[0].type if columns else None
@@ -359,9 +359,9 @@ def _type_of_same_shape(data_type: pa.DataType) -> Type:
     return _name_of(data_type)
 
 
-def _has(value: Any, path: Path) -> bool:
+def _has_value_at(value: Any, path: Path) -> bool:
     if isinstance(value, list):
-        return any(_has(item, path) for item in value)
+        return any(_has_value_at(item, path) for item in value)
     if not path:
         return value is not None
-    return isinstance(value, dict) and _has(value.get(path[0]), path[1:])
+    return isinstance(value, dict) and _has_value_at(value.get(path[0]), path[1:])

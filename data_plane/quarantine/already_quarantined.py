@@ -66,7 +66,7 @@ def quarantined_offsets(
     }
 
 
-def rows_of_iceberg(
+def read_iceberg_rows(
     table: Table, source: SourcePlan, again: RangesReadAgain
 ) -> list[dict[str, Any]]:
     """Return them as of the sink's tag. Raises ``TagMissing``."""
@@ -88,20 +88,20 @@ def rows_of_iceberg(
     return result
 
 
-def rows_of_reader(
+def read_rows_of_reader(
     reader: TableReader, source: SourcePlan, again: RangesReadAgain
 ) -> Iterable[dict[str, Any]]:
     """Yield the current ones: nobody adds others of this sink before the ranges are read."""
     present = reader.columns()
     _, files = reader.scan([name for name in (*_FIELDS, "sink") if name in present])
     ours = pc.field("sink") == source.sink
-    wanted = ours & reduce(or_, [_range_filter(at, span) for at, span in again.items()])
+    wanted = ours & reduce(or_, [_arrow_range_filter(at, span) for at, span in again.items()])
     for file in files:
         for batch in file.batches():
             yield from pa.Table.from_batches([batch]).filter(wanted).to_pylist()
 
 
-def _range_filter(at: TopicPartition, span: OffsetRange) -> pc.Expression:
+def _arrow_range_filter(at: TopicPartition, span: OffsetRange) -> pc.Expression:
     place = (pc.field("topic") == at.topic) & (pc.field("partition") == at.partition)
     return place & (pc.field("offset") >= span.begin) & (pc.field("offset") < span.end)
 

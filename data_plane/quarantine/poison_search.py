@@ -32,7 +32,7 @@ from headgate.control_protocol.quarantine_policy import BadRecordLimits, Disposa
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.data_plane.batch.failure_classification import is_bisectable
 from headgate.data_plane.batch.writer_task_plan import Handling, WriterPlan
-from headgate.data_plane.formats.casting.relabel import rows_from
+from headgate.data_plane.formats.casting.relabel import rows_from_python
 from headgate.kafka.record_fetch import Chunk
 from headgate.native.kernels import Integers
 from headgate.tables.storage.file_io import open_files
@@ -89,7 +89,7 @@ class _Search:
 
     def search(self, schema: pa.Schema) -> Read:
         halve_until(len(self._chunk.offsets), self._try_rows)
-        empty = rows_from([], schema)
+        empty = rows_from_python([], schema)
         together = pa.concat_batches([empty, *self._parts])
         return Read(together, [(bad, why) for why, bad in self._bad.items() if bad])
 
@@ -113,14 +113,14 @@ class _Search:
         return True
 
     def _mark_poison(self, row: int, error: Exception) -> None:
-        reason = error_text(error)
+        reason = bounded_error_text(error)
         alone = self._bad[BAD_EXCEPTION]
         alone[row] = reason
         if not self._some_read and len(alone) >= ALONE_MAX:
             raise Unforeseen(f"none of the first {ALONE_MAX} records can be read: {reason}")
 
 
-def error_text(error: BaseException) -> str:
+def bounded_error_text(error: BaseException) -> str:
     """Return the error's text, bounded."""
     return f"{type(error).__name__}: {error}"[:REASON_CHARACTERS_MAX]
 
@@ -167,7 +167,7 @@ def write_around_poison(attempt: Attempt, plan: WriterPlan, batch: Batch) -> Bat
         if plan.source.handling.policy is Disposal.FAIL:
             # It stops the sink (BATCH-2). Alone: others like it fail in other words before it is
             # named.
-            return attempt(plan, replace(batch, ranges=_only_offset(batch.ranges, at, offset)))
+            return attempt(plan, replace(batch, ranges=_range_of_offset(batch.ranges, at, offset)))
         outcome = attempt(plan, batch)
     if isinstance(outcome, BatchFailed) and _is_bisectable(outcome):
         return first
@@ -205,10 +205,10 @@ def _record_at_fault(
     ranges: Ranges = batch.ranges
     reason = ""
     while not reason or sum(map(len, ranges.values())) > 1:
-        for half in _halves(ranges):
+        for half in _halve_ranges(ranges):
             outcome = attempt(plan, replace(batch, ranges=half))
             if isinstance(outcome, BatchWritten):
-                delete_unannounced(plan, outcome.all_files)
+                delete_unannounced_files(plan, outcome.all_files)
                 continue
             if isinstance(outcome, BatchNeeds) or not _is_bisectable(outcome):
                 return outcome
@@ -235,14 +235,14 @@ def _with_lenient_handling(handling: Handling) -> Handling:
     )
 
 
-def _only_offset(ranges: Ranges, partition: TopicPartition, offset: int) -> Ranges:
+def _range_of_offset(ranges: Ranges, partition: TopicPartition, offset: int) -> Ranges:
     return {
         at: OffsetRange(offset, offset + 1) if at == partition else OffsetRange(span.end, span.end)
         for at, span in ranges.items()
     }
 
 
-def _halves(ranges: Ranges) -> Iterable[Ranges]:
+def _halve_ranges(ranges: Ranges) -> Iterable[Ranges]:
     """Cut the ranges in two, as if laid end to end; a single offset is returned as it is."""
     total = sum(map(len, ranges.values()))
     first: dict[TopicPartition, OffsetRange] = {}
@@ -255,7 +255,7 @@ def _halves(ranges: Ranges) -> Iterable[Ranges]:
     return (second,) if total == 1 else (first, second)
 
 
-def delete_unannounced(plan: WriterPlan, files: Iterable[WrittenFile]) -> None:
+def delete_unannounced_files(plan: WriterPlan, files: Iterable[WrittenFile]) -> None:
     """Remove files that were never announced: only this process ever knew their names."""
     for file in files:
         owner = _table_plan_of_file(plan, file)

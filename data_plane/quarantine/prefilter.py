@@ -87,10 +87,10 @@ class Prefilter:
         if not reasons:
             return chunk
         self._rejected.reject_bad(chunk, reasons, BAD_EXCEPTION)
-        return chunk.filter(all_but(chunk, reasons))
+        return chunk.filter(flags_of_all_but(chunk, reasons))
 
 
-def all_but(chunk: Chunk, bad: Mapping[int, str]) -> Flags:
+def flags_of_all_but(chunk: Chunk, bad: Mapping[int, str]) -> Flags:
     """Return the flags of all records but these."""
     good = np.ones(len(chunk.offsets), np.bool_)
     good[list(bad)] = False

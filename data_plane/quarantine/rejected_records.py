@@ -28,9 +28,9 @@ from headgate.control_protocol.ports import Batch
 from headgate.control_protocol.quarantine_policy import Disposal
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.data_plane.batch.metadata_columns import MILLISECONDS_MAX, printable_name
-from headgate.data_plane.batch.record_numbers import first_offsets
+from headgate.data_plane.batch.record_numbers import first_offsets_of
 from headgate.data_plane.batch.writer_task_plan import WriterPlan
-from headgate.data_plane.files.data_files import DataFiles, file_shape
+from headgate.data_plane.files.data_files import DataFiles, file_shape_of
 from headgate.data_plane.files.format_choice import FORMAT
 from headgate.data_plane.write.table_outlets import PartitionedRows
 from headgate.kafka.record_fetch import Chunk
@@ -109,7 +109,7 @@ class RejectedRecords:
             return chunk
         empty = np.asarray(chunk.values.array.is_null())
         reasons = dict.fromkeys(np.flatnonzero(empty).tolist(), "has no value (a tombstone)")
-        self._dispose(disposal or self._handling.tombstones, chunk, reasons, TOMBSTONE)
+        self._dispose_of_records(disposal or self._handling.tombstones, chunk, reasons, TOMBSTONE)
         return chunk.filter(~empty)
 
     def reject_unmatched(self, chunk: Chunk, reason: str) -> None:
@@ -120,7 +120,7 @@ class RejectedRecords:
             self.skipped += self._count_by_place(chunk.places)
         elif len(chunk.offsets):
             reasons = dict.fromkeys(range(len(chunk.offsets)), reason)
-            self._dispose(disposal, chunk, reasons, ROUTE)
+            self._dispose_of_records(disposal, chunk, reasons, ROUTE)
 
     def divert(self, chunk: Chunk, table: str, why: str) -> None:
         """Take all these records, whose table has trouble (SUSPEND-1). They are not bad, nor
@@ -132,13 +132,13 @@ class RejectedRecords:
         if len(chunk.offsets):
             reasons = dict.fromkeys(range(len(chunk.offsets)), f"{table}: {why}")
             kept = Disposal.QUARANTINE if self._handling.keeps_content else Disposal.FAIL
-            self._dispose(kept, chunk, reasons, TABLE, table=table)
+            self._dispose_of_records(kept, chunk, reasons, TABLE, table=table)
 
-    def skip(self, chunk: Chunk) -> None:
+    def count_skipped(self, chunk: Chunk) -> None:
         """Count these records, which say nothing about rows. They are not bad."""
         self.skipped += self._count_by_place(chunk.places)
 
-    def filter(self, places: np.ndarray[Any, Any]) -> None:
+    def count_filtered(self, places: np.ndarray[Any, Any]) -> None:
         """Count records at these places, which a condition or a transform leaves out (SHAPE-1,
         SHAPE-5), or whose rows have expired (EXPIRY-1). They are not bad."""
         counts = self._count_by_place(places)
@@ -147,7 +147,7 @@ class RejectedRecords:
 
     def reject_bad(self, chunk: Chunk, reasons: Mapping[int, str], error_class: str) -> None:
         """Take the records that could not be converted. Raises ``TooManyBadRecords``."""
-        self._dispose(self._handling.policy, chunk, reasons, error_class)
+        self._dispose_of_records(self._handling.policy, chunk, reasons, error_class)
         if self._handling.policy is Disposal.FAIL:
             return
         self.bad += self._count_by_place(chunk.places[list(reasons)])
@@ -195,7 +195,7 @@ class RejectedRecords:
         if self._quarantine:
             self._quarantine.discard()
 
-    def _dispose(
+    def _dispose_of_records(
         self,
         disposal: Disposal,
         chunk: Chunk,
@@ -214,7 +214,9 @@ class RejectedRecords:
         self.quarantined += places
         if self._quarantine is None:
             self._quarantine = _Quarantine(self._plan, self._batch)
-        self._quarantine.take(chunk, reasons, {"error_class": error_class, "table_name": table})
+        self._quarantine.add_records(
+            chunk, reasons, {"error_class": error_class, "table_name": table}
+        )
 
     def _count_by_place(self, places: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         return np.bincount(places, minlength=len(self._partitions)).astype(np.int64)
@@ -222,7 +224,7 @@ class RejectedRecords:
     def _note_first_stops(self, chunk: Chunk, reasons: Mapping[int, str], error_class: str) -> None:
         """Note the first of these records in each partition."""
         rows = list(reasons)
-        first = first_offsets(self._partitions, chunk.places[rows], chunk.offsets[rows])
+        first = first_offsets_of(self._partitions, chunk.places[rows], chunk.offsets[rows])
         for at, offset in first.items():
             if at in self._stops and self._stops[at].first[at] <= offset:
                 continue
@@ -274,12 +276,12 @@ class _Quarantine:
         self._storable = plan.quarantine.replace_unsupported
         self._plan = plan
         self._partitions = list(batch.ranges)
-        shape = file_shape(_in_parquet(plan.quarantine))
+        shape = file_shape_of(_with_parquet_format(plan.quarantine))
         self._schema = shape.arrow_schema
         self._files = DataFiles(shape, batch.quarantine.file_prefix, batch.target_file_bytes)
         self._rows = PartitionedRows(shape.partitioner, self._files, _BUFFER_BYTES)
 
-    def take(
+    def add_records(
         self, chunk: Chunk, reasons: Mapping[int, str], kind: Mapping[str, str | None]
     ) -> None:
         rows = list(reasons)
@@ -348,7 +350,7 @@ def _as_column(values: Any, data_type: pa.DataType) -> pa.Array:
     return values.cast(data_type) if isinstance(values, pa.Array) else pa.array(values, data_type)
 
 
-def _in_parquet(plan: WriterPlan) -> WriterPlan:
+def _with_parquet_format(plan: WriterPlan) -> WriterPlan:
     """Return the plan with Parquet, whatever the table asks for: headgate reads it again
     (QUARANTINE-3)."""
     kept = {name: value for name, value in plan.shape.table_properties.items() if name != FORMAT}

@@ -11,7 +11,7 @@ import pyarrow as pa
 from headgate.control_protocol.table_format import ValueCheck
 from headgate.data_plane.formats.record_format import NOTHING, RecordFormat, UndecodableRecords
 from headgate.data_plane.quarantine.poison_search import Read
-from headgate.data_plane.quarantine.prefilter import all_but
+from headgate.data_plane.quarantine.prefilter import flags_of_all_but
 from headgate.data_plane.quarantine.rejected_records import BAD_VALUE
 from headgate.kafka.record_fetch import Chunk
 from headgate.native.kernels import Flags
@@ -30,7 +30,7 @@ def with_value_check(
         if not unfit:
             return result
         bad = {row: why for reasons, _ in result.bad for row, why in reasons.items()}
-        places = np.flatnonzero(all_but(chunk, bad))
+        places = np.flatnonzero(flags_of_all_but(chunk, bad))
         reasons = {int(places[row]): why for row, why in unfit.items()}
         is_held = np.ones(result.rows.num_rows, np.bool_)
         is_held[list(unfit)] = False
@@ -68,10 +68,10 @@ class MisfitNulling:
         some = [values[row] for row in doubtful]
         columns, misfits = [], np.zeros((len(self._schema), len(some)), np.bool_)
         for place, field in enumerate(self._schema):
-            column, misfits[place] = self._column(field, some)
+            column, misfits[place] = self._column_without_misfits(field, some)
             columns.append(column)
         required = np.array([not field.nullable for field in self._schema], np.bool_)
-        lost = self._unreadable(some) | misfits[required].any(axis=0)
+        lost = self._flag_unreadable(some) | misfits[required].any(axis=0)
         for field, misfit in zip(self._schema, misfits, strict=True):
             self.nulls[field.name] += int((misfit & ~lost).sum())
         kept = pa.array(np.flatnonzero(~lost))
@@ -84,7 +84,7 @@ class MisfitNulling:
         together = pa.concat_batches([rows.cast(self._schema), new])
         return together.take(pa.array(order)), still
 
-    def _unreadable(self, some: list[bytes]) -> Flags:
+    def _flag_unreadable(self, some: list[bytes]) -> Flags:
         result = np.zeros(len(some), np.bool_)
         try:
             self._readable.decode(some, NOTHING)
@@ -92,7 +92,7 @@ class MisfitNulling:
             result[list(error.bad)] = True
         return result
 
-    def _column(self, field: pa.Field, some: list[bytes]) -> tuple[pa.Array, Flags]:
+    def _column_without_misfits(self, field: pa.Field, some: list[bytes]) -> tuple[pa.Array, Flags]:
         """Replace values that do not fit by null; also return the flags of these rows."""
         schema, format_ = self._formats[field.name]
         misfit = np.zeros(len(some), np.bool_)

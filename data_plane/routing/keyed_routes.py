@@ -13,10 +13,10 @@ from functools import lru_cache
 from headgate.data_plane.routing.routes import (
     Route,
     Routing,
-    fill_name,
     match_value,
     name_pattern,
     target_of,
+    with_name_parts,
 )
 
 _ANY = frozenset({""})
@@ -30,14 +30,16 @@ _GROUP = re.compile(r"\((?:\?:|\?P<\w+>|(?!\?))")
 def may_have_key(routing: Routing, topic: str) -> bool:
     """Return whether a record of the topic may go to a table with a key."""
     return bool(routing.keys) and any(
-        _leads_to_key(routing, route, parts) for route, parts in routing.routes_of_topic(topic)
+        _leads_to_keyed_table(routing, route, parts)
+        for route, parts in routing.routes_of_topic(topic)
     )
 
 
 def may_lead_to_table(routing: Routing, topic: str, table: str) -> bool:
     """Return whether a record of the topic may go to this table."""
     return any(
-        name_pattern(fill_name(route, _known_parts(route, parts))).fullmatch(table) is not None
+        name_pattern(with_name_parts(route, _known_name_parts(route, parts))).fullmatch(table)
+        is not None
         for route, parts in routing.routes_of_topic(topic)
     )
 
@@ -46,22 +48,22 @@ def may_precede_keyed_table(routing: Routing, number: int) -> bool:
     """Return whether records of the route, or of those after it, may be a keyed table's."""
     route = routing.routes[number]
     return any(
-        _may_overlap(route.topic, other.topic) and _leads_to_key(routing, other, {})
+        _may_overlap(route.topic, other.topic) and _leads_to_keyed_table(routing, other, {})
         for other in routing.routes[number:]
     )
 
 
-def _leads_to_key(routing: Routing, route: Route, parts: Mapping[str, str]) -> bool:
-    known = _known_parts(route, parts)
+def _leads_to_keyed_table(routing: Routing, route: Route, parts: Mapping[str, str]) -> bool:
+    known = _known_name_parts(route, parts)
     if named := target_of(route, known):
         return bool(routing.key_of(named.table))
-    begin, *unknown = fill_name(route, known).to.partition("{")
+    begin, *unknown = with_name_parts(route, known).to.partition("{")
     return any(unknown) and any(
-        key and _may_agree(beginnings(match), {begin}) for match, key in routing.keys
+        key and _may_begin_alike(possible_beginnings(match), {begin}) for match, key in routing.keys
     )
 
 
-def _known_parts(route: Route, parts: Mapping[str, str]) -> Mapping[str, str]:
+def _known_name_parts(route: Route, parts: Mapping[str, str]) -> Mapping[str, str]:
     """Return what the table's name is made of, as far as known before a record is read."""
     wanted = route.record or route.value
     return parts if wanted.startswith("^") else {**parts, **(match_value(route, wanted) or {})}
@@ -79,14 +81,17 @@ def _may_overlap(one: str, other: str) -> bool:
         return one == other
     first, second = (
         frozenset().union(
-            *(beginnings(each[1:]) if each[:1] == "^" else _ANY for each in _branches(pattern))
+            *(
+                possible_beginnings(each[1:]) if each[:1] == "^" else _ANY
+                for each in _split_alternatives(pattern)
+            )
         )
         for pattern in patterns
     )
-    return _may_agree(first, second)
+    return _may_begin_alike(first, second)
 
 
-def _may_agree(some: frozenset[str], others: frozenset[str] | set[str]) -> bool:
+def _may_begin_alike(some: frozenset[str], others: frozenset[str] | set[str]) -> bool:
     """Return whether a text may begin with one of each."""
     return any(
         all(x == y or _SOMETHING in (x, y) for x, y in zip(a, b, strict=False))
@@ -96,11 +101,11 @@ def _may_agree(some: frozenset[str], others: frozenset[str] | set[str]) -> bool:
 
 
 @lru_cache(maxsize=4_096)
-def beginnings(pattern: str) -> frozenset[str]:
+def possible_beginnings(pattern: str) -> frozenset[str]:
     """Return texts with one of which everything begins that matches the whole pattern."""
-    branches = list(_branches(pattern))
+    branches = list(_split_alternatives(pattern))
     if len(branches) > 1:
-        return frozenset[str]().union(*map(beginnings, branches))
+        return frozenset[str]().union(*map(possible_beginnings, branches))
     begin, at = "", 0
     while result := _CHARACTER.match(pattern, at):
         letter = _SOMETHING if result[0] == "." else result[0][-1]
@@ -111,10 +116,10 @@ def beginnings(pattern: str) -> frozenset[str]:
     end = _group_end(pattern, group.end())
     if pattern[end + 1 : end + 2] in ("*", "?", "{"):
         return frozenset({begin})
-    return frozenset(begin + more for more in beginnings(pattern[group.end() : end]))
+    return frozenset(begin + more for more in possible_beginnings(pattern[group.end() : end]))
 
 
-def _branches(pattern: str) -> Iterator[str]:
+def _split_alternatives(pattern: str) -> Iterator[str]:
     """Return what stands between the bars that are in no group."""
     begin = 0
     for at, depth in _group_depths(pattern):

@@ -14,11 +14,11 @@ import pyarrow as pa
 
 from headgate.control_protocol.ports import Batch
 from headgate.data_plane.batch.writer_task_plan import SourcePlan
-from headgate.data_plane.formats.column_options import AS_TEXT, FROM, ColumnRule, path_of
-from headgate.data_plane.formats.column_options_reader import RuledColumns
-from headgate.data_plane.formats.format_registry import ValueOptions, record_format
+from headgate.data_plane.formats.column_options import AS_TEXT, FROM, ColumnRule, parse_path
+from headgate.data_plane.formats.format_registry import ValueOptions, create_record_format
+from headgate.data_plane.formats.format_with_column_options import RuledColumns
 from headgate.data_plane.formats.record_format import RecordFormat, UndecodableRecords
-from headgate.data_plane.quarantine.prefilter import all_but
+from headgate.data_plane.quarantine.prefilter import flags_of_all_but
 from headgate.data_plane.routing.routes import Names, Route, Target
 from headgate.kafka.record_fetch import Chunk
 from headgate.native.kernels import Integers
@@ -52,7 +52,7 @@ class RouteValues:
         self._route = route
         self._source = source
         options = ValueOptions.from_options(source.format_options)
-        made = record_format(source.format_name, options.of_format)
+        made = create_record_format(source.format_name, options.of_format)
         self._format: RecordFormat = made
         self._schema = pa.schema([])
         if route.field:
@@ -65,16 +65,16 @@ class RouteValues:
     def values_of(self, chunk: Chunk) -> Values:
         """Return the values of records that have all some value of their own."""
         if self._route.header:
-            return _encode(
-                [_header(found or (), self._route.header) for found in chunk.headers or ()]
+            return _dictionary_encode(
+                [_last_header_of(found or (), self._route.header) for found in chunk.headers or ()]
             )
         chunk = self._source.with_frames(chunk)
         if self._route.record:
             codes, names = cast("NamedFormat", self._format).record_names(chunk.values)
             return Values(codes, names, {})
-        return self._fields(chunk)
+        return self._field_values(chunk)
 
-    def _fields(self, chunk: Chunk) -> Values:
+    def _field_values(self, chunk: Chunk) -> Values:
         bad: Mapping[int, str] = {}
         left = np.arange(len(chunk.offsets), dtype=np.int64)
         try:
@@ -91,7 +91,7 @@ class RouteValues:
 def _column_and_rule_of_route(route: Route, made: RecordFormat) -> tuple[str, ColumnRule]:
     """Return a column and its rule; numbers become text where the format can do that."""
     known: frozenset[str] = getattr(made, "rules", frozenset())
-    path = path_of(route.field)
+    path = parse_path(route.field)
     as_text = AS_TEXT in known
     if len(path) == 1:
         return path[0], ColumnRule(as_text=as_text)
@@ -100,7 +100,7 @@ def _column_and_rule_of_route(route: Route, made: RecordFormat) -> tuple[str, Co
     return "value", ColumnRule(path=path, as_text=as_text)
 
 
-def _header(headers: Sequence[tuple[str, bytes | None]], name: str) -> str | None:
+def _last_header_of(headers: Sequence[tuple[str, bytes | None]], name: str) -> str | None:
     """Return the last one of this name, as Kafka's clients have it."""
     for known, value in reversed(headers):
         if known == name:
@@ -108,7 +108,7 @@ def _header(headers: Sequence[tuple[str, bytes | None]], name: str) -> str | Non
     return None
 
 
-def _encode(values: Sequence[str | None]) -> Values:
+def _dictionary_encode(values: Sequence[str | None]) -> Values:
     encoded = pa.array(values, pa.string()).dictionary_encode()
     codes = np.asarray(encoded.indices.fill_null(-1), np.int64)
     return Values(codes, encoded.dictionary.to_pylist(), {})
@@ -166,14 +166,14 @@ class Router:
         """
         codes = self._codes[chunk.places]
         for code in np.unique(codes).tolist():
-            yield from self._split_by_rules(code, _filter(chunk, codes == code))
+            yield from self._split_by_rules(code, _filter_chunk(chunk, codes == code))
 
     def _split_by_rules(self, code: int, chunk: Chunk) -> Iterator[tuple[Target | None, Chunk]]:
         for rule in self._rules[code]:
             if rule.values is None:
                 yield rule.names.target_of_topic(), chunk
                 return
-            if rule.route.by_value and chunk.values.array.null_count:
+            if rule.route.is_by_value and chunk.values.array.null_count:
                 there = np.asarray(chunk.values.array.is_valid())
                 yield None, chunk.filter(~there)
                 chunk = chunk.filter(there)
@@ -183,22 +183,22 @@ class Router:
             which = result.codes
             if result.bad:
                 self._on_bad(chunk, result.bad)
-                good = all_but(chunk, result.bad)
+                good = flags_of_all_but(chunk, result.bad)
                 chunk, which = chunk.filter(good), which[good]
             named = [rule.names.target_of_value(value) for value in result.distinct]
             is_matched = np.array([target is not None for target in named] + [False], np.bool_)
-            yield from _by_target(chunk, which, named, self._grouping_key)
-            chunk = _filter(chunk, ~is_matched[which])
+            yield from _split_by_target(chunk, which, named, self._grouping_key)
+            chunk = _filter_chunk(chunk, ~is_matched[which])
             if not len(chunk.offsets):
                 return
         yield None, chunk
 
 
 def _build_route_values(route: Route, source: SourcePlan) -> RouteValues | None:
-    return None if route.by_topic else RouteValues(route, source)
+    return None if route.is_by_topic else RouteValues(route, source)
 
 
-def _by_target(
+def _split_by_target(
     chunk: Chunk, codes: Integers, named: list[Target | None], grouping_key: GroupingKey
 ) -> Iterator[tuple[Target, Chunk]]:
     groups: dict[Hashable, tuple[int, Target]] = {}
@@ -209,9 +209,9 @@ def _by_target(
     of_value = np.array([places[t] if t else -1 for t in named] + [-1], np.int64)
     of_record = of_value[codes]
     is_routed = of_record >= 0
-    for place, some in _filter(chunk, is_routed).split_by_group(of_record[is_routed]):
+    for place, some in _filter_chunk(chunk, is_routed).split_by_group(of_record[is_routed]):
         yield there[place], some
 
 
-def _filter(chunk: Chunk, wanted: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Chunk:
+def _filter_chunk(chunk: Chunk, wanted: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Chunk:
     return chunk if wanted.all() else chunk.filter(wanted)

@@ -49,12 +49,12 @@ class Route:
     merge: bool = False
 
     @property
-    def by_topic(self) -> bool:
+    def is_by_topic(self) -> bool:
         """Return whether the topic alone decides."""
-        return not (self.by_value or self.header)
+        return not (self.is_by_value or self.header)
 
     @property
-    def by_value(self) -> bool:
+    def is_by_value(self) -> bool:
         """Return whether the record's value decides too."""
         return bool(self.field or self.record)
 
@@ -87,16 +87,16 @@ class Routing:
     def routes_of_topic(self, topic: str) -> Iterator[tuple[Route, Mapping[str, str]]]:
         """Return the topic's routes, with what the topic puts into their tables' names."""
         for route in self.routes:
-            groups = _match(route.topic, topic)
+            groups = _match_groups(route.topic, topic)
             if groups is not None:
                 yield route, {"topic": topic, **groups}
-                if route.by_topic:
+                if route.is_by_topic:
                     return
 
     def table_of_topic(self, topic: str) -> Target | None:
         """Return the table of the topic's records, where nothing but the topic decides."""
         for route, parts in self.routes_of_topic(topic):
-            return target_of(route, parts) if route.by_topic else None
+            return target_of(route, parts) if route.is_by_topic else None
         return None
 
     def tables_of(self, topics: Sequence[str]) -> Mapping[str, Target]:
@@ -123,9 +123,9 @@ def name_pattern(route: Route) -> re.Pattern[str]:
     return re.compile("[a-z0-9_]+".join(map(re.escape, parts[::2])))
 
 
-def fill_name(route: Route, parts: Mapping[str, str]) -> Route:
+def with_name_parts(route: Route, parts: Mapping[str, str]) -> Route:
     """Return the route whose table's name has these texts, as far as they are known."""
-    known = {name: sanitise(text) for name, text in parts.items() if text}
+    known = {name: sanitise_name_part(text) for name, text in parts.items() if text}
     to = _PLACEHOLDER.sub(lambda found: known.get(found[1], found[0]), route.to)
     return replace(route, to=to)
 
@@ -138,12 +138,12 @@ def target_of(route: Route, parts: Mapping[str, str]) -> Target | None:
     raw = _PLACEHOLDER.sub(lambda found: values[found[1]], route.to)
     if len(raw) > RAW_CHARACTERS_MAX:
         return None
-    table = _PLACEHOLDER.sub(lambda found: sanitise(values[found[1]]), route.to)
+    table = _PLACEHOLDER.sub(lambda found: sanitise_name_part(values[found[1]]), route.to)
     namespace, _, name = table.rpartition(".")
-    return Target(f"{namespace}.{_shorten(name, raw)}", raw, route.merge)
+    return Target(f"{namespace}.{_shorten_name(name, raw)}", raw, route.merge)
 
 
-def sanitise(value: str) -> str:
+def sanitise_name_part(value: str) -> str:
     """Put it in lower case, with an underscore for all but letters, digits and underscores
     (ROUTE-3)."""
     return _NOT_IN_NAMES.sub("_", value.lower())
@@ -154,7 +154,7 @@ def fold_case(table: str) -> str:
     return unicodedata.normalize("NFKC", table).casefold()
 
 
-def _shorten(name: str, raw: str) -> str:
+def _shorten_name(name: str, raw: str) -> str:
     if len(name) <= NAME_CHARACTERS_MAX:
         return name
     mark = hashlib.sha256(raw.encode(errors="surrogateescape")).hexdigest()[:_HASH_CHARACTERS]
@@ -167,7 +167,7 @@ def match_value(route: Route, value: str) -> Mapping[str, str] | None:
     ``None``: it does not match.
     """
     wanted = route.record or route.value
-    groups = _match(wanted, value) if value else None
+    groups = _match_groups(wanted, value) if value else None
     if groups is None:
         return None
     name = "record" if route.record else "field" if route.field else "header"
@@ -175,15 +175,15 @@ def match_value(route: Route, value: str) -> Mapping[str, str] | None:
 
 
 @lru_cache(maxsize=4_096)
-def _pattern(text: str) -> re.Pattern[str]:
+def _compile_pattern(text: str) -> re.Pattern[str]:
     return re.compile(text)
 
 
-def _match(wanted: str, text: str) -> Mapping[str, str] | None:
+def _match_groups(wanted: str, text: str) -> Mapping[str, str] | None:
     """Return the groups of a pattern that matches; a name has none, nor has "", which takes all."""
     if not wanted.startswith("^"):
         return {} if wanted in ("", text) else None
-    result = _pattern(wanted).search(text)
+    result = _compile_pattern(wanted).search(text)
     return None if result is None else {k: v or "" for k, v in result.groupdict().items()}
 
 
@@ -199,7 +199,7 @@ def require_valid_route(route: Route, where: str) -> None:
         text = getattr(route, name)
         if text.startswith("^"):
             try:
-                known |= set(_pattern(text).groupindex)
+                known |= set(_compile_pattern(text).groupindex)
             except re.error as error:
                 raise RouteUnfit(
                     f"{where}: {name} is not a valid pattern: {error}", "mend it"

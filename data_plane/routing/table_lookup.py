@@ -35,8 +35,8 @@ from headgate.data_plane.batch.writer_task_plan import (
     require_own_folder,
 )
 from headgate.data_plane.files.format_choice import require_format_for_keys
-from headgate.data_plane.routing.batch_tables import own_tables
 from headgate.data_plane.routing.routes import RAW_NAME_PROPERTY, Routing, fold_case
+from headgate.data_plane.routing.table_resolution import tables_named_by_start
 from headgate.tables.iceberg.catalog import missing_rights_error
 
 # ------------------------------------------------------------------------------------------- tables
@@ -65,7 +65,7 @@ class TableLookup:
         }
         return frozenset(short for name, short in found.items() if name in self._seen)
 
-    def load(self, name: str, source: SourcePlan, shaping: Shaping) -> RoutedTable:
+    def look_up_table(self, name: str, source: SourcePlan, shaping: Shaping) -> RoutedTable:
         """Return the table as it is now, or what is wrong with it. Raises ``Unreachable``."""
         try:
             layout = self._format.file_schema(self._spec(name))
@@ -124,7 +124,7 @@ class TablePlans(Protocol):
 
     def plan_of(self, batch: Batch, source: SourcePlan) -> WriterPlan: ...
 
-    def forget_temporary_keys(self) -> bool: ...
+    def forget_temporary_credentials(self) -> bool: ...
 
 
 class RoutedPlans:
@@ -157,9 +157,9 @@ class RoutedPlans:
             if not isinstance(outcome, LacksTablePlans):
                 break
             wanted |= outcome.names
-        return self._with_troubles(outcome)
+        return self._with_table_troubles(outcome)
 
-    def _with_troubles(self, outcome: BatchOutcome) -> BatchOutcome:
+    def _with_table_troubles(self, outcome: BatchOutcome) -> BatchOutcome:
         """SUSPEND-1: add to the status what is wrong with tables that took no records."""
         if not isinstance(outcome, BatchWritten):
             return outcome
@@ -184,15 +184,17 @@ class RoutedPlans:
         )
         self._forget_suspended(frozenset(batch.suspended))
         self._apply_changes(batch.changed_tables)
-        own = own_tables(batch)
+        own = tables_named_by_start(batch)
         alone = {
             target.table
             for topic in {at.topic for at in batch.ranges}
             if (target := routing.table_of_topic(topic)) and fold_case(target.table) not in own
         } - self._suspended
-        self._list_namespaces({_namespace(name) for name in (*alone, *wanted)}, alone)
+        self._list_namespaces({_namespace_of(name) for name in (*alone, *wanted)}, alone)
         names = sorted({*alone, *wanted, *self._loaded, *self._dropped})[: routing.tables_max]
-        tables = {name: table for name in names if (table := self._table(name, source))}
+        tables = {
+            name: table for name in names if (table := self._known_or_looked_up(name, source))
+        }
         listed = {name: tables for name, (_, tables) in self._listed.items()}
         visible = _hide_tables_over_limit(listed, tables, routing)
         no_creation_reason = self._no_creation_reason(
@@ -219,10 +221,10 @@ class RoutedPlans:
                 continue
             self._applied[start.table] = start
             self._loaded.pop(start.table, None)
-            until_s, known = self._listed.get(_namespace(start.table), (0.0, frozenset[str]()))
-            short = frozenset({_short(start.table)})
+            until_s, known = self._listed.get(_namespace_of(start.table), (0.0, frozenset[str]()))
+            short = frozenset({_last_part_of(start.table)})
             known = known | short if start.uuid else known - short
-            self._listed[_namespace(start.table)] = until_s, known
+            self._listed[_namespace_of(start.table)] = until_s, known
 
     def _no_creation_reason(
         self, changes: tuple[TableStart, ...], source: SourcePlan, *, full: bool
@@ -257,26 +259,28 @@ class RoutedPlans:
             self._listed.clear()
             self._suspended = suspended
 
-    def forget_temporary_keys(self) -> bool:
+    def forget_temporary_credentials(self) -> bool:
         """Forget temporary keys, as ``Plans`` does."""
         self._loaded.clear()
-        return self._plans.forget_temporary_keys()
+        return self._plans.forget_temporary_credentials()
 
     def _list_namespaces(self, namespaces: set[str], needed: set[str]) -> None:
         """List the namespaces; a recent list is kept, unless a topic's table is missing in it."""
         now_s = self._now_s()
         for namespace in sorted(namespaces | self._listed.keys()):
             until_s, known = self._listed.get(namespace, (0.0, frozenset()))
-            missing = any(_namespace(n) == namespace and _short(n) not in known for n in needed)
+            missing = any(
+                _namespace_of(n) == namespace and _last_part_of(n) not in known for n in needed
+            )
             if now_s >= until_s or missing:
                 self._listed[namespace] = (
                     now_s + LISTED_S,
                     self._lookup.list_table_names(namespace),
                 )
 
-    def _table(self, name: str, source: SourcePlan) -> RoutedTable | None:
-        listed = self._listed.get(_namespace(name))
-        if listed is not None and _short(name) not in listed[1]:
+    def _known_or_looked_up(self, name: str, source: SourcePlan) -> RoutedTable | None:
+        listed = self._listed.get(_namespace_of(name))
+        if listed is not None and _last_part_of(name) not in listed[1]:
             before = self._loaded.pop(name, None)
             had = before is not None and before[1].plan is not None
             if had and not self._declarations.recreates_missing:
@@ -287,7 +291,7 @@ class RoutedPlans:
         now_s = self._now_s()
         if known is None or now_s >= until_s:
             own = self._declarations.source_plan_of(source, name)
-            known = self._lookup.load(name, own, self._plans.shaping)
+            known = self._lookup.look_up_table(name, own, self._plans.shaping)
             if known.trouble.startswith(TableMissing.code) and self._declarations.recreates_missing:
                 self._loaded.pop(name, None)
                 return None
@@ -305,14 +309,16 @@ def _hide_tables_over_limit(
     if len(tables) < routing.tables_max:
         return listed
     return {
-        namespace: frozenset(_short(name) for name in tables if _namespace(name) == namespace)
+        namespace: frozenset(
+            _last_part_of(name) for name in tables if _namespace_of(name) == namespace
+        )
         for namespace in listed
     }
 
 
-def _namespace(name: str) -> str:
+def _namespace_of(name: str) -> str:
     return name.rpartition(".")[0]
 
 
-def _short(name: str) -> str:
+def _last_part_of(name: str) -> str:
     return name.rpartition(".")[2]

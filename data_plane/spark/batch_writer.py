@@ -20,13 +20,16 @@ from headgate.control_protocol.errors import HeadgateError, TransformRaised, Wri
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.ports import Batch, BatchFailed, BatchOutcome, BatchWritten
 from headgate.control_protocol.redacting_loggers import redacted_logger
-from headgate.data_plane.batch.failure_classification import failure_of
+from headgate.data_plane.batch.failure_classification import failed_outcome_of
 from headgate.data_plane.batch.writer_task_plan import WriterPlan
-from headgate.data_plane.quarantine.poison_search import delete_unannounced, write_around_poison
+from headgate.data_plane.quarantine.poison_search import (
+    delete_unannounced_files,
+    write_around_poison,
+)
 from headgate.data_plane.spark.job import is_one_stage, is_raised_in_task, is_worker_death, run_job
 from headgate.data_plane.spark.session import OpenSession, error_text
 from headgate.data_plane.spark.stages import (
-    join_reports,
+    merge_reports,
     narrow_to_unmatched,
     quarantine_writer,
     with_quarantined,
@@ -34,9 +37,9 @@ from headgate.data_plane.spark.stages import (
 from headgate.data_plane.spark.tasks import (
     RESULT_COLUMNS,
     files_of,
-    join_outcomes,
+    merge_outcomes,
     share_writer,
-    shares_of,
+    split_into_shares,
     unpickle_outcome,
     write_share,
 )
@@ -119,7 +122,7 @@ class SparkBatchWriter:
 
     def _cancel(self, tag: str) -> None:
         try:
-            self._session.cancel(tag)
+            self._session.cancel_tagged(tag)
         except Exception as error:  # noqa: BLE001 - its outcome is dropped in any case
             log.warning("an abandoned Spark job was not cancelled: %s", error_text(error))
 
@@ -143,7 +146,7 @@ class SparkBatchWriter:
         try:
             whole = self._planned(job.batch, write)
         except HeadgateError as error:
-            whole = failure_of(job.batch.number, error)
+            whole = failed_outcome_of(job.batch.number, error)
         except Exception as error:  # noqa: BLE001 - Spark fails in many ways; the batch is done again
             whole = self._failure_of(job, error)
             self._died = is_worker_death(error)
@@ -155,14 +158,14 @@ class SparkBatchWriter:
 
     def _discard(self, plans: Sequence[WriterPlan], written: list[WrittenFile]) -> None:
         if written:
-            delete_unannounced(plans[0], written)
+            delete_unannounced_files(plans[0], written)
             written.clear()
 
     def _write_by_plan(
         self, plan: WriterPlan, job: _Job, written: list[WrittenFile]
     ) -> BatchOutcome:
-        shares = shares_of(job.batch, self._session.parallelism)
-        with self._session.with_tag(job.tag):
+        shares = split_into_shares(job.batch, self._session.parallelism)
+        with self._session.tagging_jobs(job.tag):
             if not shares or (is_one_stage(plan) and not self._died):
                 return self._write_in_one_stage(plan, job.batch, shares, written)
             return self._write_around_poison(plan, job, written)
@@ -183,7 +186,7 @@ class SparkBatchWriter:
         ``written`` receives files as they become known, whatever the outcome.
         """
         if not shares:
-            return join_outcomes(batch, [])
+            return merge_outcomes(batch, [])
         return self._write_each_share(partial(write_share, plan), batch, shares, written)
 
     def _write_each_share(
@@ -198,7 +201,7 @@ class SparkBatchWriter:
         rows.sort(key=lambda row: row["share"])
         outcomes = [unpickle_outcome(bytes(row["outcome"])) for row in rows]
         written += files_of(outcomes)
-        return join_outcomes(batch, outcomes)
+        return merge_outcomes(batch, outcomes)
 
     def _write_around_poison(
         self, plan: WriterPlan, job: _Job, written: list[WrittenFile]
@@ -214,14 +217,14 @@ class SparkBatchWriter:
             try:
                 outcome = write(plan, part, files)
             except TransformRaised as error:
-                outcome = failure_of(part.number, error)
+                outcome = failed_outcome_of(part.number, error)
             except Exception as error:
                 if not is_raised_in_task(error) and not (self._died and is_worker_death(error)):
                     raise
                 outcome = self._failure_of(job, error)
             finally:
                 if not isinstance(outcome, BatchWritten):
-                    delete_unannounced(plan, files)
+                    delete_unannounced_files(plan, files)
             if isinstance(outcome, BatchWritten) and part.ranges == job.batch.ranges:
                 written.extend(files)
             return outcome
@@ -231,22 +234,22 @@ class SparkBatchWriter:
     def _write_in_shares(
         self, plan: WriterPlan, part: Batch, written: list[WrittenFile]
     ) -> BatchOutcome:
-        shares = shares_of(part, self._session.parallelism)
+        shares = split_into_shares(part, self._session.parallelism)
         return self._write_in_one_stage(plan, part, shares, written)
 
     def _write_in_stages(
         self, plan: WriterPlan, batch: Batch, written: list[WrittenFile]
     ) -> BatchOutcome:
-        shares = shares_of(batch, self._session.parallelism)
+        shares = split_into_shares(batch, self._session.parallelism)
         done = run_job(self._session, plan, batch, shares)
         written += done.files
         transform = plan.shaping.transform
-        outcome = join_reports(batch, done.reads, done.parts, transform.name if transform else "")
+        outcome = merge_reports(batch, done.reads, done.parts, transform.name if transform else "")
         unmatched = done.unmatched
         if not unmatched or not isinstance(outcome, BatchWritten):
             return outcome
         left = narrow_to_unmatched(batch, unmatched)
-        shares = shares_of(left, self._session.parallelism)
+        shares = split_into_shares(left, self._session.parallelism)
         rejected = self._write_each_share(
             quarantine_writer(plan, batch, unmatched), left, shares, written
         )

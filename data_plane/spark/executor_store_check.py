@@ -18,7 +18,7 @@ from headgate.control_protocol.errors import (
 from headgate.data_plane.spark.session import OpenSession, error_text
 from headgate.kafka.authentication import token_keeper_for
 from headgate.kafka.token_keeper import keeper_of
-from headgate.tables.storage.object_stores import has_long_lived_keys
+from headgate.tables.storage.object_stores import has_long_lived_credentials
 from headgate.tables.storage.store_write_check import try_store
 
 _COLUMNS = "host string, code string, message string, hint string"
@@ -33,16 +33,18 @@ _LONG_LIVED = (
 )
 
 
-def try_from_executors(session: OpenSession, properties: Mapping[str, str], location: str) -> str:
+def try_store_from_executors(
+    session: OpenSession, properties: Mapping[str, str], location: str
+) -> str:
     """Let as many tasks as a batch has try the store. Raises as ``try_store``."""
     own = dict(properties)
 
     def attempt() -> None:
         try_store(own, location)
 
-    count, hosts = _let_each_task(session, attempt)
+    count, hosts = _run_in_each_task(session, attempt)
     done = f"{count} tasks on {hosts} wrote, read and removed a file of a line each"
-    return f"{done}; {_LONG_LIVED}" if has_long_lived_keys(own) else done
+    return f"{done}; {_LONG_LIVED}" if has_long_lived_credentials(own) else done
 
 
 def ask_tokens_from_executors(
@@ -62,15 +64,15 @@ def ask_tokens_from_executors(
             if keeper is not None:
                 keeper.require_token()
 
-    count, hosts = _let_each_task(session, attempt)
+    count, hosts = _run_in_each_task(session, attempt)
     return f"{count} tasks on {hosts} got their tokens by themselves"
 
 
-def _let_each_task(session: OpenSession, attempt: Callable[[], object]) -> tuple[int, str]:
+def _run_in_each_task(session: OpenSession, attempt: Callable[[], object]) -> tuple[int, str]:
     """Return how many tasks did it, and on which hosts. Raises what the attempt raised."""
     tasks = session.spark.range(0, session.parallelism, 1, session.parallelism)
     try:
-        rows = tasks.mapInArrow(_trial(attempt), _COLUMNS).collect()
+        rows = tasks.mapInArrow(_as_task_function(attempt), _COLUMNS).collect()
     except Exception as error:
         raise Unreachable(f"the Spark job for it failed: {error_text(error)}") from error
     for row in rows:
@@ -82,7 +84,7 @@ def _let_each_task(session: OpenSession, attempt: Callable[[], object]) -> tuple
     return len(rows), ", ".join(sorted({row["host"] for row in rows}))
 
 
-def _trial(
+def _as_task_function(
     attempt: Callable[[], object],
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def trial(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -24,7 +24,7 @@ from headgate.control_protocol.ports import Batch, BatchFailed
 from headgate.data_plane.batch.writer_task_plan import WriterPlan
 from headgate.data_plane.spark import stages
 from headgate.data_plane.spark.session import OpenSession, error_text
-from headgate.data_plane.spark.shuffle_rows import PLACE, packet_schema, sort_names
+from headgate.data_plane.spark.shuffle_rows import PLACE, packet_schema, sort_column_names
 from headgate.data_plane.spark.stages import PartWritten, ShareRead
 from headgate.data_plane.spark.tasks import files_of
 from headgate.data_plane.spark.transform import apply_transform, is_query_fault
@@ -99,7 +99,7 @@ def run_job(
     rows = shaped(numbers, _Work(plan, batch, shares, seen))
     if _is_distributed(plan):
         rows = _redistribute(rows, plan, session.parallelism)
-        rows = _stage(rows, stages.write_packets(plan, batch), stages.OUTCOMES)
+        rows = _map_by_stage(rows, stages.write_packets_stage(plan, batch), stages.OUTCOMES)
     try:
         outcomes = rows.collect()
     except Exception as error:
@@ -124,25 +124,27 @@ class _Work:
 
 
 def _without_transform(numbers: Any, work: _Work) -> Any:
-    read = stages.packets_of_shares(work.plan, work.batch, work.shares)
-    return _observe(_stage(numbers, read, stages.with_tally(packet_schema(work.plan))), work.seen)
+    read = stages.share_packets_stage(work.plan, work.batch, work.shares)
+    return _without_tallies(
+        _map_by_stage(numbers, read, stages.with_tally(packet_schema(work.plan))), work.seen
+    )
 
 
 def _with_transform(numbers: Any, work: _Work) -> Any:
     """Return packets if they are to be distributed, else the outcomes of writing."""
     plan, batch = work.plan, work.batch
-    read = stages.rows_of_shares(plan, batch, work.shares)
+    read = stages.share_rows_stage(plan, batch, work.shares)
     schema = stages.with_tally(stages.row_schema(plan))
-    rows = apply_transform(_observe(_stage(numbers, read, schema), work.seen), plan)
+    rows = apply_transform(_without_tallies(_map_by_stage(numbers, read, schema), work.seen), plan)
     assert plan.shaping.transform is not None, "chosen for it"
     name = plan.shaping.transform.name
     if _is_distributed(plan):
-        packets = stages.packets_of_result(plan, batch, name)
-        return _stage(rows, packets, packet_schema(plan))
-    return _stage(rows, stages.write_result(plan, batch, name), stages.OUTCOMES)
+        packets = stages.result_packets_stage(plan, batch, name)
+        return _map_by_stage(rows, packets, packet_schema(plan))
+    return _map_by_stage(rows, stages.write_result_stage(plan, batch, name), stages.OUTCOMES)
 
 
-def _stage(rows: Any, stage: stages.Stage, schema: pa.Schema) -> Any:
+def _map_by_stage(rows: Any, stage: stages.Stage, schema: pa.Schema) -> Any:
     return rows.mapInArrow(stage, spark_schema(schema))
 
 
@@ -153,7 +155,7 @@ def spark_schema(schema: pa.Schema) -> Any:
     return from_arrow_schema(schema, prefer_timestamp_ntz=True)
 
 
-def _observe(rows: Any, seen: Any) -> Any:
+def _without_tallies(rows: Any, seen: Any) -> Any:
     """Return the rows without the tallies, which are reported when the job is done.
 
     They are one text: Spark 3.5 hands an observed list to Python as an object of Scala's.
@@ -168,7 +170,7 @@ def _observe(rows: Any, seen: Any) -> Any:
 def _redistribute(packets: Any, plan: WriterPlan, tasks: int) -> Any:
     if plan.shaping.distribution is Distribution.HASH:
         return packets.repartition(tasks, PLACE)
-    return packets.repartitionByRange(tasks, PLACE, *sort_names(plan))
+    return packets.repartitionByRange(tasks, PLACE, *sort_column_names(plan))
 
 
 def is_raised_in_task(error: Exception) -> bool:

@@ -29,7 +29,7 @@ from headgate.data_plane.batch.routed_table import table_of_start
 from headgate.data_plane.batch.writer_task_plan import WriterPlan
 from headgate.data_plane.formats.record_format import Faults
 from headgate.data_plane.spark.tasks import keep_worker_light
-from headgate.data_plane.transform.result_rows import fit_rows
+from headgate.data_plane.transform.result_rows import cast_spark_rows
 from headgate.data_plane.write.table_outlets import FileOutlets
 from headgate.tables.iceberg.upsert.key_files import OFFSET, PARTITION, TOPIC
 
@@ -49,7 +49,7 @@ class RowsWritten:
     deletes: int = 0
 
     @classmethod
-    def join(cls, parts: Sequence[RowsWritten]) -> RowsWritten:
+    def merge(cls, parts: Sequence[RowsWritten]) -> RowsWritten:
         """Return what all tasks wrote."""
         files = tuple(file for part in parts for file in part.files)
         return cls(files, sum(part.rows for part in parts), sum(part.deletes for part in parts))
@@ -73,7 +73,7 @@ class RowsWriter:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Turn rows into one row of ``OUTCOMES``."""
-        return outcome_of_task(self.write, batches)
+        return run_task(self.write, batches)
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> RowsWritten:
         """Write the rows. Raises ``RowsUnfit``, ``WriteFailed``; then no file is left."""
@@ -82,7 +82,7 @@ class RowsWriter:
         try:
             for batch in batches:
                 kept, gone = self._split_deleted(self._trim_rows(self._with_places(batch)))
-                fit = fit_table_rows(kept, self.plan.shape.arrow_schema())
+                fit = cast_to_table_rows(kept, self.plan.shape.arrow_schema())
                 table.rows.add_rows(fit)
                 if table.keys and gone.num_rows:
                     table.keys.add_placed_keys(self._deleted_keys(gone))
@@ -111,7 +111,7 @@ class RowsWriter:
             for part, column in self.places.items():
                 batch = batch.append_column(column, values[part])
         elif self._is_keyed:
-            outside = pc.invert(self._are_within(batch, self.ranges))
+            outside = pc.invert(self._flag_within(batch, self.ranges))
             if found := pc.sum(outside).as_py():
                 first = batch.filter(outside).slice(0, 1)
                 named = ", ".join(
@@ -135,9 +135,9 @@ class RowsWriter:
                 "fill the columns of table.record_columns in the query",
             )
         below = {at: OffsetRange(0, begin) for at, begin in self.trim.items()}
-        return batch.filter(pc.invert(self._are_within(batch, below)))
+        return batch.filter(pc.invert(self._flag_within(batch, below)))
 
-    def _are_within(
+    def _flag_within(
         self, batch: pa.RecordBatch, ranges: Mapping[TopicPartition, OffsetRange]
     ) -> pa.Array:
         """Return which rows are of records of these ranges; those that do not say it are of
@@ -171,7 +171,7 @@ class RowsWriter:
         changes, schema = self.plan.source.changes, self.plan.shape.arrow_schema()
         assert changes is not None, "only then are there keys"
         names = (*changes.key, *self.places.values())
-        keys = fit_table_rows(
+        keys = cast_to_table_rows(
             gone, pa.schema([schema.field(name) for name in dict.fromkeys(names)])
         )
         ours = {"topic": TOPIC, "partition": PARTITION, "offset": OFFSET}
@@ -181,7 +181,7 @@ class RowsWriter:
         }
 
 
-def outcome_of_task(
+def run_task(
     write: Callable[[Iterator[pa.RecordBatch]], RowsWritten], batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Yield one row of ``OUTCOMES``: what was written, or why it never can be."""
@@ -194,10 +194,10 @@ def outcome_of_task(
     keep_worker_light()
 
 
-def fit_table_rows(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+def cast_to_table_rows(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """QUERY-17: return the rows with the table's columns and types. Raises ``RowsUnfit``."""
     faults = Faults()
-    rows = fit_rows(batch, schema, faults)
+    rows = cast_spark_rows(batch, schema, faults)
     if faults.reasons:
         (_, reason), count = min(faults.reasons.items()), len(faults.reasons)
         raise RowsUnfit(

@@ -86,10 +86,10 @@ class OpenSession:
         self.parallelism = parallelism
         self._is_own = made
         self._scratch = scratch
-        self._connect = _is_connect(spark)
+        self._connect = _is_spark_connect(spark)
 
     @contextmanager
-    def with_tag(self, tag: str) -> Iterator[None]:
+    def tagging_jobs(self, tag: str) -> Iterator[None]:
         """Tag the jobs that this thread starts inside, so that they can be cancelled."""
         jobs = self.spark if self._connect else self.spark.sparkContext
         add, remove = ("addTag", "removeTag") if self._connect else ("addJobTag", "removeJobTag")
@@ -99,7 +99,7 @@ class OpenSession:
         finally:
             getattr(jobs, remove)(tag)
 
-    def cancel(self, tag: str) -> None:
+    def cancel_tagged(self, tag: str) -> None:
         """Cancel what runs under the tag now; a job that begins later is not affected."""
         if self._connect:
             self.spark.interruptTag(tag)
@@ -138,7 +138,7 @@ def open_session(options: SparkOptions) -> OpenSession:
     scratch = Path(tempfile.mkdtemp(prefix="headgate-spark-"))
     spark = None
     try:
-        with keep_interrupt_handler():
+        with keeping_interrupt_handler():
             spark = result or _create_session(session_class, options)
         local = options.remote.startswith("local") if options.remote else is_local(spark)
         if not local:
@@ -155,7 +155,7 @@ def open_session(options: SparkOptions) -> OpenSession:
 
 
 @contextmanager
-def keep_interrupt_handler() -> Iterator[None]:
+def keeping_interrupt_handler() -> Iterator[None]:
     """Keep the interrupt handler:
 
     PySpark's cancels all jobs and raises, which ends nothing in order.
@@ -249,13 +249,13 @@ def error_text(error: Exception) -> str:
     return f"{type(error).__name__}: {(kept or lines or ['no reason given'])[0]}"
 
 
-def _is_connect(spark: Any) -> bool:
+def _is_spark_connect(spark: Any) -> bool:
     return type(spark).__module__.startswith("pyspark.sql.connect")
 
 
 def is_local(spark: Any) -> bool:
     """Return whether tasks run in processes of this machine, which see this package already."""
-    return not _is_connect(spark) and str(spark.sparkContext.master).startswith("local")
+    return not _is_spark_connect(spark) and str(spark.sparkContext.master).startswith("local")
 
 
 def _default_parallelism(spark: Any, *, local: bool) -> int:
@@ -272,21 +272,21 @@ def _default_parallelism(spark: Any, *, local: bool) -> int:
 
 def ship_package(spark: Any, scratch: Path) -> None:
     """Send this package to the executors; its dependencies must be installed there."""
-    archive = package_archive(scratch / "headgate.zip")
-    if _is_connect(spark):
+    archive = write_package_archive(scratch / "headgate.zip")
+    if _is_spark_connect(spark):
         spark.addArtifacts(str(archive), pyfile=True)
     else:
         spark.sparkContext.addPyFile(str(archive))
 
 
-def ship_once(spark: Any) -> None:
+def ship_package_once(spark: Any) -> None:
     """Send this package to the executors of a session of somebody else's, if it has any.
 
     The archive stays until this process ends: an executor that comes later fetches it.
     """
     if is_local(spark):
         return
-    found = spark.session_id if _is_connect(spark) else spark.sparkContext.applicationId
+    found = spark.session_id if _is_spark_connect(spark) else spark.sparkContext.applicationId
     if found in _shipped_to:
         return
     scratch = tempfile.mkdtemp(prefix="headgate-spark-")
@@ -298,7 +298,7 @@ def ship_once(spark: Any) -> None:
 _shipped_to: set[str] = set()
 
 
-def package_archive(archive: Path) -> Path:
+def write_package_archive(archive: Path) -> Path:
     """Write the shipped packages as they are imported here, from an editable install or not."""
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as target:
         for name in _SHIPPED:
@@ -324,7 +324,7 @@ def open_jvm(options: SparkOptions) -> Jvm:
         ) from error
     conf = launch_environment(options)
     try:
-        with keep_interrupt_handler():
+        with keeping_interrupt_handler():
             start_jvm(SparkContext, conf)  # a context would take a master's resources
             gateway = SparkContext._gateway  # noqa: SLF001 - PySpark gives no other way
             spark = gateway.jvm.org.apache.spark

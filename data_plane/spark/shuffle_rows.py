@@ -99,7 +99,7 @@ class _TablePacking:
         first = cut.rows.slice(0, 1).combine_chunks()
         return sort_key(
             [
-                _comparable(column.transformed_values(first))[0].as_py()
+                _as_comparable(column.transformed_values(first))[0].as_py()
                 for column in self._sort_columns
             ]
         )
@@ -108,10 +108,10 @@ class _TablePacking:
 def packet_schema(plan: WriterPlan) -> pa.Schema:
     """Return the schema of packets, whatever the tables."""
     columns = [(PLACE, pa.int32()), (TABLE, pa.int32()), (PACKET, pa.binary())]
-    return pa.schema([*columns, *((name, pa.binary()) for name in sort_names(plan))])
+    return pa.schema([*columns, *((name, pa.binary()) for name in sort_column_names(plan))])
 
 
-def sort_names(plan: WriterPlan) -> list[str]:
+def sort_column_names(plan: WriterPlan) -> list[str]:
     return [_SORT] if plan.shaping.distribution is Distribution.RANGE else []
 
 
@@ -163,7 +163,7 @@ class Packing:
             yield pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
 
-def _comparable(values: pa.Array) -> pa.Array:
+def _as_comparable(values: pa.Array) -> pa.Array:
     """Convert to a type with the same order whose every value Python has: times may lie beyond the
     year 9999, which its own have not."""
     kind = values.type

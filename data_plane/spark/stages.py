@@ -24,14 +24,14 @@ from headgate.control_protocol.errors import ConfigurationError, WriteFailed
 from headgate.control_protocol.events import Destination, WrittenFile
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import Batch, BatchFailed, BatchOutcome, BatchWritten
-from headgate.data_plane.batch.failure_classification import failure_of
+from headgate.data_plane.batch.failure_classification import failed_outcome_of
 from headgate.data_plane.batch.record_numbers import Integers, RecordNumbers, bitmap_of
 from headgate.data_plane.batch.routed_table import RoutedTable, table_of_start, tables_of_plan
 from headgate.data_plane.batch.writer_task_plan import WriterPlan
 from headgate.data_plane.quarantine.prefilter import Prefilter
 from headgate.data_plane.quarantine.rejected_records import RejectedRecords
 from headgate.data_plane.spark.shuffle_rows import PACKET, PLACE, TABLE, Packing
-from headgate.data_plane.spark.tasks import files_by_table, join_outcomes, keep_worker_light
+from headgate.data_plane.spark.tasks import files_by_table, keep_worker_light, merge_outcomes
 from headgate.data_plane.transform.result_routing import (
     RejectionReason,
     ResultTables,
@@ -44,12 +44,12 @@ from headgate.data_plane.transform.result_routing import (
 from headgate.data_plane.transform.result_rows import (
     RECORD,
     Numbered,
-    rows_more_error,
-    rows_unread_error,
+    repeated_rows_error,
+    unknown_rows_error,
 )
-from headgate.data_plane.transform.spark_types import to_spark
+from headgate.data_plane.transform.spark_types import to_spark_schema
 from headgate.data_plane.write.table_outlets import Decoded, FileOutlets, SecondaryFiles
-from headgate.data_plane.write.write_batch import BatchRows, chunks_of
+from headgate.data_plane.write.write_batch import BatchRows, read_chunks
 
 TALLY = "_headgate_tally"
 OUTCOME = "outcome"
@@ -97,7 +97,7 @@ class Tally:
     def count_rows(self, numbers: Integers) -> BitMap64:
         """Count rows; return their numbers as a set."""
         result = bitmap_of(pa.array(numbers))
-        self._twice |= result & self._numbers or _find_repeated(numbers, result)
+        self._twice |= result & self._numbers or _find_repeated_numbers(numbers, result)
         self._numbers |= result
         self._rows += len(numbers)
         return result
@@ -119,7 +119,7 @@ def row_schema(plan: WriterPlan) -> pa.Schema:
 
     Raises ``ConfigurationError`` for columns that Spark has no type for.
     """
-    schema, unsupported = to_spark(plan.decoded_schema())
+    schema, unsupported = to_spark_schema(plan.decoded_schema())
     if unsupported:
         raise ConfigurationError(
             f"Spark has no type for the columns {', '.join(unsupported)} (UUID, time, fixed binary "
@@ -137,30 +137,30 @@ def with_tally(schema: pa.Schema) -> pa.Schema:
 # ----------------------------------------------------------------------------------------- reading
 
 
-def rows_of_shares(plan: WriterPlan, batch: Batch, shares: Sequence[Batch]) -> Stage:
+def share_rows_stage(plan: WriterPlan, batch: Batch, shares: Sequence[Batch]) -> Stage:
     """Turn share numbers into rows for a transform, with a tally row after each share's rows."""
     schema = with_tally(row_schema(plan))
 
     def stage(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for share in share_numbers(batches):
+        for share in share_indexes(batches):
             reading = _Share(plan, batch, shares, share)
-            for rows in reading.rows():
-                yield _for_spark(rows.numbered, schema)
+            for rows in reading.decoded_rows():
+                yield _to_spark_rows(rows.numbered, schema)
             yield tally_row(schema, reading.read)
         keep_worker_light()
 
     return stage
 
 
-def packets_of_shares(plan: WriterPlan, batch: Batch, shares: Sequence[Batch]) -> Stage:
+def share_packets_stage(plan: WriterPlan, batch: Batch, shares: Sequence[Batch]) -> Stage:
     """Turn share numbers into packets, with a tally row after each share's packets."""
 
     def stage(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         packing = Packing(plan, batch)
         schema = with_tally(packing.schema)
-        for share in share_numbers(batches):
+        for share in share_indexes(batches):
             reading = _Share(plan, batch, shares, share)
-            for packet in packing.pack(reading.rows()):
+            for packet in packing.pack(reading.decoded_rows()):
                 tally = pa.nulls(packet.num_rows, pa.binary())
                 yield pa.RecordBatch.from_arrays([*packet.columns, tally], schema=schema)
             yield tally_row(schema, reading.read)
@@ -187,7 +187,7 @@ class _Ready:
     def discard(self) -> None:
         self.waiting = []
 
-    def drain(self) -> list[tuple[str, Decoded]]:
+    def take_decoded(self) -> list[tuple[str, Decoded]]:
         ready, self.waiting = self.waiting, []
         return ready
 
@@ -202,7 +202,7 @@ class _Outlet:
 
 
 class _Share:
-    """Reads one share; when ``rows`` has ended, ``read`` has the result."""
+    """Reads one share; when ``decoded_rows`` has ended, ``read`` has the result."""
 
     def __init__(self, plan: WriterPlan, batch: Batch, shares: Sequence[Batch], share: int) -> None:
         self._plan = plan
@@ -211,20 +211,20 @@ class _Share:
         self._numbers = BitMap64()
         self.read = ShareRead(share, BatchFailed(batch.number, "not read to its end"), BitMap64())
 
-    def rows(self) -> Iterator[TableRows]:
+    def decoded_rows(self) -> Iterator[TableRows]:
         share, ready, outcome = self._share, _Ready(), self.read.outcome
         reading = BatchRows(self._plan, share, ready)
         try:
-            with closing(chunks_of(self._plan, share)) as chunks:
+            with closing(read_chunks(self._plan, share)) as chunks:
                 for chunk in chunks:
                     reading.add_chunk(chunk)
-                    yield from map(self._number_rows, ready.drain())
+                    yield from map(self._number_rows, ready.take_decoded())
             reading.decode_waiting()
-            yield from map(self._number_rows, ready.drain())
+            yield from map(self._number_rows, ready.take_decoded())
             outcome = reading.finish()
         except Exception as error:  # noqa: BLE001 - it goes on as a value
             reading.discard()
-            outcome = failure_of(share.number, error)
+            outcome = failed_outcome_of(share.number, error)
         self.read = ShareRead(self.read.share, outcome, self._numbers)
 
     def _number_rows(self, some: tuple[str, Decoded]) -> TableRows:
@@ -236,12 +236,12 @@ class _Share:
         return TableRows(table, Numbered(decoded.rows, result))
 
 
-def share_numbers(batches: Iterator[pa.RecordBatch]) -> Iterator[int]:
+def share_indexes(batches: Iterator[pa.RecordBatch]) -> Iterator[int]:
     for batch in batches:
         yield from batch.column(0).to_pylist()
 
 
-def _for_spark(numbered: Numbered, schema: pa.Schema) -> pa.RecordBatch:
+def _to_spark_rows(numbered: Numbered, schema: pa.Schema) -> pa.RecordBatch:
     rows = numbered.rows
     columns = [rows.column(place).cast(field.type) for place, field in enumerate(list(schema)[:-2])]
     tally = pa.nulls(rows.num_rows, pa.binary())
@@ -255,7 +255,7 @@ def tally_row(schema: pa.Schema, read: ShareRead) -> pa.RecordBatch:
 # ----------------------------------------------------------------------------------------- packing
 
 
-def packets_of_result(plan: WriterPlan, batch: Batch, name: str) -> Stage:
+def result_packets_stage(plan: WriterPlan, batch: Batch, name: str) -> Stage:
     """Turn a transform's rows into packets. A failure, and what is unmatched, have no place."""
 
     def stage(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -266,7 +266,7 @@ def packets_of_result(plan: WriterPlan, batch: Batch, name: str) -> Stage:
             yield from packing.pack(_without_unmatched(rows, rejected))
             outcome: Any = rejected
         except Exception as error:  # noqa: BLE001 - it goes on as a value
-            outcome = failure_of(batch.number, error)
+            outcome = failed_outcome_of(batch.number, error)
         if outcome:
             yield single_value_row(
                 packing.schema, PACKET, pa.array([pickle.dumps(outcome)], pa.binary())
@@ -303,19 +303,19 @@ class _PackedFailure(Exception):
         self.outcome = outcome
 
 
-def write_result(plan: WriterPlan, batch: Batch, name: str) -> Stage:
+def write_result_stage(plan: WriterPlan, batch: Batch, name: str) -> Stage:
     """Turn a transform's rows into one row of ``OUTCOMES``."""
 
-    def rows(batches: Iterator[pa.RecordBatch]) -> Iterator[RoutedRows]:
+    def route_result(batches: Iterator[pa.RecordBatch]) -> Iterator[RoutedRows]:
         yield from ResultTables(plan, batch, name).route(batches)
 
-    return _write_stage(plan, batch, rows)
+    return _write_stage(plan, batch, route_result)
 
 
-def write_packets(plan: WriterPlan, batch: Batch) -> Stage:
+def write_packets_stage(plan: WriterPlan, batch: Batch) -> Stage:
     """Turn packets into one row of ``OUTCOMES``."""
 
-    def rows(batches: Iterator[pa.RecordBatch]) -> Iterator[RoutedRows]:
+    def unpack_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[RoutedRows]:
         packing = Packing(plan, batch)
         for packets in batches:
             columns = (packets.column(name) for name in (PLACE, TABLE, PACKET))
@@ -325,7 +325,7 @@ def write_packets(plan: WriterPlan, batch: Batch) -> Stage:
                 else:
                     yield from unpack_unplaced(packet)
 
-    return _write_stage(plan, batch, rows)
+    return _write_stage(plan, batch, unpack_rows)
 
 
 def _write_stage(
@@ -381,11 +381,13 @@ def write_rows(
     except Exception as error:  # noqa: BLE001 - it goes on as a value
         files.discard()
         return (
-            error.outcome if isinstance(error, _PackedFailure) else failure_of(batch.number, error)
+            error.outcome
+            if isinstance(error, _PackedFailure)
+            else failed_outcome_of(batch.number, error)
         )
 
 
-def _find_repeated(numbers: Integers, found: BitMap64) -> BitMap64:
+def _find_repeated_numbers(numbers: Integers, found: BitMap64) -> BitMap64:
     if len(found) == len(numbers):
         return BitMap64()
     values, counts = np.unique(numbers, return_counts=True)
@@ -395,7 +397,7 @@ def _find_repeated(numbers: Integers, found: BitMap64) -> BitMap64:
 # ----------------------------------------------------------------------------------------- settling
 
 
-def join_reports(
+def merge_reports(
     batch: Batch,
     reads: Sequence[ShareRead],
     parts: Sequence[PartWritten | BatchFailed],
@@ -411,7 +413,7 @@ def join_reports(
     by_share = {read.share: read for read in reads}
     by_share |= {read.share: read for read in reads if isinstance(read.outcome, BatchFailed)}
     failures = [part for part in parts if isinstance(part, BatchFailed)]
-    read = join_outcomes(
+    read = merge_outcomes(
         batch, [*failures, *(by_share[share].outcome for share in sorted(by_share))]
     )
     if not isinstance(read, BatchWritten):
@@ -421,7 +423,7 @@ def join_reports(
     known = BitMap64.union(BitMap64(), *(share.numbers for share in by_share.values()))
     numbering = RecordNumbers(batch.ranges)
     if unknown := numbers - known:
-        raise rows_unread_error(transform, len(unknown), numbering.describe(unknown[0]))
+        raise unknown_rows_error(transform, len(unknown), numbering.describe_record(unknown[0]))
     if not transform and (lost := known - numbers):
         raise WriteFailed(f"{len(lost)} rows are missing after Spark's shuffle")
     return _with_counts(read, numbers, numbering, written)
@@ -437,10 +439,10 @@ def _require_each_record_once(
     rows = sum(part.rows for part in written)
     if rows == len(numbers):
         return numbers
-    example = f", as of {RecordNumbers(batch.ranges).describe(twice[0])}" if twice else ""
+    example = f", as of {RecordNumbers(batch.ranges).describe_record(twice[0])}" if twice else ""
     if not transform:
         raise WriteFailed(f"{rows - len(numbers)} rows are there twice after Spark's shuffle")
-    raise rows_more_error(transform, rows - len(numbers), example)
+    raise repeated_rows_error(transform, rows - len(numbers), example)
 
 
 def _with_counts(
@@ -479,7 +481,7 @@ def quarantine_writer(
         numbering, rejected = RecordNumbers(batch.ranges), RejectedRecords(plan, share)
         prefilter = Prefilter(share, rejected)
         try:
-            with closing(chunks_of(plan, share)) as chunks:
+            with closing(read_chunks(plan, share)) as chunks:
                 for chunk in chunks:
                     result = numbering.number_records(
                         list(share.ranges), chunk.places, chunk.offsets
@@ -491,7 +493,7 @@ def quarantine_writer(
             return BatchWritten(share.number, prefilter.partition_results(nothing), (), quarantined)
         except Exception as error:  # noqa: BLE001 - it goes on as a value
             rejected.discard()
-            return failure_of(share.number, error)
+            return failed_outcome_of(share.number, error)
 
     return write
 

@@ -31,7 +31,7 @@ from headgate.control_protocol.ports import (
     PartitionResult,
     TableNeed,
 )
-from headgate.data_plane.batch.failure_classification import LacksTablePlans, failure_of
+from headgate.data_plane.batch.failure_classification import LacksTablePlans, failed_outcome_of
 from headgate.data_plane.batch.writer_task_plan import WriterPlan
 from headgate.data_plane.write.write_batch import write_source_ranges
 
@@ -39,7 +39,7 @@ SHARE_OFFSETS_MIN = 50_000
 """Below this, another task costs more, in start-up and small files, than its core gives."""
 
 
-def shares_of(batch: Batch, shares_max: int) -> list[Batch]:
+def split_into_shares(batch: Batch, shares_max: int) -> list[Batch]:
     """Return at most ``shares_max`` batches of equal size that together cover the batch's ranges.
 
     A partition may be cut between shares. No offsets, no shares.
@@ -64,7 +64,7 @@ def shares_of(batch: Batch, shares_max: int) -> list[Batch]:
     return [replace(batch, ranges=ranges) for ranges in shares]
 
 
-def join_outcomes(batch: Batch, outcomes: Sequence[BatchOutcome]) -> BatchOutcome:
+def merge_outcomes(batch: Batch, outcomes: Sequence[BatchOutcome]) -> BatchOutcome:
     """Combine the shares' outcomes into the batch's; one that failed fails all.
 
     Raises ``ValueError`` if the shares do not make up the batch: then nothing may be claimed.
@@ -83,12 +83,12 @@ def join_outcomes(batch: Batch, outcomes: Sequence[BatchOutcome]) -> BatchOutcom
         return replace(worst, number=batch.number)
     needs = [outcome for outcome in outcomes if isinstance(outcome, BatchNeeds)]
     if needs:
-        return join_needs(batch.number, needs)
+        return merge_needs(batch.number, needs)
     written = [outcome for outcome in outcomes if isinstance(outcome, BatchWritten)]
-    results = {partition: _empty(whole.begin) for partition, whole in batch.ranges.items()}
+    results = {partition: _empty_result(whole.begin) for partition, whole in batch.ranges.items()}
     for share in written:
         for partition, result in sorted(share.partitions.items()):
-            results[partition] = _extend_result(results[partition], result)
+            results[partition] = _merge_results(results[partition], result)
     if {partition: result.range for partition, result in results.items()} != dict(batch.ranges):
         raise ValueError(f"the shares of batch {batch.number} do not make up its ranges")
     quarantined = tuple(file for share in written for file in share.quarantined)
@@ -108,7 +108,7 @@ def _failure_severity(failure: BatchFailed) -> int:
     return 1 if isinstance(failure.fatal, StopBefore) else 2
 
 
-def join_needs(number: int, needs: Sequence[BatchNeeds]) -> BatchNeeds:
+def merge_needs(number: int, needs: Sequence[BatchNeeds]) -> BatchNeeds:
     """SCHEMA-2: return everything that any of the shares needs."""
     return BatchNeeds(
         number,
@@ -116,11 +116,11 @@ def join_needs(number: int, needs: Sequence[BatchNeeds]) -> BatchNeeds:
         reduce(Offsets.smaller_of_each, (need.first for need in needs)),
         sum(need.records for need in needs),
         needs[0].source,
-        _by_table([table for need in needs for table in need.tables]),
+        _merge_by_table([table for need in needs for table in need.tables]),
     )
 
 
-def _by_table(needs: Sequence[TableNeed]) -> tuple[TableNeed, ...]:
+def _merge_by_table(needs: Sequence[TableNeed]) -> tuple[TableNeed, ...]:
     """Return one need for each table, of what all shares need."""
     known: dict[str, TableNeed] = {}
     for need in needs:
@@ -154,11 +154,11 @@ def files_of(outcomes: Sequence[BatchOutcome]) -> tuple[WrittenFile, ...]:
     return tuple(file for share in written for file in share.all_files)
 
 
-def _empty(offset: int) -> PartitionResult:
+def _empty_result(offset: int) -> PartitionResult:
     return PartitionResult(OffsetRange(offset, offset), records=0, bytes_read=0)
 
 
-def _extend_result(result: PartitionResult, more: PartitionResult) -> PartitionResult:
+def _merge_results(result: PartitionResult, more: PartitionResult) -> PartitionResult:
     times = [t for t in (result.max_timestamp_ms, more.max_timestamp_ms) if t is not None]
     return PartitionResult(
         range=result.range.extended_by(more.range),
@@ -208,7 +208,7 @@ def write_share(plan: WriterPlan, share: Batch) -> BatchOutcome:
     try:
         return write_source_ranges(plan, share)
     except Exception as error:  # noqa: BLE001 - it goes on as a value
-        return failure_of(share.number, error)
+        return failed_outcome_of(share.number, error)
 
 
 def keep_worker_light() -> None:

@@ -13,7 +13,7 @@ from headgate.data_plane.batch.writer_task_plan import WriterPlan
 from headgate.data_plane.spark.session import error_text
 from headgate.data_plane.transform.result_routing import require_routable
 from headgate.data_plane.transform.result_rows import RECORD, require_valid_result
-from headgate.data_plane.transform.sql_select import SelectText, select_text
+from headgate.data_plane.transform.select_parser import SelectText, parse_select
 from headgate.data_plane.transform.user_function import load_function
 
 _OF_THE_QUERY = ("21", "22", "23", "38", "39", "42", "0A")
@@ -22,7 +22,7 @@ _OF_THE_QUERY = ("21", "22", "23", "38", "39", "42", "0A")
 Apply = Callable[[Any, Sequence[str]], Any]
 
 
-def transform_of(plan: TransformPlan) -> Apply:
+def transform_function_of(plan: TransformPlan) -> Apply:
     """Return a function from records, and columns to carry along, to rows.
 
     Raises ``ConfigurationError`` for text that is not accepted, or a function that does not exist.
@@ -30,16 +30,16 @@ def transform_of(plan: TransformPlan) -> Apply:
     if plan.function:
         function = load_function(plan.function)
         return lambda records, _: function(records)
-    text = select_text(plan.sql)
+    text = parse_select(plan.sql)
     if RECORD in (name.lower() for name in text.names):
         raise ConfigurationError(
             f"transform.sql names {RECORD}, which says what record a row came from",
             "leave it out: it is added unchanged",
         )
-    return lambda records, carried: _select(records, text, carried)
+    return lambda records, carried: _run_select(records, text, carried)
 
 
-def _select(records: Any, text: SelectText, carried: Sequence[str]) -> Any:
+def _run_select(records: Any, text: SelectText, carried: Sequence[str]) -> Any:
     aliased = records.alias(text.alias)
     kept = aliased.where(text.where) if text.where else aliased
     chosen = {name.lower() for name in text.names}
@@ -55,7 +55,7 @@ def apply_transform(records: Any, plan: WriterPlan) -> Any:
     """
     transform = plan.shaping.transform
     assert transform is not None, "asked only when there is one"
-    apply = transform_of(transform)
+    apply = transform_function_of(transform)
     parts = plan.source.record_columns
     carried = [parts[what] for what in ("timestamp", "key", "headers", "struct") if what in parts]
     try:

@@ -18,14 +18,14 @@ from headgate.data_plane.batch.record_numbers import Integers, RecordNumbers
 from headgate.data_plane.batch.routed_table import RoutedTable, table_of_start
 from headgate.data_plane.batch.writer_task_plan import WriterPlan
 from headgate.data_plane.quarantine.rejected_records import OWN_TABLE, RejectedRecords
-from headgate.data_plane.routing.batch_tables import BatchTables
 from headgate.data_plane.routing.routes import TABLE_COLUMN, Names, Routing, Target
+from headgate.data_plane.routing.table_resolution import BatchTables
 from headgate.data_plane.transform.result_rows import (
     RECORD,
     Numbered,
     ResultRows,
     coordinate_columns,
-    record_numbers,
+    record_numbers_of,
     require_record_column,
     require_valid_result,
     rows_until_stop,
@@ -98,13 +98,13 @@ class _RowRouter:
         self._topic_of_place = np.array([names.index(topic) for topic in topics], np.int64)
         self._rules = [
             [
-                (route.by_topic, Names(route, parts))
+                (route.is_by_topic, Names(route, parts))
                 for route, parts in routing.routes_of_topic(topic)
             ]
             for topic in names
         ]
 
-    def targets(self, places: Integers, table_names: pa.Array) -> tuple[Integers, list[Target]]:
+    def targets_of(self, places: Integers, table_names: pa.Array) -> tuple[Integers, list[Target]]:
         """Return, for each row, the index of its target, or -1 for none."""
         encoded = table_names.dictionary_encode()
         values = np.asarray(encoded.indices.fill_null(-1), np.int64)
@@ -166,26 +166,30 @@ class ResultTables:
         if self._only is not None:
             yield TableRows(self._only.name, self._rows.convert_batch(batch))
             return
-        numbers, places, _ = record_numbers(batch, self._numbering, self._name)
+        numbers, places, _ = record_numbers_of(batch, self._numbering, self._name)
         named = TABLE_COLUMN in batch.schema.names
         names = batch.column(TABLE_COLUMN) if named else pa.nulls(batch.num_rows, pa.string())
-        codes, targets = self._group(*self._router.targets(places, names))
+        codes, targets = self._group_targets(*self._router.targets_of(places, names))
         for code in np.unique(codes).tolist():
             those = codes == code
             target = targets[code] if code >= 0 else None
             if target is not None and (reason := self._batch_tables.why_reserved(target)):
                 yield Unmatched(RejectionReason(reason, bad=True), numbers[those])
                 continue
-            if target is not None and (trouble := self._batch_tables.table_error_of(target)):
+            if target is not None and (trouble := self._batch_tables.why_diverted(target)):
                 yield Unmatched(RejectionReason(trouble, target.table), numbers[those])
                 continue
             result = self._batch_tables.resolve_table(target)
             if isinstance(result, str):
                 yield Unmatched(RejectionReason(result), numbers[those])
             elif result is not None:
-                yield from self._of_table(result, batch.filter(pa.array(those)), numbers[those])
+                yield from self._rows_of_table(
+                    result, batch.filter(pa.array(those)), numbers[those]
+                )
 
-    def _group(self, codes: Integers, targets: list[Target]) -> tuple[Integers, list[Target]]:
+    def _group_targets(
+        self, codes: Integers, targets: list[Target]
+    ) -> tuple[Integers, list[Target]]:
         """Return one target for all that are alike."""
         groups: dict[Hashable, int] = {}
         places = [
@@ -195,10 +199,10 @@ class ResultTables:
         together = np.array([*places, -1], np.int64)[codes]
         return together, [targets[places.index(place)] for place in range(len(groups))]
 
-    def _of_table(
+    def _rows_of_table(
         self, routed: RoutedTable, batch: pa.RecordBatch, numbers: Integers
     ) -> Iterator[RoutedRows]:
-        table = self._table(routed, batch.schema)
+        table = self._result_of_table(routed, batch.schema)
         if table.problem:
             yield Unmatched(RejectionReason(table.problem), numbers)
             return
@@ -211,13 +215,15 @@ class ResultTables:
         if batch.num_rows:
             yield TableRows(routed.name, table.rows.convert_batch(batch))
 
-    def _table(self, routed: RoutedTable, result: pa.Schema) -> _TableResult:
+    def _result_of_table(self, routed: RoutedTable, result: pa.Schema) -> _TableResult:
         if routed.name not in self._tables:
             assert routed.plan is not None, "it has no problem"
-            self._tables[routed.name] = self._cast(routed, routed.plan, result)
+            self._tables[routed.name] = self._build_table_result(routed, routed.plan, result)
         return self._tables[routed.name]
 
-    def _cast(self, routed: RoutedTable, plan: WriterPlan, result: pa.Schema) -> _TableResult:
+    def _build_table_result(
+        self, routed: RoutedTable, plan: WriterPlan, result: pa.Schema
+    ) -> _TableResult:
         has = {*plan.shape.arrow_schema().names, *coordinate_columns(plan), RECORD}
         unsupported = [name for name in result.names if name not in has and name != TABLE_COLUMN]
         made = _TableResult(ResultRows(plan, self._numbering, self._name), unsupported)

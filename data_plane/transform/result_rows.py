@@ -16,11 +16,11 @@ from headgate.control_protocol.errors import (
     StopBefore,
     TransformFailed,
 )
-from headgate.data_plane.batch.record_numbers import Integers, RecordNumbers, first_offsets
+from headgate.data_plane.batch.record_numbers import Integers, RecordNumbers, first_offsets_of
 from headgate.data_plane.batch.writer_task_plan import WriterPlan
 from headgate.data_plane.formats.casting.cast_to_table import cast_rows
 from headgate.data_plane.formats.record_format import Faults
-from headgate.data_plane.transform.spark_types import fits_unchanged, from_spark
+from headgate.data_plane.transform.spark_types import fits_unchanged, from_spark_type
 
 RECORD = "_headgate_record"
 """The column that a transform must carry: the record's number in its batch (``RecordNumbers``)."""
@@ -64,7 +64,7 @@ def require_valid_result(result: pa.Schema, plan: WriterPlan, name: str) -> None
                 f"the table's are {', '.join(wanted)}",
             )
         target = wanted[field.name]
-        if not fits_unchanged(from_spark(field.type), target.type):
+        if not fits_unchanged(from_spark_type(field.type), target.type):
             raise ConfigurationError(
                 f"{name} gives {field.name!r} as {field.type}, the table has {target.type}",
                 "CAST it to the table's type, which also says what happens to misfits",
@@ -87,7 +87,7 @@ def require_record_column(result: pa.Schema, name: str) -> None:
         raise ConfigurationError(f"{name} gives {RECORD} as {kind}", "carry the column unchanged")
 
 
-def rows_more_error(name: str, more: int, example: str) -> TransformFailed:
+def repeated_rows_error(name: str, more: int, example: str) -> TransformFailed:
     """Build the error for records that became two rows or more."""
     return TransformFailed(
         f"{name} gives {more} rows more than it got records{example}",
@@ -95,7 +95,7 @@ def rows_more_error(name: str, more: int, example: str) -> TransformFailed:
     )
 
 
-def rows_unread_error(name: str, count: int, example: str) -> TransformFailed:
+def unknown_rows_error(name: str, count: int, example: str) -> TransformFailed:
     """Build the error for rows whose records the transform did not get."""
     return TransformFailed(
         f"{name} gives {count} rows of records that were not read, as {example}",
@@ -103,7 +103,7 @@ def rows_unread_error(name: str, count: int, example: str) -> TransformFailed:
     )
 
 
-def record_numbers(
+def record_numbers_of(
     batch: pa.RecordBatch, numbering: RecordNumbers, name: str
 ) -> tuple[Integers, Integers, Integers]:
     """Return the records' numbers, their partitions' indexes and their offsets.
@@ -144,14 +144,14 @@ def rows_until_stop(
         raise stops[0].with_other_places(stops[1:])
 
 
-def fit_rows(batch: pa.RecordBatch, schema: pa.Schema, faults: Faults) -> pa.RecordBatch:
+def cast_spark_rows(batch: pa.RecordBatch, schema: pa.Schema, faults: Faults) -> pa.RecordBatch:
     """Return rows that Spark made as rows of the schema; optional columns that it lacks are null.
 
     A value that the schema's type does not hold exactly is noted, as is a required one that is
     missing. Other columns of the batch are left out.
     """
     given = [name for name in batch.schema.names if name in schema.names]
-    values = [batch.column(name).cast(from_spark(batch.column(name).type)) for name in given]
+    values = [batch.column(name).cast(from_spark_type(batch.column(name).type)) for name in given]
     records = pa.RecordBatch.from_arrays(values, names=given).to_struct_array()
     return cast_rows(records, schema, faults)
 
@@ -173,9 +173,9 @@ class ResultRows:
         Raises ``PoisonRecord`` for a value that does not fit, ``TransformFailed`` for a row that
         belongs to no record.
         """
-        result, places, offsets = record_numbers(batch, self._numbering, self._name)
+        result, places, offsets = record_numbers_of(batch, self._numbering, self._name)
         faults = Faults()
-        fitted = fit_rows(batch, self._cast, faults)
+        fitted = cast_spark_rows(batch, self._cast, faults)
         reasons: Mapping[int, str] = faults.reasons
         if not reasons:
             rest = iter(fitted.columns)
@@ -188,11 +188,11 @@ class ResultRows:
         if reasons:
             bad = list(reasons)
             row, reason = min(reasons.items())
-            where = self._numbering.describe(int(result[row]))
+            where = self._numbering.describe_record(int(result[row]))
             raise PoisonRecord(
                 f"{where}: {self._name} gives a value that is none of the table's: {reason}",
                 "mend the transform; the sink stops before this record",
-                first_offsets(self._numbering.partitions, places[bad], offsets[bad]),
+                first_offsets_of(self._numbering.partitions, places[bad], offsets[bad]),
             )
         return Numbered(rows, result)
 

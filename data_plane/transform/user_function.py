@@ -18,14 +18,14 @@ from headgate.control_protocol.errors import ConfigurationError, TransformFailed
 from headgate.data_plane.batch.failure_classification import is_external
 from headgate.data_plane.batch.record_numbers import RecordNumbers
 from headgate.data_plane.batch.writer_task_plan import WriterPlan
-from headgate.data_plane.formats.casting.relabel import rows_from
-from headgate.data_plane.quarantine.poison_search import ALONE_MAX, error_text, halve_until
+from headgate.data_plane.formats.casting.relabel import rows_from_python
+from headgate.data_plane.quarantine.poison_search import ALONE_MAX, bounded_error_text, halve_until
 from headgate.data_plane.transform.result_routing import require_routable
 from headgate.data_plane.transform.result_rows import (
     RECORD,
+    repeated_rows_error,
     require_valid_result,
-    rows_more_error,
-    rows_unread_error,
+    unknown_rows_error,
 )
 from headgate.native.kernels import Flags, Integers
 
@@ -80,7 +80,7 @@ class UserFunction:
 
         Raises as ``apply``, and ``TransformRaised``.
         """
-        (given, *_) = self._call(rows_from([], self._schema))
+        (given, *_) = self._call(rows_from_python([], self._schema))
         return given.schema
 
     def apply(self, rows: pa.RecordBatch, numbers: Integers) -> Given:
@@ -135,21 +135,21 @@ class UserFunction:
         if raised is not None:
             # Outside of the handler: what follows it would show the error's own text.
             raise TransformRaised(
-                f"{self._name}: {self._text(raised)}",
+                f"{self._name}: {self._error_text(raised)}",
                 "mend it, or the records that it meets; nothing of them was committed",
             )
         given = self._batches_of(result)
         for each in given:
-            self._require_valid(each.schema)
+            self._require_valid_schema(each.schema)
         return given
 
-    def _text(self, error: BaseException) -> str:
+    def _error_text(self, error: BaseException) -> str:
         shown = self._plan.source.handling.excerpts
-        return error_text(error) if shown else type(error).__name__
+        return bounded_error_text(error) if shown else type(error).__name__
 
     def _batches_of(self, result: Any) -> list[pa.RecordBatch]:
         if isinstance(result, pa.Table):
-            empty = rows_from([], result.schema)
+            empty = rows_from_python([], result.schema)
             return [each for each in result.to_batches() if each.num_rows] or [empty]
         if isinstance(result, pa.RecordBatch):
             return [result]
@@ -159,7 +159,7 @@ class UserFunction:
             '"in-process" the function gets a RecordBatch, not a DataFrame of Spark\'s',
         )
 
-    def _require_valid(self, schema: pa.Schema) -> None:
+    def _require_valid_schema(self, schema: pa.Schema) -> None:
         if self._valid is not None and schema.equals(self._valid):
             return
         routed = self._plan.source.routing is not None
@@ -180,17 +180,17 @@ class UserFunction:
             places = np.searchsorted(known, found).clip(max=max(0, len(known) - 1))
             strange = found[known[places] != found] if len(known) else found
             if len(strange):
-                raise rows_unread_error(self._name, len(strange), self._describe(int(strange[0])))
+                raise unknown_rows_error(self._name, len(strange), self._describe(int(strange[0])))
             counts += np.bincount(places, minlength=len(known))
         if more := int((counts - 1).clip(min=0).sum()):
             where = self._describe(int(known[counts.argmax()]))
-            raise rows_more_error(self._name, more, f", as of {where}")
+            raise repeated_rows_error(self._name, more, f", as of {where}")
         kept = np.zeros(len(numbers), np.bool_)
         kept[order] = counts > 0
         return kept
 
     def _describe(self, number: int) -> str:
         try:
-            return self._numbering.describe(number)
+            return self._numbering.describe_record(number)
         except ValueError:
             return f"number {number}, which no record of the batch has"

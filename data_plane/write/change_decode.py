@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from headgate.control_protocol.errors import SourceTruncated, StopBefore
 from headgate.control_protocol.ports import Batch
 from headgate.data_plane.batch.metadata_columns import RecordColumns
-from headgate.data_plane.batch.record_numbers import first_offsets
+from headgate.data_plane.batch.record_numbers import first_offsets_of
 from headgate.data_plane.batch.routed_table import RoutedTable
 from headgate.data_plane.batch.writer_task_plan import WriterPlan
 from headgate.data_plane.cdc.envelope_reader import Columns, UnwrappedValues
@@ -26,13 +26,13 @@ from headgate.data_plane.cdc.operations import Operation, Operations
 from headgate.data_plane.cdc.policy import Envelope, OnTruncate, UnavailableValue
 from headgate.data_plane.cdc.unavailable_values import placeholder_of
 from headgate.data_plane.cdc.unwrap import ROW_PLACES, unwrapper_of
-from headgate.data_plane.files.data_files import file_shape
+from headgate.data_plane.files.data_files import file_shape_of
 from headgate.data_plane.files.format_choice import require_format_for_keys
-from headgate.data_plane.formats.format_registry import ValueOptions, record_format
+from headgate.data_plane.formats.format_registry import ValueOptions, create_record_format
 from headgate.data_plane.formats.record_format import Faults, RecordFormat
 from headgate.data_plane.formats.unknown_fields import EvolvingFormat
 from headgate.data_plane.quarantine.poison_search import Read, read_around_poison
-from headgate.data_plane.quarantine.prefilter import all_but
+from headgate.data_plane.quarantine.prefilter import flags_of_all_but
 from headgate.data_plane.quarantine.rejected_records import (
     BAD_PART,
     BAD_VALUE,
@@ -41,13 +41,13 @@ from headgate.data_plane.quarantine.rejected_records import (
 )
 from headgate.data_plane.quarantine.unsupported_values import with_value_check
 from headgate.data_plane.write import change_decode
+from headgate.data_plane.write.columns_to_add import Evolution, MissingColumns
 from headgate.data_plane.write.decode import unknown_field_finder, value_columns
 from headgate.data_plane.write.marked_deletes import (
     MarkedDeletes,
     array_where,
     find_timeless,
 )
-from headgate.data_plane.write.missing_columns import Evolution, MissingColumns
 from headgate.data_plane.write.table_outlets import TableFiles
 from headgate.kafka.record_fetch import Chunk
 from headgate.native.byte_arrays import Packed
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from headgate.data_plane.write.row_shape import RowShape
 
 
-def note_missing(
+def note_missing_values(
     rows: pa.RecordBatch, required: Iterable[str], among: Flags, faults: Faults
 ) -> None:
     """Make nulls in these columns faults, ``among`` some of the rows."""
@@ -70,7 +70,7 @@ def note_missing(
 
 def note_changed_keys(before: pa.RecordBatch, rows: pa.RecordBatch, faults: Faults) -> None:
     """Make changed keys faults if the whole former key is known."""
-    known = has_whole_key(before)
+    known = flag_whole_keys(before)
     if not known.any():
         return
     for column in before.schema:
@@ -84,7 +84,7 @@ def note_changed_keys(before: pa.RecordBatch, rows: pa.RecordBatch, faults: Faul
         )
 
 
-def has_whole_key(keys: pa.RecordBatch) -> Flags:
+def flag_whole_keys(keys: pa.RecordBatch) -> Flags:
     """Return in which rows every column has a value."""
     result = np.ones(keys.num_rows, np.bool_)
     for column in keys.columns:
@@ -133,7 +133,7 @@ class ChangeReader:
         formats: list[RecordFormat] = []
 
         def format_of() -> RecordFormat:
-            formats.append(record_format(source.format_name, options.of_format))
+            formats.append(create_record_format(source.format_name, options.of_format))
             return formats[-1]
 
         columns = Columns(values, changes.key, source.rules, format_of, options.caseless)
@@ -169,22 +169,22 @@ class ChangeReader:
 
     def _apply_rules(self, plan: WriterPlan, table: str) -> None:
         # Only for sinks with rules, as in RowDecoder.
-        from headgate.data_plane.write.row_shape import shape_of, without_content
+        from headgate.data_plane.write.row_shape import row_shape_of, without_content_in_errors
 
-        self._shape = shape_of(plan, self._columns, table, _KEY)
+        self._shape = row_shape_of(plan, self._columns, table, _KEY)
         if self._shape is not None and not plan.source.handling.keeps_content:
-            self._read_changes = without_content(self._read)
+            self._read_changes = without_content_in_errors(self._read)
 
     def read(self, chunk: Chunk) -> Read:
         """Return the chunk's changes, and why its other records are none. Has no other effect."""
         read = self._read_changes(chunk)
         if self._shape is not None:
             read = self._apply_shape(chunk, read, self._shape)
-        return read if self._marks is None else Read(self._as_rows(read.rows), read.bad)
+        return read if self._marks is None else Read(self._deletes_as_rows(read.rows), read.bad)
 
-    def _as_rows(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+    def _deletes_as_rows(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """KEY-13: make rows of what deletes; it is marked. Expectations never saw these."""
-        operations = self.operations(rows)
+        operations = self.operations_of(rows)
         if not (operations == Operation.DELETE).any():
             return rows
         codes = np.where(operations == Operation.DELETE, np.uint8(Operation.UPSERT), operations)
@@ -196,19 +196,19 @@ class ChangeReader:
         A row that does not stay becomes a delete of its key: the table has the rows of those keys
         whose last record stays (SHAPE-2).
         """
-        rows, operations = read.rows, self.operations(read.rows)
+        rows, operations = read.rows, self.operations_of(read.rows)
         judged, upserts = shape.judge(rows), operations == Operation.UPSERT
         gone = upserts & ~judged.kept
         if gone.any():
             rows = self._as_deletes(rows, gone)
         bad = {row: reason for row, reason in judged.bad.items() if upserts[row]}
         if not bad:
-            return Read(shape.hide(rows), read.bad)
+            return Read(shape.hide_values(rows), read.bad)
         refused = {row for some, _ in read.bad for row in some}
         at = np.delete(np.arange(len(chunk.offsets)), list(refused))
         reasons = {int(at[row]): reason for row, reason in bad.items()}
-        rows = _filter(rows, _all_but(len(at), bad))
-        return Read(shape.hide(rows), [*read.bad, (reasons, EXPECTATION)])
+        rows = _filter_rows(rows, _flags_of_all_but(len(at), bad))
+        return Read(shape.hide_values(rows), [*read.bad, (reasons, EXPECTATION)])
 
     def _as_deletes(self, rows: pa.RecordBatch, some: Flags) -> pa.RecordBatch:
         """Make some of these rows deletes of their keys."""
@@ -216,7 +216,7 @@ class ChangeReader:
         for name in self._changes.key:
             deleted = f"{_KEY}{name}"
             columns[deleted] = array_where(some, columns[name], columns[deleted])
-        operations = np.where(some, np.uint8(Operation.DELETE), self.operations(rows))
+        operations = np.where(some, np.uint8(Operation.DELETE), self.operations_of(rows))
         columns[OPERATION] = pa.array(operations)
         return pa.RecordBatch.from_arrays([*columns.values()], schema=rows.schema)
 
@@ -228,7 +228,7 @@ class ChangeReader:
         rows = self._note_row_faults(
             _null_unless(opened.rows, upserts), opened.before, upserts, faults
         )
-        records, stays = _records(chunk, at), upserts
+        records, stays = _records_at(chunk, at), upserts
         deletes = opened.operations == Operation.DELETE
         marks = self._marks if deletes.any() else None
         if marks is not None:
@@ -243,7 +243,7 @@ class ChangeReader:
             OPERATION: pa.array(opened.operations),
         }
         if marks is not None:
-            filled[marks.column], timeless = marks.times(records, deletes)
+            filled[marks.column], timeless = marks.deletion_times(records, deletes)
             reasons = {**reasons, **timeless}
             for name in self._changes.key:
                 filled[name] = array_where(deletes, keys[f"{_KEY}{name}"], filled[name])
@@ -266,7 +266,7 @@ class ChangeReader:
         result = {int(at[row]): reason for row, reason in parts.items()}
         classes = ((bad, BAD_VALUE), (result, BAD_PART))
         return Read(
-            _filter(whole, _all_but(len(at), [*faults.reasons, *parts])),
+            _filter_rows(whole, _flags_of_all_but(len(at), [*faults.reasons, *parts])),
             [(reasons, why) for reasons, why in classes if reasons],
         )
 
@@ -281,10 +281,10 @@ class ChangeReader:
         opened = self._unwrapper.unwrap(values)
         bad = {int(at[row]): reason for row, reason in opened.bad.items()}
         left = np.delete(at, list(opened.bad)) if opened.bad else at
-        if missing := self._missing_columns(chunk, at, values, opened):
+        if missing := self._note_missing_columns(chunk, at, values, opened):
             bad = {**missing, **bad}
             some = np.isin(left, list(missing))
-            opened, left = opened.without(some), left[~some]
+            opened, left = opened.without_rows(some), left[~some]
         if len(tombstones):
             nothing = self._changes.skips_tombstones
             does = Operation.SKIP if nothing else Operation.DELETE
@@ -292,7 +292,7 @@ class ChangeReader:
             left = np.sort(np.concatenate([left, tombstones]))
         return opened, left, bad
 
-    def _missing_columns(
+    def _note_missing_columns(
         self, chunk: Chunk, at: Integers, values: Packed, opened: UnwrappedValues
     ) -> Mapping[int, str]:
         """Note what rows need that the table lacks; return which are bad for it, and why.
@@ -307,7 +307,7 @@ class ChangeReader:
             (at[np.setdiff1d(rows, rowless)], wanted)
             for rows, wanted in self._watched.unknown_columns(values, opened.bad)
         ]
-        return self.missing.note_missing(
+        return self.missing.note_needs_of_chunk(
             chunk, [(rows, wanted) for rows, wanted in unknown if len(rows)]
         )
 
@@ -319,20 +319,20 @@ class ChangeReader:
             else {}
         )
 
-    def operations(self, rows: pa.RecordBatch) -> Operations:
+    def operations_of(self, rows: pa.RecordBatch) -> Operations:
         """Return what the record of each of these rows does."""
         return np.asarray(rows.column(OPERATION))
 
     def select_rows(self, rows: pa.RecordBatch, some: Flags) -> pa.RecordBatch:
         """Return some of these rows, as the table has them."""
-        chosen = _filter(rows, some)
+        chosen = _filter_rows(rows, some)
         return pa.RecordBatch.from_arrays(
             chosen.columns[: len(self._columns)], schema=self._columns
         )
 
     def select_deleted_keys(self, rows: pa.RecordBatch, some: Flags) -> dict[str, pa.Array]:
         """Return the keys that some of these rows delete, by the names of their columns."""
-        chosen = _filter(rows, some)
+        chosen = _filter_rows(rows, some)
         return {name: chosen.column(f"{_KEY}{name}") for name in self._changes.key}
 
     def _note_row_faults(
@@ -345,7 +345,7 @@ class ChangeReader:
             if self._changes.unavailable_value is UnavailableValue.FAIL:
                 placeholder.note_faults(unknown, faults)
         change_decode.note_changed_keys(before, rows, faults)
-        change_decode.note_missing(rows, self._required, upserts, faults)
+        change_decode.note_missing_values(rows, self._required, upserts, faults)
         return rows
 
     def _deleted_keys(
@@ -362,10 +362,10 @@ class ChangeReader:
         places = np.full(len(rows), -1, np.int64)
         candidates = self._keys_in_values(opened, some)
         for number, keys in enumerate(candidates):
-            with_key = np.flatnonzero(change_decode.has_whole_key(keys) & (places < 0))
+            with_key = np.flatnonzero(change_decode.flag_whole_keys(keys) & (places < 0))
             places[with_key] = number * len(rows) + with_key
         without_key = np.flatnonzero(places < 0)
-        keys, reasons = self._keys_of_messages(_records(chunk, at[rows[without_key]]))
+        keys, reasons = self._keys_of_messages(_records_at(chunk, at[rows[without_key]]))
         places[without_key] = len(candidates) * len(rows) + np.arange(len(without_key))
         for row, reason in reasons.items():
             faults.note([rows[without_key[row]]], reason)
@@ -384,7 +384,7 @@ class ChangeReader:
         if not self._in_values:
             return []
         rows = opened.rows.select(list(self._changes.key))
-        return [_filter(opened.before, some), _filter(rows, some)]
+        return [_filter_rows(opened.before, some), _filter_rows(rows, some)]
 
     def _keys_of_messages(self, records: Chunk) -> tuple[pa.RecordBatch, Mapping[int, str]]:
         count = len(records.offsets)
@@ -395,7 +395,7 @@ class ChangeReader:
         return keys, dict.fromkeys(range(count), NO_KEY)
 
 
-def _records(chunk: Chunk, at: Integers) -> Chunk:
+def _records_at(chunk: Chunk, at: Integers) -> Chunk:
     """Return the chunk's records at these ascending places."""
     if len(at) == len(chunk.offsets):
         return chunk
@@ -404,7 +404,7 @@ def _records(chunk: Chunk, at: Integers) -> Chunk:
     return chunk.filter(wanted)
 
 
-def _all_but(count: int, places: Iterable[int]) -> Flags:
+def _flags_of_all_but(count: int, places: Iterable[int]) -> Flags:
     """Return the flags of all but these."""
     result = np.ones(count, np.bool_)
     result[list(places)] = False
@@ -421,7 +421,7 @@ def _null_unless(rows: pa.RecordBatch, some: Flags) -> pa.RecordBatch:
     return rows.take(pa.array(np.arange(rows.num_rows), mask=unset))
 
 
-def _filter(rows: pa.RecordBatch, some: Flags) -> pa.RecordBatch:
+def _filter_rows(rows: pa.RecordBatch, some: Flags) -> pa.RecordBatch:
     return rows if some.all() else rows.filter(pa.array(some))
 
 
@@ -448,7 +448,7 @@ class ChangeDecoder:
         self._rejected = rejected
         self._rows, self._keys = outlet.rows, outlet.keys
         self._partitions = list(batch.ranges)
-        shape, evolution = file_shape(plan), plan.evolution_unless_ignored(routed.refused)
+        shape, evolution = file_shape_of(plan), plan.evolution_unless_ignored(routed.refused)
         named = replace(batch, table=replace(batch.table, table=routed.name))
         self._reader = ChangeReader(
             *(plan, named, shape.arrow_schema, evolution), mapping=shape.name_mapping
@@ -480,8 +480,8 @@ class ChangeDecoder:
         for bad, error_class in read.bad:
             self._rejected.reject_bad(chunk, bad, error_class)
         refused = {row: reason for bad, _ in read.bad for row, reason in bad.items()}
-        records = chunk.filter(all_but(chunk, refused)) if refused else chunk
-        operations = self._reader.operations(read.rows)
+        records = chunk.filter(flags_of_all_but(chunk, refused)) if refused else chunk
+        operations = self._reader.operations_of(read.rows)
         self._stop_at_truncation(records, operations == Operation.TRUNCATE)
         if self._rejected.is_stopping:
             return  # as little of this one
@@ -493,7 +493,7 @@ class ChangeDecoder:
         )
         self.records += self._count_by_place(records, upserts)
         self.deleted += self._count_by_place(records, deletes)
-        self._rejected.skip(records.filter(operations >= Operation.SKIP))
+        self._rejected.count_skipped(records.filter(operations >= Operation.SKIP))
 
     def _count_by_place(self, records: Chunk, some: Flags) -> Integers:
         return np.bincount(records.places[some], minlength=len(self._partitions))
@@ -502,7 +502,7 @@ class ChangeDecoder:
         if self._changes.on_truncate is OnTruncate.FAIL and some.any():
             row = int(np.argmax(some))
             at = self._partitions[records.places[row]]
-            first = first_offsets(self._partitions, records.places[some], records.offsets[some])
+            first = first_offsets_of(self._partitions, records.places[some], records.offsets[some])
             self._rejected.note_stop(
                 SourceTruncated(
                     f"{at} offset {records.offsets[row]} says that the source's table was emptied",

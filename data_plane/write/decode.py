@@ -11,18 +11,18 @@ import pyarrow as pa
 from headgate.control_protocol.errors import ConfigurationError, IncompatibleValue, StopBefore
 from headgate.control_protocol.ports import Batch
 from headgate.data_plane.batch.metadata_columns import RecordColumns
-from headgate.data_plane.batch.record_numbers import first_offsets
+from headgate.data_plane.batch.record_numbers import first_offsets_of
 from headgate.data_plane.batch.routed_table import RoutedTable
 from headgate.data_plane.batch.writer_task_plan import SourcePlan, WriterPlan
-from headgate.data_plane.files.data_files import file_shape
+from headgate.data_plane.files.data_files import file_shape_of
 from headgate.data_plane.formats import field_names
-from headgate.data_plane.formats.casting.relabel import rows_from
-from headgate.data_plane.formats.column_options_reader import RuledColumns
-from headgate.data_plane.formats.format_registry import ValueOptions, record_format
+from headgate.data_plane.formats.casting.relabel import rows_from_python
+from headgate.data_plane.formats.format_registry import ValueOptions, create_record_format
+from headgate.data_plane.formats.format_with_column_options import RuledColumns
 from headgate.data_plane.formats.record_format import RecordFormat, UndecodableRecords
 from headgate.data_plane.formats.unknown_fields import EvolvingFormat, RowPlace, UnknownFieldFinder
 from headgate.data_plane.quarantine.poison_search import Read, read_around_poison
-from headgate.data_plane.quarantine.prefilter import all_but
+from headgate.data_plane.quarantine.prefilter import flags_of_all_but
 from headgate.data_plane.quarantine.rejected_records import (
     BAD_PART,
     BAD_VALUE,
@@ -30,7 +30,7 @@ from headgate.data_plane.quarantine.rejected_records import (
     RejectedRecords,
 )
 from headgate.data_plane.quarantine.unsupported_values import MisfitNulling, with_value_check
-from headgate.data_plane.write.missing_columns import Evolution, MissingColumns
+from headgate.data_plane.write.columns_to_add import Evolution, MissingColumns
 from headgate.data_plane.write.table_outlets import Decoded, TableOutlet
 from headgate.kafka.record_fetch import Chunk
 from headgate.participant.settings import Incompatible
@@ -58,7 +58,7 @@ class RowDecoder:
     ) -> None:
         source, evolution = plan.source, plan.evolution_unless_ignored(routed.refused)
         if plan.shaping.transform is None:
-            shape = file_shape(plan)
+            shape = file_shape_of(plan)
             schema, mapping = shape.arrow_schema, shape.name_mapping
         else:
             schema, mapping = plan.decoded_schema(), plan.name_mapping()
@@ -70,7 +70,7 @@ class RowDecoder:
         # Behind a transform its result is checked: only that has the table's columns.
         values = plan.values if plan.shaping.transform is None else None
         self._read_checked = with_value_check(self._read, values)
-        self._looks_on = plan.shaping.transforms_here
+        self._looks_on = plan.shaping.has_local_transform
         self._schema = schema
         self._shape: RowShape | None = None
         if plan.shaping.rules is not None:
@@ -79,11 +79,13 @@ class RowDecoder:
         self._clear_schema = clear
         self._record_columns = RecordColumns(source, clear, list(batch.ranges))
         self._options = ValueOptions.from_options(source.format_options)
-        self._format: RecordFormat = record_format(source.format_name, self._options.of_format)
+        self._format: RecordFormat = create_record_format(
+            source.format_name, self._options.of_format
+        )
         self._read_schema = value_columns(source, clear, mapping, routed.name)
         self.missing: MissingColumns | None = None
         if evolution is not None:
-            self._watch(source, batch, evolution)
+            self._watch_unknown_fields(source, batch, evolution)
         if source.rules:
             self._format = RuledColumns(
                 self._format, source.rules, self._read_schema, caseless=self._options.caseless
@@ -93,13 +95,13 @@ class RowDecoder:
 
     def _apply_rules(self, plan: WriterPlan, table: str) -> None:
         # Only for sinks with rules: it brings pyiceberg's parser, which no other decoder needs.
-        from headgate.data_plane.write.row_shape import shape_of, without_content
+        from headgate.data_plane.write.row_shape import row_shape_of, without_content_in_errors
 
-        self._shape = shape_of(plan, self._schema, table)
+        self._shape = row_shape_of(plan, self._schema, table)
         if not plan.source.handling.keeps_content:
-            self._read_checked = without_content(self._read_checked)
+            self._read_checked = without_content_in_errors(self._read_checked)
 
-    def _watch(self, source: SourcePlan, batch: Batch, evolution: Evolution) -> None:
+    def _watch_unknown_fields(self, source: SourcePlan, batch: Batch, evolution: Evolution) -> None:
         """Look for fields that the table lacks and that nothing else takes."""
         self._watched = cast("EvolvingFormat", self._format)
         finder = unknown_field_finder(source, self._read_schema, evolution)
@@ -132,14 +134,14 @@ class RowDecoder:
             raise IncompatibleValue(
                 f"{at} offset {chunk.offsets[row]}: {self._rejected.reason_to_show(bad[row])}",
                 'mend the producer or the column, or set incompatible = "quarantine" or "ignore"',
-                first_offsets(partitions, chunk.places[list(bad)], chunk.offsets[list(bad)]),
+                first_offsets_of(partitions, chunk.places[list(bad)], chunk.offsets[list(bad)]),
             )
         return rows, bad
 
     def _format_of(self, schema: pa.Schema) -> RecordFormat:
         """Return a separate format for just these columns."""
         source = self._source
-        made: RecordFormat = record_format(source.format_name, self._options.of_format)
+        made: RecordFormat = create_record_format(source.format_name, self._options.of_format)
         rules = {name: rule for name, rule in source.rules.items() if name in schema.names}
         if not rules:
             return made
@@ -169,29 +171,31 @@ class RowDecoder:
             self._rejected.reject_bad(chunk, bad, error_class)
         refused = {row: reason for bad, _ in read.bad for row, reason in bad.items()}
         if self._shape is not None:
-            records = chunk.filter(all_but(chunk, refused)) if refused else chunk
+            records = chunk.filter(flags_of_all_but(chunk, refused)) if refused else chunk
             return self._apply_shape(read.rows, records, self._shape)
         if not refused:
             return Decoded(read.rows, chunk.places, chunk.offsets, chunk)
-        good = all_but(chunk, refused)  # not of the whole chunk: to copy its values costs the most
+        good = flags_of_all_but(
+            chunk, refused
+        )  # not of the whole chunk: to copy its values costs the most
         return Decoded(read.rows, chunk.places[good], chunk.offsets[good], chunk)
 
     def _apply_shape(self, rows: pa.RecordBatch, records: Chunk, shape: RowShape) -> Decoded:
         """Return the rows that stay, as nobody may see more of them, and count the others."""
         judged = shape.judge(rows)
-        self._rejected.filter(records.places[~judged.kept])
+        self._rejected.count_filtered(records.places[~judged.kept])
         if judged.bad:
             self._rejected.reject_bad(records, judged.bad, EXPECTATION)
-        wanted = judged.kept & all_but(records, judged.bad)
+        wanted = judged.kept & flags_of_all_but(records, judged.bad)
         if wanted.all():
-            return Decoded(shape.hide(rows), records.places, records.offsets, records)
+            return Decoded(shape.hide_values(rows), records.places, records.offsets, records)
         rows = rows.filter(pa.array(wanted))
         places, offsets = records.places[wanted], records.offsets[wanted]
-        return Decoded(shape.hide(rows), places, offsets, records)
+        return Decoded(shape.hide_values(rows), places, offsets, records)
 
     def _no_rows(self, chunk: Chunk) -> Decoded:
         nowhere = np.empty(0, np.int64)
-        return Decoded(rows_from([], self._schema), nowhere, nowhere, chunk)
+        return Decoded(rows_from_python([], self._schema), nowhere, nowhere, chunk)
 
     def _read(self, chunk: Chunk) -> Read:
         """Return the chunk's rows, and why the other records are none. Has no other effect."""
@@ -204,14 +208,14 @@ class RowDecoder:
             rows, values = error.rest, error.bad
         missing: Mapping[int, str] = {}
         if self.missing is not None:
-            missing = self.missing.note_missing(
+            missing = self.missing.note_needs_of_chunk(
                 chunk, self._watched.unknown_columns(chunk.values, values)
             )
         if values and not self.missing:  # otherwise nothing of this attempt counts
             rows, values = self._handle_misfits(chunk, rows, values)
         rows, values = _without_rejected(rows, values, missing)
         if values:
-            good = all_but(chunk, values)
+            good = flags_of_all_but(chunk, values)
             left = left[good]
             if self._source.record_columns:
                 chunk = chunk.without_values().filter(good)
@@ -226,7 +230,7 @@ class RowDecoder:
             schema=self._clear_schema,
         )
         if part_faults:
-            rows = rows.filter(pa.array(all_but(chunk, part_faults)))
+            rows = rows.filter(pa.array(flags_of_all_but(chunk, part_faults)))
         parts = {int(left[row]): reason for row, reason in part_faults.items()}
         return Read(
             rows, [(bad, why) for bad, why in ((values, BAD_VALUE), (parts, BAD_PART)) if bad]

@@ -17,7 +17,7 @@ import numpy as np
 from headgate.control_protocol.current_sink import in_same_sink_context
 from headgate.control_protocol.errors import MissingRights
 from headgate.control_protocol.ports import Batch, BatchFailed, BatchOutcome, BatchWriter
-from headgate.data_plane.batch.failure_classification import BatchAbandoned, failure_of
+from headgate.data_plane.batch.failure_classification import BatchAbandoned, failed_outcome_of
 from headgate.kafka.push_source import Buffers, Record
 from headgate.kafka.record_fetch import Chunk
 from headgate.native.byte_arrays import Packed
@@ -71,7 +71,7 @@ class InProcessWriter:
         except BatchAbandoned as error:
             return BatchFailed(batch.number, str(error))
         except Exception as error:  # noqa: BLE001 - what a thread dies of belongs to its submitter
-            return failure_of(batch.number, error)
+            return failed_outcome_of(batch.number, error)
 
 
 class PutWriter:
@@ -127,7 +127,7 @@ def chunk_of(records: Sequence[Sequence[Record]]) -> Chunk:
 class Forgetful(Protocol):
     """Keeps a store's temporary keys, and can forget them."""
 
-    def forget_temporary_keys(self) -> bool: ...
+    def forget_temporary_credentials(self) -> bool: ...
 
 
 class RenewingWriter:
@@ -146,7 +146,7 @@ class RenewingWriter:
 
     def outcome(self, timeout_ms: int) -> BatchOutcome | None:
         outcome = self._writer.outcome(timeout_ms)
-        if not isinstance(outcome, BatchFailed) or not self._plans.forget_temporary_keys():
+        if not isinstance(outcome, BatchFailed) or not self._plans.forget_temporary_credentials():
             return outcome
         refused = isinstance(outcome.fatal, MissingRights)
         return replace(outcome, fatal=None) if refused else outcome

@@ -53,7 +53,7 @@ class MarkedDeletes:
         What cannot be read there is null: a delete goes by its key.
         """
         beside = opened.filter(pa.array(deletes))
-        image = self._images.read(records.filter(deletes).values)
+        image = self._images.read_before_images(records.filter(deletes).values)
         if image is None:
             image = beside
         if self._changes.envelope in (Envelope.DEBEZIUM, Envelope.FLATTENED):
@@ -70,7 +70,7 @@ class MarkedDeletes:
             columns.append(pa.concat_arrays(parts).take(pa.array(places)))
         return pa.RecordBatch.from_arrays(columns, schema=rows.schema)
 
-    def times(self, records: Chunk, deletes: Flags) -> tuple[pa.Array, Mapping[int, str]]:
+    def deletion_times(self, records: Chunk, deletes: Flags) -> tuple[pa.Array, Mapping[int, str]]:
         """Return the marks, null where nothing is deleted, and which deletes have no time for one.
 
         A delete without a mark would be a row that lives: its record is bad.
@@ -133,8 +133,8 @@ def require_markable(
     if required:
         raise KeyUnfit(
             f"{table}: the column {required[0]!r} is required, and a record that deletes need not "
-            f"have a value for it: {changes.marked_by} could not keep the row",
-            f"make it optional, or leave {changes.marked_by.partition(' ')[0]} out",
+            f"have a value for it: {changes.marking_setting} could not keep the row",
+            f"make it optional, or leave {changes.marking_setting.partition(' ')[0]} out",
         )
 
 

@@ -23,8 +23,8 @@ from headgate.control_protocol.errors import PredicateUnfit, ShapeUnfit
 from headgate.data_plane.batch.failure_classification import is_bisectable
 from headgate.data_plane.batch.row_rules import Mask, RowRules, masked_key_error
 from headgate.data_plane.batch.writer_task_plan import WriterPlan
-from headgate.data_plane.formats.casting.relabel import rows_from
-from headgate.data_plane.formats.column_options import is_text
+from headgate.data_plane.formats.casting.relabel import rows_from_python
+from headgate.data_plane.formats.column_options import is_text_type
 from headgate.data_plane.quarantine.poison_search import Read
 from headgate.kafka.record_fetch import Chunk
 from headgate.native.kernels import DIGEST_BYTES, Flags, loops
@@ -42,8 +42,8 @@ class Judged:
 class RowShape:
     """Shapes the rows of one table. ``key_prefix``: of columns that hold keys of its rows, too.
 
-    ``clear_schema``: the columns until ``hide``, in which also those that take bytes of a hash are
-    text. Raises ``ShapeUnfit`` for rules that do not fit its columns (SHAPE-4).
+    ``clear_schema``: the columns until ``hide_values``, where those that take bytes of a hash are
+    text, too. Raises ``ShapeUnfit`` for rules that do not fit its columns (SHAPE-4).
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class RowShape:
         self._rules = rules
         self._key_prefix = key_prefix
         changes = plan.source.changes
-        for name in rules.hidden:
+        for name in rules.hidden_columns:
             _require_fitting_column(schema, name, table, digest=name in rules.hashed)
         self._types = {name: schema.field(name).type for name in rules.hashed}
         self.clear_schema = pa.schema([_clear_field(field, rules) for field in schema])
@@ -61,13 +61,13 @@ class RowShape:
             if changes is not None and mask.column in changes.key:
                 raise masked_key_error(mask.column, table)
         columns = _Columns(_clear_columns(plan, rules), self.clear_schema, table)
-        self._where = columns.condition("shape.where", rules.where) if rules.where else None
+        self._where = columns.compile_condition("shape.where", rules.where) if rules.where else None
         self._unmet = [
             (
                 each.reason,
-                columns.condition(_setting(each.name), each.condition)
+                columns.compile_condition(_setting_name(each.name), each.condition)
                 if each.strict
-                else columns.condition(_setting(each.name), f"not ({each.condition})"),
+                else columns.compile_condition(_setting_name(each.name), f"not ({each.condition})"),
                 each.strict,
             )
             for each in rules.expectations
@@ -83,22 +83,22 @@ class RowShape:
                 bad.setdefault(row, reason)
         return Judged(kept, bad)
 
-    def hide(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+    def hide_values(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Return the rows with hashes and masks in place of what nobody may see."""
-        if not self._rules.hidden:
+        if not self._rules.hidden_columns:
             return rows
         columns = dict(zip(rows.schema.names, rows.columns, strict=True))
         for name in self._rules.hashed:
             for each in {name, f"{self._key_prefix}{name}"}:
                 if each in columns:
-                    columns[each] = _hash(columns[each], self._rules.key, self._types[name])
+                    columns[each] = _hash_column(columns[each], self._rules.key, self._types[name])
         for mask in self._rules.masks:
-            columns[mask.column] = _mask(columns[mask.column], mask)
+            columns[mask.column] = _mask_column(columns[mask.column], mask)
         fields = [field.with_type(columns[field.name].type) for field in rows.schema]
         return pa.RecordBatch.from_arrays([*columns.values()], schema=pa.schema(fields))
 
 
-def shape_of(
+def row_shape_of(
     plan: WriterPlan, schema: pa.Schema, table: str, key_prefix: str = ""
 ) -> RowShape | None:
     """Return what shapes the rows of a table with these columns; ``None``: nothing does.
@@ -106,12 +106,12 @@ def shape_of(
     Raises ``ShapeUnfit``.
     """
     rules = plan.shaping.rules
-    if rules is None or not rules.concern(table):
+    if rules is None or not rules.has_rules_for(table):
         return None
     return RowShape(plan, schema, table, key_prefix=key_prefix)
 
 
-def without_content(read: Callable[[Chunk], Read]) -> Callable[[Chunk], Read]:
+def without_content_in_errors(read: Callable[[Chunk], Read]) -> Callable[[Chunk], Read]:
     """Let unforeseen errors of reading say their kind alone: their text may hold hidden values."""
 
     def read_quietly(chunk: Chunk) -> Read:
@@ -126,7 +126,7 @@ def without_content(read: Callable[[Chunk], Read]) -> Callable[[Chunk], Read]:
     return read_quietly
 
 
-def _setting(name: str) -> str:
+def _setting_name(name: str) -> str:
     return f"shape.expect {name!r}"
 
 
@@ -138,7 +138,7 @@ def _require_fitting_column(schema: pa.Schema, name: str, table: str, *, digest:
             "of them it is",
         )
     data_type = schema.field(name).type
-    if not (is_text(data_type) or (digest and _holds_digest(data_type))):
+    if not (is_text_type(data_type) or (digest and _holds_digest(data_type))):
         raise ShapeUnfit(
             f"{table}: [shape] hides the column {name!r}, which is {data_type}",
             "only text is hashed or masked; make the column a string, with as_text = true if "
@@ -176,16 +176,20 @@ class _Columns:
     arrow: pa.Schema
     table: str
 
-    def condition(self, setting: str, text: str) -> Callable[[pa.RecordBatch], Flags]:
+    def compile_condition(self, setting: str, text: str) -> Callable[[pa.RecordBatch], Flags]:
         """Return which rows meet the condition. Raises ``ShapeUnfit``, without its text."""
         try:
             bound = bind(self.schema, parse_predicate(text), case_sensitive=True)
             names = [str(self.schema.find_column_name(i)) for i in sorted(extract_field_ids(bound))]
             wanted = expression_to_pyarrow(bound, self.schema)
-            evaluate = _evaluation(wanted, names)
-            evaluate(rows_from([], self.arrow))
+            evaluate = _compile_expression(wanted, names)
+            evaluate(rows_from_python([], self.arrow))
         except Exception as error:  # noqa: BLE001 - of several libraries, and all mean the same
-            where = "" if isinstance(error, PredicateUnfit) else f": {_without(error, text)}"
+            where = (
+                ""
+                if isinstance(error, PredicateUnfit)
+                else f": {_error_without_literals(error, text)}"
+            )
             raise ShapeUnfit(
                 f"{self.table}: {setting} cannot be asked of its rows{where}",
                 "write as in: country in ('DE', 'FR') and fare >= 0; its columns are "
@@ -194,14 +198,16 @@ class _Columns:
         return evaluate
 
 
-def _without(error: Exception, text: str) -> str:
+def _error_without_literals(error: Exception, text: str) -> str:
     """Return the error in words, or its kind where it repeats a literal of the condition."""
     literals = [part for part in text.split("'")[1::2] if part]
     said = f"{type(error).__name__}: {error}"
     return type(error).__name__ if any(part in said for part in literals) else said
 
 
-def _evaluation(wanted: pc.Expression, names: list[str]) -> Callable[[pa.RecordBatch], Flags]:
+def _compile_expression(
+    wanted: pc.Expression, names: list[str]
+) -> Callable[[pa.RecordBatch], Flags]:
     project = acero.Declaration("project", acero.ProjectNodeOptions([wanted], ["met"]))
 
     def evaluate(rows: pa.RecordBatch) -> Flags:
@@ -215,12 +221,12 @@ def _evaluation(wanted: pc.Expression, names: list[str]) -> Callable[[pa.RecordB
     return evaluate
 
 
-def _hash(column: pa.Array, key: bytes, data_type: pa.DataType) -> pa.Array:
+def _hash_column(column: pa.Array, key: bytes, data_type: pa.DataType) -> pa.Array:
     texts = column.cast(pa.large_binary())
-    return loops().keyed_digests(texts, key, as_text=is_text(data_type)).cast(data_type)
+    return loops().keyed_digests(texts, key, as_text=is_text_type(data_type)).cast(data_type)
 
 
-def _mask(column: pa.Array, mask: Mask) -> pa.Array:
+def _mask_column(column: pa.Array, mask: Mask) -> pa.Array:
     length = pc.utf8_length(column)
     parts = [pa.scalar(mask.by, column.type)]
     if mask.first:

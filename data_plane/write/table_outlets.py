@@ -21,17 +21,17 @@ from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.ports import Batch
 from headgate.data_plane.batch.routed_table import RoutedTable
 from headgate.data_plane.batch.writer_task_plan import WriterPlan
-from headgate.data_plane.files.data_files import DataFiles, OpenFiles, file_shape
+from headgate.data_plane.files.data_files import DataFiles, OpenFiles, file_shape_of
 from headgate.data_plane.files.partitioning import Partitioner
 from headgate.kafka.record_fetch import Chunk
 from headgate.native.kernels import Integers
-from headgate.tables.iceberg.table_creation import key_ids
+from headgate.tables.iceberg.table_creation import key_field_ids
 from headgate.tables.iceberg.upsert.key_files import (
     OFFSET,
     PARTITION,
     TOPIC,
     key_schema,
-    write_keys,
+    write_key_file,
 )
 from headgate.tables.storage.file_io import delete_quietly
 
@@ -94,7 +94,7 @@ class DeletedKeys:
         self._io = io
         self._prefix = prefix
         topics = "topic" in plan.source.record_columns
-        self._schema = key_schema(schema, key_ids(schema, changes.key), topics=topics)
+        self._schema = key_schema(schema, key_field_ids(schema, changes.key), topics=topics)
         self._topics = pa.array([at.topic for at in partitions], pa.string())
         self._numbers = pa.array([at.partition for at in partitions], pa.int32())
         self._waiting: list[pa.RecordBatch] = []
@@ -142,7 +142,7 @@ class DeletedKeys:
         path = f"{self._prefix}/{uuid4()}-keys.parquet"
         self._paths.append(path)  # before it exists: ``discard`` must know of half a file, too
         rows = pa.Table.from_batches(self._waiting, self._schema)
-        self._finished.append(write_keys(self._io, path, rows))
+        self._finished.append(write_key_file(self._io, path, rows))
         self._waiting = []
 
 
@@ -194,7 +194,7 @@ class TableFiles:
     def __init__(
         self, routed: RoutedTable, plan: WriterPlan, batch: Batch, pool: OpenFiles
     ) -> None:
-        shape = file_shape(plan)
+        shape = file_shape_of(plan)
         prefix = routed.prefix or f"{plan.shape.data_location}/{batch.folder}"
         self.at = routed.destination
         self._files = DataFiles(shape, prefix, batch.target_file_bytes, pool=pool)

@@ -60,7 +60,7 @@ class TransformedRows:
         self._reject_raised(decoded, numbers, given.bad)
         filtered = ~given.kept
         filtered[list(given.bad)] = False
-        self._rejected.filter(decoded.places[filtered])
+        self._rejected.count_filtered(decoded.places[filtered])
         self._count_left_out(decoded.places[~given.kept])
         self._route(decoded.chunk, given.batches)
 

@@ -25,22 +25,27 @@ from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import Batch, BatchNeeds, BatchOutcome, BatchWritten, TableNeed
 from headgate.data_plane.batch.failure_classification import (
     TablesNotPlanned,
-    outcome_of_attempt,
     raise_if_abandoned,
     translate_write_error,
+    try_write,
 )
 from headgate.data_plane.batch.routed_table import CreationSource, RoutedTable, table_of_start
 from headgate.data_plane.batch.writer_task_plan import WriterPlan
 from headgate.data_plane.quarantine.poison_search import write_around_poison
 from headgate.data_plane.quarantine.prefilter import Prefilter
 from headgate.data_plane.quarantine.rejected_records import BAD_VALUE, OWN_TABLE, RejectedRecords
-from headgate.data_plane.routing.batch_tables import NEW_MAX, BatchTables, NewTable, log_unmatched
 from headgate.data_plane.routing.keyed_routes import may_have_key
 from headgate.data_plane.routing.router import Router
 from headgate.data_plane.routing.routes import Target
+from headgate.data_plane.routing.table_resolution import (
+    NEW_MAX,
+    BatchTables,
+    NewTable,
+    log_unmatched,
+)
 from headgate.data_plane.write.change_decode import ChangeDecoder
+from headgate.data_plane.write.columns_to_add import MissingColumns
 from headgate.data_plane.write.decode import RowDecoder
-from headgate.data_plane.write.missing_columns import MissingColumns
 from headgate.data_plane.write.table_outlets import FileOutlets, Outlets, TableFiles, TableOutlet
 from headgate.kafka.record_fetch import Chunk, ReadRequest, read_ranges
 from headgate.native.kernels import Integers
@@ -134,7 +139,7 @@ class _Table:
         self.waiting = [chunk.detach() for chunk in self.waiting]
 
 
-def join_table_needs(number: int, tables: tuple[TableNeed, ...]) -> BatchNeeds:
+def merge_table_needs(number: int, tables: tuple[TableNeed, ...]) -> BatchNeeds:
     """Return what all tables together need: in each partition the first record that waits."""
     first = reduce(Offsets.smaller_of_each, (need.first for need in tables))
     records = sum(need.records for need in tables)
@@ -161,7 +166,7 @@ class BatchRows:
         self._collect_only = False
         self._only: RoutedTable | None = None
         self._transformed: TransformedRows | None = None
-        if plan.shaping.transforms_here:
+        if plan.shaping.has_local_transform:
             self._transformed = _transformed_rows(plan, batch, self._rejected, outlets)
         routing = plan.source.routing
         if routing is None or plan.shaping.transform is not None:
@@ -169,7 +174,7 @@ class BatchRows:
         else:
             self._routing, tombstones = routing, bool(routing.keys)
             self._tables = BatchTables(plan, batch)
-            self._router = Router(plan.source, batch, self._take_bad, self._tables.grouping_key)
+            self._router = Router(plan.source, batch, self._reject_bad, self._tables.grouping_key)
             topics = {at.topic for at in batch.ranges}
             self._changing = {topic for topic in topics if may_have_key(routing, topic)}
         self._prefilter = Prefilter(
@@ -212,7 +217,7 @@ class BatchRows:
         if self._rejected.reasons:
             log_unmatched(self._rejected.reasons)
         quarantined = self._rejected.finish()
-        results = self._prefilter.partition_results(*self._counts())
+        results = self._prefilter.partition_results(*self._counts_by_place())
         return BatchWritten(
             self._batch.number, results, own, quarantined, followed, self._ignored_field_counts()
         )
@@ -221,7 +226,7 @@ class BatchRows:
         self._rejected.discard()
         self._outlets.discard()
 
-    def _take_bad(self, chunk: Chunk, bad: Mapping[int, str]) -> None:
+    def _reject_bad(self, chunk: Chunk, bad: Mapping[int, str]) -> None:
         self._rejected.reject_bad(chunk, bad, BAD_VALUE)
 
     def _route_chunk(self, target: Target | None, chunk: Chunk) -> None:
@@ -233,14 +238,14 @@ class BatchRows:
                 chunk, dict.fromkeys(range(len(chunk.offsets)), reason), OWN_TABLE
             )
             return
-        if target is not None and (trouble := self._tables.table_error_of(target)):
+        if target is not None and (trouble := self._tables.why_diverted(target)):
             self._rejected.divert(chunk, target.table, trouble)
             return
         routed = self._tables.resolve_table(target)
         if routed is None:
             return
         if target is not None and isinstance(routed, RoutedTable) and routed.creation is not None:
-            self._new_table(target, routed.creation).note_needs(chunk)
+            self._new_table(target, routed.creation).note_columns(chunk)
             return
         if isinstance(routed, str) or routed.plan is None:
             self._rejected.reject_unmatched(chunk, str(routed))
@@ -295,13 +300,13 @@ class BatchRows:
         if self._tables.postponed and not self._new_tables:
             raise TablesNotPlanned(frozenset({self._tables.postponed}))
         missing = self._needs_of_tables()
-        return join_table_needs(number, missing) if missing else None
+        return merge_table_needs(number, missing) if missing else None
 
     def _needs_of_tables(self) -> tuple[TableNeed, ...]:
         """SCHEMA-2: what any of the tables lacks. Topics first: nothing slows their tables down
         (ROUTE-4)."""
         names = sorted(self._new_tables, key=lambda name: not self._tables.is_named_by_topic(name))
-        new = [self._new_tables[name].need for name in names[:NEW_MAX]]
+        new = [self._new_tables[name].table_need for name in names[:NEW_MAX]]
         evolving = [
             needs.to_table_need(table.at)
             for table in self._open.values()
@@ -318,7 +323,7 @@ class BatchRows:
             for paths, records in table.decoder.ignored_field_counts().items()
         }
 
-    def _counts(self) -> tuple[Integers, Integers]:
+    def _counts_by_place(self) -> tuple[Integers, Integers]:
         """Return, by place, how many records became rows of any table, and how many delete rows."""
         records, deleted = np.zeros((2, len(self._batch.ranges)), np.int64)
         for table in self._open.values():
@@ -357,11 +362,11 @@ def write_ranges(
     Also raises ``OffsetOutOfRange``, ``TopicRecreated`` and ``MissingRights``.
     """
     # Closed at once on an error too: a suspended reader would go on fetching behind our back.
-    with closing(chunks_of(plan, batch)) as chunks:
+    with closing(read_chunks(plan, batch)) as chunks:
         return write_chunks(plan, batch, chunks, abandoned=abandoned)
 
 
-def chunks_of(plan: WriterPlan, batch: Batch) -> Generator[Chunk, None, None]:
+def read_chunks(plan: WriterPlan, batch: Batch) -> Generator[Chunk, None, None]:
     """Yield all records of the batch's ranges, with the parts that the plan asks for. Close it."""
     source, parts = plan.source, plan.record_parts()
     by_header = source.routing is not None and any(r.header for r in source.routing.routes)
@@ -414,7 +419,7 @@ def write_source_ranges(
 
     def attempt(plan: WriterPlan, batch: Batch) -> BatchOutcome:
         write = partial(write_ranges, plan, batch, abandoned=abandoned)
-        return outcome_of_attempt(batch.number, write)
+        return try_write(batch.number, write)
 
     return write_around_poison(attempt, plan, batch)
 
@@ -425,14 +430,14 @@ def write_put_records(
     """Write the chunk, which holds exactly the batch's ranges. Raises ``BatchAbandoned``."""
 
     def attempt(plan: WriterPlan, part: Batch) -> BatchOutcome:
-        chunks = [chunk if part is batch else _part_of(chunk, part)]
+        chunks = [chunk if part is batch else _chunk_of_part(chunk, part)]
         write = partial(write_chunks, plan, part, chunks, abandoned=abandoned)
-        return outcome_of_attempt(part.number, write)
+        return try_write(part.number, write)
 
     return write_around_poison(attempt, plan, batch)
 
 
-def _part_of(chunk: Chunk, part: Batch) -> Chunk:
+def _chunk_of_part(chunk: Chunk, part: Batch) -> Chunk:
     begins = np.array([span.begin for span in part.ranges.values()], np.int64)[chunk.places]
     ends = np.array([span.end for span in part.ranges.values()], np.int64)[chunk.places]
     return chunk.filter((chunk.offsets >= begins) & (chunk.offsets < ends))

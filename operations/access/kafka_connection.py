@@ -28,7 +28,7 @@ _LATELY_MS = 60_000
 
 
 @contextmanager
-def open_source_topics(settings: SinkSettings) -> Iterator[KafkaSourceTopics]:
+def opening_source_topics(settings: SinkSettings) -> Iterator[KafkaSourceTopics]:
     """Yield the source cluster.
 
     A request takes at most ``ANSWER_S_MAX``; a dead cluster fails sooner.
@@ -71,13 +71,13 @@ def read_control_tail(
     read = [settings.wire.verify_and_decode(message, topic_id) for message in messages]
     if refused is not None:
         refused.update(e.reason for e in read if isinstance(e, Skipped) and e.reason in REFUSED)
-        lately = read[first_index_of_last_minute(read, wall_ms()) :]
+        lately = read[index_where_last_minute_begins(read, wall_ms()) :]
         others = (e for e in lately if isinstance(e, Skipped))
         refused.update(e.reason for e in others if e.reason is SkipReason.OTHER_VERSION)
     return [envelope for envelope in read if isinstance(envelope, Envelope)]
 
 
-def first_index_of_last_minute(read: Sequence[Envelope | Skipped], now_ms: int) -> int:
+def index_where_last_minute_begins(read: Sequence[Envelope | Skipped], now_ms: int) -> int:
     """Return where the last minute begins, by the events that are understood.
 
     What precedes all of these was written before an upgrade.
@@ -87,7 +87,9 @@ def first_index_of_last_minute(read: Sequence[Envelope | Skipped], now_ms: int) 
     return before[-1] if before else understood[0][0] if understood else 0
 
 
-def compacted_topics(kafka: Mapping[str, str], topics: Iterable[str]) -> dict[str, bool | None]:
+def which_topics_are_compacted(
+    kafka: Mapping[str, str], topics: Iterable[str]
+) -> dict[str, bool | None]:
     """Whether Kafka removes records of these topics that are not the last ones of their keys."""
     cluster = Cluster(kafka)
     is_compacted: dict[str, bool | None] = {}

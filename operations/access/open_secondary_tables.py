@@ -29,7 +29,7 @@ from headgate.control_protocol.schema_evolution import Refusal
 from headgate.control_protocol.table_format import LoadedReader, Use
 from headgate.runtime.routed_table_creation import TableMaker
 from headgate.runtime.sink_tables import SinkTables
-from headgate.tables.secondary_tables import SecondaryTables
+from headgate.tables.concurrent_secondary_tables import SecondaryTables
 
 
 class FilledTables:
@@ -37,14 +37,14 @@ class FilledTables:
 
     def __init__(self, tables: SinkTables) -> None:
         self._tables = tables
-        self.ledger_reader, self.ledger = self.read(tables.name)
+        self.ledger_reader, self.ledger = self.read_table(tables.name)
 
-    def read(self, name: str) -> tuple[LoadedReader, TableView]:
+    def read_table(self, name: str) -> tuple[LoadedReader, TableView]:
         """Return a reader of the table as it is now, and its view. Raises what loading raises."""
         reader = self._tables.reader_for_commit(name)
         return reader, reader.view()
 
-    def open(self, name: str) -> SecondaryTable:
+    def open_table(self, name: str) -> SecondaryTable:
         return self._tables.open(name)
 
     def reasons_of_suspension(self) -> Mapping[str, str]:
@@ -52,8 +52,8 @@ class FilledTables:
         record = self.ledger.record
         return {each.table: each.why for each in record.suspended} if record else {}
 
-    def read_unchanged(self, name: str) -> tuple[LoadedReader, TableView]:
-        """Do as ``read`` for a table that is as the ledger left it.
+    def read_table_if_unchanged(self, name: str) -> tuple[LoadedReader, TableView]:
+        """Do as ``read_table`` for a table that is as the ledger left it.
 
         Raises ``ReplayRefused``, and what loading raises.
         """
@@ -62,7 +62,7 @@ class FilledTables:
                 f"{name} is suspended: {why}",
                 "headgate tables SINK resume TABLE, with --replay or --reread, opens it",
             )
-        reader, view = self.read(name)
+        reader, view = self.read_table(name)
         delivered = view.record is not None and view.record.primary == self.ledger.uuid
         if view.lineage is not Lineage.CONTAINS_TAG or not delivered:
             raise ReplayRefused(
@@ -91,7 +91,7 @@ def require_unkeyed(tables: TablesSettings, names: Collection[str], what: str, h
         )
 
 
-def record_of(view: TableView) -> CommitRecord:
+def require_commit_record(view: TableView) -> CommitRecord:
     """Return the commit record of a table that passed all checks."""
     assert view.record is not None, "refused before"
     return view.record
@@ -100,7 +100,7 @@ def record_of(view: TableView) -> CommitRecord:
 # Meets what records need of tables without a coordinator, for a dry run or a replay.
 
 
-def with_schema_changes(
+def with_created_and_changed_tables(
     tables: SinkTables, batch: Batch, needs: BatchNeeds, *, maker: TableMaker | None = None
 ) -> Batch:
     """Return the batch after creating and changing what a coordinator would for it (CREATE-1,

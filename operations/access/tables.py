@@ -50,7 +50,9 @@ def open_for_audit(settings: SinkSettings, *, asks_group: bool) -> Iterator[Sink
         try:
             tables = opening.enter_context(open_reader(settings))
         except TableMissing as error:
-            raise (error_of_missing_table(settings) if asks_group else None) or error from error
+            raise (
+                find_start_error_of_missing_table(settings) if asks_group else None
+            ) or error from error
         yield tables  # what else is missing there is another table
 
 
@@ -72,7 +74,7 @@ def open_primary(settings: SinkSettings) -> Iterator[PrimaryTable]:
         yield table
 
 
-def error_at_start(tables: SinkTables) -> StopSink | None:
+def find_start_error_of_table(tables: SinkTables) -> StopSink | None:
     """Return the error with which a coordinator would stop at the sink's table, if it would."""
     settings = tables.settings
     try:
@@ -84,7 +86,7 @@ def error_at_start(tables: SinkTables) -> StopSink | None:
     return None
 
 
-def error_of_missing_table(settings: SinkSettings) -> StopSink | None:
+def find_start_error_of_missing_table(settings: SinkSettings) -> StopSink | None:
     """Return the error with which a start would stop if there is no table, if it would.
 
     ``None`` too if Kafka does not answer or lacks something: that is reported by itself.
@@ -110,7 +112,7 @@ def find_start_error(settings: SinkSettings) -> HeadgateError | None:
         with open_tables_read_only(settings) as tables:
             tables.require_fit_table()
     except TableMissing:
-        if missing := error_of_missing_table(settings):
+        if missing := find_start_error_of_missing_table(settings):
             return missing
     except RetryLater:
         return None
@@ -139,7 +141,7 @@ def open_filled_tables(tables: SinkTables, sure: Collection[str]) -> Iterator[tu
     Today's routes may not name the latter. A table that only has a fitting name, and cannot be
     read, is somebody else's. The caller closes the readers.
     """
-    names = {*tables.find_tables_named_by_routes(), *sure} - own_tables(tables)
+    names = {*tables.find_tables_named_by_routes(), *sure} - names_of_own_tables(tables)
     return _open_named(tables, names, sure)
 
 
@@ -179,7 +181,7 @@ def open_each_table(
     of one table.
     """
     sure = _names_in_ledger(tables, history)
-    own = own_tables(tables)
+    own = names_of_own_tables(tables)
     names = {*(tables.find_tables_named_by_routes() - own), *sure, *named}
     for name, answer in _open_named(tables, names, sure.union(named)):
         if isinstance(answer, HeadgateError):
@@ -197,14 +199,14 @@ def _names_in_ledger(tables: SinkTables, history: History) -> set[str]:
         *history.filled,
         *count_decided_rows(tables.settings.quarantine, history),
         *pending,
-    } - own_tables(tables)
+    } - names_of_own_tables(tables)
 
 
 def _is_own_table(name: str, table: TableAtRest, history: History) -> bool:
     return table.tagged or history.filled.get(name, table.uuid) == table.uuid
 
 
-def own_tables(tables: SinkTables) -> set[str]:
+def names_of_own_tables(tables: SinkTables) -> set[str]:
     return {tables.name, tables.settings.quarantine.table}
 
 

@@ -28,11 +28,11 @@ from headgate.control_protocol.spark_batch_decision import is_record_of_query, w
 from headgate.control_protocol.table_format import LoadedReader
 from headgate.control_protocol.table_history import History, LiveFile
 from headgate.coordinator.settings import OffsetPolicy, RollbackPolicy
-from headgate.data_plane.quarantine.diverted_records import DivertedRecords, is_given_back
+from headgate.data_plane.quarantine.diverted_record_reader import DivertedRecords, is_given_back
 from headgate.operations.access.kafka_connection import (
-    compacted_topics,
     find_source_offsets,
-    open_source_topics,
+    opening_source_topics,
+    which_topics_are_compacted,
 )
 from headgate.operations.access.tables import (
     count_decided_rows,
@@ -48,9 +48,9 @@ from headgate.operations.audit.audited_table import (
     find_late_deliveries,
     find_offset_moves,
     find_recreated_topics,
-    open_audited,
+    open_audited_table,
 )
-from headgate.operations.audit.expired_records import ExpiredRecords
+from headgate.operations.audit.expired_rows import ExpiredRecords
 from headgate.operations.audit.files import (
     OnProgress,
     check_row_count,
@@ -63,19 +63,14 @@ from headgate.operations.audit.keyed_tables import (
     find_earlier_offsets,
 )
 from headgate.operations.audit.quarantine import QuarantineEvidence, check_quarantine
-from headgate.operations.audit.records import (
-    SeenOffsets,
-    TableRecords,
-    bitmap_of_ranges,
-    scan_records,
-)
 from headgate.operations.audit.report import AuditReport, Finding, PartitionAudit
-from headgate.operations.audit.source import (
+from headgate.operations.audit.source_compare import (
     SourceEvidence,
     SourceOffsets,
     WholeTable,
-    assess_skipped_and_quarantined,
     check_commit_counts,
+    check_shared_rows,
+    check_skipped_and_quarantined,
     compare_partition,
     count_commits_of_free_rows,
     count_whole_table,
@@ -84,12 +79,24 @@ from headgate.operations.audit.source import (
     find_first_offsets,
     find_missing_records,
     find_reread_offsets,
-    find_shared_rows,
     find_skipped_offsets,
-    topics_of_others,
+    topics_of_other_sinks,
 )
-from headgate.operations.status.deferred_partitions import HeldPartition, describe_held, select_held
-from headgate.operations.status.returned_connector import describe_commits, fenced_connector_of
+from headgate.operations.audit.table_records import (
+    SeenOffsets,
+    TableRecords,
+    bitmap_of_ranges,
+    scan_records,
+)
+from headgate.operations.status.deferred_partitions import (
+    HeldPartition,
+    describe_held_partitions,
+    held_partitions_of_topics,
+)
+from headgate.operations.status.returned_connector import (
+    describe_connector_commits,
+    fenced_connector_of,
+)
 from headgate.runtime.sink_tables import SinkTables, TableAtRest, translate_table_error
 
 _TRIES = 3
@@ -114,7 +121,7 @@ def audit(
                 under_way = SinkAudit(tables, on_progress)
                 under_way.check_primary()
                 under_way.check_records(with_source=with_source)
-                report = under_way.report()
+                report = under_way.to_report()
             except FileNotFoundError as error:
                 missing = error
             # The fault may only have been expired or compacted away during the audit: look again.
@@ -130,7 +137,7 @@ def audit(
     raise AssertionError("the last try returns or raises")
 
 
-def _more_than_expired(surplus: int, expired: int) -> Finding:
+def _more_than_expired_finding(surplus: int, expired: int) -> Finding:
     text = f"{surplus} more old records have no row than the {expired} rows that have expired"
     return Finding("record-lost", text)
 
@@ -148,7 +155,7 @@ class SinkAudit:
         self._reader = reader
         self._on_progress = on_progress
         self._many = bool(settings.tables)
-        self._primary = open_audited(reader, Role.LEDGER if self._many else Role.PRIMARY)
+        self._primary = open_audited_table(reader, Role.LEDGER if self._many else Role.PRIMARY)
         self._history: History = self._primary.history
         self._files: list[LiveFile] = self._primary.files
         self._allowed: list[OffsetMove] = []
@@ -186,10 +193,10 @@ class SinkAudit:
 
     def check_primary(self) -> None:
         primary = self._primary
-        primary.examine(self._on_progress)
+        primary.check_commits_and_files(self._on_progress)
         self._findings += primary.findings
         connector = fenced_connector_of(self._reader)
-        if beside := describe_commits(connector) if connector else "":
+        if beside := describe_connector_commits(connector) if connector else "":
             self._findings.append(Finding("connector-beside", beside))
         self._check_offset_moves()
         self._assess_history()
@@ -199,7 +206,7 @@ class SinkAudit:
             self._check_row_count()
         self._proven.append(f"{len(self._files)} live files: each there, once, and whole")
         if self._keyed.is_single:
-            self._keyed.examine(primary)
+            self._keyed.check_commits_and_rows(primary)
             self._add_keyed_conclusions()
 
     def _note_deleted(self, history: History) -> None:
@@ -277,7 +284,7 @@ class SinkAudit:
             )
         self._unproven += [] if with_source else ["the source was not asked"]
         source = self._compare_with_source(record, spans, seen) if with_source else SourceEvidence()
-        self._held = select_held(settings, record, source.topics)
+        self._held = held_partitions_of_topics(settings, record, source.topics)
         if not self._many:  # rows of a sink's one table expire (EXPIRY-1)
             self._aged = ExpiredRecords(settings, self._reader, self._history, record.topic_ids)
         lost: list[Finding] = []
@@ -410,7 +417,7 @@ class SinkAudit:
         self._report_suspended(record)
         rows, complete = 0, self._history.complete
         for name, table in tables.items():
-            received, whole = self._try_secondary(name, table, columns, seen)
+            received, whole = self._check_secondary_or_report(name, table, columns, seen)
             rows, complete = rows + received, complete and whole
         tables = {name: table for name, table in tables.items() if name not in self._unread}
         decided_for = count_decided_rows(self._settings.quarantine, self._history)
@@ -446,7 +453,7 @@ class SinkAudit:
         for suspended in record.suspended:
             self._remarks.append(f"{suspended.table} is suspended: {suspended.why}")
 
-    def _try_secondary(
+    def _check_secondary_or_report(
         self, name: str, table: TableAtRest, columns: Columns | None, seen: TableRecords
     ) -> tuple[int, bool]:
         """Return the rows it received or that are pending for it, and whether nothing has expired.
@@ -464,14 +471,14 @@ class SinkAudit:
     def _check_secondary(
         self, at_rest: TableAtRest, columns: Columns | None, seen: TableRecords
     ) -> tuple[int, bool]:
-        table = open_audited(at_rest.reader, Role.SECONDARY)
+        table = open_audited_table(at_rest.reader, Role.SECONDARY)
         history, name = table.history, table.history.table
-        table.examine(self._on_progress)
+        table.check_commits_and_files(self._on_progress)
         self._files += table.files
         self._note_deleted(history)
         self._secondaries.add(history.uuid)
         if keyed := self._keyed.is_keyed(name):
-            self._keyed.examine(table)
+            self._keyed.check_commits_and_rows(table)
             self._keyed.check_keys(table)
             columns = None
         if before := find_earlier_offsets(self._history, name, history.uuid):
@@ -497,12 +504,12 @@ class SinkAudit:
         self._remarks += table.remarks
         self._findings += table.findings_with_prefix(f"{name}: ")
         delivered = [c.record for c in history.commits if c.record.primary == self._history.uuid]
-        again = self._report_rewritten(name, delivered)
+        again = self._count_rows_from_quarantine(name, delivered)
         if history.record and history.record.replayed and history.record.replayed.expired:
             self._reread[history.uuid] = history.record.replayed.expired
         return sum(record.records for record in delivered) - again + pending, history.complete
 
-    def _report_rewritten(self, name: str, delivered: Sequence[CommitRecord]) -> int:
+    def _count_rows_from_quarantine(self, name: str, delivered: Sequence[CommitRecord]) -> int:
         """Tell of rows that commands wrote again; return how many came from the quarantine."""
         again = sum(record.records for record in delivered if record.command == REPLAY)
         if again:
@@ -552,7 +559,7 @@ class SinkAudit:
         unknown = {
             SinkName(name): dict[str, TopicId]() for name in self._settings.table.shared_with
         }
-        others = {**unknown, **self._history.others, **topics_of_others(self._history)}
+        others = {**unknown, **self._history.others, **topics_of_other_sinks(self._history)}
         record = self._history.record
         read = set(record.topic_ids.items()) if record else set[tuple[str, TopicId]]()
         sharers = {sink for sink, topics in others.items() if not topics or read & topics.items()}
@@ -567,9 +574,9 @@ class SinkAudit:
     def _count_whole_table(self, record: CommitRecord, seen: TableRecords | None) -> None:
         if seen is None or self._renewed:
             return
-        others = {**self._history.others, **topics_of_others(self._history)}
+        others = {**self._history.others, **topics_of_other_sinks(self._history)}
         self._whole = whole = count_whole_table(seen, seen.others, record, others)
-        self._findings += find_shared_rows(whole, self._settings.table.shared_with)
+        self._findings += check_shared_rows(whole, self._settings.table.shared_with)
         self._remarks.append(describe_totals(whole))
 
     def _compare_with_source(
@@ -580,7 +587,9 @@ class SinkAudit:
     ) -> SourceEvidence:
         """Replay the topics of keyed tables, and compare the others record by record."""
         self._keyed.moved_past = find_skipped_offsets(self._history, self._allowed)
-        keyed_spans = {at: span for at, span in spans.items() if self._keyed.may_take(at.topic)}
+        keyed_spans = {
+            at: span for at, span in spans.items() if self._keyed.may_take_topic(at.topic)
+        }
         others = {at: span for at, span in spans.items() if at not in keyed_spans}
         source = self._compare_appended(record, others, seen)
         if keyed_spans and source.topics:
@@ -602,11 +611,13 @@ class SinkAudit:
                 source.witnesses[at] = SourceOffsets(topic.partitions[at.partition], None)
         if not one:
             self._unproven += [
-                f"{at}: {self._keyed.not_compared}" for at, span in ranges.items() if span is None
+                f"{at}: {self._keyed.describe_not_compared}"
+                for at, span in ranges.items()
+                if span is None
             ]
         try:
             topics = {at.topic: source.topics[at.topic] for at in ranges}
-            self._compacted = compacted_topics(self._settings.kafka, topics)
+            self._compacted = which_topics_are_compacted(self._settings.kafka, topics)
         except RetryLater as error:
             self._unproven.append(f"the source was not asked: {error.message}")
             return
@@ -628,7 +639,7 @@ class SinkAudit:
             still = record.with_pending(
                 record.pending_commits, tuple(self._find_undelivered(record))
             )
-            self._keyed.replay(still, self._history.uuid, known, left_out)
+            self._keyed.compare_with_replay(still, self._history.uuid, known, left_out)
 
     def _compare_appended(
         self,
@@ -637,7 +648,7 @@ class SinkAudit:
         seen: TableRecords | None,
     ) -> SourceEvidence:
         try:
-            with open_source_topics(self._settings) as topics:
+            with opening_source_topics(self._settings) as topics:
                 source = SourceEvidence(topics.describe())
             ranges = self._comparable_ranges(source, record, spans, seen)
             offsets = find_source_offsets(
@@ -674,7 +685,7 @@ class SinkAudit:
         )  # the source shows that they are rows of no table
         self._explain_missing_records(lost)
         self._report_refused()
-        self._keyed.assess_replays(self._compacted, self._skipped_records)
+        self._keyed.conclude_replays(self._compacted, self._skipped_records)
         self._add_keyed_conclusions()
         self._partitions = [self._keyed.with_findings(partition) for partition in self._partitions]
 
@@ -692,7 +703,7 @@ class SinkAudit:
         deleted, and where a person moved offsets, has expired with it.
         """
         missing = sum(partition.lost or 0 for partition in self._partitions)
-        surplus, expired, untold = self._weigh_expired()
+        surplus, expired, untold = self._find_unexplained_by_expiry()
         if missing and missing <= self._out_of_sight:  # nobody can say which rows those tables have
             self._unproven.append(f"{missing} records of the source are in no table that is there")
             return
@@ -709,7 +720,7 @@ class SinkAudit:
         why += [f"{expired} rows expired{untold}"] if expired else []
         explained = self._removed + self._unlisted + skipped + expired
         if surplus:
-            lost = [*lost, _more_than_expired(surplus, self._history.expired_rows)]
+            lost = [*lost, _more_than_expired_finding(surplus, self._history.expired_rows)]
             missing += surplus
         old = sum(
             records.range_cardinality(0, self._floors.get(at, 0))
@@ -729,7 +740,7 @@ class SinkAudit:
             text = f"{missing} records of the source are absent, and {', '.join(why)}"
             self._unproven.append(text)
 
-    def _weigh_expired(self) -> tuple[int, int, str]:
+    def _find_unexplained_by_expiry(self) -> tuple[int, int, str]:
         """EXPIRY-3: return how many more absent records are old than rows have expired.
 
         Also how many expired rows may be those of absent records whose time is unknown, and why.
@@ -750,7 +761,7 @@ class SinkAudit:
             changes = sum(
                 len(some)
                 for at, some in left.items()
-                if (self._keyed.is_keyed(table) if table else self._keyed.may_take(at.topic))
+                if (self._keyed.is_keyed(table) if table else self._keyed.may_take_topic(at.topic))
             )
             others = sum(map(len, left.values())) - changes
             name = table or "the tables that routes name for them"
@@ -774,10 +785,10 @@ class SinkAudit:
         quarantined: BitMap64 | None,
     ) -> tuple[PartitionAudit, list[Finding]]:
         again = self._put_again.get(at)
-        if self._keyed.takes_all(at.topic):  # whatever was put again is in the replay
+        if self._keyed.takes_all_of_topic(at.topic):  # whatever was put again is in the replay
             seen, again = seen if self._keyed.is_single else None, None
-        elif witness is not None and self._keyed.may_take(at.topic):
-            witness = replace(witness, offsets=self._keyed.find_appended(at))
+        elif witness is not None and self._keyed.may_take_topic(at.topic):
+            witness = replace(witness, offsets=self._keyed.offsets_outside_keyed_tables(at))
         deleted, gone = (
             self._deleted.get(at, BitMap64()),
             find_missing_records(span, witness, seen, quarantined),
@@ -785,7 +796,7 @@ class SinkAudit:
         self._found_deleted += len(gone & deleted)
         self._absent[at] = gone - deleted
         if self._aged is not None:
-            expired = self._aged.find(at, self._absent[at])
+            expired = self._aged.find_expired(at, self._absent[at])
             self._absent[at] -= expired
             deleted = deleted | expired
         return compare_partition(
@@ -794,7 +805,7 @@ class SinkAudit:
 
     def _assess_skipped(self) -> None:
         """What the source shows to be nothing for its tables is as it should be."""
-        findings, unproven = assess_skipped_and_quarantined(self._history, self._settings)
+        findings, unproven = check_skipped_and_quarantined(self._history, self._settings)
         self._findings += findings
         if self._free_rows:
             self._unproven.append(
@@ -813,7 +824,7 @@ class SinkAudit:
         witnesses: Mapping[TopicPartition, SourceOffsets] = source.witnesses
         what = "hold as many rows as the source has records"
         if self._keyed.is_single:
-            witnesses = self._keyed.sources_of_replay(witnesses, self._compacted)
+            witnesses = self._keyed.source_offsets_of_replay(witnesses, self._compacted)
             what = "count each record that the source has of them"
         findings, compared = check_commit_counts(self._history, witnesses, topic_ids)
         self._findings += findings
@@ -826,10 +837,10 @@ class SinkAudit:
             where = "in the table and its quarantine" if self._quarantine else "in the table"
             beyond = "" if self._allowed else ", none beyond the stored offsets"
             self._proven.append(f"no record is {where} twice{beyond}")
-        (self._remarks if self._conclude_completeness() else self._unproven).extend(self._expired)
+        (self._remarks if self._is_completeness_proven() else self._unproven).extend(self._expired)
         self._expired = []
 
-    def _conclude_completeness(self) -> bool:
+    def _is_completeness_proven(self) -> bool:
         """Return whether the table was proven to hold everything that the source holds."""
         if self._keyed.is_single:
             return not self._findings and self._keyed.proves_completeness(self._compacted)
@@ -848,7 +859,7 @@ class SinkAudit:
 
     # --------------------------------------------------------------------------------- the verdict
 
-    def report(self) -> AuditReport:
+    def to_report(self) -> AuditReport:
         history = self._history
         return AuditReport(
             sink=self._settings.name,
@@ -877,5 +888,7 @@ class SinkAudit:
             expired_rows=history.expired_rows,
             held=self._held,
             unread=tuple(sorted(self._unread)),
-            waiting=tuple(describe_held(self._settings.changes, self._held, history.commits)),
+            waiting=tuple(
+                describe_held_partitions(self._settings.changes, self._held, history.commits)
+            ),
         )

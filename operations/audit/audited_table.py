@@ -23,12 +23,12 @@ from headgate.control_protocol.table_format import SupportsKeyedAudit
 from headgate.control_protocol.table_history import History, LiveFile, SinkCommit, TableReader
 from headgate.operations.audit.files import (
     OnProgress,
-    check_commits,
+    check_files_of_commits,
     check_live_files,
-    find_delivered,
+    find_which_were_delivered,
 )
-from headgate.operations.audit.records import TableRecords, scan_records, scan_staged_files
 from headgate.operations.audit.report import Finding
+from headgate.operations.audit.table_records import TableRecords, scan_records, scan_staged_files
 from headgate.runtime.sink_tables import TableAtRest
 
 # Checks what the sequence of commit records alone proves: epochs, order, offsets, counts. Pure.
@@ -219,14 +219,14 @@ class AuditedTable:
     findings: list[Finding] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
 
-    def examine(self, on_progress: OnProgress) -> None:
+    def check_commits_and_files(self, on_progress: OnProgress) -> None:
         """Check the commits, and the live files; a ledger has none."""
         ledger = self.role is Role.LEDGER
         self.findings += check_commit_chain(
             self.history, receives=self.role.is_secondary, ledger=ledger
         )
         if not ledger:
-            self.findings += check_commits(self.reader, self.history, on_progress)
+            self.findings += check_files_of_commits(self.reader, self.history, on_progress)
             live, self.damaged = check_live_files(self.reader, self.files, on_progress)
             self.findings += live
 
@@ -235,7 +235,7 @@ class AuditedTable:
         return [Finding(each.what, f"{prefix}{each.evidence}") for each in self.findings]
 
 
-def open_audited(reader: TableReader, role: Role) -> AuditedTable:
+def open_audited_table(reader: TableReader, role: Role) -> AuditedTable:
     """Read the table's commits and its list of files."""
     return AuditedTable(role, reader, reader.history(), reader.live_files())
 
@@ -345,7 +345,7 @@ def find_late_deliveries(
         if (
             view.record
             and view.record.has_received(pending_commit, primary)
-            and _is_delivery_of(view.record, pending_commit)
+            and _is_record_of_delivery(view.record, pending_commit)
         ):
             came.add(pending_commit)
             continue
@@ -355,7 +355,7 @@ def find_late_deliveries(
             }
         except FileNotFoundError:
             continue
-    known = find_delivered(reader, files_of, primary) if files_of else {}
+    known = find_which_were_delivered(reader, files_of, primary) if files_of else {}
     untold = [pending_commit for pending_commit, is_so in known.items() if is_so is None]
     live = _scan_live_records(reader, columns) if untold and columns else TableRecords()
     came |= {pending_commit for pending_commit, is_so in known.items() if is_so}
@@ -368,7 +368,7 @@ def find_late_deliveries(
     )
 
 
-def _is_delivery_of(record: CommitRecord, pending_commit: PendingCommit) -> bool:
+def _is_record_of_delivery(record: CommitRecord, pending_commit: PendingCommit) -> bool:
     """Return whether the record is of the delivery of this pending commit, and of no later one."""
     return (
         record.transaction == pending_commit.transaction

@@ -35,10 +35,10 @@ from headgate.data_plane.batch.writer_task_plan import SourcePlan, WriterPlan, p
 from headgate.data_plane.cdc.operations import Operation
 from headgate.data_plane.cdc.policy import Tombstones
 from headgate.data_plane.quarantine.poison_search import read_around_poison
-from headgate.data_plane.quarantine.prefilter import all_but
+from headgate.data_plane.quarantine.prefilter import flags_of_all_but
 from headgate.data_plane.routing.router import Router
 from headgate.data_plane.write.change_decode import ChangeReader
-from headgate.data_plane.write.write_batch import chunks_of
+from headgate.data_plane.write.write_batch import read_chunks
 from headgate.kafka.record_fetch import Chunk
 from headgate.operations.audit.replay_compare import (
     OURS,
@@ -49,11 +49,11 @@ from headgate.operations.audit.replay_compare import (
     SliceCount,
     Slices,
     SourcePartition,
-    compare,
+    compare_slice,
 )
 from headgate.operations.audit.report import Finding
 from headgate.runtime.write_planning import build_source_plan, shaping_of
-from headgate.tables.iceberg.upsert.delete_files import positions_of
+from headgate.tables.iceberg.upsert.delete_files import sorted_positions_of
 from headgate.tables.iceberg.upsert.key_index import KeyHash
 from headgate.tables.iceberg.upsert.key_reader import UNKNOWN, Sources
 
@@ -102,13 +102,13 @@ class TableReplay:
         )
 
     @property
-    def marks(self) -> str:
+    def mark_column(self) -> str:
         """Return the column in which deletes mark rows, if they do (KEY-13)."""
         changes = self.plan.source.changes
         return changes.deleted_at if changes else ""
 
     @property
-    def versions(self) -> bool:
+    def keeps_history(self) -> bool:
         """Return whether each change has a row of its own (KEY-14)."""
         changes = self.plan.source.changes
         return changes is not None and changes.history
@@ -122,15 +122,18 @@ class TableReplay:
 
     def hash_keys(self, columns: Sequence[pa.Array]) -> Sequence[pa.Array]:
         """Hash the keys, whose ``columns`` have the table's types."""
-        return [pa.array(word) for word in self.hashed([_storage_of(each) for each in columns])]
+        return [
+            pa.array(word)
+            for word in self.hashed([_without_extension_type(each) for each in columns])
+        ]
 
     def number_of(self, at: TopicPartition) -> int:
         """Return a partition's number; the topic counts only if the table has a column for it."""
         with_topic = "topic" in self.plan.source.record_columns
-        return self.sources.number(at.topic if with_topic else "", at.partition)
+        return self.sources.number_of(at.topic if with_topic else "", at.partition)
 
 
-def source_batch(
+def read_only_batch(
     start: TableStart,
     ranges: Mapping[TopicPartition, OffsetRange],
     topic_ids: Mapping[str, TopicId],
@@ -140,7 +143,7 @@ def source_batch(
     return Batch(1, first, start, ranges, 1, topic_ids)
 
 
-def replay_source(
+def read_source_into_slices(
     table_replays: Sequence[TableReplay],
     batch: Batch,
     left_out: Mapping[TopicPartition, BitMap64],
@@ -173,8 +176,11 @@ def replay_source(
     return [(reading.slices, reading.read) for reading in readings]
 
 
-def replay_table(table_replay: TableReplay, reader: TableReader) -> Slices:
-    """Read the live rows into slices. Raises as ``TableReader.scan``, and as ``replay_source``."""
+def read_table_into_slices(table_replay: TableReplay, reader: TableReader) -> Slices:
+    """Read the live rows into slices.
+
+    Raises as ``TableReader.scan``, and as ``read_source_into_slices``.
+    """
     slices, columns = table_replay.new_slices("rows"), table_replay.columns
     changes = table_replay.plan.source.changes
     assert changes is not None, "only keyed tables are replayed"
@@ -185,7 +191,7 @@ def replay_table(table_replay: TableReplay, reader: TableReader) -> Slices:
             rows = [_cast(batch.column(each.name), each.type) for each in columns]
             named = dict(zip(columns.names, rows, strict=True))
             topics = named[parts["topic"]] if "topic" in parts else None
-            numbers = table_replay.sources.numbers(topics, named[parts["partition"]])
+            numbers = table_replay.sources.numbers_of(topics, named[parts["partition"]])
             offsets = pc.fill_null(pc.cast(named[parts["offset"]], pa.int64()), UNKNOWN)
             ours = [
                 *table_replay.hash_keys([named[name] for name in changes.key]),
@@ -193,7 +199,9 @@ def replay_table(table_replay: TableReplay, reader: TableReader) -> Slices:
                 offsets,
             ]
             deletes = pa.array(np.zeros(batch.num_rows, np.bool_))
-            slices.add(pa.RecordBatch.from_arrays([*rows, *ours, deletes], schema=slices.schema))
+            slices.add_rows(
+                pa.RecordBatch.from_arrays([*rows, *ours, deletes], schema=slices.schema)
+            )
     slices.flush()
     return slices
 
@@ -213,7 +221,7 @@ class _Prefilter:
             offsets = bitmap_of(pa.array(chunk.offsets[here]))
             self.offsets[at] |= offsets
             if out := offsets & self._left_out[place]:
-                is_kept[here[np.isin(chunk.offsets[here], positions_of(out))]] = False
+                is_kept[here[np.isin(chunk.offsets[here], sorted_positions_of(out))]] = False
         return chunk if is_kept.all() else chunk.filter(is_kept)
 
 
@@ -241,27 +249,27 @@ class _SourceReader:
         for place in np.unique(chunk.places).tolist():
             offsets = chunk.offsets[chunk.places == place]
             self.read.own[self._partitions[place]] |= bitmap_of(pa.array(offsets))
-        chunk = self._drop_null_values(chunk)
+        chunk = self._without_skipped_tombstones(chunk)
         if not len(chunk.offsets):
             return
         read = read_around_poison(chunk, self._reading.schema, self._reading.read)
         refused = {row: reason for bad, _ in read.bad for row, reason in bad.items()}
         self.read.bad += len(refused)
-        records = chunk.filter(all_but(chunk, refused)) if refused else chunk
-        ordered = self._reading.operations(read.rows)
+        records = chunk.filter(flags_of_all_but(chunk, refused)) if refused else chunk
+        ordered = self._reading.operations_of(read.rows)
         upserts, deletes = ordered == Operation.UPSERT, ordered == Operation.DELETE
         self.read.passed_over += int((ordered >= Operation.SKIP).sum())
         rows = self._reading.select_rows(read.rows, upserts)
         keys = [rows.column(name) for name in self._key]
-        self._add(rows.columns, keys, records.filter(upserts), deletes=False)
+        self._add_changes(rows.columns, keys, records.filter(upserts), deletes=False)
         gone = self._reading.select_deleted_keys(read.rows, deletes)
         count = int(deletes.sum())
         nothing = [pa.nulls(count, each.type) for each in self._replay.columns]
-        self._add(
+        self._add_changes(
             nothing, [gone[name] for name in self._key], records.filter(deletes), deletes=True
         )
 
-    def _add(
+    def _add_changes(
         self,
         columns: Sequence[pa.Array],
         keys: Sequence[pa.Array],
@@ -277,11 +285,11 @@ class _SourceReader:
                 pa.array(records.offsets),
                 pa.array(np.full(count, deletes)),
             ]
-            self.slices.add(
+            self.slices.add_rows(
                 pa.RecordBatch.from_arrays([*columns, *ours], schema=self.slices.schema)
             )
 
-    def _drop_null_values(self, chunk: Chunk) -> Chunk:
+    def _without_skipped_tombstones(self, chunk: Chunk) -> Chunk:
         """Skip records without a value if they delete nothing."""
         if self._deleting or not chunk.values.array.null_count:
             return chunk
@@ -294,7 +302,7 @@ def _cast(column: pa.Array, data_type: pa.DataType) -> pa.Array:
     return column if column.type == data_type else column.cast(data_type)
 
 
-def _storage_of(column: pa.Array) -> pa.Array:
+def _without_extension_type(column: pa.Array) -> pa.Array:
     return column.storage if isinstance(column, pa.ExtensionArray) else column
 
 
@@ -339,14 +347,14 @@ class SourceRanges:
 @dataclass(frozen=True, slots=True)
 class ReplayResult:
     """The result of the comparison. ``sources``: the partitions' numbers in ``faults``;
-    ``versions``: of each change, not only of the last one of a key."""
+    ``keeps_history``: of each change, not only of the last one of a key."""
 
     read: ReadRecords
     faults: Faults
     sources: Mapping[int, TopicPartition]
     versions: bool = False
 
-    def findings(self, besides: frozenset[Fault] = frozenset()) -> Iterator[Finding]:
+    def find_faults(self, besides: frozenset[Fault] = frozenset()) -> Iterator[Finding]:
         """Yield what is wrong, except what another event explains just as well."""
         for fault in WRONG:
             count = self.faults.count_of(fault)
@@ -354,7 +362,7 @@ class ReplayResult:
                 where = ", ".join(sorted(self.faults.columns.get(fault, ())))
                 columns = f" in {where}" if where else ""
                 said = _SAID_OF_VERSIONS.get(fault) if self.versions else None
-                text = f"{count} {said or _SAID[fault]}{columns}: {self._describe_places(fault)}"
+                text = f"{count} {said or _SAID[fault]}{columns}: {self._describe_rows_with(fault)}"
                 yield Finding(fault.value, text)
 
     def describe_unproven(self, compacted: Mapping[str, bool | None]) -> Iterator[str]:
@@ -366,25 +374,25 @@ class ReplayResult:
         if count := counts[Fault.AGED]:
             yield (
                 f"{count} rows are of records that the source no longer holds: nothing tells "
-                f"whether they are right: {self._describe_places(Fault.AGED)}"
+                f"whether they are right: {self._describe_rows_with(Fault.AGED)}"
             )
         if count := counts[Fault.VANISHED]:
             named = sorted(name for name, is_so in compacted.items() if is_so)
             why = f"{', '.join(named)} is compacted" if named else "the topic may be compacted"
             yield (
                 f"{count} rows are of records that are not in the source any more: {why}, so later "
-                f"records replaced them: {self._describe_places(Fault.VANISHED)}"
+                f"records replaced them: {self._describe_rows_with(Fault.VANISHED)}"
             )
         if count := counts[Fault.CROSSED]:
             yield (
                 f"{count} keys have records in several partitions, which no order tells apart: "
-                f"{self._describe_places(Fault.CROSSED)}"
+                f"{self._describe_rows_with(Fault.CROSSED)}"
                 + (" (their versions are there, and nothing tells which was first)" * self.versions)
             )
         if count := counts[Fault.FORMER_DELETE]:
             yield (
                 f"{count} keys were deleted before changes.on_delete changed for this table: their "
-                f"rows may be marked, or gone: {self._describe_places(Fault.FORMER_DELETE)}"
+                f"rows may be marked, or gone: {self._describe_rows_with(Fault.FORMER_DELETE)}"
             )
         if count := counts[Fault.NEW_COLUMN]:
             columns = ", ".join(sorted(self.faults.columns[Fault.NEW_COLUMN]))
@@ -398,7 +406,7 @@ class ReplayResult:
         numbers = [number for number, known in self.sources.items() if known == at]
         return sum(self.faults.count_of(fault, number) for fault in faults for number in numbers)
 
-    def _describe_places(self, fault: Fault) -> str:
+    def _describe_rows_with(self, fault: Fault) -> str:
         known = self.faults.examples.get(fault, [])
         places = [f"{self.sources.get(number, '?')}@{offset}" for number, offset in known]
         more = ", ..." if self.faults.count_of(fault) > len(known) else ""
@@ -414,8 +422,10 @@ def open_replay(
 
 
 class Replay:
-    """One reading of the source, for tables that share it. ``add`` them, then ``read``, and then
-    each may be ``compared``."""
+    """One reading of the source, for tables that share it.
+
+    ``add_table`` them, then ``read_source``; then each may be ``compared``.
+    """
 
     def __init__(
         self, settings: SinkSettings, source: SourceRanges, folder: Path, slice_bytes: int
@@ -425,7 +435,7 @@ class Replay:
         self._tables: list[tuple[SupportsKeyedAudit, TableReplay]] = []
         self._read: Sequence[tuple[Slices, ReadRecords]] = ()
 
-    def add(self, reader: SupportsKeyedAudit) -> int:
+    def add_table(self, reader: SupportsKeyedAudit) -> int:
         """Return the table's number. Raises ``ConfigurationError``."""
         view = reader.view()
         start = TableStart(view.table, view.uuid, view.schema_id, view.spec_id, file_prefix="")
@@ -444,11 +454,11 @@ class Replay:
         self._tables.append((reader, table_replay))
         return len(self._tables) - 1
 
-    def read(
+    def read_source(
         self,
         on_progress: Callable[[int], None],
         *,
-        chunks: Chunks = chunks_of,
+        chunks: Chunks = read_chunks,
         shares: Callable[[SourcePlan, Batch], Shares] | None = None,
     ) -> None:
         """``shares`` tells the records of several tables apart, and of others beside them.
@@ -466,18 +476,18 @@ class Replay:
             more["shares"] = shares(source, batch)
         left_out = self._source.left_out
         every = chunks(plan, batch)
-        self._read = replay_source(
+        self._read = read_source_into_slices(
             table_replays, batch, left_out, on_progress, chunks=every, **more
         )
 
-    def compare(self, number: int, earlier: Offsets = _NONE) -> ReplayResult:
+    def compare_table(self, number: int, earlier: Offsets = _NONE) -> ReplayResult:
         """``earlier``: up to where an earlier table of that name was filled.
 
-        Raises as ``TableReader.scan``, and ``Unreachable`` as ``read``.
+        Raises as ``TableReader.scan``, and ``Unreachable`` as ``read_source``.
         """
         (reader, table_replay), (changes, read) = self._tables[number], self._read[number]
         ranges = self._source.ranges
-        live, history = replay_table(table_replay, reader), reader.history()
+        live, history = read_table_into_slices(table_replay, reader), reader.history()
         sources = {table_replay.number_of(at): at for at in ranges}
         held = SourcePartition(
             {source: ranges[at].begin for source, at in sources.items()},
@@ -485,22 +495,22 @@ class Replay:
             reader.columns_added_later(),
             table_replay.sources,
             {source: earlier[at] for source, at in sources.items() if at in earlier},
-            table_replay.marks,
-            _doubtful_below(reader, sources, ranges),
-            expired_below(self._settings, history, table_replay.columns),
-            table_replay.versions,
+            table_replay.mark_column,
+            doubtful_offsets_of(reader, sources, ranges),
+            find_expiry_limit(self._settings, history, table_replay.columns),
+            table_replay.keeps_history,
         )
         floors = history.examined_from_offsets
         faults = Faults(floors={source: floors.get(at, 0) for source, at in sources.items()})
         for part in range(table_replay.slicing.count):
-            compare(changes.read(part), live.read(part), held, faults)
-        return ReplayResult(read, faults, sources, table_replay.versions)
+            compare_slice(changes.read_slice(part), live.read_slice(part), held, faults)
+        return ReplayResult(read, faults, sources, table_replay.keeps_history)
 
     def _source_batch(self, start: TableStart) -> Batch:
-        return source_batch(start, self._source.ranges, self._source.topic_ids)
+        return read_only_batch(start, self._source.ranges, self._source.topic_ids)
 
 
-def expired_below(
+def find_expiry_limit(
     settings: SinkSettings, history: History, columns: pa.Schema
 ) -> tuple[str, pa.Scalar] | None:
     """EXPIRY-3: return the column of rows' times, and below which value rows have expired."""
@@ -511,7 +521,7 @@ def expired_below(
     return name, moment.cast(columns.field(name).type)  # a day that is not over is not below
 
 
-def _doubtful_below(
+def doubtful_offsets_of(
     reader: SupportsKeyedAudit,
     sources: Mapping[int, TopicPartition],
     ranges: Mapping[TopicPartition, OffsetRange],
@@ -536,7 +546,7 @@ class OtherRecords:
 
 
 class RoutedSplit:
-    """``Shares`` of one batch, by the sink's own code; ``all_but`` notes what is in no replay.
+    """``Shares`` of one batch, by the sink's own code; ``others`` notes what is in no replay.
 
     ``tables``: the names of the replays, each with the offsets up to which its records count.
     """

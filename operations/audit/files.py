@@ -16,7 +16,9 @@ OnProgress = Callable[[str, int, int], None]
 """Receives what is being done, how much of it is done, and how much there is."""
 
 
-def check_commits(reader: TableReader, history: History, on_progress: OnProgress) -> list[Finding]:
+def check_files_of_commits(
+    reader: TableReader, history: History, on_progress: OnProgress
+) -> list[Finding]:
     """Check that each commit's files hold what its record says, and none is committed twice."""
     findings: list[Finding] = []
     brought_by: dict[str, str] = {}
@@ -65,7 +67,7 @@ def check_row_count(history: History, files: list[LiveFile]) -> tuple[list[Findi
     return [Finding("row-count", evidence)], []
 
 
-def find_delivered(
+def find_which_were_delivered(
     reader: TableReader, files_of: Mapping[PendingCommit, Collection[str]], primary: str
 ) -> Mapping[PendingCommit, bool | None]:
     """Return whether a delivery has brought each pending commit's files into the table, whatever

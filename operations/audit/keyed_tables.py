@@ -32,10 +32,10 @@ from headgate.operations.audit.changelog_replay import (
     open_replay,
 )
 from headgate.operations.audit.files import OnProgress
-from headgate.operations.audit.records import count_keys
 from headgate.operations.audit.replay_compare import Fault
 from headgate.operations.audit.report import Finding, PartitionAudit
-from headgate.operations.audit.source import SourceOffsets
+from headgate.operations.audit.source_compare import SourceOffsets
+from headgate.operations.audit.table_records import count_keys
 from headgate.tables.storage.read_ahead import read_ahead_in_order
 
 # Compares each commit's record of a keyed table with its manifests alone.
@@ -65,7 +65,7 @@ def compare_delete_counts(
         counts = commit.record.keys
         if died is None or counts is None:
             continue
-        if _counts_add_up(counts, commit.record.records, died):
+        if _do_counts_add_up(counts, commit.record.records, died):
             deaths.right += 1
         elif by_others:  # their rows of a key die too, and so do those that their deletes name
             deaths.puzzling += 1
@@ -81,7 +81,7 @@ def compare_delete_counts(
     return deaths
 
 
-def _counts_add_up(counts: KeyCounts, rows: int, died: int) -> bool:
+def _do_counts_add_up(counts: KeyCounts, rows: int, died: int) -> bool:
     """Superseded records are rows that were written and died, or deletes, which leave no trace."""
     superseded = rows - counts.inserted - counts.updated
     return (
@@ -193,7 +193,7 @@ def check_keys(
     return conclusions
 
 
-def assess_replay(
+def conclude_replay(
     result: ReplayResult,
     history: History,
     compacted: Mapping[str, bool | None],
@@ -226,7 +226,7 @@ def assess_replay(
             f"{behind} keys lack the row of their last record, and the sink skipped "
             f"{unexplained} records that can be read now"
         )
-    conclusions.findings += result.findings(frozenset(besides))
+    conclusions.findings += result.find_faults(frozenset(besides))
     conclusions.unproven += result.describe_unproven(compacted)
     compared = f"{faults.rows:,} rows are the last records of their keys, value by value"
     if result.versions:
@@ -279,7 +279,7 @@ class KeyedTables:
         return bool(self.settings.table.key)
 
     @property
-    def not_compared(self) -> str:
+    def describe_not_compared(self) -> str:
         """Say what is unproven of a table that no replay was compared with."""
         return _VERSIONS_NOT_COMPARED if self.settings.changes.history else NOT_COMPARED
 
@@ -291,20 +291,20 @@ class KeyedTables:
     def is_keyed(self, table: str) -> bool:
         return bool(self.key_of(table))
 
-    def may_take(self, topic: str) -> bool:
+    def may_take_topic(self, topic: str) -> bool:
         """Return whether records of the topic may go to a keyed table."""
         if not self.settings.has_keyed_table:
             return False
         return self.is_single or may_have_key(self.settings.tables.routing, topic)
 
-    def tables_of(self, topic: str) -> set[str]:
+    def keyed_tables_of_topic(self, topic: str) -> set[str]:
         """Return the existing keyed tables that records of a topic may go to."""
         if self.is_single or not self.tables:
             return set(self.tables)
         routing = self.settings.tables.routing
         return {name for name in self.tables if may_lead_to_table(routing, topic, name)}
 
-    def takes_all(self, topic: str) -> bool:
+    def takes_all_of_topic(self, topic: str) -> bool:
         """Return whether all records of the topic go to one keyed table."""
         if self.is_single or not self.settings.has_keyed_table:
             return self.is_single
@@ -316,20 +316,20 @@ class KeyedTables:
         known = self.tables.get(pending_commit.table)
         return known is not None and pending_commit.secondary != known.history.uuid
 
-    def examine(self, table: AuditedTable) -> None:
+    def check_commits_and_rows(self, table: AuditedTable) -> None:
         """Examine the table's commits and rows; not every format shows which rows were deleted."""
         reader, history, files = table.reader, table.history, table.files
         name, damaged = history.table, bool(table.damaged)
         known = reader if isinstance(reader, SupportsKeyedAudit) else None
         whole = known is not None and not damaged
-        self.tables[name] = KeyedTable(name, known, history, _offsets_of(history), whole)
+        self.tables[name] = KeyedTable(name, known, history, _newest_offsets_of(history), whole)
         if known is not None:
-            self._add(name, check_deleted_rows(known, history, self.on_progress))
+            self._add_conclusions(name, check_deleted_rows(known, history, self.on_progress))
         else:
-            self._add(name, Conclusions(unproven=[DELETES_UNKNOWN]))
+            self._add_conclusions(name, Conclusions(unproven=[DELETES_UNKNOWN]))
         if not self.settings.changes.history:  # whose rows are counted as appended ones are
             live_rows = sum(-file.records if file.deletes else file.records for file in files)
-            self._add(name, check_live_rows(history, live_rows))
+            self._add_conclusions(name, check_live_rows(history, live_rows))
 
     def check_keys(self, table: AuditedTable) -> None:
         """Read the keys of a table's live rows, unless files of it are damaged.
@@ -340,14 +340,16 @@ class KeyedTables:
         name = history.table
         if table.damaged:  # nobody can read the rows, or tell which of them are dead
             text = "files are missing or damaged: keys and rows were not read"
-            self._add(name, Conclusions(unproven=[text]))
+            self._add_conclusions(name, Conclusions(unproven=[text]))
             return
         if self.settings.changes.history:
             return
         key, memory_bytes = self.key_of(name), self.settings.changes.index_memory_bytes
-        self._add(name, check_keys(reader, history, files, key=key, memory_bytes=memory_bytes))
+        self._add_conclusions(
+            name, check_keys(reader, history, files, key=key, memory_bytes=memory_bytes)
+        )
 
-    def replay(
+    def compare_with_replay(
         self,
         record: CommitRecord,
         primary: str,
@@ -363,67 +365,67 @@ class KeyedTables:
         for name in sorted(self.tables.keys() & expired):
             self.conclusions.unproven.append(
                 f"{name}: changes that were pending for too long were never delivered: "
-                f"{self.not_compared}"
+                f"{self.describe_not_compared}"
             )
-        for topics in self._group_topics({at.topic for at in ranges}):
+        for topics in self._group_topics_by_table({at.topic for at in ranges}):
             own = {at: span for at, span in ranges.items() if at.topic in topics}
-            names = sorted(set[str]().union(*map(self.tables_of, topics)))
+            names = sorted(set[str]().union(*map(self.keyed_tables_of_topic, topics)))
             if not names:
                 self.conclusions.unproven.append(
                     f"{', '.join(sorted(topics))}: no keyed table is there that its records go to"
                 )
             until = {
-                name: self._delivered_offsets(record, primary, name)
+                name: self._offsets_delivered_to(record, primary, name)
                 for name in names
                 if name not in expired and self.tables[name].whole
             }
             source = SourceRanges(own, record.topic_ids, left_out, record.cohorts)
-            self._compare(until, source)
+            self._replay_and_compare(until, source)
 
-    def _group_topics(self, topics: set[str]) -> list[set[str]]:
+    def _group_topics_by_table(self, topics: set[str]) -> list[set[str]]:
         """Topics, those together whose records go to one table."""
         groups: list[tuple[set[str], set[str]]] = []
         for topic in sorted(topics):
-            some, names = {topic}, self.tables_of(topic)
+            some, names = {topic}, self.keyed_tables_of_topic(topic)
             for other in [each for each in groups if each[1] & names]:
                 groups.remove(other)
                 some, names = some | other[0], names | other[1]
             groups.append((some, names))
         return [some for some, _ in groups]
 
-    def _delivered_offsets(self, record: CommitRecord, primary: str, name: str) -> Offsets:
+    def _offsets_delivered_to(self, record: CommitRecord, primary: str, name: str) -> Offsets:
         table = self.tables[name]
         return table.offsets if _has_pending(record, primary, table) else record.offsets
 
-    def _compare(self, until: Mapping[str, Offsets], source: SourceRanges) -> None:
+    def _replay_and_compare(self, until: Mapping[str, Offsets], source: SourceRanges) -> None:
         if not until:
             return
         others = OtherRecords()
         with open_replay(self.settings, source) as source_replay:
             numbers = {}
             for name in until:
-                with self._unproven_on_error(name):
-                    numbers[name] = source_replay.add(
+                with self._noting_unproven_on_error(name):
+                    numbers[name] = source_replay.add_table(
                         cast("SupportsKeyedAudit", self.tables[name].reader)
                     )
             ends = [(name, until[name]) for name in numbers]
             if not numbers:
                 return
-            with self._unproven_on_error(*numbers):
-                source_replay.read(
+            with self._noting_unproven_on_error(*numbers):
+                source_replay.read_source(
                     lambda records: self.on_progress("source records", records, 0),
                     shares=None
                     if self.is_single
                     else lambda plan, batch: RoutedSplit(plan, batch, ends, others),
                 )
                 for name, number in numbers.items():
-                    with self._unproven_on_error(name):
+                    with self._noting_unproven_on_error(name):
                         earlier = self.earlier.get(name, Offsets())
-                        self.tables[name].result = source_replay.compare(number, earlier)
+                        self.tables[name].result = source_replay.compare_table(number, earlier)
                 self.others.update(dict.fromkeys({at.topic for at in source.ranges}, others))
 
     @contextmanager
-    def _unproven_on_error(self, *names: str) -> Iterator[None]:
+    def _noting_unproven_on_error(self, *names: str) -> Iterator[None]:
         """What stands in the way of a comparison is said of these tables."""
         try:
             yield
@@ -434,16 +436,18 @@ class KeyedTables:
         else:
             return
         for name in names:
-            self._add(name, Conclusions(unproven=[text]))
+            self._add_conclusions(name, Conclusions(unproven=[text]))
 
-    def find_appended(self, at: TopicPartition) -> BitMap64 | None:
+    def offsets_outside_keyed_tables(self, at: TopicPartition) -> BitMap64 | None:
         """Offsets of the source's records that are rows of tables without a key, or set aside.
 
         ``None`` where nobody knows which they are.
         """
         others = self.others.get(at.topic)
         results = [
-            result for name in self.tables_of(at.topic) if (result := self.tables[name].result)
+            result
+            for name in self.keyed_tables_of_topic(at.topic)
+            if (result := self.tables[name].result)
         ]
         if others is None or not results or at not in results[0].read.offsets:
             return None
@@ -461,17 +465,17 @@ class KeyedTables:
         let_go = sum(len(some) for others in groups.values() for some in others.let_go.values())
         return let_go + sum(result.read.passed_over + result.read.bad for result in results)
 
-    def assess_replays(self, compacted: Mapping[str, bool | None], skipped: int) -> None:
+    def conclude_replays(self, compacted: Mapping[str, bool | None], skipped: int) -> None:
         """Report the results of the comparisons. ``skipped``: records that the sink skipped."""
         unexplained = skipped - self.skipped_record_count
         for name, table in sorted(self.tables.items()):
             if table.result is None:
-                self._add(name, Conclusions(unproven=[self.not_compared]))
+                self._add_conclusions(name, Conclusions(unproven=[self.describe_not_compared]))
             else:
-                weighed = assess_replay(table.result, table.history, compacted, unexplained)
-                self._add(name, weighed)
+                weighed = conclude_replay(table.result, table.history, compacted, unexplained)
+                self._add_conclusions(name, weighed)
 
-    def sources_of_replay(
+    def source_offsets_of_replay(
         self,
         witnesses: Mapping[TopicPartition, SourceOffsets],
         compacted: Mapping[str, bool | None],
@@ -497,7 +501,9 @@ class KeyedTables:
         """Return the partition with the findings of its tables' comparisons."""
         at = TopicPartition(partition.topic, partition.partition)
         results = [
-            result for name in self.tables_of(at.topic) if (result := self.tables[name].result)
+            result
+            for name in self.keyed_tables_of_topic(at.topic)
+            if (result := self.tables[name].result)
         ]
         results = [result for result in results if at in result.read.offsets]
         if not results:
@@ -516,7 +522,7 @@ class KeyedTables:
         conclusions, self.conclusions = self.conclusions, Conclusions()
         return conclusions
 
-    def _add(self, name: str, added: Conclusions) -> None:
+    def _add_conclusions(self, name: str, added: Conclusions) -> None:
         conclusions = self.conclusions
         prefix = "" if self.is_single else f"{name}: "  # nobody asks which one
         conclusions.findings += [
@@ -557,5 +563,5 @@ def _has_pending(record: CommitRecord, primary: str, table: KeyedTable) -> bool:
     )
 
 
-def _offsets_of(history: History) -> Offsets:
+def _newest_offsets_of(history: History) -> Offsets:
     return history.record.offsets if history.record else Offsets()

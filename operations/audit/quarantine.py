@@ -12,26 +12,30 @@ from headgate.control_protocol.commit_record import PendingCommit
 from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.table_history import History, TableReader
-from headgate.data_plane.quarantine.diverted_records import MEANT_FOR
+from headgate.data_plane.quarantine.diverted_record_reader import MEANT_FOR
 from headgate.data_plane.quarantine.rejected_records import ROUTE, TABLE
-from headgate.data_plane.routing.batch_tables import NO_ROUTE
-from headgate.operations.access.tables import own_tables
+from headgate.data_plane.routing.table_resolution import NO_ROUTE
+from headgate.operations.access.tables import names_of_own_tables
 from headgate.operations.audit.audited_table import (
     AuditedTable,
     Role,
     check_pending_commits,
     find_late_deliveries,
-    open_audited,
+    open_audited_table,
 )
 from headgate.operations.audit.files import OnProgress, find_files_of_other_sinks
-from headgate.operations.audit.records import (
+from headgate.operations.audit.report import Finding
+from headgate.operations.audit.source_compare import (
+    EVERYTHING,
+    describe_difference,
+    offsets_between,
+)
+from headgate.operations.audit.table_records import (
     SeenOffsets,
     TableRecords,
     scan_records,
     select_rows,
 )
-from headgate.operations.audit.report import Finding
-from headgate.operations.audit.source import EVERYTHING, describe_difference, select_between
 from headgate.runtime.sink_tables import SinkTables, TableAtRest
 
 COLUMNS = ("topic", "partition", "offset")
@@ -64,7 +68,7 @@ class QuarantineEvidence:
             records.partitions.get(at, SeenOffsets()).offsets
             for records in (self.records, self.pending)
         )
-        return select_between(there | pending, 0, end)
+        return offsets_between(there | pending, 0, end)
 
 
 def check_quarantine(
@@ -77,14 +81,16 @@ def check_quarantine(
     assert primary.record is not None, "asked only of a sink that has committed"
     settings, uuid = tables.settings, primary.uuid
     with tables.open_at_rest(settings.quarantine.table) as at_rest:
-        table = open_audited(at_rest.reader, Role.QUARANTINE)
+        table = open_audited_table(at_rest.reader, Role.QUARANTINE)
         evidence = _examine_quarantine(
             table, at_rest, primary, on_progress, routed=bool(settings.tables)
         )
     own = table.history.uuid
     evidence.remarks += [*table.remarks, *_describe_former_quarantines(primary, own)]
     evidence.findings = table.findings_with_prefix(f"quarantine {table.history.table}: ")
-    former = {d.table for d in primary.record.expired if d.secondary != own} - own_tables(tables)
+    former = {d.table for d in primary.record.expired if d.secondary != own} - names_of_own_tables(
+        tables
+    )
     for name in sorted(former - primary.filled.keys()):
         try:
             with tables.open_at_rest(name) as former_table:
@@ -106,7 +112,7 @@ def _examine_quarantine(
 ) -> QuarantineEvidence:
     record, history = primary.record, table.history
     assert record is not None, "asked only of a sink that has committed"
-    table.examine(on_progress)
+    table.check_commits_and_files(on_progress)
     evidence = QuarantineEvidence(history)
     if history.head is not None:
         left_out = (
@@ -116,7 +122,7 @@ def _examine_quarantine(
             table.reader, COLUMNS, left_out, rewound={}, on_progress=on_progress
         )
         if routed:
-            evidence.refused = _records_refused_by_tables(table.reader, left_out)
+            evidence.refused = _find_records_refused_by_tables(table.reader, left_out)
     evidence.came = find_late_deliveries(at_rest, record.expired, primary.uuid, COLUMNS)
     table.findings += _check_offsets(history, evidence.records.partitions)
     check_pending_commits(table, at_rest, primary, columns=COLUMNS, into=evidence.pending)
@@ -124,7 +130,7 @@ def _examine_quarantine(
     return evidence
 
 
-def _records_refused_by_tables(
+def _find_records_refused_by_tables(
     quarantine: TableReader, left_out: Collection[str]
 ) -> dict[str, dict[TopicPartition, BitMap64]]:
     """Return the records for which a route names a table that did not take them (SUSPEND-1,
@@ -171,7 +177,7 @@ def _check_offsets(
             places = "; ".join(f"offset {offset} again in {path}" for offset, path in seen.examples)
             yield Finding("record-twice", f"{at}: {seen.twice} rows too many: {places}")
         end = stored.get(at, 0)
-        beyond = select_between(seen.offsets, end, EVERYTHING)
+        beyond = offsets_between(seen.offsets, end, EVERYTHING)
         yield from describe_difference(
             "record-beyond", f"{at}: at or beyond its offset {end}", beyond
         )

@@ -21,7 +21,7 @@ from pyroaring import BitMap64
 
 from headgate.control_protocol.errors import Unreachable
 from headgate.native.kernels import Flags, Integers, Words
-from headgate.operations.audit.records import EXAMPLES_MAX
+from headgate.operations.audit.table_records import EXAMPLES_MAX
 from headgate.tables.iceberg.upsert.key_reader import Sources
 
 # Sets rows aside on disk by the hash of their key, so that one slice of them fits into memory.
@@ -60,7 +60,7 @@ class SliceCount:
     bytes_max: int = SLICE_BYTES
     count: int = 0
 
-    def slice_count_for(self, rows: pa.Table) -> int:
+    def choose_slice_count(self, rows: pa.Table) -> int:
         if not self.count:
             a_row = rows.nbytes / max(1, rows.num_rows)
             self.count = min(SLICES_MAX, 1 + int(self.rows * a_row / self.bytes_max))
@@ -78,7 +78,7 @@ class Slices:
     _waiting: list[pa.RecordBatch] = field(default_factory=list)
     _bytes: int = 0
 
-    def add(self, rows: pa.RecordBatch) -> None:
+    def add_rows(self, rows: pa.RecordBatch) -> None:
         """Take rows of the schema, which ends with ``OURS``.
 
         Raises ``Unreachable`` without room.
@@ -96,23 +96,23 @@ class Slices:
         """Write what is buffered. Raises ``Unreachable`` without room."""
         rows = pa.Table.from_batches(self._waiting, self.schema)
         self._waiting, self._bytes = [], 0
-        numbers = _number_slices(rows, self.slicing.slice_count_for(rows))
+        numbers = _slice_number_of_each_row(rows, self.slicing.choose_slice_count(rows))
         order = np.argsort(numbers, kind="stable")
         rows = rows.take(pa.array(order))
         begins = np.searchsorted(numbers[order], np.arange(self.slicing.count + 1))
         for number in np.flatnonzero(np.diff(begins)).tolist():
             begin, end = int(begins[number]), int(begins[number + 1])
-            self._append(number, rows.slice(begin, end - begin))
+            self._append_to_slice(number, rows.slice(begin, end - begin))
 
-    def read(self, number: int) -> pa.Table:
-        path = self._path(number)
-        tables = list(_open_streams(path)) if path.exists() else []
+    def read_slice(self, number: int) -> pa.Table:
+        path = self._path_of_slice(number)
+        tables = list(_read_appended_tables(path)) if path.exists() else []
         return pa.concat_tables([self.schema.empty_table(), *tables]).combine_chunks()
 
-    def _append(self, number: int, rows: pa.Table) -> None:
+    def _append_to_slice(self, number: int, rows: pa.Table) -> None:
         try:
             with (
-                self._path(number).open("ab") as file,
+                self._path_of_slice(number).open("ab") as file,
                 pa.ipc.new_stream(file, self.schema, options=_COMPRESSED) as stream,
             ):
                 stream.write_table(rows)
@@ -124,16 +124,16 @@ class Slices:
                 "name a folder with more room in TMPDIR, or audit with --no-source",
             ) from error
 
-    def _path(self, number: int) -> Path:
+    def _path_of_slice(self, number: int) -> Path:
         return self.folder / f"{self.name}-{number}.arrow"
 
 
-def _number_slices(rows: pa.Table, count: int) -> Words:
+def _slice_number_of_each_row(rows: pa.Table, count: int) -> Words:
     high: Words = rows.column(HIGH).to_numpy()
     return high % np.uint64(count)
 
 
-def _open_streams(path: Path) -> Iterator[pa.Table]:
+def _read_appended_tables(path: Path) -> Iterator[pa.Table]:
     """Yield the tables of a file, each appended by one ``flush``."""
     with path.open("rb") as file:
         end = path.stat().st_size
@@ -209,7 +209,7 @@ class Faults:
             if what is fault and source in (None, where)
         )
 
-    def note(self, fault: Fault, sources: Integers, offsets: Integers) -> None:
+    def note_fault(self, fault: Fault, sources: Integers, offsets: Integers) -> None:
         known = self.examples.setdefault(fault, [])
         for source, offset in zip(sources[:EXAMPLES_MAX], offsets[:EXAMPLES_MAX], strict=True):
             if len(known) < EXAMPLES_MAX:
@@ -244,7 +244,7 @@ class SourcePartition:
     versions: bool = False
 
 
-def compare(records: pa.Table, rows: pa.Table, held: SourcePartition, faults: Faults) -> None:
+def compare_slice(records: pa.Table, rows: pa.Table, held: SourcePartition, faults: Faults) -> None:
     """Compare replayed records with the table's rows, and note what differs in ``faults``.
 
     Both have the table's columns, then the internal ones of ``OURS``.
@@ -256,19 +256,19 @@ def compare(records: pa.Table, rows: pa.Table, held: SourcePartition, faults: Fa
     if held.versions:  # those of a crossed key are compared all the same; only their order is open
         if crossed.any():
             sources, offsets = _to_numpy(last, SOURCE), _to_numpy(last, OFFSET)
-            faults.note(Fault.CROSSED, sources[crossed], offsets[crossed])
+            faults.note_fault(Fault.CROSSED, sources[crossed], offsets[crossed])
         last, crossed = records, np.zeros(records.num_rows, np.bool_)
         identity = (HIGH, LOW, SOURCE, OFFSET)
     ids = _number_equal_rows(last, rows, identity)
     of_last, of_rows = ids[: last.num_rows], ids[last.num_rows :]
     place = np.full(int(ids.max(initial=-1)) + 1, -1, np.int64)
     place[of_last] = np.arange(last.num_rows)
-    _Slice(last, rows, place[of_rows], held=held, faults=faults).compare(crossed)
+    _Slice(last, rows, place[of_rows], held=held, faults=faults).note_differences(crossed)
 
 
 def _select_last_of_keys(records: pa.Table, known: Sources) -> tuple[pa.Table, Flags]:
     """Return the last record of each key, and which keys have records without an order."""
-    high, low = _hash_words(records)
+    high, low = _hash_words_of(records)
     sources, offsets = _to_numpy(records, SOURCE), _to_numpy(records, OFFSET)
     order = np.lexsort((offsets, sources, known.cohorts_of(sources), low, high))
     high, low, sources = high[order], low[order], sources[order]
@@ -314,14 +314,14 @@ class _Slice:
         self._last_sources, self._last_offsets = _to_numpy(last, SOURCE), _to_numpy(last, OFFSET)
         self._deletes = np.asarray(last.column(DELETES).combine_chunks()).astype(np.bool_)
 
-    def compare(self, crossed: Flags) -> None:
+    def note_differences(self, crossed: Flags) -> None:
         own = (self._sources >= 0) & (self._offsets >= 0)
         known = own & (self._place >= 0)
         puzzling = np.zeros(len(own), np.bool_)
         puzzling[known] = crossed[self._place[known]]
-        self._note_last(Fault.CROSSED, crossed)
+        self._note_last_records(Fault.CROSSED, crossed)
         own, known = own & ~puzzling, known & ~puzzling
-        doubtful = self._is_below(self._held.doubtful)
+        doubtful = self._flag_below(self._held.doubtful)
         former = self._find_former_deletes(known, doubtful)
         own, known = own & ~former, known & ~former
         right = known.copy()
@@ -332,22 +332,22 @@ class _Slice:
             & ~self._deletes[at]
         )
         right, doubled = self._split_first_per_key(right)
-        self._note(Fault.TWICE, doubled)
+        self._note_rows(Fault.TWICE, doubled)
         self._note_wrong(own & ~right & ~doubled, known, right)
         there = np.zeros(len(self._last_sources), np.bool_)
         there[self._place[known]] = True
         lost = ~self._deletes & ~there & ~crossed
-        removed = lost & doubtful & self._are_marked(self._last)
-        self._note_last(Fault.FORMER_DELETE, removed)
-        aged = lost & ~removed & are_expired(self._last, self._held.expired)
-        self._note_last(Fault.EXPIRED, aged)
+        removed = lost & doubtful & self._flag_marked(self._last)
+        self._note_last_records(Fault.FORMER_DELETE, removed)
+        aged = lost & ~removed & flag_expired(self._last, self._held.expired)
+        self._note_last_records(Fault.EXPIRED, aged)
         lost &= ~removed & ~aged
-        earlier = self._is_below(self._held.earlier)
-        self._note_last(Fault.RECREATED, lost & earlier)
-        self._note_last(Fault.LOST, lost & ~earlier)
+        earlier = self._flag_below(self._held.earlier)
+        self._note_last_records(Fault.RECREATED, lost & earlier)
+        self._note_last_records(Fault.LOST, lost & ~earlier)
         self._compare_values(right)
 
-    def _is_below(self, ends: Mapping[int, int]) -> Flags:
+    def _flag_below(self, ends: Mapping[int, int]) -> Flags:
         """Return which last records lie below these offsets."""
         is_below = np.zeros(len(self._last_sources), np.bool_)
         for source, end in ends.items():
@@ -360,10 +360,10 @@ class _Slice:
         former = known.copy()
         at = self._place[known]
         former[known] = self._deletes[at] & doubtful[at]
-        self._note(Fault.FORMER_DELETE, former)
+        self._note_rows(Fault.FORMER_DELETE, former)
         return former
 
-    def _are_marked(self, some: pa.Table) -> Flags:
+    def _flag_marked(self, some: pa.Table) -> Flags:
         """Return which rows are marked as deleted."""
         marks = self._held.marks
         if not marks:
@@ -390,12 +390,12 @@ class _Slice:
         undeleted, beside = older.copy(), older.copy()
         undeleted[older] = self._deletes[self._place[older]]
         beside[older] = np.isin(self._place[older], self._place[right])
-        self._note(Fault.UNDELETED, undeleted)
-        self._note(Fault.TWICE, beside & ~undeleted)
-        self._note(Fault.OUTDATED, older & ~undeleted & ~beside)
-        self._note(Fault.INVENTED, wrong & ~older & held)
-        self._note(Fault.AGED, wrong & ~older & aged)
-        self._note(Fault.VANISHED, wrong & ~older & ~held & ~aged)
+        self._note_rows(Fault.UNDELETED, undeleted)
+        self._note_rows(Fault.TWICE, beside & ~undeleted)
+        self._note_rows(Fault.OUTDATED, older & ~undeleted & ~beside)
+        self._note_rows(Fault.INVENTED, wrong & ~older & held)
+        self._note_rows(Fault.AGED, wrong & ~older & aged)
+        self._note_rows(Fault.VANISHED, wrong & ~older & ~held & ~aged)
 
     def _find_in_source(self, some: Flags) -> tuple[Flags, Flags]:
         """Return which rows have a record at their offset in the source, and which are too old."""
@@ -411,7 +411,7 @@ class _Slice:
         records = self._last.take(pa.array(self._place[right]))
         sources, offsets = self._sources[right], self._offsets[right]
         self._faults.rows += len(offsets)
-        self._faults.marked += int(self._are_marked(records).sum())
+        self._faults.marked += int(self._flag_marked(records).sum())
         wrong, new = np.zeros(len(offsets), np.bool_), np.zeros(len(offsets), np.bool_)
         for name in rows.schema.names[: -len(OURS)]:
             ours, theirs = (_combine_chunks(table, name) for table in (records, rows))
@@ -428,18 +428,18 @@ class _Slice:
                     self._faults.columns.setdefault(fault, set()).add(name)
         for fault, some in ((Fault.VALUE, wrong), (Fault.NEW_COLUMN, new & ~wrong)):
             if some.any():
-                self._faults.note(fault, sources[some], offsets[some])
+                self._faults.note_fault(fault, sources[some], offsets[some])
 
-    def _note(self, fault: Fault, some: Flags) -> None:
+    def _note_rows(self, fault: Fault, some: Flags) -> None:
         if some.any():
-            self._faults.note(fault, self._sources[some], self._offsets[some])
+            self._faults.note_fault(fault, self._sources[some], self._offsets[some])
 
-    def _note_last(self, fault: Fault, some: Flags) -> None:
+    def _note_last_records(self, fault: Fault, some: Flags) -> None:
         if some.any():
-            self._faults.note(fault, self._last_sources[some], self._last_offsets[some])
+            self._faults.note_fault(fault, self._last_sources[some], self._last_offsets[some])
 
 
-def are_expired(rows: pa.Table, expired: tuple[str, pa.Scalar] | None) -> Flags:
+def flag_expired(rows: pa.Table, expired: tuple[str, pa.Scalar] | None) -> Flags:
     """Return which rows are below the time up to which rows have expired."""
     if expired is None:
         return np.zeros(rows.num_rows, np.bool_)
@@ -472,7 +472,7 @@ def _combine_chunks(table: pa.Table, name: str) -> pa.Array:
     return table.column(name).combine_chunks()
 
 
-def _hash_words(table: pa.Table) -> tuple[Words, Words]:
+def _hash_words_of(table: pa.Table) -> tuple[Words, Words]:
     return table.column(HIGH).to_numpy(), table.column(LOW).to_numpy()
 
 

@@ -46,19 +46,19 @@ def check_catalog(
     questions, advice = Questions(settings), _Advice()
     with ExitStack() as stack:
         trials: list[CatalogTrial] = []
-        questions.ask("catalog", lambda: _open(settings, stack, trials))
+        questions.ask("catalog", lambda: _open_trial(settings, stack, trials))
         if trials:
             (trial,) = trials
             stack.callback(_ask_to_remove, questions, trial)
             announce(f"tables {' and '.join(trial.names)} will be created, and dropped again")
-            questions.ask("scratch tables", lambda: _create(trial))
+            questions.ask("scratch tables", lambda: _create_scratch_tables(trial))
             if len(trial.made) == len(trial.names):
                 _ask_by_trial(questions, trial, advice)
-    questions.ask("verdict", lambda: _conclude(questions.answers, advice))
+    questions.ask("verdict", lambda: _conclude_from_answers(questions.answers, advice))
     return tuple(questions.answers)
 
 
-def _open(settings: SinkSettings, stack: ExitStack, trials: list[CatalogTrial]) -> str:
+def _open_trial(settings: SinkSettings, stack: ExitStack, trials: list[CatalogTrial]) -> str:
     tables = stack.enter_context(open_tables_read_only(settings))
     catalog = tables.supports_catalog().catalog
     namespace = settings.table.identifier.rpartition(".")[0]
@@ -69,12 +69,12 @@ def _open(settings: SinkSettings, stack: ExitStack, trials: list[CatalogTrial]) 
             "another one in table.identifier"
         )
     trials.append(trial)
-    return f"{trial.describe()}; to be made and removed: {' and '.join(trial.names)}"
+    return f"{trial.describe_catalog()}; to be made and removed: {' and '.join(trial.names)}"
 
 
-def _create(trial: CatalogTrial) -> str:
+def _create_scratch_tables(trial: CatalogTrial) -> str:
     try:
-        location = trial.create()
+        location = trial.create_tables()
     except MissingRights as error:
         raise NotChecked(
             f"{error.message}; so nothing else is tried: run it with a principal that may create "
@@ -86,29 +86,31 @@ def _create(trial: CatalogTrial) -> str:
 def _ask_to_remove(questions: Questions, trial: CatalogTrial) -> None:
     """Remove the tables as the last thing, whatever came before; say so if one stays."""
     if trial.made:
-        questions.ask("clean-up", lambda: _remove(trial))
+        questions.ask("clean-up", lambda: _drop_scratch_tables(trial))
 
 
-def _remove(trial: CatalogTrial) -> str:
-    stay = trial.remove()
+def _drop_scratch_tables(trial: CatalogTrial) -> str:
+    stay = trial.drop_tables()
     files = f"; it has no purge, so files may stay at {' and '.join(stay)}" if stay else ""
     return f"both tables were dropped{files}"
 
 
 def _ask_by_trial(questions: Questions, trial: CatalogTrial, advice: _Advice) -> None:
-    questions.ask("keys", lambda: _describe_keys(trial, advice))
-    questions.ask("files", lambda: _write_file(trial))
-    questions.ask("claim", lambda: _claim(trial))
-    if not questions.are_well("claim"):
+    questions.ask("keys", lambda: _describe_given_credentials(trial, advice))
+    questions.ask("files", lambda: _try_write_file(trial))
+    questions.ask("claim", lambda: _try_claim(trial))
+    if not questions.are_answered_well("claim"):
         return
     questions.ask("tag", lambda: _check_tag(trial, advice))
-    questions.ask("stale commit", lambda: f"refused, as it must be: {trial.try_stale()}")
-    questions.ask("moved tag", lambda: f"refused, as it must be: {trial.try_moved_tag()}")
-    questions.ask("several tables", lambda: _try_joint(trial, advice))
+    questions.ask("stale commit", lambda: f"refused, as it must be: {trial.try_stale_commit()}")
+    questions.ask(
+        "moved tag", lambda: f"refused, as it must be: {trial.try_commit_after_moved_tag()}"
+    )
+    questions.ask("several tables", lambda: _try_joint_commit(trial, advice))
 
 
-def _describe_keys(trial: CatalogTrial, advice: _Advice) -> str:
-    given = trial.given_keys()
+def _describe_given_credentials(trial: CatalogTrial, advice: _Advice) -> str:
+    given = trial.given_credentials()
     if given.signs_remotely:
         raise CatalogRefused(
             "it signs each request to the store itself, and gives out no keys",
@@ -120,19 +122,19 @@ def _describe_keys(trial: CatalogTrial, advice: _Advice) -> str:
     return f"these came with the table: {', '.join(given.secrets)}"
 
 
-def _write_file(trial: CatalogTrial) -> str:
-    return f"{try_store(*trial.files_at())} was written, read and removed again"
+def _try_write_file(trial: CatalogTrial) -> str:
+    return f"{try_store(*trial.file_properties_and_location())} was written, read and removed again"
 
 
-def _claim(trial: CatalogTrial) -> str:
-    trial.claim()
+def _try_claim(trial: CatalogTrial) -> str:
+    trial.make_first_claim()
     return "one commit with a snapshot, its properties, a branch and a tag; all came back as sent"
 
 
 def _check_tag(trial: CatalogTrial, advice: _Advice) -> str:
-    if trial.lasts():
+    if trial.is_tag_retention_kept():
         return "it is kept for ever, whatever the table says of other refs"
-    age_ms = trial.tag_lasts_ms()
+    age_ms = trial.tag_retention_ms()
     advice.lines.append(
         "the catalog does not keep the tag's own retention: set no history.expire.max-ref-age-ms "
         "on the sink's tables, and switch off what expires refs there"
@@ -143,9 +145,9 @@ def _check_tag(trial: CatalogTrial, advice: _Advice) -> str:
     )
 
 
-def _try_joint(trial: CatalogTrial, advice: _Advice) -> str:
+def _try_joint_commit(trial: CatalogTrial, advice: _Advice) -> str:
     try:
-        offered = trial.try_joint()
+        offered = trial.try_joint_commit()
     except CatalogRefused as error:
         advice.lines.append("leave tables.atomic off")
         raise NotChecked(error.message) from None
@@ -158,7 +160,7 @@ def _try_joint(trial: CatalogTrial, advice: _Advice) -> str:
     return "two tables at once, or none of them if one is refused"
 
 
-def _conclude(answers: Sequence[Check], advice: _Advice) -> str:
+def _conclude_from_answers(answers: Sequence[Check], advice: _Advice) -> str:
     asked = {answer.what: answer for answer in answers}
     text = f" Besides: {'; '.join(advice.lines)}" if advice.lines else ""
     wrong = {answer.what for answer in answers if answer.state is State.WRONG}

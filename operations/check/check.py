@@ -43,7 +43,7 @@ from headgate.kafka.control_topic import has_fitting_control_topic, uses_append_
 from headgate.kafka.record_fetch import try_batch_consumer
 from headgate.kafka.token_providers import claims_of
 from headgate.native.kernels import InPython, loops
-from headgate.operations.access.kafka_connection import open_source_topics
+from headgate.operations.access.kafka_connection import opening_source_topics
 from headgate.operations.access.tables import check_routed_tables
 from headgate.operations.check.keys_and_transform import check_key, check_keys, check_transform
 from headgate.operations.check.records import (
@@ -112,14 +112,14 @@ def check(settings: SinkSettings, role: Role = Role.SINK) -> tuple[Check, ...]:
         return _check_role(settings, RIGHTS[role])
     questions = Questions(settings)
     questions.ask("settings", lambda: _describe_settings(settings))
-    cluster = ask_brokers(questions, settings)
+    cluster = ask_of_brokers(questions, settings)
     if cluster:
         questions.ask("source topics", lambda: _check_source(settings, cluster))
-        if questions.are_well("source topics"):
+        if questions.are_answered_well("source topics"):
             questions.ask("batch consumer", lambda: _check_batch_consumer(settings))
         questions.ask("control topic", lambda: _check_control_topic(settings, cluster))
         questions.ask("consumer group", lambda: _check_group(settings, cluster))
-        if questions.are_well("control topic"):
+        if questions.are_answered_well("control topic"):
             questions.ask("control events", lambda: _check_who_may_speak(settings.control, cluster))
             questions.ask("participants", lambda: _check_participants(settings))
             questions.ask("clock", lambda: _check_clock(settings))
@@ -127,17 +127,17 @@ def check(settings: SinkSettings, role: Role = Role.SINK) -> tuple[Check, ...]:
             questions.ask(
                 "dead-letter topic", lambda: _check_dead_letter_topic(settings.quarantine, cluster)
             )
-        if can_describe_records(settings) and questions.are_well("source topics"):
+        if can_describe_records(settings) and questions.are_answered_well("source topics"):
             questions.ask("records", lambda: check_records(settings))
-        if settings.tables and questions.are_well("source topics"):
-            _ask_routes(questions, settings)
-    asks_group = questions.are_well("source topics", "consumer group")
+        if settings.tables and questions.are_answered_well("source topics"):
+            _ask_of_routes(questions, settings)
+    asks_group = questions.are_answered_well("source topics", "consumer group")
     table = TableCheck(settings, asks_group=asks_group)
     _ask_of_table(questions, table, settings)
-    if can_dry_run(settings) and questions.are_well("source topics", "table"):
+    if can_dry_run(settings) and questions.are_answered_well("source topics", "table"):
         questions.ask("rows", lambda: check_rows(settings))
-    _ask_writer(questions, table, settings)
-    _ask_receivers(questions, settings, cluster)
+    _ask_of_writer(questions, table, settings)
+    _ask_of_receivers(questions, settings, cluster)
     return tuple(questions.answers)
 
 
@@ -157,48 +157,50 @@ def _ask_of_table(questions: Questions, table: TableCheck, settings: SinkSetting
     """Ask about the sink's table and its quarantine, as far as their format has the question."""
     if table.has_catalog:
         questions.ask("catalog", table.check_catalog)
-        if not questions.are_well("catalog"):
+        if not questions.are_answered_well("catalog"):
             return
     questions.ask("table", table.check_table)
-    well = questions.are_well("table")
+    well = questions.are_answered_well("table")
     if well and table.has_catalog:
         questions.ask("catalog rights", table.check_rights)
-    if well and table.exists:
+    if well and table.has_table:
         questions.ask("columns", table.check_columns)
         if table.has_catalog:
-            if settings.table.key and questions.are_well("columns"):
+            if settings.table.key and questions.are_answered_well("columns"):
                 questions.ask("keys", lambda: check_key(settings, table.loaded_table))
-            if settings.maintenance.rows_after_ms and questions.are_well("columns"):
+            if settings.maintenance.rows_after_ms and questions.are_answered_well("columns"):
                 questions.ask("row expiry", table.check_row_expiry)
             questions.ask("files", table.check_files)
         if settings.tables:
             questions.ask("routed tables", lambda: check_routed_tables(settings))
-        _ask_stored_state(questions, table)
+        _ask_of_stored_state(questions, table)
     if table.has_lock:
         questions.ask("lock", table.check_lock)
     if settings.quarantine.keeps_rejected and well:
         questions.ask("quarantine", table.check_quarantine)
-        if settings.has_foreign_quarantine and questions.are_well("quarantine"):
+        if settings.has_foreign_quarantine and questions.are_answered_well("quarantine"):
             quarantine = settings.quarantine.table
             questions.ask("quarantine rights", lambda: check_catalog_rights(settings, quarantine))
     questions.ask("storage", table.check_storage)
 
 
-def _ask_writer(questions: Questions, table: TableCheck, settings: SinkSettings) -> None:
+def _ask_of_writer(questions: Questions, table: TableCheck, settings: SinkSettings) -> None:
     """Ask about what writes files, and what a participant serves beside it."""
     questions.ask("writer", lambda: _check_writer(settings))
     if settings.http.listen or settings.http.certificate or settings.telemetry.otlp_endpoint:
         questions.ask("http", lambda: _check_http(settings))
-    on_spark = settings.spark.is_writer and questions.are_well("writer")
-    if on_spark and questions.are_well("storage"):
+    on_spark = settings.spark.is_writer and questions.are_answered_well("writer")
+    if on_spark and questions.are_answered_well("storage"):
         questions.ask("executors", table.check_executors)
     if on_spark and (settings.kafka_auth or settings.format.auth):
         questions.ask("executors' tokens", table.check_executor_tokens)
-    if settings.transform and questions.are_well("writer", "table"):
+    if settings.transform and questions.are_answered_well("writer", "table"):
         questions.ask("transform", lambda: check_transform(settings))
 
 
-def _ask_receivers(questions: Questions, settings: SinkSettings, cluster: Cluster | None) -> None:
+def _ask_of_receivers(
+    questions: Questions, settings: SinkSettings, cluster: Cluster | None
+) -> None:
     lineage, signal = settings.lineage, settings.signal
     if lineage:
         questions.ask("lineage", lambda: check_receiver("lineage", lineage, cluster))
@@ -206,22 +208,22 @@ def _ask_receivers(questions: Questions, settings: SinkSettings, cluster: Cluste
         questions.ask("signal", lambda: check_receiver("signal", signal, cluster))
 
 
-def _ask_routes(questions: Questions, settings: SinkSettings) -> None:
+def _ask_of_routes(questions: Questions, settings: SinkSettings) -> None:
     questions.ask("routes", lambda: check_routes(settings))
     if settings.tables.has_keyed_table:
         questions.ask("keys", lambda: check_keys(settings))
 
 
-def _ask_stored_state(questions: Questions, table: TableCheck) -> None:
+def _ask_of_stored_state(questions: Questions, table: TableCheck) -> None:
     questions.ask("sink state", table.check_sink_state)
-    if questions.are_well("sink state", "source topics"):
+    if questions.are_answered_well("sink state", "source topics"):
         questions.ask("stored offsets", table.check_stored_offsets)
 
 
 def _check_role(settings: SinkSettings, rights: Rights) -> tuple[Check, ...]:
     questions = Questions(settings)
     questions.ask("settings", lambda: _describe_settings(settings))
-    cluster = ask_brokers(questions, settings)
+    cluster = ask_of_brokers(questions, settings)
     if cluster:
         questions.ask("source topics", lambda: _check_source(settings, cluster, rights))
         questions.ask("control topic", lambda: _check_control_topic(settings, cluster, rights))
@@ -229,14 +231,14 @@ def _check_role(settings: SinkSettings, rights: Rights) -> tuple[Check, ...]:
     table = TableCheck(settings)
     if table.has_catalog:
         questions.ask("catalog", table.check_catalog)
-    if not table.has_catalog or questions.are_well("catalog"):
+    if not table.has_catalog or questions.are_answered_well("catalog"):
         questions.ask("table", table.check_table)
-        if table.has_catalog and questions.are_well("table") and rights.commits:
+        if table.has_catalog and questions.are_answered_well("table") and rights.commits:
             questions.ask("catalog rights", table.check_rights)
     return tuple(questions.answers)
 
 
-def exit_code(answers: tuple[Check, ...]) -> int:
+def exit_code_of(answers: tuple[Check, ...]) -> int:
     """Return 0 if well, else what a person must fix first: configuration, state, network."""
     found = {answer.exit_code for answer in answers}
     return next((code for code in (2, 1, 3) if code in found), 0)
@@ -283,19 +285,19 @@ class Questions:
             return question(things[0])
 
         self.ask(what, both)
-        return things[0] if self.are_well(what) else None
+        return things[0] if self.are_answered_well(what) else None
 
-    def are_well(self, *names: str) -> bool:
+    def are_answered_well(self, *names: str) -> bool:
         """Return whether all of these were asked and none is wrong."""
         states = {answer.what: answer.state for answer in self.answers}
         return all(states.get(name, State.WRONG) is not State.WRONG for name in names)
 
 
-def ask_brokers(questions: Questions, settings: SinkSettings) -> Cluster | None:
+def ask_of_brokers(questions: Questions, settings: SinkSettings) -> Cluster | None:
     """Ask for a token first, if there is to be one: so it is known which half has failed."""
     if token_keeper_for(settings.kafka):
         questions.ask("token", lambda: _check_token(settings.kafka))
-        if not questions.are_well("token"):
+        if not questions.are_answered_well("token"):
             return None
     return questions.ask_and_keep("broker", lambda: Cluster(settings.kafka), _check_brokers)
 
@@ -328,7 +330,7 @@ def _check_brokers(cluster: Cluster) -> str:
 def _check_source(
     settings: SinkSettings, cluster: Cluster, rights: Rights = RIGHTS[Role.SINK]
 ) -> str:
-    with open_source_topics(settings) as topics:
+    with opening_source_topics(settings) as topics:
         found = topics.describe()
     for name in found:
         granted = cluster.describe_topic(name)
@@ -344,7 +346,7 @@ def _check_source(
 
 def _check_batch_consumer(settings: SinkSettings) -> str:
     """Ask the client that no other question asks: it has its own way to tokens and brokers."""
-    with open_source_topics(settings) as topics:
+    with opening_source_topics(settings) as topics:
         found = topics.describe()
     if not found:
         raise NotChecked("there is no topic yet that it could read")
@@ -487,7 +489,7 @@ def _check_connect_server(remote: str) -> str:
     host, _, port = remote.removeprefix("sc://").partition("/")[0].rpartition(":")
     if not host:
         host, port = port, "15002"  # Spark's own default
-    if error := _connect_error(host, port):
+    if error := find_connect_error(host, port):
         raise Unreachable(
             f"spark.remote: nothing answers at {host}:{port}: {error}",
             "start the Spark Connect server, or correct the address",
@@ -502,7 +504,7 @@ def _require_standalone_master(master: str) -> None:
     errors = []
     for at in master.removeprefix("spark://").split(","):
         host, _, port = at.rpartition(":")
-        if (error := _connect_error(host or port, port if host else "7077")) is None:
+        if (error := find_connect_error(host or port, port if host else "7077")) is None:
             return
         errors.append(error)
     raise Unreachable(
@@ -511,7 +513,7 @@ def _require_standalone_master(master: str) -> None:
     )
 
 
-def _connect_error(host: str, port: str) -> Exception | None:
+def find_connect_error(host: str, port: str) -> Exception | None:
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=ANSWER_S_MAX).close()
     except (OSError, ValueError) as error:

@@ -31,7 +31,7 @@ from headgate.operations.check.check import (
     Check,
     Questions,
     State,
-    ask_brokers,
+    ask_of_brokers,
 )
 from headgate.operations.check.required_grants import RIGHTS, Role
 from headgate.operations.check.table import NotChecked
@@ -47,7 +47,7 @@ class _Advice:
     lines: list[str] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
 
-    def add(self, line: str) -> None:
+    def add_line(self, line: str) -> None:
         if line not in self.lines:
             self.lines.append(line)
 
@@ -56,14 +56,14 @@ def check_kafka(settings: SinkSettings) -> tuple[Check, ...]:
     """Ask the cluster of a sink file. Raises nothing foreseeable."""
     questions, advice = Questions(settings), _Advice()
     questions.ask("client", describe_client)
-    cluster = ask_brokers(questions, settings)
+    cluster = ask_of_brokers(questions, settings)
     if cluster:
         with ExitStack() as stack:
             name = f"{settings.control.topic}-check-{secrets.token_hex(4)}"
             trial = ClusterTrial(settings.kafka, name)
             stack.callback(_ask_to_delete_topic, questions, trial)
             questions.ask("cluster", lambda: _describe_cluster(trial))
-            _ask_of_sink(questions, settings, cluster, trial)
+            _describe_what_sink_names(questions, settings, cluster, trial)
             questions.ask("trial topic", lambda: _create_trial_topic(trial, advice))
             if trial.made:
                 _ask_by_trial(questions, trial, advice)
@@ -89,38 +89,43 @@ def _describe_cluster(trial: ClusterTrial) -> str:
     return f"it calls itself {name}, with {nodes} broker{'s' if nodes != 1 else ''}"
 
 
-def _ask_of_sink(
+def _describe_what_sink_names(
     questions: Questions, settings: SinkSettings, cluster: Cluster, trial: ClusterTrial
 ) -> None:
     """Describe what the sink names, as far as it is there."""
     for topic in settings.source.topics:
         if not topic.startswith("^"):
-            questions.ask(f"source {topic}", partial(_describe, cluster, trial, topic))
+            questions.ask(f"source {topic}", partial(_describe_topic, cluster, trial, topic))
     control, group = settings.control.topic, settings.source.group_id
-    questions.ask(f"control {control}", lambda: _describe(cluster, trial, control, control=True))
+    questions.ask(
+        f"control {control}", lambda: _describe_topic(cluster, trial, control, control=True)
+    )
     questions.ask(f"group {group}", lambda: _describe_group(cluster, group))
     questions.ask("reading", lambda: _read_source(settings))
 
 
-def _describe(cluster: Cluster, trial: ClusterTrial, topic: str, *, control: bool = False) -> str:
+def _describe_topic(
+    cluster: Cluster, trial: ClusterTrial, topic: str, *, control: bool = False
+) -> str:
     found = cluster.describe_topic(topic)
     if found is None:
         may = cluster.may_create_topic(topic) if control else False
         also = f", and may {'' if may else 'not '}be created" if control else ""
         raise NotChecked(f"it is not there{also}")
     needed = RIGHTS[Role.SINK].control if control else RIGHTS[Role.SINK].source
-    rights = _say_rights(found.operations, needed)
+    rights = _describe_rights(found.operations, needed)
     config = trial.topic_settings_of(topic)
     policy = config.get("cleanup.policy", "not told")
     count = f"{found.partitions} partition{'s' if found.partitions != 1 else ''}"
-    return f"{count}, id {_say_id(trial.topic_id(topic))}, cleanup.policy {policy}; {rights}"
+    number = _describe_topic_id(trial.topic_id(topic))
+    return f"{count}, id {number}, cleanup.policy {policy}; {rights}"
 
 
-def _say_id(topic_id: str) -> str:
+def _describe_topic_id(topic_id: str) -> str:
     return "none" if topic_id == NO_ID else topic_id
 
 
-def _say_rights(operations: frozenset[str] | None, needed: Sequence[str]) -> str:
+def _describe_rights(operations: frozenset[str] | None, needed: Sequence[str]) -> str:
     if operations is None:
         return "the cluster does not tell what this principal may do"
     if lacking := [each for each in needed if each not in operations]:
@@ -132,7 +137,7 @@ def _say_rights(operations: frozenset[str] | None, needed: Sequence[str]) -> str
 
 def _describe_group(cluster: Cluster, name: str) -> str:
     group = cluster.describe_group(name)
-    rights = _say_rights(group.operations, RIGHTS[Role.SINK].group)
+    rights = _describe_rights(group.operations, RIGHTS[Role.SINK].group)
     return f"{group.state}, {len(group.members)} members; {rights}"
 
 
@@ -148,7 +153,7 @@ def _create_trial_topic(trial: ClusterTrial, advice: _Advice) -> str:
     except HeadgateError as error:
         remedy = ""
         if isinstance(error, MissingRights):
-            advice.add(
+            advice.add_line(
                 "create the control topic by hand, and grant what docs/guides/security.md lists"
             )
             remedy = ": run it with a principal that may create topics"
@@ -158,7 +163,7 @@ def _create_trial_topic(trial: ClusterTrial, advice: _Advice) -> str:
     if not refused:
         return f"{trial.name} was created, with the settings of a control topic"
     own = _format_settings({name: CONTROL_SETTINGS[name] for name in refused})
-    advice.add(f"the cluster takes these with no new topic, so set them elsewhere: {own}")
+    advice.add_line(f"the cluster takes these with no new topic, so set them elsewhere: {own}")
     return f"{trial.name} was created; refused: {', '.join(refused)}"
 
 
@@ -179,7 +184,7 @@ def _ask_by_trial(questions: Questions, trial: ClusterTrial, advice: _Advice) ->
 def _check_topic_id(trial: ClusterTrial, advice: _Advice) -> str:
     found = trial.topic_id(trial.name)
     if found == NO_ID:
-        advice.add("never delete a topic and create it again: nobody would notice (HG-206)")
+        advice.add_line("never delete a topic and create it again: nobody would notice (HG-206)")
         raise NotChecked("topics have no ids, so one that is created again is not noticed")
     return f"topics have ids: {found}"
 
@@ -188,7 +193,7 @@ def _check_settings(trial: ClusterTrial, advice: _Advice) -> str:
     found = trial.topic_settings_of(trial.name)
     unknown = [name for name in CONTROL_SETTINGS if name not in found]
     if not found:
-        advice.add(
+        advice.add_line(
             "an admin client sees no settings of topics: look at the provider's console that the "
             "control topic has one partition and does not compact (Event Hubs: az eventhubs "
             "eventhub create --partition-count 1 --cleanup-policy Delete)"
@@ -203,7 +208,7 @@ def _check_settings(trial: ClusterTrial, advice: _Advice) -> str:
 def _check_append(trial: ClusterTrial, advice: _Advice) -> str:
     appended = trial.append()
     if not appended.append_time:
-        advice.add(
+        advice.add_line(
             "brokers do not put their own time on control events: keep all clocks together; set "
             f"message.timestamp.type={APPEND_TIME} on the control topic if the provider can"
         )
@@ -227,7 +232,7 @@ def _check_transactions(trial: ClusterTrial, advice: _Advice) -> str:
     except MissingRights as error:
         raise NotChecked(f"{error.message}; a sink itself needs no transaction") from None
     except Unreachable as error:
-        advice.add("no producer of the source topics can use transactions here")
+        advice.add_line("no producer of the source topics can use transactions here")
         raise NotChecked(f"{error.message}; a sink itself needs no transaction") from None
     if b"3" in seen:
         advice.faults.append("records of aborted transactions are delivered as if they counted")
@@ -247,9 +252,9 @@ def _check_consumer_rebalance(trial: ClusterTrial, advice: _Advice) -> str:
     try:
         trial.join("consumer")
     except HeadgateError as error:
-        advice.add('leave source.group_protocol at "classic"')
+        advice.add_line('leave source.group_protocol at "classic"')
         raise NotChecked(f"not here: {error.message}") from None
-    advice.add('source.group_protocol may be "classic" or "consumer"')
+    advice.add_line('source.group_protocol may be "classic" or "consumer"')
     return "a member of KIP-848's protocol got its partition, and left"
 
 

@@ -29,10 +29,10 @@ def _check_text(text: str) -> tuple[Check, ...]:
     except HeadgateError as error:
         wrong = (State.WRONG, error.message, error.hint, error.code, error.exit_code)
         return (Check("settings", *wrong),)
-    return tuple(map(_as_of_change, check(settings)))
+    return tuple(map(_without_difference_at_work, check(settings)))
 
 
-def _as_of_change(answer: Check) -> Check:
+def _without_difference_at_work(answer: Check) -> Check:
     """Let those at work have another file: they are about to get this one."""
     if answer.code != OtherConfiguration.code:
         return answer

@@ -21,22 +21,25 @@ from headgate.data_plane.files.format_choice import require_format_for_keys
 from headgate.data_plane.routing.keyed_routes import may_have_key, may_lead_to_table
 from headgate.data_plane.spark.job import transform_columns
 from headgate.data_plane.spark.session import open_session
-from headgate.data_plane.spark.transform import transform_of
+from headgate.data_plane.spark.transform import transform_function_of
 from headgate.data_plane.transform.result_rows import RECORD
 from headgate.data_plane.transform.user_function import UserFunction, load_function
-from headgate.operations.access.kafka_connection import compacted_topics, open_source_topics
-from headgate.operations.access.tables import own_tables
+from headgate.operations.access.kafka_connection import (
+    opening_source_topics,
+    which_topics_are_compacted,
+)
+from headgate.operations.access.tables import names_of_own_tables
 from headgate.operations.check.table import NotChecked
 from headgate.runtime.catalogs import spark_options
 from headgate.runtime.sink_tables import open_tables_read_only, require_catalog
 from headgate.runtime.start_checks import require_markable_table
 from headgate.runtime.write_planning import record_columns, shaping_of
-from headgate.tables.iceberg.upsert.deletes_property import (
+from headgate.tables.iceberg.upsert.key_property import key_property_text, require_same_key
+from headgate.tables.iceberg.upsert.on_delete_property import (
     DeleteChoice,
-    column_of_marks,
+    mark_column_id,
     require_same_choice,
 )
-from headgate.tables.iceberg.upsert.key_property import key_text, require_same_key
 
 
 def check_key(settings: SinkSettings, table: Table | None) -> str:
@@ -47,7 +50,7 @@ def check_key(settings: SinkSettings, table: Table | None) -> str:
     key = settings.table.key
     if table is not None:
         require_key(settings, settings.table.identifier, key, table)
-    return "; ".join([f"by {', '.join(key)}", *describe_marks(settings)])
+    return "; ".join([f"by {', '.join(key)}", *describe_marking_deletes(settings)])
 
 
 def check_keys(settings: SinkSettings) -> str:
@@ -57,7 +60,7 @@ def check_keys(settings: SinkSettings) -> str:
     error of one that cannot be read.
     """
     routing = settings.tables.routing
-    with open_source_topics(settings) as topics:
+    with opening_source_topics(settings) as topics:
         known = [name for name in sorted(topics.describe()) if may_have_key(routing, name)]
     if not known:
         return "no topic goes to a table with a key"
@@ -67,7 +70,7 @@ def check_keys(settings: SinkSettings) -> str:
     try:
         with open_tables_read_only(settings) as tables:
             if telling:
-                there = tables.find_tables_named_by_routes() - own_tables(tables)
+                there = tables.find_tables_named_by_routes() - names_of_own_tables(tables)
                 names |= {
                     n for n in there if any(may_lead_to_table(routing, t, n) for t in telling)
                 }
@@ -84,7 +87,7 @@ def check_keys(settings: SinkSettings) -> str:
     except TableMissing:  # the catalog has no database yet, and so no table
         pass
     notes = [f"{name} by {', '.join(routing.key_of(name))}" for name in sorted(names)]
-    notes += describe_marks(settings)
+    notes += describe_marking_deletes(settings)
     return "; ".join([*notes, *_describe_keyed_topics(settings, telling)])
 
 
@@ -94,7 +97,7 @@ def _describe_keyed_topics(settings: SinkSettings, topics: list[str]) -> list[st
         return []
     notes = [f"records of {', '.join(topics)} name tables"]
     if settings.changes.tombstones is not Tombstones.DELETE:
-        found = compacted_topics(settings.kafka, topics)
+        found = which_topics_are_compacted(settings.kafka, topics)
         notes += [
             f"{name} is compacted: of a key that was deleted it may hold no more than a record "
             "without a value, which deletes nothing here"
@@ -104,7 +107,7 @@ def _describe_keyed_topics(settings: SinkSettings, topics: list[str]) -> list[st
     return notes
 
 
-def describe_marks(settings: SinkSettings) -> list[str]:
+def describe_marking_deletes(settings: SinkSettings) -> list[str]:
     """Say what a person should know of deletes that mark rows."""
     changes = settings.changes
     if not changes.marks_deleted_rows:
@@ -121,7 +124,7 @@ def require_key(settings: SinkSettings, name: str, key: tuple[str, ...], table: 
     """Raise ``KeyUnfit``, ``KeyChanged`` or ``DeletesChanged`` where a commit would."""
     schema = table.schema()
     try:
-        wanted = key_text(schema, key)
+        wanted = key_property_text(schema, key)
     except KeyUnfit as error:
         raise KeyUnfit(f"{name}: {error.message}", error.hint) from None
     require_format_for_keys(name, table.properties)
@@ -132,8 +135,8 @@ def require_key(settings: SinkSettings, name: str, key: tuple[str, ...], table: 
     require_same_key(name, stored, None if changes.history else wanted, filled=filled)
     if changes.history:  # its commits know of no key, and so store no choice (KEY-14)
         return
-    before = DeleteChoice.of(table.properties.get(on_delete_property(settings.name)))
-    column = column_of_marks(schema, changes.deleted_at if changes.marks_deleted_rows else "")
+    before = DeleteChoice.from_property(table.properties.get(on_delete_property(settings.name)))
+    column = mark_column_id(schema, changes.deleted_at if changes.marks_deleted_rows else "")
     require_same_choice(name, schema, before, column, filled=filled)
 
 
@@ -151,7 +154,7 @@ def check_transform(settings: SinkSettings) -> str:
     if transform.in_process:
         load_function(transform.function)
     else:
-        transform_of(transform)
+        transform_function_of(transform)
     try:
         plan = _transform_plan(settings)
     except TableMissing:

@@ -18,13 +18,13 @@ from headgate.control_protocol.quarantine_policy import Disposal
 from headgate.data_plane.cdc.detection import ENVELOPE_FIELDS, EnvelopeCounts, count_envelopes
 from headgate.data_plane.cdc.policy import Envelope, Tombstones
 from headgate.data_plane.formats.column_options import FROM
-from headgate.data_plane.formats.format_registry import ValueOptions, record_format
+from headgate.data_plane.formats.format_registry import ValueOptions, create_record_format
 from headgate.data_plane.formats.record_format import DefaultingFormat
-from headgate.data_plane.formats.registry.frames import is_of_glue, reading_of
+from headgate.data_plane.formats.registry.frames import has_glue_frame, record_reader_of
 from headgate.data_plane.quarantine.rejected_records import ROUTE, TABLE, TOMBSTONE
 from headgate.data_plane.routing.keyed_routes import may_have_key
 from headgate.kafka.record_samples import read_newest_records
-from headgate.operations.access.kafka_connection import open_source_topics
+from headgate.operations.access.kafka_connection import opening_source_topics
 from headgate.operations.dry_run import DryRun, try_records
 
 SAMPLE_RECORDS = 200
@@ -41,7 +41,7 @@ _FRAMED = {
 def can_describe_records(settings: SinkSettings) -> bool:
     """Return whether the sink's format has fields that show what its records are."""
     wanted = settings.format
-    made = record_format(wanted.type, ValueOptions.from_options(wanted.options).of_format)
+    made = create_record_format(wanted.type, ValueOptions.from_options(wanted.options).of_format)
     shows = not settings.tables or settings.tables.has_keyed_table
     return shows and FROM in getattr(made, "rules", ())
 
@@ -51,13 +51,13 @@ def check_records(settings: SinkSettings) -> str:
 
     With routes, looks at topics that go to keyed tables.
     """
-    with open_source_topics(settings) as topics:
+    with opening_source_topics(settings) as topics:
         known = sorted(topics.describe())
     routing = settings.tables.routing
     names = [n for n in known if not settings.tables or may_have_key(routing, n)][:_TOPICS_MAX]
     descriptions = []
     for name in names:
-        reading = reading_of(settings.format.options, settings.format.key_options)
+        reading = record_reader_of(settings.format.options, settings.format.key_options)
         records = read_newest_records(settings.kafka, name, SAMPLE_RECORDS, reading)
         descriptions.append(describe_values(settings, name, [value for _, value in records]))
         require_readable_keys(settings, name, [key for key, value in records if value is None])
@@ -81,12 +81,12 @@ def describe_values(settings: SinkSettings, topic: str, values: Sequence[bytes |
     why = "" if settings.shape.hidden_columns else f": {looks.why}"  # it may show what is hidden
     text += f", {looks.unreadable} not to be read{why}" if looks.unreadable else ""
     text += describe_disposal(settings.quarantine, looks.unreadable, looks.record_count)
-    text += _describe_replaced_nulls(settings.format, values)
+    text += _name_columns_with_replaced_nulls(settings.format, values)
     envelope = looks.envelope
-    table = declaration_of(settings, topic)
-    if envelope is None or not table.key or _any_fits(settings.changes, table, looks):
+    table = declaration_for_topic(settings, topic)
+    if envelope is None or not table.key or _does_any_fit(settings.changes, table, looks):
         _require_startable(settings, table, looks, text)
-    if envelope is None or _any_fits(settings.changes, table, looks):
+    if envelope is None or _does_any_fit(settings.changes, table, looks):
         return text
     if not table.key:
         if envelope is Envelope.PLAIN:
@@ -144,10 +144,10 @@ def _require_startable(
         )
 
 
-def _describe_replaced_nulls(of: FormatSettings, values: Sequence[bytes | None]) -> str:
+def _name_columns_with_replaced_nulls(of: FormatSettings, values: Sequence[bytes | None]) -> str:
     """Name the columns whose nulls the records' own schemas let a converter replace."""
     options = ValueOptions.from_options(of.options).of_format
-    records = record_format(of.type, options)
+    records = create_record_format(of.type, options)
     if not isinstance(records, DefaultingFormat):
         return ""
     found = records.defaulted_fields([value for value in values if value is not None])
@@ -164,7 +164,7 @@ def require_readable_keys(settings: SinkSettings, topic: str, keys: Sequence[byt
 
     The sink would take each for the value of its only key column. Raises ``EnvelopeUnfit``.
     """
-    table = declaration_of(settings, topic)
+    table = declaration_for_topic(settings, topic)
     alike = settings.changes.changes_of_key(table.key)
     own = (settings.tables or settings.table).record_columns.key
     if settings.format.key_type or not alike or alike.tombstones is not Tombstones.DELETE:
@@ -172,7 +172,7 @@ def require_readable_keys(settings: SinkSettings, topic: str, keys: Sequence[byt
     if alike.reads_keys_like_values(settings.format.type, own):
         return
     there = [key for key in keys if key is not None]
-    if there and all(map(_is_object, there)):
+    if there and all(map(_is_json_object, there)):
         raise EnvelopeUnfit(
             f"{topic}: the keys of all {len(there)} records without a value are JSON objects, and "
             f"are taken for {table.key[0]} as they are",
@@ -180,7 +180,7 @@ def require_readable_keys(settings: SinkSettings, topic: str, keys: Sequence[byt
         )
 
 
-def _is_object(key: bytes) -> bool:
+def _is_json_object(key: bytes) -> bool:
     try:
         return isinstance(json.loads(key), dict)
     except (ValueError, RecursionError):  # not UTF-8, for example
@@ -192,10 +192,10 @@ def _count_envelopes(
 ) -> EnvelopeCounts:
     own = format_name == of.type
     options = ValueOptions.from_options(of.options).of_format if own else {}
-    return count_envelopes(values, lambda: record_format(format_name, options))
+    return count_envelopes(values, lambda: create_record_format(format_name, options))
 
 
-def declaration_of(settings: SinkSettings, topic: str) -> TableSettings | OneTableSettings:
+def declaration_for_topic(settings: SinkSettings, topic: str) -> TableSettings | OneTableSettings:
     """Return what the sink file declares about the table that takes the topic's records.
 
     Of several tables it is the first one with a key.
@@ -211,7 +211,7 @@ def declaration_of(settings: SinkSettings, topic: str) -> TableSettings | OneTab
     return section or OneTableSettings(match="")
 
 
-def _any_fits(
+def _does_any_fit(
     changes: ChangesSettings, table: TableSettings | OneTableSettings, looks: EnvelopeCounts
 ) -> bool:
     """Return whether any value is what the settings say.
@@ -234,7 +234,7 @@ def _guess_format(
     if declared.type != "json":
         return None
     there = [value for value in values if value is not None]
-    if there and all(map(is_of_glue, there)):
+    if there and all(map(has_glue_frame, there)):
         return "glue-registry"
     if there and all(value[:1] == b"\0" for value in there):
         is_json = all(value[_FRAME_BYTES : _FRAME_BYTES + 1] == b"{" for value in there)
@@ -259,7 +259,7 @@ def check_rows(settings: SinkSettings) -> str:
 
     Raises ``RecordsWouldStop``, and what a batch of these records would raise.
     """
-    with open_source_topics(settings) as topics:
+    with opening_source_topics(settings) as topics:
         partitions = sum(len(topic.partitions) for topic in topics.describe().values())
     return describe_dry_run(
         settings, try_records(settings, max(1, SAMPLE_RECORDS // max(1, partitions)))

@@ -27,9 +27,9 @@ def check_receiver(
     Raises ``ReceiverAway``, ``ConfigurationError``, ``MissingRights`` or ``NotChecked``.
     """
     if given.url:
-        return _check_server(section, given.url)
+        return _check_receiving_server(section, given.url)
     if given.topic:
-        return _check_topic(section, given.topic, cluster)
+        return _check_receiving_topic(section, given.topic, cluster)
     assert isinstance(given, LineageSettings), "the only one with a file"
     folder = Path(given.file).absolute().parent
     if not os.access(folder, os.W_OK):
@@ -40,7 +40,7 @@ def check_receiver(
     return f"lines go to {given.file}"
 
 
-def _check_server(section: str, url: str) -> str:
+def _check_receiving_server(section: str, url: str) -> str:
     found = urlsplit(url)
     host = found.hostname or ""
     port = found.port or (_HTTPS_PORT if found.scheme == "https" else _HTTP_PORT)
@@ -53,7 +53,7 @@ def _check_server(section: str, url: str) -> str:
     return f"{host}:{port} takes connections; nothing was sent"
 
 
-def _check_topic(section: str, name: str, cluster: Cluster | None) -> str:
+def _check_receiving_topic(section: str, name: str, cluster: Cluster | None) -> str:
     if cluster is None:
         raise NotChecked("the brokers do not answer")
     return require_topic_rights(

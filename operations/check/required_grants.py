@@ -65,11 +65,11 @@ def grant_commands(settings: SinkSettings, role: Role, principal: str) -> str:
         group = f"{settings.source.group_id}-dead-letters"
         lines.append(_acl_command(principal, ("read", "describe"), "group", group))
     if role is Role.SINK:
-        lines += _report_commands(settings, principal)
-    return "\n".join([*lines, "", *_catalog_grants(settings, role, principal), ""])
+        lines += _grant_commands_for_reports(settings, principal)
+    return "\n".join([*lines, "", *_catalog_grant_commands(settings, role, principal), ""])
 
 
-def _report_commands(settings: SinkSettings, principal: str) -> list[str]:
+def _grant_commands_for_reports(settings: SinkSettings, principal: str) -> list[str]:
     """Return what lineage and signals need; their notes are in the control topic."""
     lines = []
     for section, given in (("lineage", settings.lineage), ("signal", settings.signal)):
@@ -152,21 +152,21 @@ def _acl_name(operation: str) -> str:
     return "".join(part.capitalize() for part in operation.split("_"))
 
 
-def _catalog_grants(settings: SinkSettings, role: Role, principal: str) -> list[str]:
+def _catalog_grant_commands(settings: SinkSettings, role: Role, principal: str) -> list[str]:
     table, aside = settings.table.identifier, settings.quarantine.table
     creates = role is Role.SINK and settings.table.create
     if settings.has_foreign_quarantine:
         its_own = settings.quarantine.catalog
         return [
-            *_grants_in_catalog(settings.catalog, [table], role, principal, creates=creates),
+            *_sql_grant_commands(settings.catalog, [table], role, principal, creates=creates),
             "",
-            *_grants_in_catalog(its_own, [aside], role, principal, creates=role is Role.SINK),
+            *_sql_grant_commands(its_own, [aside], role, principal, creates=role is Role.SINK),
         ]
     tables = [table, aside] if settings.quarantine.keeps_rejected else [table]
-    return _grants_in_catalog(settings.catalog, tables, role, principal, creates=creates)
+    return _sql_grant_commands(settings.catalog, tables, role, principal, creates=creates)
 
 
-def _grants_in_catalog(
+def _sql_grant_commands(
     catalog: CatalogSettings, tables: list[str], role: Role, principal: str, *, creates: bool
 ) -> list[str]:
     named = " and ".join(tables)

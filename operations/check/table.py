@@ -45,9 +45,9 @@ from headgate.coordinator.recovery import (
 from headgate.coordinator.state import Identity, State
 from headgate.data_plane.files.format_choice import require_writable_files
 from headgate.data_plane.files.metrics import leaves_of, metrics_modes
-from headgate.data_plane.files.parquet import ignored_properties
-from headgate.operations.access.kafka_connection import open_source_topics
-from headgate.operations.access.tables import error_of_missing_table, open_primary
+from headgate.data_plane.files.parquet import describe_ignored_properties
+from headgate.operations.access.kafka_connection import opening_source_topics
+from headgate.operations.access.tables import find_start_error_of_missing_table, open_primary
 from headgate.runtime.catalogs import spark_options
 from headgate.runtime.sink_tables import open_tables_read_only
 from headgate.runtime.start_checks import (
@@ -59,13 +59,13 @@ from headgate.runtime.start_checks import (
     require_writable_catalog,
     require_writable_place,
 )
-from headgate.tables.iceberg.catalog import catalog_failure, require_atomic_swap
+from headgate.tables.iceberg.catalog import require_atomic_swap, translate_catalog_error
 from headgate.tables.iceberg.complete_empty_table import completed_schema, plan_completion
 from headgate.tables.iceberg.file_schema import file_schema_of
 from headgate.tables.iceberg.java_catalog import JavaCatalog
 from headgate.tables.iceberg.maintenance.row_expiry import HOUR_MS, WAIT_MS
 from headgate.tables.iceberg.maintenance.snapshot_selection import snapshot_retention
-from headgate.tables.storage.local_file_io import local_path
+from headgate.tables.storage.local_file_io import local_folder_path
 from headgate.tables.storage.object_stores import file_properties
 from headgate.tables.storage.store_write_check import try_store
 
@@ -120,7 +120,7 @@ class TableCheck:
         )
 
     @property
-    def exists(self) -> bool:
+    def has_table(self) -> bool:
         """Return whether there is a table; known after ``table``."""
         return self._layout is not None
 
@@ -210,7 +210,7 @@ class TableCheck:
         schema, properties = table.schema(), table.properties
         field_leaves = leaves_of(schema, metrics_modes(schema, properties, table.sort_order()))
         require_writable_files(schema, properties, table.sort_order())
-        ignored = ignored_properties(properties, field_leaves)
+        ignored = describe_ignored_properties(properties, field_leaves)
         return (
             f"not supported: {'; '.join(ignored)}" if ignored else "as the table's properties ask"
         )
@@ -269,7 +269,7 @@ class TableCheck:
         """Check that the source still has what the table says to read next."""
         assert self._view is not None  # asked only after sink_state
         settings = self._settings
-        with open_source_topics(settings) as topics:
+        with opening_source_topics(settings) as topics:
             now, note = topics.describe(), topics.committed_offset_metadata()
         ids = {topic: state.topic_id for topic, state in now.items()}
         require_sources_unshared(self._view, ids, settings.table.shared_with)
@@ -287,11 +287,11 @@ class TableCheck:
 
     def check_storage(self) -> str:
         """Check a local folder's rights; on an object store, write, read and remove a file."""
-        return "; ".join(map(self._check_place, dict.fromkeys(self._storage_locations())))
+        return "; ".join(map(self._check_location, dict.fromkeys(self._storage_locations())))
 
-    def _check_place(self, location: str) -> str:
+    def _check_location(self, location: str) -> str:
         require_writable_place(location)
-        if (folder := local_path(location)) is not None:
+        if (folder := local_folder_path(location)) is not None:
             _require_disk_space(folder)
             return f"{folder} may be written"
         path = try_store(self._file_properties(location), location)
@@ -302,21 +302,21 @@ class TableCheck:
 
         They write data files alone, so they need no rights where the table's metadata is.
         """
-        if self._runs_tasks_here():
+        if self._does_run_tasks_here():
             return "tasks run on this machine, and see the same as this process"
         _, location = self._storage_locations()
-        if local_path(location) is not None:
+        if local_folder_path(location) is not None:
             raise NotChecked(f"whether each of them has the folder {location} is not asked")
-        from headgate.data_plane.spark.executor_store_check import try_from_executors
+        from headgate.data_plane.spark.executor_store_check import try_store_from_executors
 
         properties = self._file_properties(location)
         return self._ask_executors(
-            lambda session: try_from_executors(session, properties, location)
+            lambda session: try_store_from_executors(session, properties, location)
         )
 
     def check_executor_tokens(self) -> str:
         """Let Spark's executors ask for the tokens that they need in a batch."""
-        if self._runs_tasks_here():
+        if self._does_run_tasks_here():
             return "tasks run on this machine, and ask with the same files as this process"
         from headgate.data_plane.spark.executor_store_check import ask_tokens_from_executors
 
@@ -327,7 +327,7 @@ class TableCheck:
             )
         )
 
-    def _runs_tasks_here(self) -> bool:
+    def _does_run_tasks_here(self) -> bool:
         """Return whether Spark has no executor but this machine. Raises ``NotChecked``."""
         spark = self._settings.spark
         master = spark.master or spark.conf.get("spark.master", "")
@@ -354,7 +354,7 @@ class TableCheck:
         require_quarantine_not_replaced(name, uuid, record, policies, routed=bool(routed))
 
     def _require_not_dropped(self) -> None:
-        if self._asks_group and (gone := error_of_missing_table(self._settings)):
+        if self._asks_group and (gone := find_start_error_of_missing_table(self._settings)):
             raise gone
 
 
@@ -387,7 +387,7 @@ def check_commit_rights(table: Table) -> str:
         try:
             require_atomic_swap(table.catalog, name)
         except Exception as error:
-            raise _missing_rights(error, f"table {name} may not be committed") from error
+            raise _missing_rights_error(error, f"table {name} may not be committed") from error
         return f"{name} may be altered, and its metastore compares and sets (it was asked)"
     if not (_is_rest_catalog(table.catalog) or isinstance(table.catalog, JavaCatalog)):
         raise CannotAsk(f"whether {name} may be committed was not tried: a check changes nothing")
@@ -396,7 +396,7 @@ def check_commit_rights(table: Table) -> str:
     except CommitFailedException:
         return f"{name} may be committed"
     except Exception as error:
-        raise _missing_rights(error, f"table {name} may not be committed") from error
+        raise _missing_rights_error(error, f"table {name} may not be committed") from error
     raise CatalogRefused(
         f"the catalog took a commit of {name} that required another table (it changed nothing)",
         "a catalog that does not check requirements cannot be the sink's lock",
@@ -415,7 +415,7 @@ def check_create_rights(catalog: Catalog, identifier: str) -> str:
         try:
             catalog.require_atomic_swap_for(identifier)
         except Exception as error:
-            raise _missing_rights(error, f"table {identifier} may not be created") from error
+            raise _missing_rights_error(error, f"table {identifier} may not be created") from error
         return (
             f"a view could be made and removed, and the metastore of {identifier} compares and sets"
         )
@@ -427,7 +427,7 @@ def check_create_rights(catalog: Catalog, identifier: str) -> str:
         why = f"the namespace of {identifier} does not exist yet: the first start creates it"
         raise CannotAsk(why) from error
     except Exception as error:
-        raise _missing_rights(error, f"table {identifier} may not be created") from error
+        raise _missing_rights_error(error, f"table {identifier} may not be created") from error
     return f"{identifier} may be created"
 
 
@@ -445,8 +445,8 @@ def _engine_of(catalog: Catalog) -> Engine | None:
     return getattr(catalog, "engine", None)
 
 
-def _missing_rights(error: Exception, what: str) -> HeadgateError:
-    found = catalog_failure(error, what)
+def _missing_rights_error(error: Exception, what: str) -> HeadgateError:
+    found = translate_catalog_error(error, what)
     if isinstance(found, MissingRights):
         found.hint = "docs/guides/security.md names the rights of each role; check the credential"
     return found
@@ -462,7 +462,7 @@ def _check_database(engine: Engine, name: str, statement: str) -> str:
         with engine.connect() as connection:
             connection.execute(text(f"{statement} WHERE 1 = 0"))
             connection.rollback()
-            wide = _find_wide_rights(connection) if engine.dialect.name == "postgresql" else []
+            wide = _find_too_wide_rights(connection) if engine.dialect.name == "postgresql" else []
             connection.rollback()
     except DBAPIError as error:
         answer = f"{error.orig!r} {error}"
@@ -473,7 +473,9 @@ def _check_database(engine: Engine, name: str, statement: str) -> str:
             ) from error
         if any(word in answer for word in _EMPTY):
             raise CannotAsk("the catalog is empty: the first start creates its tables") from error
-        raise catalog_failure(error, f"{name}: the catalog's database does not answer") from error
+        raise translate_catalog_error(
+            error, f"{name}: the catalog's database does not answer"
+        ) from error
     if wide:
         raise CannotAsk(
             f"{name} may be written, and this user may {' and '.join(wide)} iceberg_tables too, "
@@ -482,7 +484,7 @@ def _check_database(engine: Engine, name: str, statement: str) -> str:
     return f"{name} may be {'committed' if verb == 'UPDATE' else 'created'}"
 
 
-def _find_wide_rights(connection: Connection) -> list[str]:
+def _find_too_wide_rights(connection: Connection) -> list[str]:
     from sqlalchemy import text
 
     query = text("SELECT has_table_privilege('iceberg_tables', :right)")
@@ -511,7 +513,7 @@ def check_quarantine(
         return f"{wanted.table} does not exist yet; the next start creates it"
     require_same(uuid)
     found = f"{wanted.table} exists ({settings.table_type_of(wanted.table)}, UUID {uuid})"
-    if local_path(layout.location) is not None:
+    if local_folder_path(layout.location) is not None:
         return found  # its rights were looked at
     path = try_store(file_properties(dict(layout.storage), layout.location), layout.location)
     return f"{found}; {path} was written, read and removed again"

@@ -55,18 +55,20 @@ def delete(
     from headgate.operations.control.delete_rows import RowDeletion
 
     deletion = RowDeletion(where, aside, tables)
-    if (dry_run or not yes) and not _confirm(settings, deletion, dry_run=dry_run, as_json=as_json):
+    if (dry_run or not yes) and not _is_confirmed(
+        settings, deletion, dry_run=dry_run, as_json=as_json
+    ):
         return
-    _carry_out(settings, deletion, as_json=as_json)
+    _delete_and_report(settings, deletion, as_json=as_json)
 
 
-def _confirm(
+def _is_confirmed(
     settings: SinkSettings, deletion: RowDeletion, *, dry_run: bool, as_json: bool
 ) -> bool:
     """Return whether there is something to delete and the user has seen it and agrees."""
-    from headgate.operations.control.delete_rows import plan
+    from headgate.operations.control.delete_rows import plan_deletion
 
-    planned = plan(settings, deletion)
+    planned = plan_deletion(settings, deletion)
     if not as_json:
         _report(settings.redact, planned, "would be deleted")
     elif dry_run:
@@ -76,11 +78,11 @@ def _confirm(
     return click.confirm("Delete them?", abort=True, err=as_json)
 
 
-def _carry_out(settings: SinkSettings, deletion: RowDeletion, *, as_json: bool) -> None:
-    from headgate.operations.control.delete_rows import carry_out
+def _delete_and_report(settings: SinkSettings, deletion: RowDeletion, *, as_json: bool) -> None:
+    from headgate.operations.control.delete_rows import carry_out_deletion
 
     done = []
-    for each in carry_out(settings, deletion):
+    for each in carry_out_deletion(settings, deletion):
         done.append(each)
         if not as_json:
             _report(settings.redact, [each], "deleted")

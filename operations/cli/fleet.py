@@ -48,7 +48,7 @@ def fleet(ctx: click.Context, file: Path) -> None:
     ctx.obj = file
 
 
-def _settings(ctx: click.Context) -> WorkerSettings:
+def _settings_of(ctx: click.Context) -> WorkerSettings:
     return load_worker_settings(ctx, ctx.obj)
 
 
@@ -73,7 +73,7 @@ def apply(
     worker. Creates the fleet's topics if they are missing. With --check nothing changes if a sink
     that is new, or whose file is another one, would not work: its references must be readable here.
     """
-    settings = _settings(ctx)
+    settings = _settings_of(ctx)
     from headgate.runtime.fleet.fleet_changes import Wanting, plan_apply
     from headgate.runtime.fleet.sink_files import read_sink_files, require_room_for_jvms
 
@@ -82,8 +82,8 @@ def apply(
     wanted = {name: Wanting(text, memory_mib) for name, text in files.items()}
     plan_change = plan_apply(wanted, prune=prune)
     if check:
-        _require_well(settings, plan_change)
-    lines = _change(settings, plan_change, dry_run=dry_run, creates=True)
+        _require_sinks_would_work(settings, plan_change)
+    lines = _make_change(settings, plan_change, dry_run=dry_run, creates=True)
     counts = [sum(line.startswith(sign) for line in lines) for sign in "+~-"]
     changed = "{} added, {} changed, {} removed".format(*counts)
     click.echo(f"{len(files)} files: {changed}{' (dry run)' if dry_run else ''}")
@@ -95,11 +95,11 @@ def _add_state_command(name: str, state: str, text: str) -> click.Command:
     @_dry_run
     @click.pass_context
     def command(ctx: click.Context, sinks: tuple[str, ...], *, dry_run: bool) -> None:
-        settings = _settings(ctx)
+        settings = _settings_of(ctx)
         from headgate.runtime.fleet.fleet_changes import plan_state
         from headgate.runtime.fleet.sink_life import DesiredState
 
-        _say(settings, plan_state(sinks, DesiredState(state)), dry_run=dry_run)
+        _announce_change(settings, plan_state(sinks, DesiredState(state)), dry_run=dry_run)
 
     return command
 
@@ -116,10 +116,10 @@ _add_state_command("start", "running", "Let stopped sinks work again.")
 @click.pass_context
 def restart(ctx: click.Context, sinks: tuple[str, ...], *, dry_run: bool) -> None:
     """Let the processes of sinks leave in order, and come again; an error is tried at once."""
-    settings = _settings(ctx)
+    settings = _settings_of(ctx)
     from headgate.runtime.fleet.fleet_changes import plan_restart
 
-    _say(settings, plan_restart(sinks), dry_run=dry_run)
+    _announce_change(settings, plan_restart(sinks), dry_run=dry_run)
 
 
 @fleet.command()
@@ -128,10 +128,10 @@ def restart(ctx: click.Context, sinks: tuple[str, ...], *, dry_run: bool) -> Non
 @click.pass_context
 def remove(ctx: click.Context, sinks: tuple[str, ...], *, dry_run: bool) -> None:
     """Let sinks leave for good; their tables, groups and topics stay."""
-    settings = _settings(ctx)
+    settings = _settings_of(ctx)
     from headgate.runtime.fleet.fleet_changes import plan_remove
 
-    _say(settings, plan_remove(sinks), dry_run=dry_run)
+    _announce_change(settings, plan_remove(sinks), dry_run=dry_run)
 
 
 @fleet.command()
@@ -141,10 +141,10 @@ def remove(ctx: click.Context, sinks: tuple[str, ...], *, dry_run: bool) -> None
 @click.pass_context
 def scale(ctx: click.Context, sink: str, *, participants: int, dry_run: bool) -> None:
     """Let so many processes share the partitions of a sink, on different workers if there are."""
-    settings = _settings(ctx)
+    settings = _settings_of(ctx)
     from headgate.runtime.fleet.fleet_changes import plan_scale
 
-    _say(settings, plan_scale(sink, participants), dry_run=dry_run)
+    _announce_change(settings, plan_scale(sink, participants), dry_run=dry_run)
 
 
 @fleet.command()
@@ -154,10 +154,10 @@ def scale(ctx: click.Context, sink: str, *, participants: int, dry_run: bool) ->
 @click.pass_context
 def move(ctx: click.Context, sinks: tuple[str, ...], *, worker: str, dry_run: bool) -> None:
     """Let sinks go to another worker; the balancer leaves them there."""
-    settings = _settings(ctx)
+    settings = _settings_of(ctx)
     from headgate.runtime.fleet.fleet_changes import plan_move
 
-    _say(settings, plan_move(sinks, worker), dry_run=dry_run)
+    _announce_change(settings, plan_move(sinks, worker), dry_run=dry_run)
 
 
 @fleet.command()
@@ -170,10 +170,10 @@ def drain(ctx: click.Context, worker: str, *, timeout_s: float, dry_run: bool) -
 
     Once it is started again, it takes sinks again.
     """
-    settings = _settings(ctx)
+    settings = _settings_of(ctx)
     from headgate.runtime.fleet.fleet_changes import plan_drain
 
-    _say(settings, plan_drain(worker), dry_run=dry_run)
+    _announce_change(settings, plan_drain(worker), dry_run=dry_run)
     if not dry_run:
         _wait_until_drained(settings, worker, timeout_s)
         click.echo(f"worker {worker} runs no sink; end it when you like")
@@ -189,7 +189,7 @@ def list_fleet(ctx: click.Context, *, workers: bool, watch: bool, as_json: bool)
 
     Exit code 1: a sink is in error or lost, or a spec is not believed; 3: no worker tells anything.
     """
-    settings = _settings(ctx)
+    settings = _settings_of(ctx)
     from headgate.control_protocol.errors import WorkersSilent
     from headgate.runtime.fleet.fleet_topics import FleetReader
 
@@ -199,7 +199,7 @@ def list_fleet(ctx: click.Context, *, workers: bool, watch: bool, as_json: bool)
             found = reader.current_view()
             if watch:
                 click.clear()
-            _show(found, workers=workers, as_json=as_json)
+            _show_fleet(found, workers=workers, as_json=as_json)
             if not watch:
                 break
             until_s = time.monotonic() + WATCH_S
@@ -218,7 +218,7 @@ def list_fleet(ctx: click.Context, *, workers: bool, watch: bool, as_json: bool)
 @click.pass_context
 def show(ctx: click.Context, sink: str) -> None:
     """Print a sink's file as its process reads it, for commands such as headgate status."""
-    settings = _settings(ctx)
+    settings = _settings_of(ctx)
     from headgate.control_protocol.errors import ConfigurationError
     from headgate.runtime.fleet.fleet_records import sink_of_key
     from headgate.runtime.fleet.fleet_topics import FleetReader
@@ -236,14 +236,14 @@ def show(ctx: click.Context, sink: str) -> None:
 # -------------------------------------------------------------------------------------- changing
 
 
-def _change(
+def _make_change(
     settings: WorkerSettings, plan_change: PlanChange, *, dry_run: bool, creates: bool = False
 ) -> list[str]:
     """Make the change, print how it differs, and return the lines."""
-    from headgate.operations.control.operator_claim import actor
+    from headgate.operations.control.operator_claim import current_actor
     from headgate.runtime.fleet.fleet_topics import change_fleet
 
-    plan = change_fleet(settings, plan_change, actor(), dry_run=dry_run, creates=creates)
+    plan = change_fleet(settings, plan_change, current_actor(), dry_run=dry_run, creates=creates)
     shown = plan.lines if dry_run else [line for line in plan.lines if not line.startswith(" ")]
     some = shown if dry_run else shown[:_LINES_MAX]
     for line in some:
@@ -253,7 +253,7 @@ def _change(
     return [*plan.lines]
 
 
-def _require_well(settings: WorkerSettings, plan_change: PlanChange) -> None:
+def _require_sinks_would_work(settings: WorkerSettings, plan_change: PlanChange) -> None:
     """Check each sink whose file would be new. Raises ``FleetFilesUnfit`` if one would not work."""
     from headgate.control_protocol.errors import FleetFilesUnfit
     from headgate.operations.check.check import State
@@ -288,8 +288,8 @@ def _require_well(settings: WorkerSettings, plan_change: PlanChange) -> None:
     click.echo(f"{len(answers)} changed files: each would work")
 
 
-def _say(settings: WorkerSettings, plan_change: PlanChange, *, dry_run: bool) -> None:
-    if not _change(settings, plan_change, dry_run=dry_run):
+def _announce_change(settings: WorkerSettings, plan_change: PlanChange, *, dry_run: bool) -> None:
+    if not _make_change(settings, plan_change, dry_run=dry_run):
         click.echo("nothing to change: the specs say so already")
 
 
@@ -316,7 +316,7 @@ def _wait_until_drained(settings: WorkerSettings, worker: str, timeout_s: float)
 # --------------------------------------------------------------------------------------- showing
 
 
-def _show(found: FleetView, *, workers: bool, as_json: bool) -> None:
+def _show_fleet(found: FleetView, *, workers: bool, as_json: bool) -> None:
     show_sink: Callable[[Any], str] = _sink_line
     some: Mapping[str, Any] = found.workers if workers else found.sinks
     if as_json:

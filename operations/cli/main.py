@@ -26,7 +26,7 @@ from headgate.operations.cli.offsets import offsets
 from headgate.operations.cli.options import (
     as_json_option,
     deleted_back_option,
-    echo_positions,
+    echo_next_offsets,
     echo_undone_by_fleet,
     fleet_file_option,
     load_all_settings,
@@ -166,16 +166,16 @@ def init(
     With --from-topic, with columns that fit the topic's newest records. JSON, and what a schema
     registry describes (--registry), are recognized.
     """
-    from headgate.operations.init.sink_file_template import init as write
+    from headgate.operations.init.sink_file_template import write_sink_file as write
 
     given = {} if registry is None else {"registry.url": registry}
-    given |= _pairs("--format", options, "type=avro-registry")
-    keys = _pairs("--kafka", kafka, "bootstrap.servers=HOST:PORT")
+    given |= _parse_pairs("--format", options, "type=avro-registry")
+    keys = _parse_pairs("--kafka", kafka, "bootstrap.servers=HOST:PORT")
     path, records = write(name, Path(), topic=topic, kafka=keys, format=given)
     if records:
         columns, without = records.proposal.columns, records.proposal.left_out
         left_out = f", {len(without)} left out" if without else ""
-        seen = f"{records.describe()} of {topic} ({records.format_name})"
+        seen = f"{records.describe_records()} of {topic} ({records.format_name})"
         click.echo(f"{len(columns)} columns proposed from {seen}{left_out}")
         if records.looks.why:
             why = to_printable_line(records.looks.why)
@@ -183,7 +183,7 @@ def init(
     click.echo(f"{path} is written; next: edit it, then headgate check {path}")
 
 
-def _pairs(option: str, texts: tuple[str, ...], example: str) -> dict[str, str]:
+def _parse_pairs(option: str, texts: tuple[str, ...], example: str) -> dict[str, str]:
     pairs = {key: value for key, _, value in (text.partition("=") for text in texts)}
     if "" in pairs or not all("=" in text for text in texts):
         raise click.UsageError(f"{option} takes KEY=VALUE, such as {example}")
@@ -219,7 +219,7 @@ def check(
         raise click.UsageError("choose one of --kafka, --catalog and --offline")
     from headgate.operations.check.catalog_report import check_catalog
     from headgate.operations.check.check import check as ask
-    from headgate.operations.check.check import check_offline, exit_code
+    from headgate.operations.check.check import check_offline, exit_code_of
     from headgate.operations.check.cluster_report import check_kafka
     from headgate.operations.check.required_grants import Role
     from headgate.operations.render_command_results import show_checks
@@ -234,7 +234,7 @@ def check(
         print_json([asdict(answer) for answer in answers])
     else:
         show_checks(console(), answers)
-    ctx.exit(exit_code(answers))
+    ctx.exit(exit_code_of(answers))
 
 
 @main.command()
@@ -259,7 +259,7 @@ def serve(
         serve_fleet(settings, listen)
         return
     every = load_all_settings(ctx, sinks)
-    from headgate.operations.http.app import serve as serve_all
+    from headgate.operations.http.app import serve_sinks as serve_all
     from headgate.runtime.console_log import log_to_stderr
 
     log_to_stderr(list(every.values()))
@@ -307,9 +307,9 @@ def audit(
     """
     settings = load_settings(ctx, sink)
     from headgate.operations.audit.audit import audit as judge
-    from headgate.operations.render_command_results import show_audit, show_progress
+    from headgate.operations.render_command_results import show_audit, showing_progress
 
-    with show_progress() as on_progress:
+    with showing_progress() as on_progress:
         report = judge(settings, with_source=not no_source, on_progress=on_progress)
     if as_json:
         print_json(report.as_json())
@@ -339,12 +339,12 @@ def tables(
     docs/guides/many-tables.md says what they show.
     """
     settings = load_settings(ctx, sink)
-    from headgate.operations.cli.tables import resume, show
+    from headgate.operations.cli.tables import resume_and_report, show_or_resume
 
     if action == "resume":
-        resume(settings, names, replay=replay)
+        resume_and_report(settings, names, replay=replay)
     else:
-        show(ctx, settings, names, replay=replay, as_json=as_json)
+        show_or_resume(ctx, settings, names, replay=replay, as_json=as_json)
 
 
 @main.command()
@@ -445,12 +445,12 @@ def wait(ctx: click.Context, sink: Path, moment: str, timeout_s: float) -> None:
 def pause(ctx: click.Context, sink: Path) -> None:
     """Make the sink stop fetching until it is resumed."""
     settings = load_settings(ctx, sink)
-    from headgate.operations.control.pause import pause as ask
+    from headgate.operations.control.pause import pause_sink as ask
 
     record = ask(settings)
     click.echo("paused: nothing is fetched until headgate resume")
     echo_undone_by_fleet(settings, "pause")
-    echo_positions(record)
+    echo_next_offsets(record)
 
 
 @main.command()
@@ -481,11 +481,11 @@ def resume(
         return
     if deleted_back:
         raise click.UsageError("only headgate resume --accept reads records again")
-    from headgate.operations.control.pause import resume as ask
+    from headgate.operations.control.pause import resume_sink as ask
 
     record = ask(settings)
     click.echo("resumed")
-    echo_positions(record)
+    echo_next_offsets(record)
 
 
 @main.command()
@@ -551,7 +551,11 @@ def rollback(
     The sink has to be stopped.
     """
     settings = load_settings(ctx, sink)
-    from headgate.operations.control.rollback import carry_out, plan_rollback, show_on_branch
+    from headgate.operations.control.rollback import (
+        carry_out_rollback,
+        plan_rollback,
+        show_rollback_on_branch,
+    )
 
     looks = branch is not None
     plan = plan_rollback(
@@ -561,12 +565,12 @@ def rollback(
     if dry_run:
         return
     if branch is not None:
-        show_on_branch(settings, plan, branch)
+        show_rollback_on_branch(settings, plan, branch)
         click.echo(f"branch {branch} of {settings.table.identifier} shows it, for seven days")
         return
     if not yes:
         click.confirm("Go back?", abort=True)
-    carry_out(settings, plan)
+    carry_out_rollback(settings, plan)
     click.echo("done; the next start continues from there")
 
 

@@ -47,10 +47,10 @@ def _maintain_and_report(
     """Return the exit code. Raises as ``maintain``."""
     from headgate.operations.control.maintain import STEPS
     from headgate.operations.control.maintain import maintain as maintain_tables
-    from headgate.operations.render_command_results import show_progress
+    from headgate.operations.render_command_results import showing_progress
 
     results: list[Done] = []
-    with show_progress() as on_progress:
+    with showing_progress() as on_progress:
         for done in maintain_tables(
             settings, tables, only or STEPS, dry_run=dry_run, on_progress=on_progress
         ):

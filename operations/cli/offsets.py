@@ -83,9 +83,11 @@ def _show_stored_offsets(ctx: click.Context, settings: SinkSettings, *, as_json:
 def _set_stored_offsets(
     settings: SinkSettings, assignments: Sequence[str], *, yes: bool, deleted_back: bool
 ) -> None:
-    from headgate.operations.control.set_offsets import plan_moves
+    from headgate.operations.control.set_offsets import plan_offset_moves
 
-    _ask_and_set(settings, plan_moves(settings, assignments, deleted_back=deleted_back), yes=yes)
+    _ask_and_set(
+        settings, plan_offset_moves(settings, assignments, deleted_back=deleted_back), yes=yes
+    )
 
 
 def _set_offsets_of_group(
@@ -98,14 +100,14 @@ def _set_offsets_of_group(
 
 
 def _ask_and_set(settings: SinkSettings, plan: OffsetPlan, *, yes: bool) -> None:
-    from headgate.operations.control.set_offsets import carry_out
+    from headgate.operations.control.set_offsets import carry_out_offset_plan
 
-    for text in plan.describe():
+    for text in plan.describe_moves():
         click.echo(text)
     if not plan.moves:
         click.echo("nothing to do: these are the stored offsets")
         return
     if not yes:
         click.confirm("Set them?", abort=True)
-    carry_out(settings, plan)
+    carry_out_offset_plan(settings, plan)
     click.echo("set; the next start continues from there, and headgate audit will report it")

@@ -105,6 +105,6 @@ def echo_undone_by_fleet(settings: SinkSettings, command: str) -> None:
         click.echo(f"if a fleet runs it, its worker undoes this: headgate fleet {command} lasts")
 
 
-def echo_positions(record: CommitRecord) -> None:
+def echo_next_offsets(record: CommitRecord) -> None:
     for at, offset in sorted(record.offsets.items()):
         click.echo(f"{at}: next offset {offset}")

@@ -46,22 +46,22 @@ def status(
     if folder is not None:
         if sink or every_s is not None:
             raise click.UsageError("--all FOLDER takes neither a sink file nor --watch")
-        from headgate.operations.cli.status_views import show
+        from headgate.operations.cli.status_views import show_folder
 
-        ctx.exit(show(console(), folder, as_json=as_json))
+        ctx.exit(show_folder(console(), folder, as_json=as_json))
     if sink is None:
         raise click.UsageError("name a sink file, or --all FOLDER")
     with without_garbage_collection():
         settings = load_settings(ctx, sink)
         from headgate.operations.render_command_results import show_status
-        from headgate.operations.status.status import status as look
+        from headgate.operations.status.status import read_status as look
 
     if every_s is not None:
-        from headgate.operations.cli.status_views import watch
+        from headgate.operations.cli.status_views import watch_sink
 
         if as_json:
             raise click.UsageError("--watch does not go with --json; repeat the command")
-        watch(console(), settings, every_s)
+        watch_sink(console(), settings, every_s)
         return
     with without_garbage_collection():
         report = look(settings)

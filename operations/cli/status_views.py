@@ -18,9 +18,9 @@ from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import HeadgateError, RetryLater
 from headgate.operations.cli.options import worst_exit_code
 from headgate.operations.command_output import print_json
-from headgate.operations.render_command_results import show_all, show_status
+from headgate.operations.render_command_results import show_status, show_statuses
 from headgate.operations.status.report import StatusReport
-from headgate.operations.status.status import status
+from headgate.operations.status.status import read_status
 
 _AT_ONCE = 4
 
@@ -35,7 +35,7 @@ class FileStatus:
     exit_code: int = 0
 
 
-def show(console: Console, folder: Path, *, as_json: bool) -> int:
+def show_folder(console: Console, folder: Path, *, as_json: bool) -> int:
     """Show all, and return the most urgent exit code."""
     statuses = read_statuses(folder)
     if as_json:
@@ -48,7 +48,7 @@ def show(console: Console, folder: Path, *, as_json: bool) -> int:
             ]
         )
     else:
-        show_all(console, [(each.file, each.report, each.error) for each in statuses])
+        show_statuses(console, [(each.file, each.report, each.error) for each in statuses])
     return worst_exit_code(each.exit_code for each in statuses)
 
 
@@ -65,13 +65,13 @@ def _read_status(file: Path) -> FileStatus:
     except HeadgateError as error:
         return FileStatus(file.name, None, str(error), error.exit_code)
     try:
-        report = status(settings, 1)
+        report = read_status(settings, 1)
     except HeadgateError as error:
         return FileStatus(file.name, None, settings.redact(str(error)), error.exit_code)
     return FileStatus(file.name, report, exit_code=report.exit_code)
 
 
-def watch(console: Console, settings: SinkSettings, every_s: float) -> None:
+def watch_sink(console: Console, settings: SinkSettings, every_s: float) -> None:
     """Block until Ctrl-C. What does not answer is reported, and asked again."""
     try:
         if not console.is_terminal:
@@ -90,16 +90,16 @@ def render_repeatedly(
 ) -> Iterator[RenderableType]:
     """Yield one picture per look, ``number`` of them or without end."""
     for look in count(1):
-        yield _render(console, settings)
+        yield _render_status(console, settings)
         if look == number:
             return
         time.sleep(every_s)
 
 
-def _render(console: Console, settings: SinkSettings) -> RenderableType:
+def _render_status(console: Console, settings: SinkSettings) -> RenderableType:
     with console.capture() as capture:
         try:
-            show_status(console, status(settings, with_age=True))
+            show_status(console, read_status(settings, with_age=True))
         except RetryLater as error:
             console.print(Text(settings.redact(str(error)), "bold red"))
     return Group(Text.from_ansi(capture.get()), Text(time.strftime("%H:%M:%S"), "dim"))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from headgate.operations.cli.options import (
-    echo_positions,
+    echo_next_offsets,
     echo_undone_by_fleet,
     load_settings,
     sink_file,
@@ -27,7 +27,7 @@ def stop(ctx: click.Context, sink: Path) -> None:
     The table stores it: who is started meanwhile waits, too.
     """
     settings = load_settings(ctx, sink)
-    from headgate.operations.control.stop import stop as ask
+    from headgate.operations.control.stop import stop_sink as ask
 
     _echo_stop_result(ask(settings), "stopped: no participant works until headgate start")
     echo_undone_by_fleet(settings, "stop")
@@ -42,11 +42,11 @@ def start(ctx: click.Context, sink: Path) -> None:
     Its processes wait for that, or are started by you.
     """
     settings = load_settings(ctx, sink)
-    from headgate.operations.control.stop import start as ask
+    from headgate.operations.control.stop import start_sink as ask
 
     record = ask(settings)
     click.echo("started: waiting processes continue within seconds")
-    echo_positions(record)
+    echo_next_offsets(record)
 
 
 @click.command()
@@ -55,7 +55,7 @@ def start(ctx: click.Context, sink: Path) -> None:
 def restart(ctx: click.Context, sink: Path) -> None:
     """Make every participant leave in order and come again."""
     settings = load_settings(ctx, sink)
-    from headgate.operations.control.stop import restart as ask
+    from headgate.operations.control.stop import restart_sink as ask
 
     _echo_stop_result(ask(settings), "restarted: running processes continue within seconds")
 
@@ -64,4 +64,4 @@ def _echo_stop_result(done: StopResult, text: str) -> None:
     click.echo(text)
     if done.participants:
         click.echo(f"not seen leaving yet: {', '.join(done.participants)}")
-    echo_positions(done.record)
+    echo_next_offsets(done.record)

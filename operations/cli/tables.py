@@ -8,12 +8,12 @@ import click
 
 from headgate.config.sink_settings import SinkSettings
 from headgate.operations.command_output import console, print_json
-from headgate.operations.many_tables.list import tables
+from headgate.operations.many_tables.list import list_tables
 from headgate.operations.many_tables.resume import resume_and_open, resume_tables
 from headgate.operations.render_command_results import show_tables
 
 
-def show(
+def show_or_resume(
     ctx: click.Context,
     settings: SinkSettings,
     names: Sequence[str],
@@ -21,10 +21,10 @@ def show(
     replay: bool | None,
     as_json: bool,
 ) -> None:
-    """Show or resume tables. ``names`` and ``replay`` are for ``resume`` alone."""
+    """Show or resume tables. ``names`` and ``replay`` are for ``resume_and_report`` alone."""
     if names or replay is not None:
         raise click.UsageError("only headgate tables SINK resume takes tables and how")
-    report = tables(settings)
+    report = list_tables(settings)
     if as_json:
         print_json(report.as_json())
     else:
@@ -32,7 +32,7 @@ def show(
     ctx.exit(report.exit_code)
 
 
-def resume(settings: SinkSettings, names: Sequence[str], *, replay: bool | None) -> None:
+def resume_and_report(settings: SinkSettings, names: Sequence[str], *, replay: bool | None) -> None:
     """Resume tables.
 
     ``replay``: also replay what the quarantine took in; ``False``: also what expired.
@@ -47,7 +47,9 @@ def resume(settings: SinkSettings, names: Sequence[str], *, replay: bool | None)
 
         require_replayable(settings, names)
         _report_resumed(resume_and_open(settings, names))
-        _report("replayed", replay_tables(settings, names), "nothing waits in the quarantine")
+        _report_replayed(
+            "replayed", replay_tables(settings, names), "nothing waits in the quarantine"
+        )
     else:
         from headgate.operations.many_tables.rewrite_expired_commits import (
             require_rewritable,
@@ -56,7 +58,7 @@ def resume(settings: SinkSettings, names: Sequence[str], *, replay: bool | None)
 
         require_rewritable(settings, names)
         _report_resumed(resume_and_open(settings, names))
-        _report("reread", rewrite_tables(settings, names), "nothing has expired")
+        _report_replayed("reread", rewrite_tables(settings, names), "nothing has expired")
 
 
 def _report_resumed(names: Sequence[str]) -> None:
@@ -64,6 +66,6 @@ def _report_resumed(names: Sequence[str]) -> None:
         click.echo(f"resumed: {name}")
 
 
-def _report(what: str, given: Sequence[object], nothing: str) -> None:
+def _report_replayed(what: str, given: Sequence[object], nothing: str) -> None:
     for each in given or (nothing,):
         click.echo(f"{what}: {each}")

@@ -9,8 +9,8 @@ from headgate.config.load import load
 from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.operations.cli.run import run
-from headgate.operations.control.pause import pause, resume
-from headgate.operations.control.stop import start
+from headgate.operations.control.pause import pause_sink, resume_sink
+from headgate.operations.control.stop import start_sink
 from headgate.runtime.fleet.sink_life import Request
 from headgate.runtime.fleet.warm_parent import TurnReport, serve_forks
 
@@ -21,7 +21,7 @@ def main() -> None:
     """Serve until the worker is gone."""
     verbose = "--verbose" in sys.argv[1:]
 
-    serve_forks(lambda file, report: run_sink(file, report, verbose=verbose), ask_sink)
+    serve_forks(lambda file, report: run_sink(file, report, verbose=verbose), send_request_to_sink)
 
 
 def run_sink(file: Path, report: TurnReport, *, verbose: bool = False) -> None:
@@ -37,17 +37,17 @@ def run_sink(file: Path, report: TurnReport, *, verbose: bool = False) -> None:
         raise HeadgateError(text, "report it") from None
 
 
-def ask_sink(file: Path, request: str) -> None:
+def send_request_to_sink(file: Path, request: str) -> None:
     """Make a request to the sink of a file, as the command of its name does. Raises as that."""
     settings = load(file)
     try:
         match Request(request):
             case Request.PAUSE:
-                pause(settings)
+                pause_sink(settings)
             case Request.RESUME:
-                resume(settings)
+                resume_sink(settings)
             case Request.START:
-                start(settings)
+                start_sink(settings)
     except HeadgateError as error:
         raise settings.redaction.redact_error(error) from None
 

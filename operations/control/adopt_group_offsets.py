@@ -15,13 +15,13 @@ from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.ports import Lineage, TableView, TopicState
 from headgate.kafka.cluster_queries import ANSWER_S_MAX, Cluster, with_log_silenced
 from headgate.kafka.group_offsets import read_group_offsets
-from headgate.operations.access.kafka_connection import open_source_topics
+from headgate.operations.access.kafka_connection import opening_source_topics
 from headgate.operations.access.tables import open_primary
 from headgate.operations.control.operator_claim import make_first_record
 from headgate.operations.control.set_offsets import (
     OffsetMove,
     OffsetPlan,
-    plan_moves,
+    plan_offset_moves,
     require_stopped,
 )
 from headgate.runtime.sink_tables import SinkTables
@@ -35,7 +35,8 @@ def plan_from_group(
     """Plan to go on where the group is; ``maps`` say which partition of the sink is which of its.
 
     A missing table that the sink may create is created, empty: the claim needs one. Raises as
-    ``plan_moves``, and ``ConfigurationError`` for a group that is at work or has no offsets there.
+    ``plan_offset_moves``, and ``ConfigurationError`` for a group that is at work or has no offsets
+    there.
     """
     require_stopped(settings)
     if members := Cluster(settings.kafka).describe_group(group).members:
@@ -43,10 +44,10 @@ def plan_from_group(
             f"group {group} has {len(members)} members: {', '.join(members)}",
             "stop them first: who reads on beside the sink reads the same records",
         )
-    with open_source_topics(settings) as source:
+    with opening_source_topics(settings) as source:
         topics = source.describe()
     places = [TopicPartition(t, n) for t, state in topics.items() for n in state.partitions]
-    offsets = _read_mapped(settings.kafka, group, places, _parse_maps(maps, places))
+    offsets = _read_group_offsets_mapped(settings.kafka, group, places, _parse_maps(maps, places))
     if not offsets:
         raise ConfigurationError(
             f"group {group} has no offsets of {', '.join(sorted(topics))}",
@@ -55,12 +56,14 @@ def plan_from_group(
         )
     view = read_or_create_primary(settings)
     if view.record is None and view.lineage is Lineage.FRESH:
-        return _plan_first(settings, view, topics, offsets)
+        return _plan_first_claim(settings, view, topics, offsets)
     assignments = [f"{at}={offset}" for at, offset in sorted(offsets.items())]
-    return plan_moves(settings, assignments, deleted_back=deleted_back, takes_other_topics=True)
+    return plan_offset_moves(
+        settings, assignments, deleted_back=deleted_back, takes_other_topics=True
+    )
 
 
-def _read_mapped(
+def _read_group_offsets_mapped(
     kafka: Mapping[str, str],
     group: str,
     places: Sequence[TopicPartition],
@@ -81,7 +84,7 @@ def _parse_maps(
         old, _, new = text.partition("=")
         if not (old and new):
             raise ConfigurationError(f"{text!r} maps nothing", _FORM)
-        (of, old_number), (to, new_number) = _place(old), _place(new)
+        (of, old_number), (to, new_number) = _parse_place(old), _parse_place(new)
         if (old_number is None) != (new_number is None):
             raise ConfigurationError(f"{text!r} maps a topic to a partition", _FORM)
         for at in places:
@@ -91,7 +94,7 @@ def _parse_maps(
     return old_names
 
 
-def _place(text: str) -> tuple[str, int | None]:
+def _parse_place(text: str) -> tuple[str, int | None]:
     topic, _, number = text.rpartition("/")
     return (topic, int(number)) if topic and number.isdecimal() else (text, None)
 
@@ -110,7 +113,7 @@ def read_or_create_primary(settings: SinkSettings) -> TableView:
             return table.read()
 
 
-def _plan_first(
+def _plan_first_claim(
     settings: SinkSettings,
     view: TableView,
     topics: Mapping[str, TopicState],

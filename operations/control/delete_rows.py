@@ -19,9 +19,9 @@ from headgate.control_protocol.table_format import PredicateDeletion
 from headgate.control_protocol.table_history import TableReader
 from headgate.operations.access.tables import open_every_table
 from headgate.operations.audit.quarantine import COLUMNS
-from headgate.operations.control.maintain import commit_waiter
-from headgate.operations.control.operator_claim import actor, announce
-from headgate.operations.control.set_offsets import record_for_claim
+from headgate.operations.control.maintain import waiter_for_commit
+from headgate.operations.control.operator_claim import announce_command, current_actor
+from headgate.operations.control.set_offsets import require_claimable_record
 from headgate.runtime.sink_tables import SinkTables, open_tables_read_only
 
 
@@ -60,7 +60,7 @@ class _TableDeletion:
     expired: int
 
 
-def plan(settings: SinkSettings, asked: RowDeletion) -> list[Deleted]:
+def plan_deletion(settings: SinkSettings, asked: RowDeletion) -> list[Deleted]:
     """Return what would be deleted now, table by table; nothing is changed.
 
     Raises ``PredicateUnfit`` and ``DeletionRefused`` for an invalid request, and what other
@@ -76,17 +76,17 @@ def plan(settings: SinkSettings, asked: RowDeletion) -> list[Deleted]:
     return planned
 
 
-def carry_out(settings: SinkSettings, asked: RowDeletion) -> Iterator[Deleted]:
+def carry_out_deletion(settings: SinkSettings, asked: RowDeletion) -> Iterator[Deleted]:
     """Delete what matches by then; yield the result for each table.
 
-    Raises as ``plan`` if something is refused before anything is deleted, and
+    Raises as ``plan_deletion`` if something is refused before anything is deleted, and
     ``DeletionUnsettled``: the tables before that one are done.
     """
     with _open_tables(settings, asked) as (tables, every):
         for each in every:
             each.deletion.require_deletable()
         for each in every:
-            unsettled = each.deletion.delete(commit_waiter(tables, each.table))
+            unsettled = each.deletion.delete(waiter_for_commit(tables, each.table))
             if unsettled:
                 raise DeletionUnsettled(
                     f"the rows of {each.table} are not deleted: {unsettled}",
@@ -94,18 +94,18 @@ def carry_out(settings: SinkSettings, asked: RowDeletion) -> Iterator[Deleted]:
                 )
             deleted = each.deletion.deleted
             yield Deleted(each.table, deleted.rows, deleted.files, each.pending, each.expired)
-    announce(settings, "delete")  # not what: the predicate may name the person to forget
+    announce_command(settings, "delete")  # not what: the predicate may name the person to forget
 
 
 @contextmanager
 def _open_tables(
     settings: SinkSettings, asked: RowDeletion
 ) -> Iterator[tuple[SinkTables, list[_TableDeletion]]]:
-    """Yield each table with its deletion, and what is pending for it. Raises as ``plan``."""
+    """Yield each table with its deletion, and what is pending. Raises as ``plan_deletion``."""
     with open_tables_read_only(settings) as opened:
         opened.supports_row_deletion()
         _require_deletable(opened, asked)
-        record = record_for_claim(settings, opened.reader.view())
+        record = require_claimable_record(settings, opened.reader.view())
         pending = opened.undelivered_commits(record)
         known, expired = [settings.table.identifier], dict[str, int]()
         if settings.tables:
@@ -115,7 +115,7 @@ def _open_tables(
                     if asked.where is not None and (name in asked.tables or not asked.tables):
                         raise error
                 expired = {
-                    n: _count_expired(record, each.reader) for n, each in tables.tables.items()
+                    n: _count_expired_rows(record, each.reader) for n, each in tables.tables.items()
                 }
         if strange := sorted(set(asked.tables) - set(known)):
             raise DeletionRefused(
@@ -134,7 +134,7 @@ def _open_tables(
             [
                 _TableDeletion(
                     table,
-                    _deletion(opened, table, predicate),
+                    _deletion_from_table(opened, table, predicate),
                     sum(
                         pending_commit.rows
                         for pending_commit in pending
@@ -157,7 +157,7 @@ def _require_deletable(tables: SinkTables, asked: RowDeletion) -> None:
         )
 
 
-def _count_expired(record: CommitRecord, reader: TableReader) -> int:
+def _count_expired_rows(record: CommitRecord, reader: TableReader) -> int:
     """Return how many rows of the table expired and were not written again."""
     view = reader.view()
     done = view.record.replayed.expired if view.record and view.record.replayed else None
@@ -177,11 +177,11 @@ def _keyed_tables_error(tables: str) -> DeletionRefused:
     )
 
 
-def _deletion(tables: SinkTables, table: str, predicate: str) -> PredicateDeletion:
+def _deletion_from_table(tables: SinkTables, table: str, predicate: str) -> PredicateDeletion:
     columns = _coordinate_columns(tables, table)
     spec, sink = tables.table_spec_of(table), tables.settings.name
     return tables.supports_row_deletion().row_deletion(
-        spec, sink, predicate, asked_by=actor(), columns=columns
+        spec, sink, predicate, asked_by=current_actor(), columns=columns
     )
 
 

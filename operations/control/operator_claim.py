@@ -60,7 +60,7 @@ def acting_as_operator(actor: str) -> Iterator[None]:
         _ACTOR.reset(before)
 
 
-def actor() -> str:
+def current_actor() -> str:
     """Return who acts: the user of this process, unless somebody else was named."""
     if named := _ACTOR.get():
         return named
@@ -71,14 +71,14 @@ def actor() -> str:
     return f"{user}@{socket.gethostname()}"[:_CHARS_MAX]
 
 
-def announce(settings: SinkSettings, what: str) -> None:
+def announce_command(settings: SinkSettings, what: str) -> None:
     """Announce on the control topic what was done, by whom, and with which sink file; best effort.
 
     For people, and for those that wait for a start (CONFIG-1).
     """
     sender = Sender(OPERATOR, uuid.uuid4().hex[:12])
     digest = configuration_digest(settings)
-    notice = Notice(NoticeKind.ASKED, text=what, actor=actor(), configuration=digest)
+    notice = Notice(NoticeKind.ASKED, text=what, actor=current_actor(), configuration=digest)
     append_notice(settings, sender, notice, answer_ms=_ANSWER_MS)
 
 
@@ -109,7 +109,7 @@ def make_first_record(
 def make_claim(before: CommitRecord, command: str, **changes: Any) -> CommitRecord:
     """Return the claim that follows ``before``, made by ``command``; it adds no rows."""
     sender = Sender(OPERATOR, uuid.uuid4().hex[:12])
-    return before.with_operator_claim(sender, command, actor(), **changes)
+    return before.with_operator_claim(sender, command, current_actor(), **changes)
 
 
 def with_secondary_claims(quarantine: QuarantineSettings, claim: CommitRecord) -> CommitRecord:
@@ -140,7 +140,7 @@ def why_not_landed(table: PrimaryTable, record: CommitRecord, outcome: CommitOut
     return outcome.reason
 
 
-def commit_claim(
+def commit_claim_or_raise(
     settings: SinkSettings,
     view: TableView,
     claim: CommitRecord,
@@ -161,6 +161,6 @@ def commit_claim(
         outcome = table.commit(attempt) if back is None else tables.roll_back(attempt, back)
         reason = why_not_landed(table, claim, outcome)
         if reason is None:
-            announce(settings, claim.command or "claim")
+            announce_command(settings, claim.command or "claim")
             return
     raise RetryLater(f"{failed.message}: {reason}", failed.hint)

@@ -24,7 +24,11 @@ from headgate.kafka.cluster_queries import ANSWER_S_MAX, with_log_silenced
 from headgate.kafka.control_log import KafkaLog, KafkaLogTimes
 from headgate.kafka.control_topic import has_fitting_control_topic
 from headgate.operations.access.tables import open_primary
-from headgate.operations.control.operator_claim import announce, commit_claim, make_claim
+from headgate.operations.control.operator_claim import (
+    announce_command,
+    commit_claim_or_raise,
+    make_claim,
+)
 from headgate.runtime.wall_clock import wall_ms
 
 _ANSWER_MS = int(ANSWER_S_MAX * 1000)
@@ -34,7 +38,7 @@ _PATIENCE_S = 15.0
 """Beyond the commit time-out: the request may have to wait for the commit that stores it."""
 
 
-def pause(settings: SinkSettings, patience_s: float | None = None) -> CommitRecord:
+def pause_sink(settings: SinkSettings, patience_s: float | None = None) -> CommitRecord:
     """Return the record that holds the pause: how far the sink has come, according to its table.
 
     Raises ``ControlTopicUnfit`` without a control topic, what opening the table raises, and
@@ -43,8 +47,8 @@ def pause(settings: SinkSettings, patience_s: float | None = None) -> CommitReco
     return send_until_applied(settings, Pause(), lambda record: record.paused, patience_s)
 
 
-def resume(settings: SinkSettings, patience_s: float | None = None) -> CommitRecord:
-    """Return the record that ends the pause: where the sink continues. Raises as ``pause``."""
+def resume_sink(settings: SinkSettings, patience_s: float | None = None) -> CommitRecord:
+    """Return the record that ends the pause: where the sink continues. Raises as ``pause_sink``."""
     return send_until_applied(settings, Resume(), lambda record: not record.paused, patience_s)
 
 
@@ -54,7 +58,7 @@ def send_until_applied(
     holds: Callable[[CommitRecord], bool],
     patience_s: float | None = None,
 ) -> CommitRecord:
-    """Send the event until the table's record shows its effect. Raises as ``pause``."""
+    """Send the event until the table's record shows its effect. Raises as ``pause_sink``."""
     with ExitStack() as opening:
         try:
             table = opening.enter_context(open_primary(settings))
@@ -70,9 +74,9 @@ def send_until_applied(
         config = {**with_log_silenced(settings.kafka), "group.id": settings.source.group_id}
         log = KafkaLog(config, settings.control.topic, times, settings.wire)
         opening.callback(log.close)
-        request = _envelope(settings.name, event)
+        request = _envelope_of_request(settings.name, event)
         record = _send_until_recorded(request, log, table, (holds, patience_s))
-        announce(settings, type(event).__name__.lower())
+        announce_command(settings, type(event).__name__.lower())
         return record
 
 
@@ -97,7 +101,9 @@ def _claim_for_query(
     if view.record.paused == paused:
         return view.record
     claim = make_claim(view.record, command, paused=paused)
-    commit_claim(settings, view, claim, RetryLater(f"the {command} was not stored", "try again"))
+    commit_claim_or_raise(
+        settings, view, claim, RetryLater(f"the {command} was not stored", "try again")
+    )
     return claim
 
 
@@ -140,7 +146,7 @@ def _with_newest_transaction(request: Envelope, record: CommitRecord | None) -> 
     return replace(request, epoch=newest.epoch, transaction=newest.number)
 
 
-def _envelope(sink: SinkName, event: Pause | Resume) -> Envelope:
+def _envelope_of_request(sink: SinkName, event: Pause | Resume) -> Envelope:
     return Envelope(
         sink=sink,
         epoch=Epoch(0),

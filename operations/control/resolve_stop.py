@@ -52,13 +52,13 @@ from headgate.coordinator.settings import (
 )
 from headgate.coordinator.state import Identity, State
 from headgate.data_plane.cdc.policy import OnDelete
-from headgate.operations.access.kafka_connection import open_source_topics
+from headgate.operations.access.kafka_connection import opening_source_topics
 from headgate.operations.access.tables import open_tables
-from headgate.operations.control.deleted_rows_guard import (
+from headgate.operations.control.operator_claim import announce_command, current_actor
+from headgate.operations.control.undelete_guard import (
     require_known_deletions,
     require_not_read_again,
 )
-from headgate.operations.control.operator_claim import actor, announce
 from headgate.runtime.sink_tables import named_secondary_tables
 from headgate.runtime.wall_clock import wall_ms
 
@@ -142,7 +142,7 @@ def accept_stop(
     operator = Sender(OPERATOR, uuid.uuid4().hex[:12])
     with ExitStack() as opening:
         primary, secondaries = opening.enter_context(open_tables(settings))
-        topics = opening.enter_context(open_source_topics(settings))
+        topics = opening.enter_context(opening_source_topics(settings))
         world = ClaimedSink(
             Identity(
                 settings.name,
@@ -176,7 +176,7 @@ def accept_stop(
             require_not_read_again(settings, before, record.offsets, record.topic_ids)
 
         answered = resolve_stop(world, settings.coordinator, chosen, require_kept_deleted)
-        announce(settings, " ".join(["resume", *(f"--accept {text}" for text in choices)]))
+        announce_command(settings, " ".join(["resume", *(f"--accept {text}" for text in choices)]))
         return answered
 
 
@@ -196,7 +196,7 @@ def resolve_stop(
     left = dict(chosen)
     while True:
         try:
-            attempt = _make_attempt(world, settings, view)
+            attempt = _judge_and_build_attempt(world, settings, view)
             break
         except StopSink as error:
             if error.code not in left:
@@ -212,7 +212,7 @@ def resolve_stop(
             "accept only what the sink's own error names",
         )
     allows(view, attempt.record)
-    claim = attempt.record.with_author(" ".join(words), actor())
+    claim = attempt.record.with_author(" ".join(words), current_actor())
     attempt = replace(attempt, record=claim, changes_deletes=world.changes_deletes)
     _commit_claim(world.table, attempt)
     return answered
@@ -232,7 +232,7 @@ def _require_accepted_deletes(settings: SinkSettings, choice: OnDelete) -> None:
         )
 
 
-def _make_attempt(
+def _judge_and_build_attempt(
     world: ClaimedSink, settings: CoordinatorSettings, view: TableView
 ) -> CommitAttempt:
     """Judge and claim like a coordinator, which looks a second time at what seems wrong

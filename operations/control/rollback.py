@@ -44,19 +44,19 @@ from headgate.control_protocol.ports import (
 )
 from headgate.control_protocol.spark_batch_decision import without_query_offset
 from headgate.control_protocol.table_format import RollbackSnapshot, TableSnapshot, TableSnapshots
-from headgate.operations.access.kafka_connection import open_source_topics
+from headgate.operations.access.kafka_connection import opening_source_topics
 from headgate.operations.access.tables import open_filled_tables, open_primary
-from headgate.operations.control.deleted_rows_guard import (
-    BRING_BACK_HINT,
-    require_not_read_again,
-)
 from headgate.operations.control.operator_claim import (
-    announce,
-    commit_claim,
+    announce_command,
+    commit_claim_or_raise,
     make_claim,
     with_secondary_claims,
 )
-from headgate.operations.control.set_offsets import record_if_unchanged, require_stopped
+from headgate.operations.control.set_offsets import require_stopped, require_unchanged_record
+from headgate.operations.control.undelete_guard import (
+    BRING_BACK_HINT,
+    require_not_read_again,
+)
 from headgate.runtime.sink_tables import SinkTables, TableAtRest, open_tables_read_only
 
 KEPT_MS = 7 * 24 * 3_600_000
@@ -224,8 +224,8 @@ def plan_rollback(
 ) -> RollbackPlan:
     """Plan the way to a transaction (``4.17``) or to the tag that a rollback kept.
 
-    Nobody needs to stop to ``look_only`` (``show_on_branch``). ``deleted_back``: rows that people
-    deleted come back; else they stand in the way (``DeletedBack``).
+    Nobody needs to stop to ``look_only`` (``show_rollback_on_branch``). ``deleted_back``: rows that
+    people deleted come back; else they stand in the way (``DeletedBack``).
 
     Raises ``ConfigurationError`` for an invalid target, while participants are alive, for snapshots
     of others in between, and for records that the source no longer holds; ``DeletedBack``; and
@@ -237,7 +237,7 @@ def plan_rollback(
             require_stopped(settings)
         with closing(opened.open_primary()) as primary:
             view = primary.read()
-        before = record_if_unchanged(settings, view)
+        before = require_unchanged_record(settings, view)
         if before.going_back != to:
             require_rollback_finished(before, settings.name)
         snapshots = format_.snapshots_of(opened.reader)
@@ -272,12 +272,12 @@ def plan_rollback(
             f"others have written since {to}: {'; '.join(plan.foreign_snapshots)}",
             "--drop-foreign also removes their snapshots from the branch",
         )
-    with open_source_topics(settings) as topics:
+    with opening_source_topics(settings) as topics:
         require_records_in_source(record, topics.describe())
     return plan
 
 
-def carry_out(settings: SinkSettings, plan: RollbackPlan) -> None:
+def carry_out_rollback(settings: SinkSettings, plan: RollbackPlan) -> None:
     """Commit once for each table, on the table as it was when the plan was made.
 
     With secondary tables the fence comes first, and the primary table last. Raises ``RetryLater``
@@ -300,10 +300,10 @@ def carry_out(settings: SinkSettings, plan: RollbackPlan) -> None:
         topic_ids=plan.record.topic_ids,
         valid_through_ms=plan.record.valid_through_ms,
         cohorts=plan.record.cohorts,
-        **(_pending_at_target(settings.quarantine, goal) if settings.tables else {}),
+        **(_pending_commits_at_target(settings.quarantine, goal) if settings.tables else {}),
     )
     back = RollbackSnapshot(plan.target_snapshot_id, plan.kept_as, KEPT_MS)
-    commit_claim(
+    commit_claim_or_raise(
         settings, view, with_secondary_claims(settings.quarantine, claim), failed, back=back
     )
 
@@ -315,7 +315,7 @@ def _commit_rollback_claim(plan: RollbackPlan, failed: RetryLater) -> TableView:
     if goal.before.going_back is not None:
         return plan.view
     fence = make_claim(goal.before, "rollback", going_back=goal.to)
-    commit_claim(settings, plan.view, fence, failed)
+    commit_claim_or_raise(settings, plan.view, fence, failed)
     with open_primary(settings) as primary:
         view = primary.read()
     if not fence.is_same_commit(view.record):
@@ -323,7 +323,9 @@ def _commit_rollback_claim(plan: RollbackPlan, failed: RetryLater) -> TableView:
     return view
 
 
-def _pending_at_target(settings: QuarantineSettings, goal: RollbackTarget) -> Mapping[str, Any]:
+def _pending_commits_at_target(
+    settings: QuarantineSettings, goal: RollbackTarget
+) -> Mapping[str, Any]:
     """Return the ledger's pending commits there: the quarantine's as of now (O4), and no others."""
     quarantine, before = settings.table, goal.before
     expired = (
@@ -338,7 +340,7 @@ def _pending_at_target(settings: QuarantineSettings, goal: RollbackTarget) -> Ma
     }
 
 
-def show_on_branch(settings: SinkSettings, plan: RollbackPlan, branch: str) -> None:
+def show_rollback_on_branch(settings: SinkSettings, plan: RollbackPlan, branch: str) -> None:
     """O5: show the resulting tables on a branch for seven days; nothing else changes.
 
     Raises as ``SupportsRollback.make_branch``.
@@ -348,7 +350,7 @@ def show_on_branch(settings: SinkSettings, plan: RollbackPlan, branch: str) -> N
         for each in reversed(plan.tables):  # the primary one first: it says whether there is a sink
             if each.target is not None:
                 format_.make_branch(tables.table_spec_of(each.table), branch, each.target, KEPT_MS)
-    announce(settings, f"rollback --to-branch {branch}")
+    announce_command(settings, f"rollback --to-branch {branch}")
 
 
 def require_records_in_source(record: CommitRecord, topics: Mapping[str, TopicState]) -> None:
@@ -453,7 +455,7 @@ def _require_nothing_pending(goal: RollbackTarget, opened: SinkTables) -> None:
 
 
 def _plan_secondary(goal: RollbackTarget, name: str, snapshots: TableSnapshots) -> TableRollback:
-    removed = _find_removed(goal, name, snapshots)
+    removed = _find_removed_of_table(goal, name, snapshots)
     if removed is None:
         return TableRollback(name, None, done=True)
     planned = _plan_table(goal, name, snapshots, removed)
@@ -481,7 +483,7 @@ def _require_deleted_stay_deleted(name: str, removed: RemovedSnapshots) -> None:
         )
 
 
-def _find_removed(
+def _find_removed_of_table(
     goal: RollbackTarget, name: str, snapshots: TableSnapshots
 ) -> RemovedSnapshots | None:
     """Return what leaves the table's branch; ``None`` if an earlier try has moved it."""
@@ -521,7 +523,7 @@ def _require_delivery_boundary(
 ) -> None:
     """PENDING-5: refuse a target inside a delivery of several transactions: it has no snapshot
     there."""
-    newest, uuid = _newest_record(snapshots, removed.target), snapshots.uuid
+    newest, uuid = _record_at_target(snapshots, removed.target), snapshots.uuid
     decided = [
         pending_commit
         for pending_commit in goal.record.pending_commits
@@ -544,7 +546,7 @@ def _require_delivery_boundary(
         )
 
 
-def _newest_record(snapshots: TableSnapshots, target: int | None) -> CommitRecord | None:
+def _record_at_target(snapshots: TableSnapshots, target: int | None) -> CommitRecord | None:
     """Return the record that the table has at its target."""
     return next((each.record for each in snapshots.ancestors(target) if each.record), None)
 
@@ -567,7 +569,7 @@ def _roll_back_table(
     snapshots = tables.read_snapshots(planned.table)
     if _plan_secondary(goal, planned.table, snapshots) != planned:
         raise _unfinished_error(goal, f"{planned.table} was changed meanwhile")
-    staying = _newest_record(snapshots, planned.target)
+    staying = _record_at_target(snapshots, planned.target)
     claim = _secondary_claim(goal, staying.replayed if staying else None)
     outcome = tables.roll_back(CommitAttempt(snapshots.view, claim), back)
     if isinstance(outcome, Landed):

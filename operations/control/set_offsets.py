@@ -26,15 +26,15 @@ from headgate.control_protocol.ports import (
     TopicState,
 )
 from headgate.coordinator.recovery import valid_through_of_claim
-from headgate.operations.access.kafka_connection import open_source_topics
+from headgate.operations.access.kafka_connection import opening_source_topics
 from headgate.operations.access.tables import open_primary
-from headgate.operations.control.deleted_rows_guard import require_not_read_again
 from headgate.operations.control.operator_claim import (
-    commit_claim,
+    commit_claim_or_raise,
     make_claim,
     with_secondary_claims,
 )
-from headgate.operations.status.status import status
+from headgate.operations.control.undelete_guard import require_not_read_again
+from headgate.operations.status.status import read_status
 
 _WORDS = ("earliest", "latest")
 _FORM = (
@@ -73,7 +73,7 @@ class OffsetPlan:
     moves: tuple[OffsetMove, ...]
     anew: frozenset[str] = frozenset()
 
-    def describe(self) -> Iterator[str]:
+    def describe_moves(self) -> Iterator[str]:
         """Yield what each move does; where no offset is stored none brings or takes a record."""
         if self.anew:
             yield (
@@ -87,7 +87,7 @@ class OffsetPlan:
                 yield str(move)
 
 
-def plan_moves(
+def plan_offset_moves(
     settings: SinkSettings,
     assignments: Iterable[str],
     *,
@@ -105,14 +105,14 @@ def plan_moves(
     ``RetryLater`` if table or source do not answer; ``StopSink`` if the table is not in order, or
     if what people deleted would be read again.
     """
-    parsed = [_parse(text) for text in assignments]
+    parsed = [_parse_assignment(text) for text in assignments]
     if not parsed:
         raise ConfigurationError("no offset is named", _FORM)
     require_stopped(settings)
     with open_primary(settings) as table:
         view = table.read()
-    record = record_for_claim(settings, view)
-    with open_source_topics(settings) as topics:
+    record = require_claimable_record(settings, view)
+    with opening_source_topics(settings) as topics:
         described = topics.describe()
         partitions = _expand_to_partitions(parsed, described, topics.offsets_at)
     anew = frozenset[str]()
@@ -175,7 +175,7 @@ def _require_versions_once(
         )
 
 
-def carry_out(settings: SinkSettings, plan: OffsetPlan) -> None:
+def carry_out_offset_plan(settings: SinkSettings, plan: OffsetPlan) -> None:
     """Commit once, on the table as it was when the plan was made.
 
     Raises ``RetryLater`` if it was refused, or if it is unknown whether it landed.
@@ -192,7 +192,9 @@ def carry_out(settings: SinkSettings, plan: OffsetPlan) -> None:
         f"the offsets of sink {settings.name} were not moved",
         "look with headgate offsets show, and try again",
     )
-    commit_claim(settings, plan.view, with_secondary_claims(settings.quarantine, claim), failed)
+    commit_claim_or_raise(
+        settings, plan.view, with_secondary_claims(settings.quarantine, claim), failed
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,11 +206,11 @@ class _Requested:
     place: str
 
 
-def _parse(text: str) -> _Requested:
+def _parse_assignment(text: str) -> _Requested:
     where, _, place = text.partition("=")
     topic, _, partition = where.rpartition("/")
     numbered = place.isdecimal()
-    if not where or not (numbered or place in _WORDS or _time_ms(place) is not None):
+    if not where or not (numbered or place in _WORDS or _parse_time_ms(place) is not None):
         raise ConfigurationError(f"{text!r} is not an offset of a partition", _FORM)
     if topic and partition.isdecimal():
         return _Requested(topic, int(partition), place)
@@ -217,7 +219,7 @@ def _parse(text: str) -> _Requested:
     return _Requested(where, None, place)
 
 
-def _time_ms(place: str) -> int | None:
+def _parse_time_ms(place: str) -> int | None:
     """Return a time with a zone as epoch milliseconds."""
     try:
         return None if place.isdecimal() else parse_timestamp_ms(place)
@@ -237,7 +239,7 @@ def _expand_to_partitions(
         if each.partition is None and topic is None:
             raise ConfigurationError(f"{each.topic} is not in the source", _FORM)
         numbers = topic.partitions if topic and each.partition is None else [each.partition or 0]
-        time_ms = _time_ms(each.place) if each.place not in _WORDS else None
+        time_ms = _parse_time_ms(each.place) if each.place not in _WORDS else None
         offsets = None if time_ms is None else offsets_at(time_ms)
         for number in numbers:
             at = TopicPartition(each.topic, number)
@@ -246,7 +248,7 @@ def _expand_to_partitions(
 
 
 def require_stopped(settings: SinkSettings) -> None:
-    report = status(settings)
+    report = read_status(settings)
     if not report.participants_known:
         raise RetryLater(
             f"whether sink {settings.name} is running is not known: {'; '.join(report.notes)}",
@@ -259,17 +261,17 @@ def require_stopped(settings: SinkSettings) -> None:
         )
 
 
-def record_for_claim(settings: SinkSettings, view: TableView) -> CommitRecord:
+def require_claimable_record(settings: SinkSettings, view: TableView) -> CommitRecord:
     """Return the record that a person's claim may follow.
 
-    Raises as ``record_if_unchanged``, and if a rollback of many tables has not ended (ROLLBACK-1).
+    Raises as ``require_unchanged_record``, and amid a rollback of many tables (ROLLBACK-1).
     """
-    record = record_if_unchanged(settings, view)
+    record = require_unchanged_record(settings, view)
     require_rollback_finished(record, settings.name)
     return record
 
 
-def record_if_unchanged(settings: SinkSettings, view: TableView) -> CommitRecord:
+def require_unchanged_record(settings: SinkSettings, view: TableView) -> CommitRecord:
     """Return the record of a table that is as the sink left it.
 
     Raises ``ConfigurationError`` without one, ``StopSink`` for a table that was changed.

@@ -14,10 +14,14 @@ from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.commit_record import CommitRecord
 from headgate.control_protocol.errors import RetryLater
 from headgate.operations.access.tables import open_primary
-from headgate.operations.control.operator_claim import announce, commit_claim, make_claim
-from headgate.operations.control.pause import pause
-from headgate.operations.control.set_offsets import record_for_claim
-from headgate.operations.status.status import status
+from headgate.operations.control.operator_claim import (
+    announce_command,
+    commit_claim_or_raise,
+    make_claim,
+)
+from headgate.operations.control.pause import pause_sink
+from headgate.operations.control.set_offsets import require_claimable_record
+from headgate.operations.status.status import read_status
 from headgate.runtime.health import Condition
 from headgate.runtime.sink_tables import SinkTables, open_tables_read_only
 
@@ -35,7 +39,7 @@ class StopResult:
     participants: tuple[str, ...]
 
 
-def stop(settings: SinkSettings, patience_s: float = _PATIENCE_S) -> StopResult:
+def stop_sink(settings: SinkSettings, patience_s: float = _PATIENCE_S) -> StopResult:
     """Stop the sink, and wait until its participants have left.
 
     If the sink is working, it commits what is written first. Raises ``ConfigurationError`` for a
@@ -44,32 +48,32 @@ def stop(settings: SinkSettings, patience_s: float = _PATIENCE_S) -> StopResult:
     """
     before = read_record(settings)
     if not before.stopped:
-        if status(settings).condition in (Condition.RUNNING, Condition.IDLE):
+        if read_status(settings).condition in (Condition.RUNNING, Condition.IDLE):
             with suppress(RetryLater):  # it stops all the same, and reads again what was under way
-                pause(settings)
+                pause_sink(settings)
         before = _store_request(settings, "stop", stopped=True, paused=before.paused)
-    return StopResult(before, _wait_until_gone(settings, patience_s))
+    return StopResult(before, _wait_until_participants_left(settings, patience_s))
 
 
-def start(settings: SinkSettings) -> CommitRecord:
-    """End a stop; waiting processes continue within seconds. Raises as ``stop``."""
+def start_sink(settings: SinkSettings) -> CommitRecord:
+    """End a stop; waiting processes continue within seconds. Raises as ``stop_sink``."""
     before = read_record(settings)
     return _store_request(settings, "start", stopped=False) if before.stopped else before
 
 
-def restart(settings: SinkSettings) -> StopResult:
-    """Make every participant leave and come again. Raises as ``stop``.
+def restart_sink(settings: SinkSettings) -> StopResult:
+    """Make every participant leave and come again. Raises as ``stop_sink``.
 
     A sink that was stopped is started.
     """
-    stopping = stop(settings)
-    return StopResult(start(settings), stopping.participants)
+    stopping = stop_sink(settings)
+    return StopResult(start_sink(settings), stopping.participants)
 
 
 def read_record(settings: SinkSettings) -> CommitRecord:
     """Return the sink's record, as its table says now."""
     with open_primary(settings) as table:
-        return record_for_claim(settings, table.read())
+        return require_claimable_record(settings, table.read())
 
 
 def _store_request(settings: SinkSettings, command: str, **wanted: bool) -> CommitRecord:
@@ -78,10 +82,10 @@ def _store_request(settings: SinkSettings, command: str, **wanted: bool) -> Comm
     for tries_left in reversed(range(_TRIES)):
         with open_tables_read_only(settings) as tables, closing(tables.open_primary()) as table:
             view = table.read()
-            record = _acknowledge_delivered(tables, record_for_claim(settings, view))
+            record = _acknowledge_delivered(tables, require_claimable_record(settings, view))
         claim = make_claim(record, command, **wanted)
         try:
-            commit_claim(settings, view, claim, failed)
+            commit_claim_or_raise(settings, view, claim, failed)
         except RetryLater:
             if not tries_left:
                 raise
@@ -101,15 +105,15 @@ def _acknowledge_delivered(tables: SinkTables, record: CommitRecord) -> CommitRe
     return record.with_pending(tables.undelivered_commits(record))
 
 
-def _wait_until_gone(settings: SinkSettings, patience_s: float) -> tuple[str, ...]:
+def _wait_until_participants_left(settings: SinkSettings, patience_s: float) -> tuple[str, ...]:
     """Return who is still there, and tell them again: one notice may not have been confirmed."""
     until_s = time.monotonic() + patience_s
     again_s = time.monotonic() + _SAID_AGAIN_S
-    while alive := tuple(each.member for each in status(settings).participants):
+    while alive := tuple(each.member for each in read_status(settings).participants):
         if time.monotonic() > until_s:
             break
         if time.monotonic() > again_s:
-            announce(settings, "stop")
+            announce_command(settings, "stop")
             again_s = time.monotonic() + _SAID_AGAIN_S
         time.sleep(_LOOKED_AT_S)
     return alive

@@ -106,22 +106,22 @@ class Observation:
                 return self._on_presence(envelope.sender.member, presence)
             case WriteStatus(written=ranges):
                 records = sum(each.records for each in ranges.values())
-                return FilesReported(envelope.sender.member, _transaction(envelope), records)
+                return FilesReported(envelope.sender.member, _transaction_of(envelope), records)
         if envelope.epoch < self.epoch:
             return None  # a fenced coordinator's last words
         match envelope.event:
             case StartCommit(offsets=offsets):
                 return self._on_start(envelope, offsets)
             case EndCommit():
-                self.ended = _transaction(envelope)
+                self.ended = _transaction_of(envelope)
                 return TransactionEnding(envelope.sender.member, self.ended)
             case AckCommit() | AbortCommit() as settlement:
                 self.settled = self.settled.with_offsets(settlement.offsets)
-                return self._on_ack(_transaction(envelope), settlement)
+                return self._on_ack(_transaction_of(envelope), settlement)
         return None
 
     def _on_start(self, envelope: Envelope, offsets: Offsets) -> CoordinatorLeads | None:
-        self.opened = _transaction(envelope)
+        self.opened = _transaction_of(envelope)
         self.settled = self.settled.with_offsets(offsets)
         if envelope.epoch == self.epoch:
             return None
@@ -148,7 +148,7 @@ class Observation:
         return None
 
 
-def _transaction(envelope: Envelope) -> TransactionId:
+def _transaction_of(envelope: Envelope) -> TransactionId:
     return TransactionId(envelope.epoch, envelope.transaction)
 
 

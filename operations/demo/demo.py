@@ -119,7 +119,7 @@ def _run_from_command_line(**chosen: Any) -> int:
     screen = Screen(_console())
     with _raising_on_sigterm() as received:
         try:
-            return _demonstrate(Options(**chosen), screen, received)
+            return _run_demo(Options(**chosen), screen, received)
         except (KeyboardInterrupt, HeadgateError):
             # A Kafka client that is interrupted while it is made fails in some way of its own.
             if not received:
@@ -128,7 +128,7 @@ def _run_from_command_line(**chosen: Any) -> int:
             return FATAL_SIGNAL + received[0]
 
 
-def _demonstrate(options: Options, screen: Screen, signals: Sequence[int]) -> int:
+def _run_demo(options: Options, screen: Screen, signals: Sequence[int]) -> int:
     require_java()
     screen.show_heading(
         "Kafka topic -> Iceberg table, exactly once, while the coordinator is killed"
@@ -147,7 +147,7 @@ def _demonstrate(options: Options, screen: Screen, signals: Sequence[int]) -> in
         with ExitStack() as cast:
             play = _start_participants(show, cast)
             play.run(signals)
-            _stop(screen, play)
+            _stop_participants(screen, play)
         well = _show_verdict(show, play)
         log = play.survivors[0].log
         show_next_commands(screen, sink_file, log, kafka_runs=options.keep, here=endpoint is None)
@@ -194,7 +194,7 @@ def _start_participants(show: Show, cast: ExitStack) -> FailoverScenario:
     return FailoverScenario(screen, log, stream, participants)
 
 
-def _stop(screen: Screen, play: FailoverScenario) -> None:
+def _stop_participants(screen: Screen, play: FailoverScenario) -> None:
     screen.show_line(
         "all in", "the stream is over, and the table holds as many records", "bold green"
     )
@@ -241,9 +241,12 @@ def _find_kill_doubts(play: FailoverScenario, held: Contents) -> Iterator[str]:
 
 def _find_record_doubts(sent: int, report: AuditReport) -> Iterator[str]:
     """Yield why the demo proves nothing about the records, if so."""
-    if not report.is_well:
+    if not report.has_no_finding:
         yield "The audit found something wrong: see above."
-    produced, in_table = report.total("produced"), report.total("in_table")
+    produced, in_table = (
+        report.sum_over_partitions("produced"),
+        report.sum_over_partitions("in_table"),
+    )
     if not sent == produced == in_table:
         yield f"{sent} were sent; {produced} are in Kafka, {in_table} in the table."
 

@@ -76,7 +76,7 @@ class FailoverScenario:
         ``signals``: those that this process received; one of them raises ``KeyboardInterrupt``.
         """
         with self._screen.showing_scene():
-            while not self._is_drained():
+            while not self._is_all_committed():
                 if signals:  # the handler's own may have met a finalizer, which swallows it
                     raise KeyboardInterrupt
                 for record in self._log.read(READ_MS):
@@ -86,7 +86,7 @@ class FailoverScenario:
                 self._require_progress()
                 self._screen.show_scene(self._current_scene())
 
-    def _is_drained(self) -> bool:
+    def _is_all_committed(self) -> bool:
         return (
             self._stream.confirmed_count
             == self._stream.records
@@ -94,7 +94,7 @@ class FailoverScenario:
         )
 
     def _current_scene(self) -> Scene:
-        lives = {pid: participant.running for pid, participant in self._participants.items()}
+        lives = {pid: participant.is_running for pid, participant in self._participants.items()}
         return Scene(self._stream.records, self._stream.confirmed_count, self._observation, lives)
 
     def _require_progress(self) -> None:
@@ -113,7 +113,7 @@ class FailoverScenario:
         if isinstance(happening, TransactionEnding) and self._is_time_to_kill(happening):
             self._kill_coordinator(happening)
         elif happening:
-            self._report(happening)
+            self._report_happening(happening)
 
     def _is_time_to_kill(self, end: TransactionEnding) -> bool:
         """Return whether to kill the coordinator: rows under way, and somebody to take over."""
@@ -121,12 +121,12 @@ class FailoverScenario:
             self.kill is None
             and self._observation.commits >= COMMITS_BEFORE_KILL
             and self._uncommitted_count > 0
-            and self._are_all_assigned
+            and self._have_all_participants_partitions
             and pid_of(end.member) in self._participants
         )
 
     @property
-    def _are_all_assigned(self) -> bool:
+    def _have_all_participants_partitions(self) -> bool:
         """Return whether each participant has partitions."""
         seen = self._observation.participants
         reading = {pid_of(member) for member, text in seen.items() if text.owned}
@@ -152,13 +152,13 @@ class FailoverScenario:
             "silence", "Kafka misses its heartbeats after 6 s and gives its partitions to the other"
         )
 
-    def _report(self, happening: Happening) -> None:
+    def _report_happening(self, happening: Happening) -> None:
         say = self._screen.show_line
         match happening:
             case ParticipantArrived(member, partitions):
                 numbers = ", ".join(str(at.partition) for at in partitions)
                 say("participant", f"pid {pid_of(member)} reads partitions {numbers}")
-                if self._are_all_assigned:
+                if self._have_all_participants_partitions:
                     self._stream.lift_backlog_limit()
             case CoordinatorLeads():
                 self._report_leader(happening)

@@ -24,7 +24,7 @@ from headgate.operations.audit.report import AuditReport
 from headgate.operations.demo.control_topic_observer import pid_of
 from headgate.operations.demo.screen import Screen
 from headgate.operations.demo.workspace import CATALOG_FILE, TABLE
-from headgate.operations.render_command_results import show_audit, show_progress
+from headgate.operations.render_command_results import show_audit, showing_progress
 from headgate.runtime.sink_tables import open_tables_read_only
 
 ROWS_SHOWN = 4
@@ -57,12 +57,12 @@ def read_contents(settings: SinkSettings) -> Contents:
 
 def show_contents(screen: Screen, held: Contents) -> None:
     screen.show_heading("Snapshots of the table, each with the offsets that it holds")
-    screen.console.print(_snapshots(held.history.commits))
+    screen.console.print(_commit_table(held.history.commits))
     screen.show_heading("A few rows")
-    screen.console.print(_rows(held.rows))
+    screen.console.print(_row_table(held.rows))
 
 
-def _snapshots(commits: Sequence[SinkCommit]) -> Table:
+def _commit_table(commits: Sequence[SinkCommit]) -> Table:
     places = sorted({at for commit in commits for at in commit.record.offsets})
     # In 80 columns, for a topic of four partitions.
     table = Table(box=None, header_style="dim", pad_edge=False, padding=(0, 1, 0, 0))
@@ -84,7 +84,7 @@ def _snapshots(commits: Sequence[SinkCommit]) -> Table:
     return table
 
 
-def _rows(rows: Sequence[dict[str, Any]]) -> Table:
+def _row_table(rows: Sequence[dict[str, Any]]) -> Table:
     table = Table(box=None, header_style="dim", pad_edge=False)
     for column in COLUMNS_SHOWN:
         table.add_column(column, justify="right", no_wrap=True)
@@ -99,7 +99,7 @@ def _cell_text(value: object) -> str:
 
 def show_audit_result(screen: Screen, settings: SinkSettings) -> AuditReport:
     screen.show_heading("The audit: every record of the topic against every row of the table")
-    with show_progress() as on_progress:
+    with showing_progress() as on_progress:
         report = audit(settings, on_progress=on_progress)
     show_audit(screen.console, report)
     return report

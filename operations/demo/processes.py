@@ -48,7 +48,7 @@ class ParticipantProcess:
         return self._process.pid
 
     @property
-    def running(self) -> bool:
+    def is_running(self) -> bool:
         return self._process.poll() is None
 
     def kill(self) -> int:

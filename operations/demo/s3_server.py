@@ -13,7 +13,7 @@ from typing import Self
 
 from headgate.control_protocol.errors import ConfigurationError, Unreachable
 from headgate.operations.child_process import kill_child, start_child
-from headgate.operations.local_kafka.broker import HOST, free_port
+from headgate.operations.local_kafka.broker import HOST, find_free_port
 
 BUCKET = "lake"
 START_SECONDS_MAX = 60
@@ -26,7 +26,7 @@ class EmbeddedS3:
 
     def __init__(self, home: Path) -> None:
         self._home = home
-        self._port = free_port()
+        self._port = find_free_port()
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -44,9 +44,9 @@ class EmbeddedS3:
         with (self._home / "store.log").open("wb") as log:
             self._process = start_child(command, log, self._home)
         try:
-            self._make_bucket(self._process)
+            self._await_server_and_bucket(self._process)
         except BaseException:
-            self._end()
+            self._end_server()
             raise
         return self
 
@@ -56,11 +56,11 @@ class EmbeddedS3:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._end()
+        self._end_server()
 
-    def _make_bucket(self, process: subprocess.Popen[bytes]) -> None:
+    def _await_server_and_bucket(self, process: subprocess.Popen[bytes]) -> None:
         deadline = time.monotonic() + START_SECONDS_MAX
-        while not _make_client(self._port):
+        while not _has_made_bucket(self._port):
             if process.poll() is not None or time.monotonic() > deadline:
                 raise Unreachable(
                     f"the demo's object store did not come up; its log is "
@@ -68,13 +68,13 @@ class EmbeddedS3:
                 )
             time.sleep(0.05)
 
-    def _end(self) -> None:
+    def _end_server(self) -> None:
         process, self._process = self._process, None
         if process is not None:
             kill_child(process)
 
 
-def _make_client(port: int) -> bool:
+def _has_made_bucket(port: int) -> bool:
     """Return whether the server answers and has the bucket now. It needs no keys."""
     connection = http.client.HTTPConnection(HOST, port, timeout=5)
     try:

@@ -99,14 +99,14 @@ def _random_ride(chance: random.Random) -> _Ride:
     percent = chance.choice((0, 10, 15, 20, 20, 25)) if payment in ("card", "app") else 0
     tip_cents = fare_cents * percent // 100
     return _Ride(
-        zones=f'"pickup_zone":{_zone(chance)},"dropoff_zone":{_zone(chance)}',
+        zones=f'"pickup_zone":{_random_zone(chance)},"dropoff_zone":{_random_zone(chance)}',
         metres=metres,
-        price=f'"fare":{_money(fare_cents)},"tip":{_money(tip_cents)},"payment":"{payment}"',
+        price=f'"fare":{_format_money(fare_cents)},"tip":{_format_money(tip_cents)},"payment":"{payment}"',
         duration_ms=round(hours * HOUR_MS),
     )
 
 
-def _zone(chance: random.Random) -> int:
+def _random_zone(chance: random.Random) -> int:
     """Return a zone by its popularity, which falls as one over its rank."""
     return chance.choices(ZONES, cum_weights=_ZONE_WEIGHTS)[0]
 
@@ -124,5 +124,5 @@ def _format_pickup_time(since_first: int) -> str:
     return (FIRST_PICKUP + timedelta(seconds=since_first)).strftime("%Y-%m-%dT%H:%M:%S")
 
 
-def _money(cents: int) -> str:
+def _format_money(cents: int) -> str:
     return f"{cents // 100}.{cents % 100:02}"

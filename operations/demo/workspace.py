@@ -30,7 +30,7 @@ def lock_demo_folder(folder: Path) -> Iterator[Path]:
             )
         folder.mkdir(parents=True, exist_ok=True)
         with mark.open("w") as held:
-            _lock(held.fileno(), folder)
+            _lock_or_refuse(held.fileno(), folder)
             for old in folder.iterdir():
                 if old != mark:
                     shutil.rmtree(old) if old.is_dir() else old.unlink()
@@ -42,7 +42,7 @@ def lock_demo_folder(folder: Path) -> Iterator[Path]:
         ) from None
 
 
-def _lock(descriptor: int, folder: Path) -> None:
+def _lock_or_refuse(descriptor: int, folder: Path) -> None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -19,7 +19,7 @@ from headgate.operations.http.fleet_knowledge import FollowedFleet, following_fl
 from headgate.operations.http.fleet_metrics import fleet_gauges, gauge_of_unread_fleet
 from headgate.operations.http.fleet_routes import ServedFleet
 from headgate.operations.http.routes import Site
-from headgate.operations.http.sink_status_cache import ServedSink, gauges, watching_sink
+from headgate.operations.http.sink_status_cache import ServedSink, gauges_of_sinks, watching_sink
 from headgate.runtime.early_signals import take_over_signals
 from headgate.runtime.telemetry import metric_catalog as names
 from headgate.runtime.telemetry.instrumentation import open_meters
@@ -32,7 +32,7 @@ _log = redacted_logger("headgate.http")
 DEFAULT = "127.0.0.1:8080"
 
 
-def serve(
+def serve_sinks(
     files: Mapping[Path, SinkSettings], listen: str, stop: threading.Event | None = None
 ) -> None:
     """Serve the sinks of these files until ``stop``, SIGINT or SIGTERM.
@@ -54,11 +54,11 @@ def serve(
     followed = [(ServedSink(each), Reload(path, describe_reload)) for path, each in files.items()]
     served = {str(sink.settings.name): sink for sink, _ in followed}
     telemetry = OpenTelemetry(first.telemetry)
-    telemetry.register_gauges(lambda: gauges(served.values()))
+    telemetry.register_gauges(lambda: gauges_of_sinks(served.values()))
     site = Site(served, first.http, metrics=lambda: (telemetry.prometheus_text(), CONTENT_TYPE))
     try:
         with (
-            _redacting_all(sinks),
+            _redacting_secrets_of_all(sinks),
             _serving_http(listen or first.http.listen or DEFAULT, first.http, site) as url,
         ):
             _log.info("serves %s at %s", ", ".join(names), url)
@@ -121,7 +121,7 @@ def follow_sink_files(followed: Sequence[tuple[ServedSink, Reload]], stop: threa
                 reloaded = reload.poll(sink.settings)
                 if isinstance(reloaded, SinkSettings):
                     redactions.enter_context(redacting(reloaded.redaction))
-                    sink.adopt(reloaded)
+                    sink.adopt_settings(reloaded)
 
 
 def describe_reload(before: SinkSettings, now: SinkSettings) -> str:
@@ -152,18 +152,18 @@ def require_server() -> None:
 def _serving_http(listen: str, http: HttpSettings, site: Site) -> Iterator[str]:
     """Serve until the end of the body; only who serves needs the library. Yield the URL."""
     require_server()
-    from headgate.operations.http.server import serving
+    from headgate.operations.http.server import serving_http
 
-    with serving(listen, http, site) as url:
+    with serving_http(listen, http, site) as url:
         yield url
 
 
 @contextmanager
-def _redacting_all(sinks: Sequence[SinkSettings]) -> Iterator[None]:
+def _redacting_secrets_of_all(sinks: Sequence[SinkSettings]) -> Iterator[None]:
     if not sinks:
         yield
         return
-    with redacting(sinks[0].redaction), _redacting_all(sinks[1:]):
+    with redacting(sinks[0].redaction), _redacting_secrets_of_all(sinks[1:]):
         yield
 
 

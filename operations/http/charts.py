@@ -28,15 +28,15 @@ def draw_line_chart(series: Series, begin: str, end: str) -> str:
     """Draw one chart; ``begin`` and ``end`` are written below."""
     values = [value for _, value in series.points]
     if not values:
-        return _empty(series.title)
+        return _empty_chart(series.title)
     highest = max(values)
     times = [moment for moment, _ in series.points]
     first, last = times[0], max(times[-1], times[0] + 1)
 
-    def x(moment: int) -> float:
+    def x_of(moment: int) -> float:
         return _LEFT + (moment - first) / (last - first) * (WIDTH - 2 * _LEFT)
 
-    def y(value: float) -> float:
+    def y_of(value: float) -> float:
         return HEIGHT - _BOTTOM - (value / highest if highest else 0) * (HEIGHT - _TOP - _BOTTOM)
 
     base = HEIGHT - _BOTTOM
@@ -44,21 +44,21 @@ def draw_line_chart(series: Series, begin: str, end: str) -> str:
         width = max(1.0, (WIDTH - 2 * _LEFT) / len(values) - 1)
         step = (WIDTH - 2 * _LEFT) / len(values)
         drawn = "".join(
-            f'<rect class="bar" x="{_LEFT + number * step:.1f}" y="{y(value):.1f}" '
-            f'width="{width:.1f}" height="{base - y(value):.1f}"/>'
+            f'<rect class="bar" x="{_LEFT + number * step:.1f}" y="{y_of(value):.1f}" '
+            f'width="{width:.1f}" height="{base - y_of(value):.1f}"/>'
             for number, value in enumerate(values)
         )
     else:
-        path = f"M{x(times[0]):.1f},{y(values[0]):.1f}"
+        path = f"M{x_of(times[0]):.1f},{y_of(values[0]):.1f}"
         for moment, value in series.points[1:]:
             path += (
-                f"H{x(moment):.1f}V{y(value):.1f}"
+                f"H{x_of(moment):.1f}V{y_of(value):.1f}"
                 if series.steps
-                else (f"L{x(moment):.1f},{y(value):.1f}")
+                else (f"L{x_of(moment):.1f},{y_of(value):.1f}")
             )
         drawn = f'<path class="line" d="{path}"/>'
     top = f"max {format_number(highest)}{series.unit}"
-    return _svg(
+    return _svg_element(
         series.title,
         HEIGHT,
         f'<text class="title" x="{_LEFT}" y="14">{_escape(series.title)}</text>'
@@ -74,7 +74,7 @@ def draw_bar_chart(
 ) -> str:
     """Draw horizontal bars, the largest first; the rest are counted."""
     if not values:
-        return _empty(title)
+        return _empty_chart(title)
     ordered = sorted(values.items(), key=lambda item: (-item[1], item[0]))
     rows, left_out = ordered[:shown_max], len(ordered) - shown_max
     highest = max(value for _, value in rows) or 1
@@ -94,7 +94,7 @@ def draw_bar_chart(
         height += 16
         drawn.append(f'<text class="small" x="{_LEFT}" y="{height - 6}">and {left_out} more</text>')
     head = f'<text class="title" x="{_LEFT}" y="14">{_escape(title)}</text>'
-    return _svg(title, height, head + "".join(drawn))
+    return _svg_element(title, height, head + "".join(drawn))
 
 
 def format_number(value: float) -> str:
@@ -113,16 +113,18 @@ def shorten_name(name: str, characters: int = 26) -> str:
     return f"{name[:half]}…{name[-half:]}"
 
 
-def _svg(title: str, height: int, inside: str) -> str:
+def _svg_element(title: str, height: int, inside: str) -> str:
     return (
         f'<svg role="img" aria-label="{_escape(title)}" '
         f'viewBox="0 0 {WIDTH} {height}" xmlns="http://www.w3.org/2000/svg">{inside}</svg>'
     )
 
 
-def _empty(title: str) -> str:
+def _empty_chart(title: str) -> str:
     head = f'<text class="title" x="{_LEFT}" y="14">{_escape(title)}</text>'
-    return _svg(title, 40, f'{head}<text class="small" x="{_LEFT}" y="32">nothing yet</text>')
+    return _svg_element(
+        title, 40, f'{head}<text class="small" x="{_LEFT}" y="32">nothing yet</text>'
+    )
 
 
 def _escape(text: str) -> str:

@@ -55,7 +55,7 @@ class Known:
 
 
 class FollowedFleet:
-    """A fleet that one thread reads (``run``), and any number look at (``latest``)."""
+    """A fleet that one thread reads (``follow_until_end``), and any number look at (``latest``)."""
 
     def __init__(self, settings: WorkerSettings, count_restart: CountRestart | None = None) -> None:
         self.settings = settings
@@ -80,7 +80,7 @@ class FollowedFleet:
             if self._reader is None:
                 return None
             if self._seen is None or time.monotonic() - self._seen[0] > KEPT_S:
-                self._seen = (time.monotonic(), self._fold(self._reader))
+                self._seen = (time.monotonic(), self._to_known(self._reader))
             return self._seen[1]
 
     def find_problem(self) -> str | None:
@@ -99,7 +99,7 @@ class FollowedFleet:
             return None
         return f"the fleet's reader made no turn for {silent_s:.0f} s"
 
-    def wait_for(self, number: int, patience_s: float = 3.0) -> None:
+    def wait_for_change(self, number: int, patience_s: float = 3.0) -> None:
         """Wait until a change of this number is seen, so that who made it sees it next."""
         until_s = time.monotonic() + patience_s
         while time.monotonic() < until_s:
@@ -109,7 +109,7 @@ class FollowedFleet:
                     return
             time.sleep(TURN_S / 4)
 
-    def _fold(self, reader: FleetReader) -> Known:
+    def _to_known(self, reader: FleetReader) -> Known:
         now_ms = wall_ms()
         age_ms = now_ms - self._looked_ms
         stale = self._is_stale(age_ms)
@@ -131,17 +131,17 @@ class FollowedFleet:
 
     # ------------------------------------------------------------------------------ of the thread
 
-    def run(self) -> None:
+    def follow_until_end(self) -> None:
         """Follow the topics until ``end``; what fails is tried again, later each time."""
         again_s = 1.0
         while not self._ended.is_set():
             begun_s = time.monotonic()
             try:
-                self._follow()
+                self._read_until_end()
             except HeadgateError as error:
-                self._complain(self.settings.redact(str(error)))
+                self._log_problem(self.settings.redact(str(error)))
             except Exception:  # noqa: BLE001 - who looks must hear that nothing newer comes
-                self._complain("a bug in headgate; the log of this process says more")
+                self._log_problem("a bug in headgate; the log of this process says more")
                 _log.exception("fleet %s cannot be followed", self.settings.fleet.name)
             again_s = 1.0 if time.monotonic() - begun_s > 60 else min(2 * again_s, _AGAIN_S_MAX)
             self._turned_s = time.monotonic()
@@ -150,12 +150,12 @@ class FollowedFleet:
     def end(self) -> None:
         self._ended.set()
 
-    def _complain(self, problem: str) -> None:
+    def _log_problem(self, problem: str) -> None:
         if problem != self._problem:
             _log.warning("fleet %s: %s", self.settings.fleet.name, problem)
         self._problem = problem
 
-    def _follow(self) -> None:
+    def _read_until_end(self) -> None:
         """Read until the end, or until what is read is no longer the fleet's. Raises."""
         admin = TopicAdmin(self.settings.kafka)
         reader = FleetReader(self.settings)
@@ -171,14 +171,14 @@ class FollowedFleet:
                 if came:
                     self._count_restarts(reader)
                 if time.monotonic() - looked_s >= LOOK_S:
-                    self._look(admin, reader)
+                    self._ask_topics(admin, reader)
                     looked_s = time.monotonic()
                 self._ended.wait(0.0 if came else TURN_S)
         finally:
             with suppress(Exception):
                 reader.close()
 
-    def _look(self, admin: TopicAdmin, reader: FleetReader) -> None:
+    def _ask_topics(self, admin: TopicAdmin, reader: FleetReader) -> None:
         """Ask for both topics; only an answer makes the knowledge that of now.
 
         Raises ``FleetTopicUnfit`` if one is gone, or another one. While nobody answers, the reader
@@ -188,7 +188,7 @@ class FollowedFleet:
         try:
             found = {name: admin.describe(name) for name in (fleet.name, fleet.state_topic)}
         except Unreachable as error:
-            self._complain(self.settings.redact(str(error)))
+            self._log_problem(self.settings.redact(str(error)))
             return
         for topic, facts in found.items():
             if facts is None:
@@ -219,7 +219,9 @@ class FollowedFleet:
 @contextmanager
 def following_fleet(fleet: FollowedFleet) -> Iterator[None]:
     """Follow until the end of the body."""
-    thread = threading.Thread(target=fleet.run, name="headgate-fleet-reader", daemon=True)
+    thread = threading.Thread(
+        target=fleet.follow_until_end, name="headgate-fleet-reader", daemon=True
+    )
     thread.start()
     try:
         yield

@@ -51,7 +51,7 @@ class Choice:
     kind: str = ""
     number: int = 1
 
-    def link(self) -> str:
+    def link_to_page(self) -> str:
         named = {"q": self.text, "show": self.kind, "page": str(self.number)}
         told = {k: v for k, v in named.items() if v and (k, v) != ("page", "1")}
         return escape_text(f"/?{urlencode(told)}" if told else "/")
@@ -60,7 +60,9 @@ class Choice:
 def fleet_page(known: Known, choice: Choice) -> str:
     """Return the list of sinks, those that need somebody first, then the worst lag first."""
     fleet = known.fleet
-    chosen = [sink for sink in sort_by_urgency(fleet.sinks.values()) if _is_chosen(sink, choice)]
+    chosen = [
+        sink for sink in sort_by_urgency(fleet.sinks.values()) if _is_sink_chosen(sink, choice)
+    ]
     pages = max(1, -(-len(chosen) // ROWS_PER_PAGE))
     number = min(max(1, choice.number), pages)
     shown = chosen[(number - 1) * ROWS_PER_PAGE : number * ROWS_PER_PAGE]
@@ -94,7 +96,7 @@ def fleet_sink_page(known: Known, sink: SinkView) -> str:
         render_facts({name: _shorten(value) for name, value in _fact_rows(sink, now_ms)}),
     ]
     if sink.spec is not None:
-        status = f"/sinks/{_in_path(sink.key)}/status"
+        status = f"/sinks/{_quote_for_path(sink.key)}/status"
         body.append(f'<p><a href="{status}">offsets, commits, participants</a>: asks the sink</p>')
     if sink.elsewhere:
         rows = [
@@ -130,7 +132,7 @@ def sort_by_urgency(sinks: Iterable[SinkView]) -> list[SinkView]:
     return sorted(sinks, key=rank)
 
 
-def _is_chosen(sink: SinkView, choice: Choice) -> bool:
+def _is_sink_chosen(sink: SinkView, choice: Choice) -> bool:
     if choice.kind and choice.kind not in _kinds_of(sink):
         return False
     words = choice.text.casefold().split()
@@ -167,7 +169,7 @@ def _choice_links(fleet: FleetView, choice: Choice) -> str:
 
 def _choice_link(label: str, count: int, kind: str, choice: Choice) -> str:
     current = ' aria-current="true"' if kind == choice.kind else ""
-    link = replace(choice, kind=kind, number=1).link()
+    link = replace(choice, kind=kind, number=1).link_to_page()
     return f'<a href="{link}"{current}>{escape_text(label)} {count:,}</a>'
 
 
@@ -188,13 +190,13 @@ def _sink_table(sinks: Sequence[SinkView], now_ms: int) -> str:
 
 
 def _sink_row(sink: SinkView, now_ms: int) -> Iterable[str]:
-    yield f'<a href="/sinks/{_in_path(sink.key)}">{escape_text(sink.key)}</a>'
+    yield f'<a href="/sinks/{_quote_for_path(sink.key)}">{escape_text(sink.key)}</a>'
     yield _state_badge(sink)
     lag = sink.observed.lag_records if sink.observed else None
     yield "" if lag is None else format_number(lag)
-    yield escape_text(_worker_of(sink))
+    yield escape_text(_worker_text_of(sink))
     yield describe_age(sink.since_ms, now_ms) if sink.since_ms else ""
-    yield _next_try(sink, now_ms)
+    yield _next_try_text(sink, now_ms)
     said = f"{sink.code} {sink.text}".strip()
     yield escape_text(_shorten("; ".join(filter(None, (said, sink.refused)))))
 
@@ -211,14 +213,14 @@ def _state_badge(sink: SinkView) -> str:
     return state
 
 
-def _next_try(sink: SinkView, now_ms: int) -> str:
+def _next_try_text(sink: SinkView, now_ms: int) -> str:
     if sink.next_try_ms is None:
         return ""
     left_ms = sink.next_try_ms - now_ms
     return "now" if left_ms <= 0 else f"in {describe_duration(left_ms / 1_000)}"
 
 
-def _worker_of(sink: SinkView) -> str:
+def _worker_text_of(sink: SinkView) -> str:
     return sink.observed.worker if sink.observed else sink.worker
 
 
@@ -229,7 +231,7 @@ def _page_links(matching: int, total: int, pages: int, choice: Choice) -> str:
     links = []
     for label, number in (("before", choice.number - 1), ("next", choice.number + 1)):
         if 1 <= number <= pages:
-            links.append(f'<a href="{replace(choice, number=number).link()}">{label}</a>')
+            links.append(f'<a href="{replace(choice, number=number).link_to_page()}">{label}</a>')
     where = f'<span class="pale">{said}, page {choice.number} of {pages}</span>'
     return f'<div class="choices">{where}{"".join(links)}</div>'
 
@@ -276,7 +278,7 @@ def _charts_html(fleet: FleetView) -> str:
 
 def _problem_lines(sink: SinkView, now_ms: int) -> Iterable[str]:
     if sink.code or sink.text:
-        again = f"; next try {_next_try(sink, now_ms)}" if sink.next_try_ms is not None else ""
+        again = f"; next try {_next_try_text(sink, now_ms)}" if sink.next_try_ms is not None else ""
         yield f"<b>{escape_text(sink.code)}</b> {escape_text(_shorten(sink.text, 4_000) + again)}"
     if sink.drift:
         yield f"<b>Drift</b>: it {_DRIFTS[sink.drift]}"
@@ -288,7 +290,7 @@ def _fact_rows(sink: SinkView, now_ms: int) -> Iterable[tuple[str, str]]:
     spec, told = sink.spec, sink.observed
     yield "in this state since", describe_age(sink.since_ms, now_ms) if sink.since_ms else "-"
     yield "told", describe_age(sink.told_ms, now_ms) if sink.told_ms else "never"
-    yield "next try", _next_try(sink, now_ms) or "-"
+    yield "next try", _next_try_text(sink, now_ms) or "-"
     if told:
         yield "tries, ends", f"{told.tries:,}, {told.restarts:,}"
         if told.doing:
@@ -311,7 +313,7 @@ def _fact_rows(sink: SinkView, now_ms: int) -> Iterable[tuple[str, str]]:
 
 
 def _place_text(sink: SinkView) -> str:
-    worker, owner = _worker_of(sink), sink.worker
+    worker, owner = _worker_text_of(sink), sink.worker
     said = f"on {worker}" if worker else "on no worker"
     if owner != worker:
         said += f"; its slot {sink.slot} is {f'of {owner}' if owner else 'of nobody'}"
@@ -353,5 +355,5 @@ def _shorten(text: str, characters: int = _TEXT_SHOWN) -> str:
     return text if len(text) <= characters else f"{text[:characters]}…"
 
 
-def _in_path(key: str) -> str:
+def _quote_for_path(key: str) -> str:
     return escape_text(quote(key, safe=""))

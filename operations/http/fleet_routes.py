@@ -23,8 +23,8 @@ from headgate.operations.http.responses import (
     html_answer,
     is_flag_set,
     json_answer,
-    not_allowed,
-    refusal,
+    method_not_allowed_answer,
+    refusal_answer,
 )
 from headgate.operations.http.sink_status_cache import ServedSink
 from headgate.operations.status.fleet_documents import sink_document, worker_document
@@ -104,7 +104,7 @@ class ServedFleet:
     def name(self) -> str:
         return self.followed.settings.fleet.name
 
-    def sink(self, seen: SinkView) -> ServedSink:
+    def served_sink_of(self, seen: SinkView) -> ServedSink:
         """Return the sink itself, to be asked. Raises ``ConfigurationError`` for its file."""
         if seen.spec is None:
             raise ConfigurationError(f"nobody wants sink {seen.key}", "its file is not known")
@@ -116,7 +116,7 @@ class ServedFleet:
                 self._sinks[at] = ServedSink(_parse_desired(seen, self.followed.settings))
             return self._sinks[at]
 
-    def change(self, plan_change: PlanChange, asked: Asked, *, creates: bool = False) -> Plan:
+    def change_specs(self, plan_change: PlanChange, asked: Asked, *, creates: bool = False) -> Plan:
         """Change the specs, or show how; return once it is seen here, too.
 
         One after the other: two of one server would end each other. Raises as ``change_fleet``.
@@ -133,7 +133,7 @@ class ServedFleet:
         finally:
             self._changing.release()
         if not asked.is_dry_run and plan.changes:
-            self.followed.wait_for(max(each.number for each in plan.changes))
+            self.followed.wait_for_change(max(each.number for each in plan.changes))
         return plan
 
 
@@ -143,37 +143,45 @@ def _parse_desired(seen: SinkView, settings: WorkerSettings) -> SinkSettings:
     return parse(with_fleet_settings(seen.spec.file, sink_of_key(seen.key), session_ms))
 
 
-def answer_about_fleet(fleet: ServedFleet, asked: Asked) -> Answer:
+def answer_fleet_request(fleet: ServedFleet, asked: Asked) -> Answer:
     """Return the answer. Raises ``HeadgateError``."""
     known = fleet.followed.latest()
     match asked.parts:
         case ():
-            return _only_get(asked) or _answer_front_page(fleet, known, asked)
+            return _refuse_other_than_get(asked) or _answer_front_page(fleet, known, asked)
         case ("sinks", key):
-            return _only_get(asked) or _of_sink(fleet, known, key, _show_sink)
+            return _refuse_other_than_get(asked) or _answer_about_sink(
+                fleet, known, key, _answer_spec_page
+            )
         case ("sinks", key, "status"):
-            return _only_get(asked) or _of_sink(fleet, known, key, _ask_sink_page)
+            return _refuse_other_than_get(asked) or _answer_about_sink(
+                fleet, known, key, _answer_status_page
+            )
         case ("api", "v1", "sinks"):
-            return _only_get(asked) or _list_names(fleet, known)
+            return _refuse_other_than_get(asked) or _answer_names(fleet, known)
         case ("api", "v1", "sinks", key):
-            return _only_get(asked) or _of_sink(fleet, known, key, _ask_sink)
+            return _refuse_other_than_get(asked) or _answer_about_sink(
+                fleet, known, key, _answer_status
+            )
         case ("api", "v1", "sinks", key, "offsets"):
-            return _only_get(asked) or _of_sink(fleet, known, key, _ask_offsets)
+            return _refuse_other_than_get(asked) or _answer_about_sink(
+                fleet, known, key, _answer_offsets
+            )
         case ("api", "v1", "sinks", _, _):
-            return refusal(404, "a fleet's sinks are changed by specs", f"see {API}")
+            return refusal_answer(404, "a fleet's sinks are changed by specs", f"see {API}")
         case ("api", "v1", "fleet"):
-            return _only_get(asked) or _list(fleet, known)
+            return _refuse_other_than_get(asked) or _answer_list(fleet, known)
         case ("api", "v1", "fleet", "sinks", key):
-            return _sink_api(fleet, known, asked, key)
+            return _answer_sink_api(fleet, known, asked, key)
         case ("api", "v1", "fleet", "sinks", key, move):
-            return _change_specs(fleet, asked, _MOVES.get(move), key)
+            return _answer_change_of_specs(fleet, asked, _MOVES.get(move), key)
         case ("api", "v1", "fleet", "workers", worker, "drain"):
-            return _change_specs(fleet, asked, _plan_drain, worker)
-    return refusal(404, "there is nothing at this path")
+            return _answer_change_of_specs(fleet, asked, _plan_drain, worker)
+    return refusal_answer(404, "there is nothing at this path")
 
 
-def _only_get(asked: Asked) -> Answer | None:
-    return None if asked.method == "GET" else not_allowed("GET")
+def _refuse_other_than_get(asked: Asked) -> Answer | None:
+    return None if asked.method == "GET" else method_not_allowed_answer("GET")
 
 
 # ----------------------------------------------------------------------------------- who looks
@@ -188,35 +196,35 @@ def _answer_front_page(fleet: ServedFleet, known: Known | None, asked: Asked) ->
     return html_answer(200, fleet_page.fleet_page(known, asked.choice), SEARCH_POLICY)
 
 
-def _of_sink(
+def _answer_about_sink(
     fleet: ServedFleet,
     known: Known | None,
     key: str,
     show: Callable[[ServedFleet, Known, SinkView], Answer],
 ) -> Answer:
     if known is None:
-        return _unknown_yet(fleet)
+        return _unknown_yet_answer(fleet)
     if (seen := known.fleet.sinks.get(key)) is None:
-        return _no_such_sink()
+        return _no_such_sink_answer()
     return show(fleet, known, seen)
 
 
-def _unknown_yet(fleet: ServedFleet) -> Answer:
-    return refusal(503, "nothing is known yet", fleet.followed.find_problem() or "ask again")
+def _unknown_yet_answer(fleet: ServedFleet) -> Answer:
+    return refusal_answer(503, "nothing is known yet", fleet.followed.find_problem() or "ask again")
 
 
-def _no_such_sink() -> Answer:
-    return refusal(404, "the fleet has no such sink", f"GET {API} lists them")
+def _no_such_sink_answer() -> Answer:
+    return refusal_answer(404, "the fleet has no such sink", f"GET {API} lists them")
 
 
-def _show_sink(_: ServedFleet, known: Known, seen: SinkView) -> Answer:
+def _answer_spec_page(_: ServedFleet, known: Known, seen: SinkView) -> Answer:
     return html_answer(200, fleet_page.fleet_sink_page(known, seen), SEARCH_POLICY)
 
 
-def _ask_sink_page(fleet: ServedFleet, _: Known, seen: SinkView) -> Answer:
+def _answer_status_page(fleet: ServedFleet, _: Known, seen: SinkView) -> Answer:
     now_ms = wall_ms()
     try:
-        report = fleet.sink(seen).report()
+        report = fleet.served_sink_of(seen).status_report()
     except HeadgateError as error:
         status = 503 if isinstance(error, RetryLater) else 500
         return html_answer(
@@ -225,23 +233,25 @@ def _ask_sink_page(fleet: ServedFleet, _: Known, seen: SinkView) -> Answer:
     return html_answer(200, status_page.sink_page(report, now_ms), SEARCH_POLICY)
 
 
-def _ask_sink(fleet: ServedFleet, _: Known, seen: SinkView) -> Answer:
-    return json_answer(200, fleet.sink(seen).report().as_json())
+def _answer_status(fleet: ServedFleet, _: Known, seen: SinkView) -> Answer:
+    return json_answer(200, fleet.served_sink_of(seen).status_report().as_json())
 
 
-def _ask_offsets(fleet: ServedFleet, _: Known, seen: SinkView) -> Answer:
-    return json_answer(200, [asdict(each) for each in fleet.sink(seen).report().partitions])
+def _answer_offsets(fleet: ServedFleet, _: Known, seen: SinkView) -> Answer:
+    return json_answer(
+        200, [asdict(each) for each in fleet.served_sink_of(seen).status_report().partitions]
+    )
 
 
-def _list_names(fleet: ServedFleet, known: Known | None) -> Answer:
+def _answer_names(fleet: ServedFleet, known: Known | None) -> Answer:
     if known is None:
-        return _unknown_yet(fleet)
+        return _unknown_yet_answer(fleet)
     return json_answer(200, sorted({sink_of_key(key) for key in known.fleet.sinks}))
 
 
-def _list(fleet: ServedFleet, known: Known | None) -> Answer:
+def _answer_list(fleet: ServedFleet, known: Known | None) -> Answer:
     if known is None:
-        return _unknown_yet(fleet)
+        return _unknown_yet_answer(fleet)
     return json_answer(
         200,
         {
@@ -263,20 +273,20 @@ def _freshness_json(known: Known) -> Mapping[str, Any]:
     }
 
 
-def _sink_api(fleet: ServedFleet, known: Known | None, asked: Asked, key: str) -> Answer:
+def _answer_sink_api(fleet: ServedFleet, known: Known | None, asked: Asked, key: str) -> Answer:
     match asked.method:
         case "GET":
-            return _of_sink(
-                fleet, known, key, lambda _, known, seen: _sink_answer(known, seen, asked)
+            return _answer_about_sink(
+                fleet, known, key, lambda _, known, seen: _answer_sink_document(known, seen, asked)
             )
         case "PUT":
-            return _change_specs(fleet, asked, _plan_file, key)
+            return _answer_change_of_specs(fleet, asked, _plan_file, key)
         case "DELETE":
-            return _change_specs(fleet, asked, _plan_remove, key)
-    return not_allowed("DELETE", "GET", "PUT")
+            return _answer_change_of_specs(fleet, asked, _plan_remove, key)
+    return method_not_allowed_answer("DELETE", "GET", "PUT")
 
 
-def _sink_answer(known: Known, seen: SinkView, asked: Asked) -> Answer:
+def _answer_sink_document(known: Known, seen: SinkView, asked: Asked) -> Answer:
     """Show the file to operators only: who wrote it by hand may have put a secret into it."""
     file = {"file": seen.spec.file} if seen.spec and asked.refuse_act is None else {}
     return json_answer(200, {**_freshness_json(known), **sink_document(seen), **file})
@@ -287,29 +297,33 @@ def _sink_answer(known: Known, seen: SinkView, asked: Asked) -> Answer:
 MakePlan = Callable[[str, Given], PlanChange]
 
 
-def _change_specs(fleet: ServedFleet, asked: Asked, make: MakePlan | None, name: str) -> Answer:
+def _answer_change_of_specs(
+    fleet: ServedFleet, asked: Asked, make: MakePlan | None, name: str
+) -> Answer:
     if make is None:
-        return refusal(404, "a sink has nothing of that name", f"known are: {', '.join(_MOVES)}")
+        return refusal_answer(
+            404, "a sink has nothing of that name", f"known are: {', '.join(_MOVES)}"
+        )
     method = "DELETE" if make is _plan_remove else "PUT"
     if asked.method != method:
-        return not_allowed(method)
+        return method_not_allowed_answer(method)
     if asked.refuse_act is not None:
         return asked.refuse_act
     try:
-        plan_change = make(name, _read_body(asked.body))
+        plan_change = make(name, _parse_body(asked.body))
     except ConfigurationError as error:  # also of a file: what was sent is wrong
         return json_answer(400, {"code": error.code, "error": error.message, "hint": error.hint})
     try:
-        plan = fleet.change(plan_change, asked, creates=make is _plan_file)
+        plan = fleet.change_specs(plan_change, asked, creates=make is _plan_file)
     except SinkUnknown:
-        return _no_such_sink()
+        return _no_such_sink_answer()
     return json_answer(
         200,
         {"dry_run": asked.is_dry_run, "changes": bool(plan.changes), "lines": list(plan.lines)},
     )
 
 
-def _read_body(body: bytes) -> Given:
+def _parse_body(body: bytes) -> Given:
     """Return a JSON object; what does not begin as one is a sink file.
 
     Raises ``ConfigurationError``.
@@ -393,7 +407,7 @@ def _plan_drain(worker: str, given: Given) -> PlanChange:
     return plan_drain(worker)
 
 
-def _planning_state(state: DesiredState) -> MakePlan:
+def _planner_of_state(state: DesiredState) -> MakePlan:
     def make(name: str, given: Given) -> PlanChange:
         _require_known_keys(given)
         return plan_state([name], state)
@@ -402,10 +416,10 @@ def _planning_state(state: DesiredState) -> MakePlan:
 
 
 _MOVES: Mapping[str, MakePlan] = {
-    "pause": _planning_state(DesiredState.PAUSED),
-    "resume": _planning_state(DesiredState.RUNNING),
-    "stop": _planning_state(DesiredState.STOPPED),
-    "start": _planning_state(DesiredState.RUNNING),
+    "pause": _planner_of_state(DesiredState.PAUSED),
+    "resume": _planner_of_state(DesiredState.RUNNING),
+    "stop": _planner_of_state(DesiredState.STOPPED),
+    "start": _planner_of_state(DesiredState.RUNNING),
     "restart": _plan_restart,
     "move": _plan_move,
     "scale": _plan_scale,

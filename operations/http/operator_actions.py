@@ -11,8 +11,8 @@ from headgate.control_protocol.errors import ConfigurationError
 from headgate.operations.access.tables import open_primary
 from headgate.operations.control import rollback
 from headgate.operations.control import stop as stopping
-from headgate.operations.control.pause import pause, resume
-from headgate.operations.control.set_offsets import carry_out, plan_moves
+from headgate.operations.control.pause import pause_sink, resume_sink
+from headgate.operations.control.set_offsets import carry_out_offset_plan, plan_offset_moves
 
 Given = Mapping[str, Any]
 Move = Callable[[SinkSettings, Given, bool], Mapping[str, Any]]
@@ -31,7 +31,7 @@ def _pause_or_resume(
 ) -> Mapping[str, Any]:
     _require_known_keys(given, frozenset())
     if not dry_run:
-        record: CommitRecord | None = (pause if paused else resume)(settings)
+        record: CommitRecord | None = (pause_sink if paused else resume_sink)(settings)
     else:
         with open_primary(settings) as table:
             record = table.read().record
@@ -49,25 +49,25 @@ def _stop(settings: SinkSettings, given: Given, dry_run: bool) -> Mapping[str, A
     """Stop the sink; stored in the table, so that it stays stopped when processes restart."""
     _require_known_keys(given, frozenset())
     before = stopping.read_record(settings)
-    done = None if dry_run else stopping.stop(settings)
-    return _describe_request(dry_run, before, done)
+    done = None if dry_run else stopping.stop_sink(settings)
+    return _describe_stop_or_start(dry_run, before, done)
 
 
 def _start(settings: SinkSettings, given: Given, dry_run: bool) -> Mapping[str, Any]:  # noqa: FBT001
     _require_known_keys(given, frozenset())
     before = stopping.read_record(settings)
-    done = None if dry_run else stopping.StopResult(stopping.start(settings), ())
-    return _describe_request(dry_run, before, done, starts=True)
+    done = None if dry_run else stopping.StopResult(stopping.start_sink(settings), ())
+    return _describe_stop_or_start(dry_run, before, done, starts=True)
 
 
 def _restart(settings: SinkSettings, given: Given, dry_run: bool) -> Mapping[str, Any]:  # noqa: FBT001
     _require_known_keys(given, frozenset())
     before = stopping.read_record(settings)
-    done = None if dry_run else stopping.restart(settings)
-    return {**_describe_request(dry_run, before, done), "changes": True}
+    done = None if dry_run else stopping.restart_sink(settings)
+    return {**_describe_stop_or_start(dry_run, before, done), "changes": True}
 
 
-def _describe_request(
+def _describe_stop_or_start(
     dry_run: bool,  # noqa: FBT001
     before: CommitRecord,
     done: stopping.StopResult | None,
@@ -91,9 +91,9 @@ def _set_offsets(settings: SinkSettings, given: Given, dry_run: bool) -> Mapping
     offsets = given.get("offsets")
     if not isinstance(offsets, dict) or not offsets:
         raise ConfigurationError("no offset is named", 'send {"offsets": {"TOPIC/PARTITION": 17}}')
-    plan = plan_moves(settings, [f"{at}={offset}" for at, offset in offsets.items()])
+    plan = plan_offset_moves(settings, [f"{at}={offset}" for at, offset in offsets.items()])
     if not dry_run and plan.moves:
-        carry_out(settings, plan)
+        carry_out_offset_plan(settings, plan)
     return {
         "dry_run": dry_run,
         "changes": bool(plan.moves),
@@ -119,9 +119,9 @@ def _roll_back(settings: SinkSettings, given: Given, dry_run: bool) -> Mapping[s
     looks = branch is not None
     plan = rollback.plan_rollback(settings, to, drop_foreign=drop_foreign, look_only=looks)
     if branch is not None and not dry_run:
-        rollback.show_on_branch(settings, plan, branch)
+        rollback.show_rollback_on_branch(settings, plan, branch)
     elif not dry_run:
-        rollback.carry_out(settings, plan)
+        rollback.carry_out_rollback(settings, plan)
     return {
         "dry_run": dry_run,
         "changes": True,

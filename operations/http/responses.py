@@ -56,14 +56,14 @@ def is_flag_set(query: Mapping[str, list[str]], name: str) -> bool:
     return query.get(name, ["false"])[-1].lower() in ("true", "1", "")
 
 
-def refusal(status: int, error: str, hint: str = "") -> Answer:
+def refusal_answer(status: int, error: str, hint: str = "") -> Answer:
     """Answer an invalid request, in the same form as an error of headgate."""
     return json_answer(status, {"error": error, "hint": hint})
 
 
-def not_allowed(*methods: str) -> Answer:
+def method_not_allowed_answer(*methods: str) -> Answer:
     """Refuse a method, and name those that the path takes."""
-    answer = refusal(405, "that method is not for this path", f"use {', '.join(methods)}")
+    answer = refusal_answer(405, "that method is not for this path", f"use {', '.join(methods)}")
     return Answer(answer.status, answer.body, answer.content_type, {"Allow": ", ".join(methods)})
 
 

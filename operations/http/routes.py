@@ -18,7 +18,7 @@ from headgate.operations.http import operator_actions, status_page
 from headgate.operations.http.fleet_routes import (
     Asked,
     ServedFleet,
-    answer_about_fleet,
+    answer_fleet_request,
     path_parts,
 )
 from headgate.operations.http.page_parts import POLICY
@@ -28,8 +28,8 @@ from headgate.operations.http.responses import (
     html_answer,
     is_flag_set,
     json_answer,
-    not_allowed,
-    refusal,
+    method_not_allowed_answer,
+    refusal_answer,
     text_answer,
 )
 from headgate.operations.http.sink_status_cache import ServedSink
@@ -54,8 +54,8 @@ def role_of(authorization: str, http: HttpSettings) -> Role:
     scheme, _, given = authorization.strip().partition(" ")
     bearer = scheme.lower() == "bearer"
     token = given.strip() if bearer else _password_of(scheme, given)
-    operator = _is_same_secret(token, http.operator_token.text)
-    viewer = _is_same_secret(token, http.viewer_token.text)
+    operator = _is_equal_secret(token, http.operator_token.text)
+    viewer = _is_equal_secret(token, http.viewer_token.text)
     if operator and bearer:
         return Role.OPERATOR
     if viewer or operator or not http.viewer_token:
@@ -72,7 +72,7 @@ def _password_of(scheme: str, given: str) -> str:
         return ""
 
 
-def _is_same_secret(given: str, secret: str) -> bool:
+def _is_equal_secret(given: str, secret: str) -> bool:
     equal = hmac.compare_digest(given.encode(), secret.encode())
     return equal and bool(secret)
 
@@ -109,7 +109,7 @@ class Request:
     peer: str = ""
 
 
-def _report_no_problem() -> str | None:
+def _find_no_problem() -> str | None:
     return None
 
 
@@ -124,25 +124,25 @@ class Site:
     http: HttpSettings
     fleet: ServedFleet | None = None
     metrics: Callable[[], tuple[bytes, str]] | None = None
-    not_live: Why = _report_no_problem
-    not_ready: Why = _report_no_problem
+    not_live: Why = _find_no_problem
+    not_ready: Why = _find_no_problem
 
 
-def answer(site: Site, request: Request) -> Answer:
+def answer_request(site: Site, request: Request) -> Answer:
     """Return the answer; what a sink cannot tell is an answer too."""
     path = _path_of(request)
     if is_probe(request):
         why = site.not_live() if path == "/livez" else site.not_ready()
         return text_answer(503, why) if why else text_answer(200, "ok")
     if not is_own_host(request.headers, site.http):
-        return refusal(421, "this server does not know that name", "ask it as 127.0.0.1")
+        return refusal_answer(421, "this server does not know that name", "ask it as 127.0.0.1")
     role = role_of(request.headers.get("Authorization", ""), site.http)
     if role is Role.NOBODY:
         login = {"WWW-Authenticate": 'Basic realm="headgate", charset="UTF-8"'}
-        answer = refusal(401, "a token is needed", "send Authorization: Bearer TOKEN")
+        answer = refusal_answer(401, "a token is needed", "send Authorization: Bearer TOKEN")
         return Answer(answer.status, answer.body, answer.content_type, login)
     try:
-        return _answer_by_path(
+        return _answer_for_path(
             site, request, path, (role, parse_qs(request.target.partition("?")[2]))
         )
     except HeadgateError as error:
@@ -161,39 +161,47 @@ def _path_of(request: Request) -> str:
         return request.target
 
 
-def _answer_by_path(
+def _answer_for_path(
     site: Site, request: Request, path: str, who_and_what: tuple[Role, Mapping[str, list[str]]]
 ) -> Answer:
     role, query = who_and_what
     if path == "/metrics":
-        return _answer_metrics(site) if request.method == "GET" else not_allowed("GET")
+        return (
+            _answer_metrics(site) if request.method == "GET" else method_not_allowed_answer("GET")
+        )
     if site.fleet is not None:
-        refused = _refuse_act(role, site.http, "the worker's file")
+        refused = _refuse_action(role, site.http, "the worker's file")
         parts, actor = path_parts(path), _actor_of(request)
         asked = Asked(request.method, parts, query, request.body, actor, refused)
-        return answer_about_fleet(site.fleet, asked)
+        return answer_fleet_request(site.fleet, asked)
     if path == "/" or path.startswith("/sinks/"):
-        return _answer_page(site, path) if request.method == "GET" else not_allowed("GET")
+        return (
+            _answer_status_page(site, path)
+            if request.method == "GET"
+            else method_not_allowed_answer("GET")
+        )
     if path == _API:
         return (
-            json_answer(200, sorted(site.sinks)) if request.method == "GET" else not_allowed("GET")
+            json_answer(200, sorted(site.sinks))
+            if request.method == "GET"
+            else method_not_allowed_answer("GET")
         )
     if path.startswith(f"{_API}/"):
         name, _, what = path.removeprefix(f"{_API}/").partition("/")
         sink = site.sinks.get(unquote(name))
         if sink is None:
-            return refusal(404, "there is no such sink here", f"GET {_API} lists them")
-        return _answer_api(sink, request, what, role, dry_run=is_flag_set(query, "dry_run"))
-    return refusal(404, "there is nothing at this path")
+            return refusal_answer(404, "there is no such sink here", f"GET {_API} lists them")
+        return _answer_sink_api(sink, request, what, role, dry_run=is_flag_set(query, "dry_run"))
+    return refusal_answer(404, "there is nothing at this path")
 
 
-def _refuse_act(role: Role, http: HttpSettings, file: str) -> Answer | None:
+def _refuse_action(role: Role, http: HttpSettings, file: str) -> Answer | None:
     if role is Role.OPERATOR:
         return None
     hint = "send Authorization: Bearer with http.operator_token"
     if not http.operator_token:
         hint = f"set http.operator_token in {file}"
-    return refusal(403, "only an operator may do that", hint)
+    return refusal_answer(403, "only an operator may do that", hint)
 
 
 def _actor_of(request: Request) -> str:
@@ -202,16 +210,16 @@ def _actor_of(request: Request) -> str:
 
 def _answer_metrics(site: Site) -> Answer:
     if site.metrics is None:
-        return refusal(404, "no metrics are kept", 'pip install "headgate[metrics]"')
+        return refusal_answer(404, "no metrics are kept", 'pip install "headgate[metrics]"')
     body, content_type = site.metrics()
     return Answer(200, body, content_type)
 
 
-def _answer_page(site: Site, path: str) -> Answer:
+def _answer_status_page(site: Site, path: str) -> Answer:
     now_ms = wall_ms()
     if path == "/" and len(site.sinks) > 1:
         shown = status_page.index_page(
-            {name: _report_or_error(s) for name, s in site.sinks.items()}, now_ms
+            {name: _status_report_or_error(s) for name, s in site.sinks.items()}, now_ms
         )
         return html_answer(200, shown, POLICY)
     name = next(iter(site.sinks)) if path == "/" else unquote(path.removeprefix("/sinks/"))
@@ -219,46 +227,52 @@ def _answer_page(site: Site, path: str) -> Answer:
     if sink is None:
         return text_answer(404, "there is no such sink here")
     try:
-        report = sink.report()
+        report = sink.status_report()
     except HeadgateError as error:
         status = 503 if isinstance(error, Unreachable) else 500
         return html_answer(status, status_page.index_page({name: str(error)}, now_ms), POLICY)
     return html_answer(200, status_page.sink_page(report, now_ms), POLICY)
 
 
-def _report_or_error(sink: ServedSink) -> StatusReport | str:
+def _status_report_or_error(sink: ServedSink) -> StatusReport | str:
     try:
-        return sink.report()
+        return sink.status_report()
     except HeadgateError as error:
         return str(error)
 
 
-def _answer_api(
+def _answer_sink_api(
     sink: ServedSink, request: Request, what: str, role: Role, *, dry_run: bool
 ) -> Answer:
     if request.method == "GET" and what == "":
-        return json_answer(200, sink.report().as_json())
+        return json_answer(200, sink.status_report().as_json())
     if request.method == "GET" and what == "offsets":
-        return json_answer(200, [asdict(partition) for partition in sink.report().partitions])
+        return json_answer(
+            200, [asdict(partition) for partition in sink.status_report().partitions]
+        )
     move = operator_actions.MOVES.get((request.method, what))
     if move is None:
         known = sorted(
             method for method, name in {*operator_actions.MOVES, *_LOOKS} if name == what
         )
-        return not_allowed(*known) if known else refusal(404, "a sink has nothing of that name")
-    if refused := _refuse_act(role, sink.settings.http, "the sink file"):
+        return (
+            method_not_allowed_answer(*known)
+            if known
+            else refusal_answer(404, "a sink has nothing of that name")
+        )
+    if refused := _refuse_action(role, sink.settings.http, "the sink file"):
         return refused
     try:
         given = json.loads(request.body) if request.body.strip() else {}
     except ValueError:
-        return refusal(400, "the body is not JSON")
+        return refusal_answer(400, "the body is not JSON")
     if not isinstance(given, dict):
-        return refusal(400, "the body is not a JSON object")
+        return refusal_answer(400, "the body is not a JSON object")
     try:
         with acting_as_operator(_actor_of(request)):
             return json_answer(200, move(sink.settings, given, dry_run))
     finally:
-        sink.forget()
+        sink.forget_report()
 
 
 _LOOKS = {("GET", ""), ("GET", "offsets")}

@@ -37,8 +37,8 @@ from headgate.control_protocol.errors import ConfigurationError
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.operations.http.certificates import tls_context_of
 from headgate.operations.http.gil_holding_sockets import KeptSelector, KeptSocket, accept_connection
-from headgate.operations.http.responses import CAREFUL, Answer, refusal
-from headgate.operations.http.routes import Request, Role, Site, answer, is_probe, role_of
+from headgate.operations.http.responses import CAREFUL, Answer, refusal_answer
+from headgate.operations.http.routes import Request, Role, Site, answer_request, is_probe, role_of
 
 _log = redacted_logger("headgate.http")
 
@@ -80,15 +80,15 @@ class _Waiting:
         self._of_address: Counter[str] = Counter()
         self._timer: asyncio.TimerHandle | None = None
 
-    def add(self, caller: _Caller) -> None:
-        self.remove(caller)
+    def add_caller(self, caller: _Caller) -> None:
+        self.remove_caller(caller)
         self._until[caller] = asyncio.get_running_loop().time() + WHOLE_WITHIN_S
         self._of_address[caller.address] += 1
         if len(self._until) > self._most:
             self.drop_oldest()
         self._schedule_drop_late()
 
-    def remove(self, caller: _Caller) -> None:
+    def remove_caller(self, caller: _Caller) -> None:
         self.to_serve.pop(caller, None)
         if self._until.pop(caller, None) is None:
             return
@@ -100,7 +100,7 @@ class _Waiting:
         self.to_serve[caller] = None
         self._serve_soon()
 
-    def pop_to_serve(self) -> _Caller:
+    def pop_next_to_serve(self) -> _Caller:
         """Return the newest of those from the address that waits with the fewest."""
         caller = min(reversed(self.to_serve), key=lambda each: self._of_address[each.address])
         del self.to_serve[caller]
@@ -108,10 +108,10 @@ class _Waiting:
 
     def drop_oldest(self) -> None:
         if (oldest := next(iter(self._until), None)) is not None:
-            self.drop(oldest)
+            self.drop_caller(oldest)
 
-    def drop(self, caller: _Caller) -> None:
-        self.remove(caller)
+    def drop_caller(self, caller: _Caller) -> None:
+        self.remove_caller(caller)
         caller.drop()
 
     def drop_all(self) -> None:
@@ -166,13 +166,14 @@ class _Caller:
         self.socket = taken
         self.address = str(taken.getpeername()[0])
         self.received = b""
-        self.drop: Callable[[], object] = self.hang_up
+        self.drop: Callable[[], object] = self.close_connection
         self._waiting, self._is_whole = waiting, is_whole
-        asyncio.get_running_loop().add_reader(taken.fileno(), self._listen)
-        waiting.add(self)
-        self._listen()  # it has mostly spoken by now, and a turn of the loop may take long
+        asyncio.get_running_loop().add_reader(taken.fileno(), self._read_until_whole_request)
+        waiting.add_caller(self)
+        # It has mostly spoken by now, and a turn of the loop may take long.
+        self._read_until_whole_request()
 
-    def _listen(self) -> None:
+    def _read_until_whole_request(self) -> None:
         try:
             part = self.socket.recv(_READ_BYTES)
         except (BlockingIOError, InterruptedError):
@@ -181,12 +182,12 @@ class _Caller:
             part = b""
         self.received += part
         if not part:
-            self._waiting.drop(self)
+            self._waiting.drop_caller(self)
         elif self._is_whole(self.received):
             asyncio.get_running_loop().remove_reader(self.socket.fileno())
             self._waiting.on_whole_request(self)
 
-    def hang_up(self) -> None:
+    def close_connection(self) -> None:
         asyncio.get_running_loop().remove_reader(self.socket.fileno())
         self.socket.close()
 
@@ -206,27 +207,27 @@ class _Connection(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
-        self._waiting.remove(self._caller)
+        self._waiting.remove_caller(self._caller)
 
     def handle_events(self) -> None:
         super().handle_events()
         if self.cycle and not self.cycle.response_complete and not self.cycle.more_body:
-            self._waiting.remove(self._caller)
+            self._waiting.remove_caller(self._caller)
 
     def on_response_complete(self) -> None:
         # Before uvicorn goes on to a request that came behind this one; also where the connection
         # is being closed, because a client that does not read would keep it open for ever.
         if self in self.connections:
-            self._waiting.add(self._caller)
+            self._waiting.add_caller(self._caller)
         super().on_response_complete()
 
     def send_400_response(self, msg: str) -> None:
         """Refuse what is no HTTP in our form, unless an answer was begun; echo nothing of it."""
         del msg
-        answer = refusal(400, "that is not a request that this server takes")
+        answer = refusal_answer(400, "that is not a request that this server takes")
         with suppress(h11.LocalProtocolError):
             reply = h11.Response(
-                status_code=answer.status, headers=[*_headers(answer), (b"Connection", b"close")]
+                status_code=answer.status, headers=[*_headers_of(answer), (b"Connection", b"close")]
             )
             for part in (reply, h11.Data(data=answer.body), h11.EndOfMessage()):
                 self.transport.write(self.conn.send(part) or b"")
@@ -246,7 +247,7 @@ class _Application:
         start = {
             "type": "http.response.start",
             "status": answer.status,
-            "headers": _headers(answer),
+            "headers": _headers_of(answer),
         }
         await send(start)
         await send({"type": "http.response.body", "body": answer.body})
@@ -255,23 +256,23 @@ class _Application:
         text = {name.decode(): value.decode("latin-1") for name, value in scope["headers"]}
         headers = {name.title(): value for name, value in text.items()}
         if len(scope["raw_path"]) > _TARGET_BYTES_MAX:
-            return refusal(414, f"a path may have {_TARGET_BYTES_MAX} bytes")
+            return refusal_answer(414, f"a path may have {_TARGET_BYTES_MAX} bytes")
         if "Transfer-Encoding" in headers:
-            return refusal(411, "the length of the body must be given")
+            return refusal_answer(411, "the length of the body must be given")
         if int(headers.get("Content-Length", "0")) > BODY_BYTES_MAX:
-            return refusal(413, f"a body may have {BODY_BYTES_MAX} bytes")
+            return refusal_answer(413, f"a body may have {BODY_BYTES_MAX} bytes")
         role = role_of(headers.get("Authorization", ""), self._site.http)
         # Only an operator's body is ever looked at: nobody else's takes memory.
-        body = await _body(receive) if role is Role.OPERATOR else b""
+        body = await _read_body(receive) if role is Role.OPERATOR else b""
         if body is None:
-            return refusal(400, "the body is not whole")
+            return refusal_answer(400, "the body is not whole")
         target = b"?".join(filter(None, (scope["raw_path"], scope["query_string"])))
         peer = (scope["client"] or ("",))[0]
         request = Request(scope["method"], target.decode("latin-1"), headers, body, peer)
         if is_probe(request) or role is Role.NOBODY:
             return self._answer(request)
         if self._open >= ANSWERED_MAX:
-            return refusal(503, "too many ask at once", "ask again")
+            return refusal_answer(503, "too many ask at once", "ask again")
         self._open += 1
         try:
             return await self._answer_in_thread(request)
@@ -298,13 +299,13 @@ class _Application:
     def _answer_or_fail(self, request: Request) -> Answer:
         looked = Request("GET", request.target, request.headers)
         try:
-            return answer(self._site, looked if request.method == "HEAD" else request)
+            return answer_request(self._site, looked if request.method == "HEAD" else request)
         except Exception:  # noqa: BLE001 - a page that fails is no reason to end the server
             _log.exception("a request to %s failed", request.target)
-            return refusal(500, "that went wrong here; the log of this process says how")
+            return refusal_answer(500, "that went wrong here; the log of this process says how")
 
 
-async def _body(receive: Any) -> bytes | None:
+async def _read_body(receive: Any) -> bytes | None:
     """Return the body; ``None`` if the client went before it was whole: it asks for nothing."""
     body, more = b"", True
     while more:
@@ -315,7 +316,7 @@ async def _body(receive: Any) -> bytes | None:
     return body
 
 
-def _headers(answer: Answer) -> list[tuple[bytes, bytes]]:
+def _headers_of(answer: Answer) -> list[tuple[bytes, bytes]]:
     named = {
         "Server": "headgate",
         "Date": formatdate(usegmt=True),
@@ -414,7 +415,7 @@ class _Server:
         self._serves = False
         self._begun = [each for each in self._begun if each.socket.has_unread]
         while self._waiting.to_serve and len(self._begun) < _BEGUN_AT_ONCE:
-            self._begin_connection(self._waiting.pop_to_serve())
+            self._begin_connection(self._waiting.pop_next_to_serve())
         if self._waiting.to_serve:
             self._schedule_serving()
 
@@ -432,7 +433,7 @@ class _Server:
         def on_arrived(task: asyncio.Task[Any]) -> None:
             self._arriving.discard(task)
             if task.cancelled() or task.exception():
-                self._waiting.remove(caller)
+                self._waiting.remove_caller(caller)
                 caller.socket.close()
 
         arriving.add_done_callback(on_arrived)
@@ -479,7 +480,7 @@ _switch_interval = _SwitchInterval()
 
 
 @contextmanager
-def serving(listen: str, http: HttpSettings, site: Site) -> Iterator[str]:
+def serving_http(listen: str, http: HttpSettings, site: Site) -> Iterator[str]:
     """Serve until the end of the body; yield the URL. Raises ``ConfigurationError``."""
     require_safe_listen_address(listen, http)
     host, port = parse_listen_address(listen)

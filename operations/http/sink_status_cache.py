@@ -18,7 +18,7 @@ from headgate.control_protocol.current_sink import in_same_sink_context
 from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.operations.status.report import StatusReport
-from headgate.operations.status.status import status
+from headgate.operations.status.status import read_status
 from headgate.runtime.health import Condition, Unwell
 from headgate.runtime.telemetry import metric_catalog as names
 from headgate.runtime.telemetry.coordinator_progress import state_gauges, unread_partition_gauges
@@ -50,13 +50,13 @@ class ServedSink:
     def settings(self) -> SinkSettings:
         return self._settings
 
-    def adopt(self, settings: SinkSettings) -> None:
+    def adopt_settings(self, settings: SinkSettings) -> None:
         """Adopt another version of its file."""
         with self._lock:
             self._settings, self._seen = settings, None
 
-    def report(self) -> StatusReport:
-        """Return the sink's state, not older than ``KEPT_S``. Raises what ``status`` raises."""
+    def status_report(self) -> StatusReport:
+        """Return the sink's state, not older than ``KEPT_S``. Raises as ``read_status``."""
         with self._lock:
             if self._seen is None or time.monotonic() - self._seen.at_s > KEPT_S:
                 self._seen = _Seen(time.monotonic(), self._fetch_report())
@@ -65,14 +65,14 @@ class ServedSink:
             raise seen
         return seen
 
-    def forget(self) -> None:
+    def forget_report(self) -> None:
         """Ask again next time: the sink was changed."""
         with self._lock:
             self._seen = None
 
     def _fetch_report(self) -> StatusReport | HeadgateError:
         try:
-            return status(self.settings, COURSE, with_age=True)
+            return read_status(self.settings, COURSE, with_age=True)
         except HeadgateError as error:
             return self.settings.redaction.redact_error(error)
 
@@ -94,7 +94,7 @@ class Watch:
             return Unwell(Condition.UNKNOWN, f"no look at the sink has ended for {late_s:.0f} s")
         return self._found
 
-    def run(self) -> None:
+    def watch_until_end(self) -> None:
         """Look until ``end``."""
         while not self._ended.is_set():
             self._begun_s = time.monotonic()
@@ -106,7 +106,7 @@ class Watch:
 
     def _check_status(self) -> Unwell | None:
         try:
-            report = self._sink.report()
+            report = self._sink.status_report()
         except HeadgateError as error:
             return Unwell(Condition.UNKNOWN, f"{error.code} {error.message}", error.code)
         if not report.exit_code:
@@ -122,7 +122,7 @@ def watching_sink(sink: ServedSink, interval_s: float) -> Iterator[Watch]:
     """Look at the sink until the end of the body."""
     watch = Watch(sink, interval_s)
     thread = threading.Thread(
-        target=in_same_sink_context(watch.run), name="headgate-watch", daemon=True
+        target=in_same_sink_context(watch.watch_until_end), name="headgate-watch", daemon=True
     )
     thread.start()
     try:
@@ -131,15 +131,15 @@ def watching_sink(sink: ServedSink, interval_s: float) -> Iterator[Watch]:
         watch.end()  # a look may still wait for what does not answer: nobody waits for it
 
 
-def gauges(sinks: Iterable[ServedSink]) -> list[Gauge]:
+def gauges_of_sinks(sinks: Iterable[ServedSink]) -> list[Gauge]:
     """Return the sink-wide gauges of all, several asked at once; an absent one is ``not known``."""
     with ThreadPoolExecutor(_ASKED_AT_ONCE) as threads:
-        return [gauge for of_one in threads.map(_gauges, sinks) for gauge in of_one]
+        return [gauge for of_one in threads.map(_gauges_of_sink, sinks) for gauge in of_one]
 
 
-def _gauges(sink: ServedSink) -> list[Gauge]:
+def _gauges_of_sink(sink: ServedSink) -> list[Gauge]:
     try:
-        gauges: Iterable[Gauge] = report_gauges(sink.report())
+        gauges: Iterable[Gauge] = gauges_of_report(sink.status_report())
     except HeadgateError as error:
         gauges = [
             *state_gauges(Condition.UNKNOWN),
@@ -149,7 +149,7 @@ def _gauges(sink: ServedSink) -> list[Gauge]:
     return [Gauge(g.name, g.value, {"sink": name, **g.labels}) for g in gauges]
 
 
-def report_gauges(report: StatusReport) -> Iterable[Gauge]:
+def gauges_of_report(report: StatusReport) -> Iterable[Gauge]:
     """Return what a report says, as the sink's coordinator would report it."""
     yield from state_gauges(Condition(report.condition))
     if report.last_error and not report.last_error.past:

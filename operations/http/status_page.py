@@ -27,7 +27,7 @@ from headgate.runtime.health import EXIT_CODES, Condition
 
 def sink_page(report: StatusReport, now_ms: int) -> str:
     """Return the page with everything about one sink."""
-    condition = f"{report.condition}{', paused' if _also_paused(report) else ''}"
+    condition = f"{report.condition}{', paused' if _is_also_paused(report) else ''}"
     body = [
         '<p class="pale"><a href="/">all sinks</a></p>',
         f"<h1>{escape_text(report.sink)}</h1>",
@@ -43,7 +43,7 @@ def sink_page(report: StatusReport, now_ms: int) -> str:
         _participant_table(report),
         "<h2>Last commits</h2>",
         _commit_table(report.transactions[:20]),
-        *_rejected_records(report),
+        *_rejected_record_lines(report),
     ]
     return render_page(f"{report.sink}: {report.condition}", body, now_ms)
 
@@ -62,7 +62,7 @@ def index_page(sinks: Mapping[str, StatusReport | str], now_ms: int) -> str:
         state = f'<span class="state{colour}">{escape_text(report.condition)}</span>'
         last_error = report.last_error
         error = f"{last_error.code} {last_error.text}" if last_error and not last_error.past else ""
-        lag = "-" if report.lag is None else format_number(report.lag)
+        lag = "-" if report.total_lag is None else format_number(report.total_lag)
         rows.append(
             (link, state, lag, describe_age(report.last_rows_ms, now_ms), escape_text(error))
         )
@@ -70,7 +70,7 @@ def index_page(sinks: Mapping[str, StatusReport | str], now_ms: int) -> str:
     return render_page("headgate", ["<h1>Sinks</h1>", render_table(heads, rows, {2}, {4})], now_ms)
 
 
-def _also_paused(report: StatusReport) -> bool:
+def _is_also_paused(report: StatusReport) -> bool:
     return report.paused and report.condition != Condition.PAUSED
 
 
@@ -96,8 +96,12 @@ def _error_html(report: StatusReport) -> str:
 def _render_facts(report: StatusReport, now_ms: int) -> str:
     ages = [*report.lag_seconds.values()]
     facts = {
-        "lag": "-" if report.lag is None else f"{report.lag:,} records",
-        **({"of which held": f"{report.held_records:,} records"} if report.held_records else {}),
+        "lag": "-" if report.total_lag is None else f"{report.total_lag:,} records",
+        **(
+            {"of which held": f"{report.held_record_count:,} records"}
+            if report.held_record_count
+            else {}
+        ),
         "oldest record not in the table": f"{describe_duration(max(ages))} old" if ages else "-",
         "valid through": describe_age(report.valid_through_ms, now_ms),
         "last rows": describe_age(report.last_rows_ms, now_ms),
@@ -188,7 +192,7 @@ def _commit_table(commits: Sequence[CommitSummary]) -> str:
     return render_table(heads, rows, set(range(3, len(heads))))
 
 
-def _rejected_records(report: StatusReport) -> list[str]:
+def _rejected_record_lines(report: StatusReport) -> list[str]:
     if not report.rejected_records:
         return []
     rows = [

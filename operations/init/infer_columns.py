@@ -69,7 +69,7 @@ class _NeedsRule(Exception):
         self.kind = kind
         self.unit = unit
 
-    def column(self, name: str, path: str = "") -> ProposedColumn:
+    def proposed_column(self, name: str, path: str = "") -> ProposedColumn:
         return ProposedColumn(name, self.kind, path, self.unit, as_text=not self.unit)
 
 
@@ -94,7 +94,7 @@ class _ColumnGuess:
         """Return the columns of the records, with those of inner fields that need a rule."""
         columns: list[ProposedColumn] = []
         for name, kind, contents in self._guess_fields(objects, ""):
-            column = kind.column(name) if isinstance(kind, _NeedsRule) else None
+            column = kind.proposed_column(name) if isinstance(kind, _NeedsRule) else None
             columns.append(
                 column or ProposedColumn(name, str(kind), note=_note_on_times(str(kind), contents))
             )
@@ -134,7 +134,7 @@ class _ColumnGuess:
                     self.left_out.append((f"{path}{name}", why))
                 else:
                     own = f"{path}{name}".replace(".", "_")
-                    self._apart.append(rule.column(own, f"{path}{name}"))
+                    self._apart.append(rule.proposed_column(own, f"{path}{name}"))
         return typed
 
     def _guess_field_type(

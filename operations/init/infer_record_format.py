@@ -23,8 +23,8 @@ from headgate.data_plane.cdc.unwrap import ROW_PLACES
 from headgate.data_plane.formats.column_options import FROM
 from headgate.data_plane.formats.format_registry import (
     ValueOptions,
+    create_record_format,
     format_names,
-    record_format,
 )
 from headgate.data_plane.formats.record_format import (
     NOTHING,
@@ -37,7 +37,7 @@ from headgate.data_plane.formats.registry.frames import (
     GUID,
     ID,
     IDS_OF_HEADERS,
-    is_of_glue,
+    has_glue_frame,
 )
 from headgate.data_plane.formats.unknown_fields import (
     EvolvingFormat,
@@ -81,7 +81,7 @@ class ProposedRecords:
         """Return whether the options that were given belong to the format."""
         return fixed or self.format_name.endswith(_REGISTRY)
 
-    def describe(self) -> str:
+    def describe_records(self) -> str:
         """Say how many records there were, and how many of them had no fields to look at."""
         count = self.looks.record_count
         text = f"{count:,} record{'' if count == 1 else 's'}"
@@ -112,10 +112,10 @@ def propose_records(
     values = [value for _, value in records]
     name = given.type if fixed else _find_format(values, given.options)
     if not fixed and not name.endswith(_REGISTRY):
-        return _propose_of_json(records, "", {})
+        return _propose_from_json(records, "", {})
     if name in _JSON:
-        return _propose_of_json(records, name, given.options)
-    format_of = _format_of(name, given.options)
+        return _propose_from_json(records, name, given.options)
+    format_of = _format_factory_of(name, given.options)
     made = format_of()
     if FROM not in getattr(made, "rules", ()) or not hasattr(made, "unknown_columns"):
         raise ConfigurationError(
@@ -125,10 +125,10 @@ def propose_records(
         )
     looks = count_envelopes(values, format_of)
     place = ROW_PLACES.get(looks.envelope or Envelope.PLAIN, RowPlace())
-    proposal = _proposal_of(_written_columns(values, format_of, place), looks)
+    proposal = _proposal_from_columns(_columns_of_written_schemas(values, format_of, place), looks)
     own = name.endswith(_REGISTRY)  # else all have the one schema of the sink file, keys have not
     keys = [key for key, _ in records if own]
-    written = _written_columns(keys, format_of, RowPlace())
+    written = _columns_of_written_schemas(keys, format_of, RowPlace())
     return ProposedRecords(name, looks, proposal, tuple(column.name for column in written.fields))
 
 
@@ -138,7 +138,7 @@ def _find_format(values: Sequence[bytes | None], options: Mapping[str, str]) -> 
     Raises ``ConfigurationError`` if the values need a registry whose address is not known.
     """
     there = [value for value in values if value is not None]
-    if there and sum(map(is_of_glue, there)) * 2 >= len(there):
+    if there and sum(map(has_glue_frame, there)) * 2 >= len(there):
         return _GLUE_REGISTRY
     # An id of a header may be a GUID, or Apicurio's; such values without one are of other formats.
     fronts = (ID, GUID, *IDS_OF_HEADERS) if FRAMING in options else (ID,)
@@ -156,15 +156,15 @@ def _find_format(values: Sequence[bytes | None], options: Mapping[str, str]) -> 
     names.remove(_GLUE_REGISTRY)
     if options.get(FRAMING) == APICURIO_HEADER:
         names.remove("protobuf-registry")  # it refuses them
-    envelopes = {name: count_envelopes(framed, _format_of(name, options)) for name in names}
+    envelopes = {name: count_envelopes(framed, _format_factory_of(name, options)) for name in names}
     return min(names, key=lambda name: envelopes[name].unreadable)
 
 
-def _format_of(name: str, options: Mapping[str, str]) -> Callable[[], RecordFormat]:
-    return partial(record_format, name, ValueOptions.from_options(options).of_format)
+def _format_factory_of(name: str, options: Mapping[str, str]) -> Callable[[], RecordFormat]:
+    return partial(create_record_format, name, ValueOptions.from_options(options).of_format)
 
 
-def _written_columns(
+def _columns_of_written_schemas(
     values: Sequence[bytes | None], format_of: Callable[[], RecordFormat], place: RowPlace
 ) -> Struct:
     """Return the columns of the schemas that the values were written with, where rows are."""
@@ -182,7 +182,7 @@ def _written_columns(
     )
 
 
-def _proposal_of(written: Struct, looks: EnvelopeCounts) -> Proposal:
+def _proposal_from_columns(written: Struct, looks: EnvelopeCounts) -> Proposal:
     """Return what a new table takes of these columns, as with ``unknown_fields = "evolve"``."""
     growth = grow_columns(Struct(), large_objects_as_maps(written, Struct()), nanoseconds=False)
     columns = [ProposedColumn(each.name, _type_text(each.type)) for each in growth.columns.fields]
@@ -203,13 +203,13 @@ def _type_text(value_type: Type) -> str:
             return str(value_type).replace("[", "(").replace("]", ")")
 
 
-def _propose_of_json(
+def _propose_from_json(
     records: Sequence[KeyAndValue], name: str, options: Mapping[str, str]
 ) -> ProposedRecords:
     """Propose from JSON, with embedded schemas if ``name`` says so or more records have some."""
     values = [value for _, value in records]
     names = (name,) if name else _JSON
-    known = {each: count_envelopes(values, _format_of(each, options)) for each in names}
+    known = {each: count_envelopes(values, _format_factory_of(each, options)) for each in names}
     if not name:
         enclosed = known["connect-json"].envelopes.total() > len(values) // 2
         name = "connect-json" if enclosed else "json"
@@ -220,14 +220,14 @@ def _propose_of_json(
     proposal = propose_columns(row for row in rows if row is not None)
     if name == "connect-json":  # its schemas tell times and decimals from numbers and texts
         place = ROW_PLACES.get(envelope, RowPlace())
-        written = _written_columns(values, _format_of(name, options), place)
-        proposal = _proposal_of(written, looks) if written.fields else proposal
+        written = _columns_of_written_schemas(values, _format_factory_of(name, options), place)
+        proposal = _proposal_from_columns(written, looks) if written.fields else proposal
     keys = [_parse_document(key, name) for key, _ in records]
     return ProposedRecords(
         name,
         looks,
         replace(proposal, records=looks.record_count, others=looks.unreadable),
-        _common_value(key for key in keys if key),
+        _common_fields(key for key in keys if key),
     )
 
 
@@ -254,7 +254,7 @@ def _row_in(document: Document, envelope: Envelope) -> Document | None:
     return {name: value for name, value in document.items() if name not in ENVELOPE_FIELDS}
 
 
-def _common_value(keys: Iterable[Document]) -> tuple[str, ...]:
+def _common_fields(keys: Iterable[Document]) -> tuple[str, ...]:
     """Return the fields of the keys, if all have the same."""
     distinct = {tuple(key) for key in keys}
     return distinct.pop() if len(distinct) == 1 else ()

@@ -11,7 +11,7 @@ from headgate.config.load import parse
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.control_protocol.redaction import to_printable_line
 from headgate.data_plane.cdc.policy import Envelope
-from headgate.data_plane.formats.registry.frames import reading_of
+from headgate.data_plane.formats.registry.frames import record_reader_of
 from headgate.kafka.cluster_queries import Cluster
 from headgate.kafka.record_samples import read_newest_records
 from headgate.operations.init.infer_columns import ProposedColumn
@@ -119,7 +119,7 @@ _APPENDED = {
 }
 
 
-def init(
+def write_sink_file(
     name: str,
     folder: Path,
     *,
@@ -140,7 +140,7 @@ def init(
     records: ProposedRecords | None = None
     if topic is not None:
         Cluster(settings.kafka).count_brokers()  # its error names the address
-        reading = reading_of(settings.format.options, settings.format.key_options)
+        reading = record_reader_of(settings.format.options, settings.format.key_options)
         newest = read_newest_records(settings.kafka, topic, SAMPLE_RECORDS, reading)
         records = propose_records(newest, settings.format, fixed="type" in format)
         text = build_sink_file(name, folder, topic, kafka, format=format, records=records)
@@ -173,12 +173,12 @@ def build_sink_file(
         "file": f"{name}.toml",
         "home": folder.resolve(),
         "identifier": f"default.{name}",
-        "topic": _quote(topic or name),
-        "kafka": "\n".join(_pairs(_KAFKA | _client_keys(kafka))),
+        "topic": _toml_string(topic or name),
+        "kafka": "\n".join(_toml_lines_of(_KAFKA | _kafka_client_properties(kafka))),
         "kafka_auth": _auth_section("kafka.auth", kafka),
     }
     if records is None:
-        format_text = _format_section(format.get("type", _format_for(format)), format)
+        format_text = _format_section(format.get("type", _format_taking_options(format)), format)
         return _TEMPLATE.format(**parts, **_APPENDED, format=format_text, columns=_COLUMNS)
     texts, key = _changes_settings(records)
     kept = format if records.needs_options(fixed="type" in format) else {}
@@ -186,22 +186,22 @@ def build_sink_file(
         **parts,
         **texts,
         format=_format_section(records.format_name, kept),
-        columns=_columns(topic or name, records, key),
+        columns=_columns_section(topic or name, records, key),
     )
 
 
-def _format_for(options: Mapping[str, str]) -> str:
+def _format_taking_options(options: Mapping[str, str]) -> str:
     """Return a format that takes these options."""
     if any(name.startswith("glue.") for name in options):
         return "glue-registry"
     return "avro-registry" if "registry.url" in options else "json"
 
 
-def _pairs(properties: Mapping[str, str]) -> list[str]:
-    return [f"{_quote(key)} = {_quote(value)}" for key, value in properties.items()]
+def _toml_lines_of(properties: Mapping[str, str]) -> list[str]:
+    return [f"{_toml_string(key)} = {_toml_string(value)}" for key, value in properties.items()]
 
 
-def _client_keys(given: Mapping[str, str]) -> dict[str, str]:
+def _kafka_client_properties(given: Mapping[str, str]) -> dict[str, str]:
     return {key: value for key, value in given.items() if not key.startswith(_AUTH)}
 
 
@@ -210,15 +210,19 @@ def _auth_section(section: str, given: Mapping[str, str]) -> str:
     own = {key.removeprefix(_AUTH): text for key, text in given.items() if key.startswith(_AUTH)}
     if not own:
         return ""
-    lines = (f"{'.'.join(map(_quote, key.split('.')))} = {_quote(own[key])}" for key in own)
+    lines = (
+        f"{'.'.join(map(_toml_string, key.split('.')))} = {_toml_string(own[key])}" for key in own
+    )
     return "\n".join(["", f"[{section}]", *lines, ""])
 
 
 def _format_section(name: str, given: Mapping[str, str]) -> str:
-    options = {key: value for key, value in _client_keys(given).items() if key != "type"}
-    lines = ["[format]", f"type = {_quote(name)}"]
+    options = {
+        key: value for key, value in _kafka_client_properties(given).items() if key != "type"
+    }
+    lines = ["[format]", f"type = {_toml_string(name)}"]
     if options:
-        lines += ["", "[format.options]", *_pairs(options)]
+        lines += ["", "[format.options]", *_toml_lines_of(options)]
     return "\n".join([*lines, _auth_section("format.auth", given)]).rstrip("\n")
 
 
@@ -235,38 +239,41 @@ def _changes_settings(records: ProposedRecords) -> tuple[Mapping[str, str], Sequ
     texts["tombstones"] = ""  # changes.tombstones says what a record without a value does
     texts["changes"] = (
         f"[changes]{' ' * 28}# docs/guides/upserts-and-deletes.md\n"
-        f"envelope = {_quote(records.envelope)}\n\n"
+        f"envelope = {_toml_string(records.envelope)}\n\n"
     )
     return texts, key
 
 
-def _columns(topic: str, records: ProposedRecords, key: Sequence[str]) -> str:
+def _columns_section(topic: str, records: ProposedRecords, key: Sequence[str]) -> str:
     proposal = records.proposal
     if not proposal.columns:
         raise ConfigurationError(
-            f"topic {topic}: no column can be proposed from {records.describe()}",
+            f"topic {topic}: no column can be proposed from {records.describe_records()}",
             "write the columns by hand (headgate init without --from-topic has an example), or say "
             "how the records are encoded: --registry URL, or --format type=NAME",
         )
-    lines = [f"# Proposed from {records.describe()}.", "# Check that they hold for all others."]
+    lines = [
+        f"# Proposed from {records.describe_records()}.",
+        "# Check that they hold for all others.",
+    ]
     for column in proposal.columns:
-        lines += [*_column(column), *(["required = true"] if column.name in key else []), ""]
-    lines += [f"# Left out, {_quote(name)}: {reason}" for name, reason in proposal.left_out]
+        lines += [*_column_lines(column), *(["required = true"] if column.name in key else []), ""]
+    lines += [f"# Left out, {_toml_string(name)}: {reason}" for name, reason in proposal.left_out]
     return "\n".join(lines) + "\n" * bool(proposal.left_out)
 
 
-def _column(column: ProposedColumn) -> list[str]:
+def _column_lines(column: ProposedColumn) -> list[str]:
     rules = {"from": column.path, "unit": column.unit}
     return [
         *([f"# {to_printable_line(column.note)}"] if column.note else []),
         "[[table.columns]]",
-        f"name = {_quote(column.name)}",
-        f"type = {_quote(column.type)}",
-        *(f"{rule} = {_quote(text)}" for rule, text in rules.items() if text),
+        f"name = {_toml_string(column.name)}",
+        f"type = {_toml_string(column.type)}",
+        *(f"{rule} = {_toml_string(text)}" for rule, text in rules.items() if text),
         *(["as_text = true  # its values are of several kinds"] if column.as_text else []),
     ]
 
 
-def _quote(text: str) -> str:
+def _toml_string(text: str) -> str:
     """Return a TOML string; JSON's escapes are a subset of TOML's."""
     return json.dumps(text)

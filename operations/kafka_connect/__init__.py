@@ -113,14 +113,14 @@ def takeover_command(
     keys = read_connector(connector)
     if back:
         way = taking.plan_way_back(settings, keys)
-        if _is_confirmed(settings, way.describe(), yes=yes):
-            taking.go_back(settings, way)
+        if _is_confirmed(settings, way.describe_plan(), yes=yes):
+            taking.carry_out_way_back(settings, way)
             click.echo("done; next: start the connector")
         return
-    request = taking.TakeoverRequest(adopt, heal, taking.parse_began(began))
-    planned = taking.plan(settings, keys, request)
-    if _is_confirmed(settings, planned.describe(), yes=yes):
-        taking.carry_out(settings, planned)
+    request = taking.TakeoverRequest(adopt, heal, taking.parse_began_offsets(began))
+    planned = taking.plan_takeover_of_sink(settings, keys, request)
+    if _is_confirmed(settings, planned.describe_plan(), yes=yes):
+        taking.carry_out_takeover(settings, planned)
         click.echo(f"taken over; next: headgate run {sink}")
 
 

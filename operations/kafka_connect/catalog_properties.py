@@ -75,15 +75,15 @@ _SQLITE = re.compile(r"jdbc:sqlite:(?:file:)?(.*?)(?:\?.*)?")
 def translate_catalog(report: Report) -> None:
     """Fill ``[catalog]``; a catalog that cannot be a sink's lock is refused."""
     keys = report.with_prefix("iceberg.catalog.")
-    catalog = report.section("catalog")
-    catalog["name"] = report.get("iceberg.catalog") or "iceberg"
-    report.keep("iceberg.catalog", "catalog.name")
-    kind = _catalog_type(report, keys)
-    properties = report.section("catalog", "properties")
+    catalog = report.section_at("catalog")
+    catalog["name"] = report.connector_value("iceberg.catalog") or "iceberg"
+    report.note_kept("iceberg.catalog", "catalog.name")
+    kind = _translate_catalog_type(report, keys)
+    properties = report.section_at("catalog", "properties")
     if kind == "hive":
         catalog["backend"] = "java"
-        report.section("spark")["writer"] = "spark"
-        report.section("spark", "conf")["spark.jars.packages"] = (
+        report.section_at("spark")["writer"] = "spark"
+        report.section_at("spark", "conf")["spark.jars.packages"] = (
             "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.11.0"
         )
     properties["type"] = {"jdbc": "sql"}.get(kind, kind)
@@ -93,7 +93,7 @@ def translate_catalog(report: Report) -> None:
     _complete_region(properties)
 
 
-def _catalog_type(report: Report, keys: dict[str, str]) -> str:
+def _translate_catalog_type(report: Report, keys: dict[str, str]) -> str:
     if made := keys.get("catalog-impl"):
         key, kind = "iceberg.catalog.catalog-impl", _CLASSES.get(made, "")
     elif named := keys.get("type"):
@@ -101,108 +101,112 @@ def _catalog_type(report: Report, keys: dict[str, str]) -> str:
     else:
         key, kind = "iceberg.catalog.type", ""
         if not keys:
-            report.refuse(key, "no catalog is named, and Iceberg's sink would not start either")
+            report.note_refused(
+                key, "no catalog is named, and Iceberg's sink would not start either"
+            )
             return kind
         kind = "hive"  # the default of Iceberg's Java library
     if kind in ("rest", "glue", "jdbc"):
-        report.keep(key, f'catalog.properties, type = "{"sql" if kind == "jdbc" else kind}"')
+        report.note_kept(key, f'catalog.properties, type = "{"sql" if kind == "jdbc" else kind}"')
     elif kind == "hive":
-        report.keep(key, 'catalog.properties, type = "hive"; backend = "java" needs Spark')
+        report.note_kept(key, 'catalog.properties, type = "hive"; backend = "java" needs Spark')
     else:
         why = _INSTEAD.get(kind, f"headgate has no catalog {made or kind!r}")
-        report.refuse(key, f"{why} (docs/guides/catalogs.md)")
+        report.note_refused(key, f"{why} (docs/guides/catalogs.md)")
     if "catalog-impl" in keys and "type" in keys:
-        report.drop(("iceberg.catalog.type",), "catalog-impl counts")
+        report.note_dropped(("iceberg.catalog.type",), "catalog-impl counts")
     return kind
 
 
 def _translate_property(report: Report, kind: str, named: tuple[str, str]) -> None:
     name, value = named
     key = f"iceberg.catalog.{name}"
-    properties = report.section("catalog", "properties")
+    properties = report.section_at("catalog", "properties")
     if name in ("type", "catalog-impl"):
         return
     if kind == "jdbc" and name in ("uri", "jdbc.user", "jdbc.password"):
         _translate_jdbc(report)
     elif kind == "hive" and name == "io-impl":
         properties[name] = value
-        report.keep(key, f'catalog.properties."{name}", for Java')
+        report.note_kept(key, f'catalog.properties."{name}", for Java')
     elif name in _NOT_NEEDED:
-        report.drop((key,), _NOT_NEEDED[name])
+        report.note_dropped((key,), _NOT_NEEDED[name])
     elif name == "s3.path-style-access":
         styled = value.lower() == "true"
         properties["s3.force-virtual-addressing"] = "false" if styled else "true"
-        report.keep(key, 'catalog.properties."s3.force-virtual-addressing", the opposite')
+        report.note_kept(key, 'catalog.properties."s3.force-virtual-addressing", the opposite')
     elif name in ("s3.remote-signing-enabled", "s3.signer.endpoint") and value.lower() != "false":
-        report.refuse(key, "remote signing (HG-120): let the catalog vend credentials")
+        report.note_refused(key, "remote signing (HG-120): let the catalog vend credentials")
     elif name == "token" and kind == "rest":
-        properties[name] = report.value_of(key, "CATALOG", value)
-        report.keep(key, "catalog.properties.token, which is never renewed")
+        properties[name] = report.to_sink_file_value(key, "CATALOG", value)
+        report.note_kept(key, "catalog.properties.token, which is never renewed")
     elif name.startswith(("jdbc.", "hadoop.", "table-default.", "table-override.")):
-        report.miss(key, "has no counterpart in pyiceberg")
+        report.note_missing(key, "has no counterpart in pyiceberg")
     else:
         target = _RENAMED.get(name, name)
-        properties[target] = report.value_of(key, "CATALOG", value)
-        report.keep(key, f'catalog.properties."{target}"')
+        properties[target] = report.to_sink_file_value(key, "CATALOG", value)
+        report.note_kept(key, f'catalog.properties."{target}"')
 
 
 def _translate_jdbc(report: Report) -> None:
-    properties = report.section("catalog", "properties")
+    properties = report.section_at("catalog", "properties")
     if "uri" in properties:
         return
-    address = report.get("iceberg.catalog.uri")
+    address = report.connector_value("iceberg.catalog.uri")
     if sqlite := _SQLITE.fullmatch(address):
         properties["uri"] = f"sqlite:///{sqlite[1]}"
-        report.keep("iceberg.catalog.uri", "catalog.properties.uri, as SQLAlchemy writes it")
-        report.drop(
+        report.note_kept("iceberg.catalog.uri", "catalog.properties.uri, as SQLAlchemy writes it")
+        report.note_dropped(
             ("iceberg.catalog.jdbc.user", "iceberg.catalog.jdbc.password"),
             "a file of SQLite has no users",
         )
         return
     if not address.startswith("jdbc:postgresql:"):
-        report.refuse(
+        report.note_refused(
             "iceberg.catalog.uri", "a SQL catalog is in PostgreSQL or in a file of SQLite (HG-116)"
         )
         return
     rest = urlsplit(address.removeprefix("jdbc:"))
     options = dict(parse_qsl(rest.query))
-    user = report.get("iceberg.catalog.jdbc.user") or options.pop("user", "")
+    user = report.connector_value("iceberg.catalog.jdbc.user") or options.pop("user", "")
     login = ""
     if "${" in user:
-        login = report.value_of("iceberg.catalog.jdbc.user", "CATALOG", user)
+        login = report.to_sink_file_value("iceberg.catalog.jdbc.user", "CATALOG", user)
     elif user:
         login = quote(user, safe="")
-    if report.get("iceberg.catalog.jdbc.password") or options.pop("password", ""):
-        login += ":" + report.variable("iceberg.catalog.jdbc.password", "CATALOG_PASSWORD")
+    if report.connector_value("iceberg.catalog.jdbc.password") or options.pop("password", ""):
+        login += ":" + report.variable_reference(
+            "iceberg.catalog.jdbc.password", "CATALOG_PASSWORD"
+        )
     host = rest.netloc.rpartition("@")[2]
     at = f"{login}@{host}" if login else host
     kept = urlencode({k: v for k, v in options.items() if k in ("sslmode", "connect_timeout")})
     properties["uri"] = f"postgresql+psycopg2://{at}{rest.path}" + (f"?{kept}" if kept else "")
-    report.keep("iceberg.catalog.uri", "catalog.properties.uri, as SQLAlchemy writes it")
+    report.note_kept("iceberg.catalog.uri", "catalog.properties.uri, as SQLAlchemy writes it")
     for name in ("user", "password"):
-        report.keep(f"iceberg.catalog.jdbc.{name}", "part of catalog.properties.uri")
+        report.note_kept(f"iceberg.catalog.jdbc.{name}", "part of catalog.properties.uri")
 
 
 def _translate_hadoop(report: Report) -> None:
-    properties = report.section("catalog", "properties")
-    report.drop(
+    properties = report.section_at("catalog", "properties")
+    report.note_dropped(
         (key for key in report.keys if key == "iceberg.hadoop-conf-dir"),
         "Hadoop's files are not read; what the store needs is in catalog.properties",
     )
     for name, value in report.with_prefix("iceberg.hadoop.").items():
         key = f"iceberg.hadoop.{name}"
         if target := _HADOOP.get(name):
-            given = report.value_of(key, "CATALOG", value)
+            given = report.to_sink_file_value(key, "CATALOG", value)
             properties.setdefault(target, given)
-            report.keep(key, f'catalog.properties."{target}"')
+            report.note_kept(key, f'catalog.properties."{target}"')
         elif name == "fs.s3a.path.style.access":
             styled = value.lower() == "true"
             properties.setdefault("s3.force-virtual-addressing", "false" if styled else "true")
-            report.keep(key, 'catalog.properties."s3.force-virtual-addressing", the opposite')
+            report.note_kept(key, 'catalog.properties."s3.force-virtual-addressing", the opposite')
         elif name.startswith(("fs.s3a.", "fs.s3.", "fs.AbstractFileSystem", "fs.defaultFS")):
-            report.drop((key,), "of Hadoop's client, which is not used")
+            report.note_dropped((key,), "of Hadoop's client, which is not used")
         else:
-            report.miss(key, "Hadoop's configuration is not read")
+            report.note_missing(key, "Hadoop's configuration is not read")
 
 
 def _complete_region(properties: dict[str, str]) -> None:

@@ -25,8 +25,12 @@ def read_connector(path: Path) -> dict[str, str]:
 
     Raises ``ConnectorFileUnfit``, which names the place.
     """
-    text = _read(path)
-    found = _from_json(path, text) if text.lstrip()[:1] in ("{", "[") else _properties(path, text)
+    text = _read_text(path)
+    found = (
+        _parse_json(path, text)
+        if text.lstrip()[:1] in ("{", "[")
+        else _parse_properties(path, text)
+    )
     if not found:
         raise ConnectorFileUnfit(f"{path}: has no keys", _SHAPES)
     return found
@@ -37,7 +41,7 @@ def read_worker(path: Path) -> dict[str, str]:
     return read_connector(path)
 
 
-def _read(path: Path) -> str:
+def _read_text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8-sig")
     except OSError as error:
@@ -46,7 +50,7 @@ def _read(path: Path) -> str:
         raise ConnectorFileUnfit(f"{path}: is not UTF-8 text", _SHAPES) from None
 
 
-def _from_json(path: Path, text: str) -> dict[str, str]:
+def _parse_json(path: Path, text: str) -> dict[str, str]:
     repeated: list[str] = []
 
     def reject_repeated_keys(found: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -67,19 +71,19 @@ def _from_json(path: Path, text: str) -> dict[str, str]:
         raise ConnectorFileUnfit(f"{path}: is nested too deeply", _SHAPES) from None
     if repeated:
         raise ConnectorFileUnfit(
-            f"{_line_of_key(path, text, repeated[0])}: {repeated[0]} is there twice",
+            f"{_describe_line_of_key(path, text, repeated[0])}: {repeated[0]} is there twice",
             "remove one of them",
         )
     if isinstance(document, list):
         raise ConnectorFileUnfit(f"{path}: is a list", "import one connector at a time")
-    return _flatten(path, text, document)
+    return _flatten_document(path, text, document)
 
 
-def _flatten(path: Path, text: str, document: Mapping[str, Any]) -> dict[str, str]:
+def _flatten_document(path: Path, text: str, document: Mapping[str, Any]) -> dict[str, str]:
     inner = document.get("config", document.get("connectorConfiguration"))
     if inner is not None and not isinstance(inner, dict):
         raise ConnectorFileUnfit(
-            f"{_line_of_key(path, text, 'config')}: config is no object", _SHAPES
+            f"{_describe_line_of_key(path, text, 'config')}: config is no object", _SHAPES
         )
     found: dict[str, str] = {}
     for key, value in (document if inner is None else inner).items():
@@ -87,7 +91,8 @@ def _flatten(path: Path, text: str, document: Mapping[str, Any]) -> dict[str, st
             continue  # Connect takes a null for a key that is not there
         if isinstance(value, dict | list):
             raise ConnectorFileUnfit(
-                f"{_line_of_key(path, text, key)}: {key} is {_describe_kind(value)}, not a text",
+                f"{_describe_line_of_key(path, text, key)}: {key} is {_describe_kind(value)}, "
+                "not a text",
                 _SHAPES,
             )
         found[key] = str(value).lower() if isinstance(value, bool) else str(value)
@@ -101,16 +106,16 @@ def _describe_kind(value: object) -> str:
     return "a list" if isinstance(value, list) else "an object"
 
 
-def _line_of_key(path: Path, text: str, key: str) -> str:
+def _describe_line_of_key(path: Path, text: str, key: str) -> str:
     """Return the file with the line in which the key stands last."""
     at = text.rfind(json.dumps(key))
     return f"{path}:{text.count(chr(10), 0, at) + 1}" if at >= 0 else str(path)
 
 
-def _properties(path: Path, text: str) -> dict[str, str]:
+def _parse_properties(path: Path, text: str) -> dict[str, str]:
     found: dict[str, str] = {}
     for number, line in _logical_lines(text):
-        key, value = _split(line)
+        key, value = _split_key_and_value(line)
         if not key or value is None:
             raise ConnectorFileUnfit(f"{path}:{number}: is neither key=value nor JSON", _SHAPES)
         found[key] = value  # of a repeated key Java takes the last
@@ -135,7 +140,7 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
         yield begun, joined
 
 
-def _split(line: str) -> tuple[str, str | None]:
+def _split_key_and_value(line: str) -> tuple[str, str | None]:
     found = _SEPARATOR.search(line)
     if found is None:
         return _unescape(line), None
@@ -143,10 +148,10 @@ def _split(line: str) -> tuple[str, str | None]:
 
 
 def _unescape(text: str) -> str:
-    def one(match: re.Match[str]) -> str:
+    def unescape_match(match: re.Match[str]) -> str:
         what = match[1]
         if len(what) > 1:
             return chr(int(what[1:], 16))
         return _CONTROL.get(what, what)
 
-    return _ESCAPE.sub(one, text)
+    return _ESCAPE.sub(unescape_match, text)

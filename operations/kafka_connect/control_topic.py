@@ -59,11 +59,11 @@ def write_group_offsets(
         raise Unreachable(f"the offsets of group {group} cannot be set: {error}") from error
 
 
-def read_ends(settings: Mapping[str, str], topic: str, group: str) -> dict[int, int]:
+def read_committed_ends(settings: Mapping[str, str], topic: str, group: str) -> dict[int, int]:
     """Return where the control topic ends for whoever reads only what is committed."""
-    consumer = _consumer(settings, group, "read_committed")
+    consumer = _new_consumer(settings, group, "read_committed")
     try:
-        return {p: end for p, (_, end) in _watermarks(consumer, topic).items()}
+        return {p: end for p, (_, end) in _read_watermarks(consumer, topic).items()}
     finally:
         consumer.close()
 
@@ -76,13 +76,13 @@ def read_control_topic(
     Raises ``ConnectorAwake`` if a transaction is still open after ``wait_s``: it may announce files
     (TAKEOVER-2).
     """
-    stable = _consumer(settings, group, "read_committed")
-    dirty = _consumer(settings, group, "read_uncommitted")
+    stable = _new_consumer(settings, group, "read_committed")
+    dirty = _new_consumer(settings, group, "read_uncommitted")
     try:
-        marks = _await_rest(stable, dirty, topic, wait_s)
+        marks = _wait_until_at_rest(stable, dirty, topic, wait_s)
         begins = {p: begin for p, (begin, _) in marks.items()}
         ends = {p: end for p, (_, end) in marks.items()}
-        return ControlTopic(_read(stable, topic, begins, ends), begins, ends)
+        return ControlTopic(_read_range(stable, topic, begins, ends), begins, ends)
     except kafka.KafkaException as error:
         raise Unreachable(f"control topic {topic} cannot be read: {error}") from error
     finally:
@@ -90,7 +90,7 @@ def read_control_topic(
         dirty.close()
 
 
-def _consumer(settings: Mapping[str, str], group: str, isolation: str) -> kafka.Consumer:
+def _new_consumer(settings: Mapping[str, str], group: str, isolation: str) -> kafka.Consumer:
     """Return a client; it must name a group, which is neither joined nor committed to."""
     return new_consumer(
         {
@@ -105,7 +105,7 @@ def _consumer(settings: Mapping[str, str], group: str, isolation: str) -> kafka.
     )
 
 
-def _watermarks(consumer: kafka.Consumer, topic: str) -> dict[int, tuple[int, int]]:
+def _read_watermarks(consumer: kafka.Consumer, topic: str) -> dict[int, tuple[int, int]]:
     described = consumer.list_topics(topic, ANSWER_S_MAX).topics[topic]
     if described.error:
         raise Unreachable(
@@ -116,13 +116,13 @@ def _watermarks(consumer: kafka.Consumer, topic: str) -> dict[int, tuple[int, in
     return {p.partition: consumer.get_watermark_offsets(p, timeout=ANSWER_S_MAX) for p in places}
 
 
-def _await_rest(
+def _wait_until_at_rest(
     stable: kafka.Consumer, dirty: kafka.Consumer, topic: str, wait_s: float
 ) -> dict[int, tuple[int, int]]:
     until = time.monotonic() + wait_s
     while True:
-        known = _watermarks(stable, topic)
-        written = _watermarks(dirty, topic)
+        known = _read_watermarks(stable, topic)
+        written = _read_watermarks(dirty, topic)
         hung = [p for p, (_, end) in known.items() if end < written[p][1]]
         if not hung:
             return known
@@ -135,7 +135,7 @@ def _await_rest(
         time.sleep(_AGAIN_S)
 
 
-def _read(
+def _read_range(
     consumer: kafka.Consumer, topic: str, begins: Mapping[int, int], ends: Mapping[int, int]
 ) -> tuple[ControlRecord, ...]:
     places = [kafka.TopicPartition(topic, p, begins[p]) for p in ends if begins[p] < ends[p]]
@@ -154,13 +154,13 @@ def _read(
                     raise kafka.KafkaException(error)
                 left.discard(message.partition())
             elif (message.offset() or 0) < ends[message.partition() or 0]:
-                found.append(_record(message))
+                found.append(_to_control_record(message))
             else:
                 left.discard(message.partition())
     return tuple(sorted(found, key=lambda each: (each.partition, each.offset)))
 
 
-def _record(message: kafka.Message) -> ControlRecord:
+def _to_control_record(message: kafka.Message) -> ControlRecord:
     _, time_ms = message.timestamp()
     key = message.key()
     value = message.value()

@@ -46,37 +46,41 @@ _CONVERTER_NOT_NEEDED = (
 def translate_converters(report: Report) -> None:
     """Fill ``[format]``; the connector looks at values only, so keys are left alone."""
     key = "value.converter"
-    converter = report.get_shared(key)
+    converter = report.connector_or_worker_value(key)
     name = converter.rpartition(".")[2]
-    form = _format_of(report, converter, name)
-    section = report.section("format")
+    form = _format_of_converter(report, converter, name)
+    section = report.section_at("format")
     if not converter:
-        report.refuse(
+        report.note_refused(
             key, "stands in the worker's file: give --worker FILE, or --set value.converter=NAME"
         )
     elif form is None:
-        report.refuse(key, f"headgate has no format for {converter}")
+        report.note_refused(key, f"headgate has no format for {converter}")
     else:
         section["type"] = form
-        report.keep(key, f'format.type = "{form}"')
+        report.note_kept(key, f'format.type = "{form}"')
         if form == "string" and "transforms" not in report.keys:
-            report.miss(key, "a row of one column: format.options.column, if the table has more")
+            report.note_missing(
+                key, "a row of one column: format.options.column, if the table has more"
+            )
     _translate_options(report, form or "")
-    if report.is_on("iceberg.tables.schema-case-insensitive"):
-        report.section("format", "options")["case-insensitive"] = "true"
-    report.keep("iceberg.tables.schema-case-insensitive", "format.options.case-insensitive")
-    report.drop(
+    if report.is_true("iceberg.tables.schema-case-insensitive"):
+        report.section_at("format", "options")["case-insensitive"] = "true"
+    report.note_kept("iceberg.tables.schema-case-insensitive", "format.options.case-insensitive")
+    report.note_dropped(
         (k for k in report.keys if k.startswith(("key.converter", "header.converter"))),
         "the connector writes neither keys nor headers",
     )
 
 
-def _format_of(report: Report, converter: str, name: str) -> str | None:
+def _format_of_converter(report: Report, converter: str, name: str) -> str | None:
     if name == "JsonConverter" and ".json." in converter:
-        with_schemas = report.get_shared("value.converter.schemas.enable").lower() != "false"
+        with_schemas = (
+            report.connector_or_worker_value("value.converter.schemas.enable").lower() != "false"
+        )
         form = "connect-json" if with_schemas else "json"
         if "value.converter.schemas.enable" in report.keys:
-            report.keep("value.converter.schemas.enable", f'format.type = "{form}"')
+            report.note_kept("value.converter.schemas.enable", f'format.type = "{form}"')
         return form
     if converter.startswith("io.apicurio."):
         return _APICURIO.get(name)
@@ -95,25 +99,31 @@ def _translate_options(report: Report, form: str) -> None:
             continue
         name = key.removeprefix(prefix)
         inner = name.removeprefix("schema.registry.")
-        options = report.section("format", "options") if form.endswith("-registry") else {}
+        options = report.section_at("format", "options") if form.endswith("-registry") else {}
         if name == "apicurio.registry.url":
             base = value.rstrip("/").partition("/apis/")[0]
-            options["registry.url"] = report.value_of(key, "REGISTRY", f"{base}/apis/ccompat/v7")
-            report.keep(key, 'format.options."registry.url", as its Confluent interface')
+            options["registry.url"] = report.to_sink_file_value(
+                key, "REGISTRY", f"{base}/apis/ccompat/v7"
+            )
+            report.note_kept(key, 'format.options."registry.url", as its Confluent interface')
         elif form == "glue-registry" and name in _GLUE:
-            options[_GLUE[name]] = report.value_of(key, "REGISTRY", value)
-            report.keep(key, f'format.options."{_GLUE[name]}"')
+            options[_GLUE[name]] = report.to_sink_file_value(key, "REGISTRY", value)
+            report.note_kept(key, f'format.options."{_GLUE[name]}"')
         elif form == "glue-registry" and name == "assumeRoleArn":
-            report.miss(key, 'name a profile with this role: format.options."glue.profile-name"')
+            report.note_missing(
+                key, 'name a profile with this role: format.options."glue.profile-name"'
+            )
         elif inner in _REGISTRY and form.endswith("-registry"):
-            options[_REGISTRY[inner]] = report.value_of(key, "REGISTRY", value)
-            report.keep(key, f'format.options."{_REGISTRY[inner]}"')
+            options[_REGISTRY[inner]] = report.to_sink_file_value(key, "REGISTRY", value)
+            report.note_kept(key, f'format.options."{_REGISTRY[inner]}"')
         elif inner in _CONVERTER_NOT_NEEDED or name == "schemas.enable":
-            report.drop((key,), _OF_JAVA)
+            report.note_dropped((key,), _OF_JAVA)
         elif inner.startswith("ssl.") or name.startswith("apicurio."):
-            report.miss(key, 'see format.options."registry.*" (docs/guides/record-formats.md)')
+            report.note_missing(
+                key, 'see format.options."registry.*" (docs/guides/record-formats.md)'
+            )
         else:
-            report.drop((key,), _OF_JAVA)
+            report.note_dropped((key,), _OF_JAVA)
 
 
 # ------------------------------------------------------------------------------------- transforms
@@ -153,19 +163,21 @@ _METADATA = ("topic", "partition", "offset", "timestamp")
 def translate_transforms(report: Report) -> None:
     """Fill ``record_columns`` from the transforms that make such columns; name the others'
     counterparts."""
-    names = [name.strip() for name in report.get("transforms").split(",") if name.strip()]
+    names = [
+        name.strip() for name in report.connector_value("transforms").split(",") if name.strip()
+    ]
     for name in names:
         prefix = f"transforms.{name}."
-        kind, _, side = report.get(f"{prefix}type").rpartition(".")[2].partition("$")
+        kind, _, side = report.connector_value(f"{prefix}type").rpartition(".")[2].partition("$")
         _translate_transform(report, prefix, kind, side)
         fate = report.fates.get(f"{prefix}type")
         for key in report.keys:
             if key.startswith(prefix) and fate:
-                report.tell(key, _verdict_of_part(fate.verdict), f"see {prefix}type ({kind})")
+                report.note_fate(key, _verdict_of_part(fate.verdict), f"see {prefix}type ({kind})")
     if names:
-        report.drop(("transforms",), "each transform has a line of its own")
+        report.note_dropped(("transforms",), "each transform has a line of its own")
     stale = [k for k in report.keys if k.startswith(("transforms.", "predicates"))]
-    report.drop(stale, "of no transform in transforms, or used by one that is told of")
+    report.note_dropped(stale, "of no transform in transforms, or used by one that is told of")
 
 
 def _verdict_of_part(of_type: Verdict) -> Verdict:
@@ -176,56 +188,58 @@ def _verdict_of_part(of_type: Verdict) -> Verdict:
 def _translate_transform(report: Report, prefix: str, kind: str, side: str) -> None:
     key = f"{prefix}type"
     if not kind:
-        report.refuse(key, "the transform has no type, and Connect would not start either")
+        report.note_refused(key, "the transform has no type, and Connect would not start either")
     elif side == "Key":
-        report.drop((key,), "keys are not written")
+        report.note_dropped((key,), "keys are not written")
     elif kind in _HARMLESS:
-        report.drop((key,), _HARMLESS[kind])
-    elif report.get(f"{prefix}predicate"):
-        report.refuse(key, f"only some records ({prefix}predicate): transform.sql may do it")
+        report.note_dropped((key,), _HARMLESS[kind])
+    elif report.connector_value(f"{prefix}predicate"):
+        report.note_refused(key, f"only some records ({prefix}predicate): transform.sql may do it")
     elif kind == "KafkaMetadataTransform":
         _take_metadata(report, prefix)
-    elif kind == "InsertField" and not report.get(f"{prefix}static.field"):
+    elif kind == "InsertField" and not report.connector_value(f"{prefix}static.field"):
         _take_inserted(report, prefix)
-    elif kind == "ReplaceField" and _only_excludes(report, prefix):
-        report.drop((key,), "a field without a column is ignored, unless it is evolved")
+    elif kind == "ReplaceField" and _does_only_exclude(report, prefix):
+        report.note_dropped((key,), "a field without a column is ignored, unless it is evolved")
     elif kind in _COUNTERPART:
-        report.refuse(key, f"its counterpart has to be written by hand: {_COUNTERPART[kind]}")
+        report.note_refused(key, f"its counterpart has to be written by hand: {_COUNTERPART[kind]}")
     else:
-        report.refuse(key, f"headgate has no {kind}; see [transform] (docs/guides/transforms.md)")
+        report.note_refused(
+            key, f"headgate has no {kind}; see [transform] (docs/guides/transforms.md)"
+        )
 
 
-def _only_excludes(report: Report, prefix: str) -> bool:
+def _does_only_exclude(report: Report, prefix: str) -> bool:
     others = ("renames", "include", "whitelist")
-    evolves = report.is_on("iceberg.tables.evolve-schema-enabled")
-    return not evolves and not any(report.get(prefix + name) for name in others)
+    evolves = report.is_true("iceberg.tables.evolve-schema-enabled")
+    return not evolves and not any(report.connector_value(prefix + name) for name in others)
 
 
-def columns_section(report: Report) -> dict[str, object]:
+def section_of_record_columns(report: Report) -> dict[str, object]:
     """Return the section of record columns, of one table or of many."""
-    return report.section("tables" if "tables" in report.document else "table", "record_columns")
+    return report.section_at("tables" if "tables" in report.document else "table", "record_columns")
 
 
 def _take_metadata(report: Report, prefix: str) -> None:
-    base = report.get(f"{prefix}field_name") or "_kafka_metadata"
-    columns = columns_section(report)
-    if report.is_on(f"{prefix}nested"):
+    base = report.connector_value(f"{prefix}field_name") or "_kafka_metadata"
+    columns = section_of_record_columns(report)
+    if report.is_true(f"{prefix}nested"):
         columns["struct"] = base
     else:
         columns.update({part: f"{base}_{part}" for part in _METADATA})
-    report.keep(f"{prefix}type", "record_columns, in columns of the same names")
-    if report.get(f"{prefix}external_field"):
-        report.miss(
+    report.note_kept(f"{prefix}type", "record_columns, in columns of the same names")
+    if report.connector_value(f"{prefix}external_field"):
+        report.note_missing(
             f"{prefix}external_field", "a column with value = CONSTANT under [[table.columns]]"
         )
 
 
 def _take_inserted(report: Report, prefix: str) -> None:
     """Take InsertField's parts of a record; a mark (! or ?) only says whether it is optional."""
-    columns = columns_section(report)
+    columns = section_of_record_columns(report)
     for part in _METADATA:
         key = f"{prefix}{part}.field"
-        if named := report.get(key).rstrip("!?"):
+        if named := report.connector_value(key).rstrip("!?"):
             columns[part] = named
-            report.keep(key, f"record_columns.{part}")
-    report.keep(f"{prefix}type", "record_columns, in columns of the same names")
+            report.note_kept(key, f"record_columns.{part}")
+    report.note_kept(f"{prefix}type", "record_columns, in columns of the same names")

@@ -68,7 +68,7 @@ class OtherEvent:
 Event = FilesAnnounced | OffsetsAnnounced | OtherEvent
 
 
-def is_event(value: bytes | None) -> bool:
+def is_connector_event(value: bytes | None) -> bool:
     """Return whether a record's value is such an event, or is meant to be one."""
     return value is not None and value[:2] == MAGIC
 
@@ -83,9 +83,9 @@ def decode_event(value: bytes) -> Event:
     try:
         (size,) = _SIZE.unpack(value[2:4])
         stream = io.BytesIO(value[4 + size :])
-        event: Any = fastavro.schemaless_reader(stream, _schema(value[4 : 4 + size]), None)
+        event: Any = fastavro.schemaless_reader(stream, _parse_schema(value[4 : 4 + size]), None)
         rest = stream.read(1)
-        read = _event(event)
+        read = _to_event(event)
     except _Unknown as error:
         raise ValueError(str(error)) from None
     except Exception as error:  # whatever fastavro raises for arbitrary bytes
@@ -99,7 +99,7 @@ class _Unknown(Exception):
     """An event that can be read, and whose meaning is not known."""
 
 
-def _event(event: Mapping[str, Any]) -> Event:
+def _to_event(event: Mapping[str, Any]) -> Event:
     kind, payload, group = event["type"], event["payload"], event["group_id"]
     if kind == _WRITTEN:
         if payload.get("delete_files"):
@@ -108,16 +108,16 @@ def _event(event: Mapping[str, Any]) -> Event:
         table_uuid = table.get("table_uuid")
         return FilesAnnounced(
             group,
-            _uuid(payload["commit_id"]),
+            _uuid_text(payload["commit_id"]),
             ".".join([*table["namespace"], table["name"]]),
-            None if table_uuid is None else _uuid(table_uuid),
-            tuple(_file(entry) for entry in payload["data_files"] or []),
+            None if table_uuid is None else _uuid_text(table_uuid),
+            tuple(_to_announced_file(entry) for entry in payload["data_files"] or []),
         )
     if kind == _COMPLETE:
         time = event["timestamp"]
         return OffsetsAnnounced(
             group,
-            _uuid(payload["commit_id"]),
+            _uuid_text(payload["commit_id"]),
             int(time.timestamp() * 1000) if hasattr(time, "timestamp") else int(time),
             {
                 TopicPartition(each["topic"], each["partition"]): each["offset"]
@@ -130,19 +130,19 @@ def _event(event: Mapping[str, Any]) -> Event:
     raise _Unknown(f"its type is {kind}, which no release up to 1.12 writes")
 
 
-def _file(entry: Mapping[str, Any]) -> AnnouncedFile:
+def _to_announced_file(entry: Mapping[str, Any]) -> AnnouncedFile:
     return AnnouncedFile(
         entry["file_path"], entry["record_count"], int(entry.get("spec_id") or 0), entry
     )
 
 
-def _uuid(value: object) -> str:
+def _uuid_text(value: object) -> str:
     """Return an id as text; the events have its bytes."""
     return str(uuid.UUID(bytes=value) if isinstance(value, bytes) else value)
 
 
 @lru_cache(maxsize=64)
-def _schema(text: bytes) -> Any:
+def _parse_schema(text: bytes) -> Any:
     return fastavro.parse_schema(_without_namespaces(json.loads(text)))
 
 

@@ -13,7 +13,7 @@ from headgate.control_protocol.errors import ConfigurationError, ConnectorRefuse
 from headgate.control_protocol.redaction import to_printable_line
 from headgate.control_protocol.secret_references import REFERENCE
 from headgate.operations.kafka_connect.connector_file import read_connector, read_worker
-from headgate.operations.kafka_connect.translation import Translated, translate
+from headgate.operations.kafka_connect.translation import Translated, translate_connector
 from headgate.operations.kafka_connect.translation_report import Verdict
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
@@ -38,19 +38,19 @@ def import_connector(
     ``ConnectorFileUnfit``, and ``ConnectorRefused`` for what a sink cannot do: nothing is written.
     """
     shared = {**(read_worker(worker) if worker else {}), **(given or {})}
-    sinks = translate(read_connector(connector), shared, left_out=left_out, topic=topic)
+    sinks = translate_connector(read_connector(connector), shared, left_out=left_out, topic=topic)
     for sink in sinks:
-        for text in _describe(sink, alone=len(sinks) == 1):
+        for text in _describe_fates(sink, alone=len(sinks) == 1):
             say(to_printable_line(text))
     for sink in sinks:
         _require_accepted(connector, sink)
     if folder is not None:
-        for path in _write(folder, connector, sinks):
+        for path in _write_sink_files(folder, connector, sinks):
             say(f"{path} is written; next: headgate check {path}")
     return not any(sink.missing for sink in sinks)
 
 
-def _describe(sink: Translated, *, alone: bool) -> Iterator[str]:
+def _describe_fates(sink: Translated, *, alone: bool) -> Iterator[str]:
     if not alone:
         yield f"sink {sink.name}:"
     for level in _LEVELS:
@@ -93,20 +93,20 @@ def _with_stand_ins(text: str, folder: Path) -> str:
     return REFERENCE.sub(reference, text)
 
 
-def _write(folder: Path, connector: Path, sinks: Sequence[Translated]) -> list[Path]:
+def _write_sink_files(folder: Path, connector: Path, sinks: Sequence[Translated]) -> list[Path]:
     paths = [folder / f"{sink.name}.toml" for sink in sinks]
     if there := next((path for path in paths if path.exists()), None):
         raise ConfigurationError(f"{there} exists already", "move it, or work in another folder")
     for path, sink in zip(paths, sinks, strict=True):
         try:
             with path.open("x", encoding="utf-8") as file:
-                file.write(_heading(connector, sink) + to_toml(sink.document))
+                file.write(_heading_comment(connector, sink) + to_toml(sink.document))
         except OSError as error:
             raise ConfigurationError(f"{path} cannot be written: {error.strerror}") from None
     return paths
 
 
-def _heading(connector: Path, sink: Translated) -> str:
+def _heading_comment(connector: Path, sink: Translated) -> str:
     lines = [
         f"# Made from {connector.name} by `headgate import`.",
         *(f"# {to_printable_line(str(fate))}" for fate in sink.missing),

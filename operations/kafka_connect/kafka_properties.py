@@ -53,7 +53,7 @@ _START = {"earliest": "earliest", "latest": "latest"}
 def translate_kafka(report: Report) -> None:
     """Fill ``[kafka]``, ``[kafka.auth]`` and ``source.start_at``."""
     keys = _client_keys(report)
-    client = report.section("kafka")
+    client = report.section_at("kafka")
     _translate_servers(report, keys)
     _translate_start(report, keys)
     _translate_authentication(report, keys)
@@ -76,20 +76,22 @@ def _client_keys(report: Report) -> dict[str, tuple[str, str]]:
                 inner = key.removeprefix(prefix)
                 before = found.get(inner)
                 if before and before[0] in report.keys:
-                    report.drop((before[0],), f"{key} says it for the reading client")
+                    report.note_dropped((before[0],), f"{key} says it for the reading client")
                 found[inner] = (key, value)
     return found
 
 
 def _translate_servers(report: Report, keys: dict[str, tuple[str, str]]) -> None:
-    client = report.section("kafka")
+    client = report.section_at("kafka")
     if "bootstrap.servers" in keys:
         key, value = keys["bootstrap.servers"]
-        client["bootstrap.servers"] = report.value_of(key, "KAFKA", value)
-        report.keep(key, 'kafka."bootstrap.servers"')
+        client["bootstrap.servers"] = report.to_sink_file_value(key, "KAFKA", value)
+        report.note_kept(key, 'kafka."bootstrap.servers"')
         return
-    client["bootstrap.servers"] = report.variable("bootstrap.servers", "KAFKA_BOOTSTRAP_SERVERS")
-    report.miss(
+    client["bootstrap.servers"] = report.variable_reference(
+        "bootstrap.servers", "KAFKA_BOOTSTRAP_SERVERS"
+    )
+    report.note_missing(
         "bootstrap.servers",
         "stands in the worker's file: give --worker FILE, or set KAFKA_BOOTSTRAP_SERVERS",
     )
@@ -98,12 +100,14 @@ def _translate_servers(report: Report, keys: dict[str, tuple[str, str]]) -> None
 def _translate_start(report: Report, keys: dict[str, tuple[str, str]]) -> None:
     """A sink of Connect begins at the earliest record unless its consumer says otherwise."""
     key, value = keys.get("auto.offset.reset", ("", "earliest"))
-    source = report.section("source")
+    source = report.section_at("source")
     source["start_at"] = _START.get(value, "earliest")
     if key and value in _START:
-        report.keep(key, "source.start_at, of the very first start; later ones follow the table")
+        report.note_kept(
+            key, "source.start_at, of the very first start; later ones follow the table"
+        )
     elif key:
-        report.miss(key, f"{value!r}: source.start_at is earliest, latest or a time")
+        report.note_missing(key, f"{value!r}: source.start_at is earliest, latest or a time")
 
 
 def _translate_authentication(report: Report, keys: dict[str, tuple[str, str]]) -> None:
@@ -118,52 +122,58 @@ def _translate_authentication(report: Report, keys: dict[str, tuple[str, str]]) 
         _take_oidc(report, keys, options)
     elif mechanism == "GSSAPI" or module == "Krb5LoginModule":
         service_key, service = keys.get("sasl.kerberos.service.name", ("", "kafka"))
-        report.section("kafka", "auth").update(type="kerberos", service_name=service)
+        report.section_at("kafka", "auth").update(type="kerberos", service_name=service)
         for key in filter(None, (mechanism_key, service_key)):
-            report.keep(key, "kafka.auth, type kerberos")
+            report.note_kept(key, "kafka.auth, type kerberos")
         if jaas_key:
-            report.miss(jaas_key, "no keytab here: the host keeps a ticket (kinit -R, k5start)")
+            report.note_missing(
+                jaas_key, "no keytab here: the host keeps a ticket (kinit -R, k5start)"
+            )
     elif jaas_key and module in ("PlainLoginModule", "ScramLoginModule"):
         _take_password(report, jaas_key, options)
     elif jaas_key and re.fullmatch(r"\$\{[^}]*\}", jaas):
-        client = report.section("kafka")
+        client = report.section_at("kafka")
         for name in ("username", "password"):
-            client[f"sasl.{name}"] = report.variable(jaas_key, f"KAFKA_{name}")
-        report.miss(jaas_key, "a reference as a whole: set KAFKA_USERNAME and KAFKA_PASSWORD")
+            client[f"sasl.{name}"] = report.variable_reference(jaas_key, f"KAFKA_{name}")
+        report.note_missing(
+            jaas_key, "a reference as a whole: set KAFKA_USERNAME and KAFKA_PASSWORD"
+        )
     elif jaas_key:
-        report.refuse(jaas_key, f"the login module {module or '(none)'} has no counterpart")
+        report.note_refused(jaas_key, f"the login module {module or '(none)'} has no counterpart")
 
 
 def _take_password(report: Report, key: str, options: dict[str, str]) -> None:
-    client = report.section("kafka")
+    client = report.section_at("kafka")
     user = options.get("username", "")
     given = "${" not in user
-    client["sasl.username"] = user if given else report.variable(key, "KAFKA_USERNAME")
-    client["sasl.password"] = report.variable(key, "KAFKA_PASSWORD")
-    report.keep(key, 'kafka."sasl.username" and ."sasl.password"')
+    client["sasl.username"] = user if given else report.variable_reference(key, "KAFKA_USERNAME")
+    client["sasl.password"] = report.variable_reference(key, "KAFKA_PASSWORD")
+    report.note_kept(key, 'kafka."sasl.username" and ."sasl.password"')
 
 
 def _take_msk(report: Report, keys: tuple[str, ...], options: dict[str, str]) -> None:
-    auth = report.section("kafka", "auth")
+    auth = report.section_at("kafka", "auth")
     auth["type"] = "aws-msk-iam"
-    servers = report.section("kafka")["bootstrap.servers"]
+    servers = report.section_at("kafka")["bootstrap.servers"]
     if ".amazonaws.com" not in servers:
-        region = report.get("iceberg.catalog.client.region")
-        auth["region"] = region or report.variable("sasl.mechanism", "AWS_REGION")
+        region = report.connector_value("iceberg.catalog.client.region")
+        auth["region"] = region or report.variable_reference("sasl.mechanism", "AWS_REGION")
     if role := options.get("awsRoleArn"):
         auth["role_arn"] = role
     for key in filter(None, keys):
-        report.keep(key, "kafka.auth, type aws-msk-iam")
+        report.note_kept(key, "kafka.auth, type aws-msk-iam")
 
 
 def _take_oidc(report: Report, keys: dict[str, tuple[str, str]], options: dict[str, str]) -> None:
-    auth = report.section("kafka", "auth")
+    auth = report.section_at("kafka", "auth")
     url_key, url = keys.get("sasl.oauthbearer.token.endpoint.url", ("", ""))
     jaas_key = keys.get("sasl.jaas.config", ("sasl.jaas.config", ""))[0]
     auth["type"] = "oidc"
-    auth["token_url"] = url or report.variable(jaas_key, "KAFKA_TOKEN_URL")
-    auth["client_id"] = options.get("clientId") or report.variable(jaas_key, "KAFKA_CLIENT_ID")
-    auth["client_secret"] = report.variable(jaas_key, "KAFKA_CLIENT_SECRET")
+    auth["token_url"] = url or report.variable_reference(jaas_key, "KAFKA_TOKEN_URL")
+    auth["client_id"] = options.get("clientId") or report.variable_reference(
+        jaas_key, "KAFKA_CLIENT_ID"
+    )
+    auth["client_secret"] = report.variable_reference(jaas_key, "KAFKA_CLIENT_SECRET")
     if scope := options.get("scope"):
         auth["scope"] = scope
     extensions = {
@@ -175,12 +185,12 @@ def _take_oidc(report: Report, keys: dict[str, tuple[str, str]], options: dict[s
         auth["extensions"] = extensions
     for key in (jaas_key, url_key, keys.get("sasl.mechanism", ("", ""))[0]):
         if key:
-            report.keep(key, "kafka.auth, type oidc")
+            report.note_kept(key, "kafka.auth, type oidc")
 
 
 def _translate_stores(report: Report, keys: dict[str, tuple[str, str]]) -> None:
     """Take key and trust stores that librdkafka can read."""
-    client = report.section("kafka")
+    client = report.section_at("kafka")
     for store, pem in (("truststore", "ssl.ca.location"), ("keystore", "")):
         kind_key, kind = keys.get(f"ssl.{store}.type", ("", "JKS"))
         at_key, at = keys.get(f"ssl.{store}.location", ("", ""))
@@ -188,17 +198,19 @@ def _translate_stores(report: Report, keys: dict[str, tuple[str, str]]) -> None:
         if not at_key:
             continue
         if kind.upper() == "PEM" and pem:
-            client[pem] = report.value_of(at_key, "KAFKA", at)
-            report.keep(at_key, f'kafka."{pem}"')
+            client[pem] = report.to_sink_file_value(at_key, "KAFKA", at)
+            report.note_kept(at_key, f'kafka."{pem}"')
         elif kind.upper() == "PKCS12" and store == "keystore":
-            client["ssl.keystore.location"] = report.value_of(at_key, "KAFKA", at)
-            client["ssl.keystore.password"] = report.variable(word_key, "KAFKA_KEYSTORE_PASSWORD")
-            report.keep(at_key, 'kafka."ssl.keystore.location"')
+            client["ssl.keystore.location"] = report.to_sink_file_value(at_key, "KAFKA", at)
+            client["ssl.keystore.password"] = report.variable_reference(
+                word_key, "KAFKA_KEYSTORE_PASSWORD"
+            )
+            report.note_kept(at_key, 'kafka."ssl.keystore.location"')
         else:
             wanted = "ssl.ca.location" if pem else "ssl.keystore.location"
-            report.miss(at_key, f'{_JKS}, and write kafka."{wanted}"')
+            report.note_missing(at_key, f'{_JKS}, and write kafka."{wanted}"')
         for key in filter(None, (kind_key, word_key)):
-            report.drop((key,), "goes with the store's location")
+            report.note_dropped((key,), "goes with the store's location")
 
 
 def _translate_key(report: Report, client: dict[str, object], named: tuple[str, str, str]) -> None:
@@ -209,10 +221,10 @@ def _translate_key(report: Report, client: dict[str, object], named: tuple[str, 
     if why is None and refusal:
         why = refusal
     if why is not None:
-        report.drop((key,), why)
+        report.note_dropped((key,), why)
     elif refusal is None:
         value = _SENTINELS.get(target, {}).get(value, value)
-        client[target] = report.value_of(key, "KAFKA", value)
-        report.keep(key, f'kafka."{target}"')
+        client[target] = report.to_sink_file_value(key, "KAFKA", value)
+        report.note_kept(key, f'kafka."{target}"')
     else:
-        report.drop((key,), "a key of the Java client that librdkafka does not have")
+        report.note_dropped((key,), "a key of the Java client that librdkafka does not have")

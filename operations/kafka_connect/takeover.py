@@ -1,7 +1,7 @@
 """Implements ``headgate takeover``: goes on exactly where Iceberg's Kafka Connect sink stopped.
 
-What is read is in ``control_topic.py`` and ``tables/iceberg/connector_files.py``, what follows from
-it in ``takeover_plan.py``. A person's claim of the sink's table (rule TAKEOVER-10) brings the
+What is read is in ``control_topic.py`` and ``tables/iceberg/connector_commits.py``, what follows
+from it in ``takeover_plan.py``. A person's claim of the sink's table (rule TAKEOVER-10) brings the
 offsets, the adopted files, and the connector's own mark, which fences it (TAKEOVER-11). The tables
 of a sink with routes get their files and the mark before, each by a commit of its own (TAKEOVER-9).
 """
@@ -41,21 +41,21 @@ from headgate.control_protocol.ports import (
 )
 from headgate.kafka.cluster_queries import ANSWER_S_MAX, with_log_silenced
 from headgate.kafka.group_offsets import read_group_offsets
-from headgate.operations.access.kafka_connection import open_source_topics
+from headgate.operations.access.kafka_connection import opening_source_topics
 from headgate.operations.control.adopt_group_offsets import read_or_create_primary
 from headgate.operations.control.operator_claim import (
-    actor,
-    commit_claim,
+    commit_claim_or_raise,
+    current_actor,
     make_claim,
     make_first_record,
     why_not_landed,
 )
-from headgate.operations.control.set_offsets import record_for_claim, require_stopped
+from headgate.operations.control.set_offsets import require_claimable_record, require_stopped
 from headgate.operations.kafka_connect.control_topic import (
     TRANSACTION_S_MAX,
     ControlTopic,
+    read_committed_ends,
     read_control_topic,
-    read_ends,
     require_no_members,
     write_group_offsets,
 )
@@ -64,19 +64,26 @@ from headgate.operations.kafka_connect.takeover_plan import (
     ControlLog,
     TableHistory,
     TakeoverPlan,
-    combine,
+    combine_plans,
     plan_takeover,
 )
-from headgate.operations.kafka_connect.transaction_events import WorkerAnnouncement, assemble
+from headgate.operations.kafka_connect.transaction_events import (
+    WorkerAnnouncement,
+    assemble_announcements,
+)
 from headgate.operations.kafka_connect.translation import ANCESTOR, APACHE
 from headgate.runtime.sink_tables import SinkTables, open_tables_read_only
-from headgate.tables.iceberg.connector_fence import fence_properties, mark_behind, mark_property
-from headgate.tables.iceberg.connector_files import (
+from headgate.tables.iceberg.connector_commits import (
     BranchFiles,
-    find_missing,
-    has_mark,
+    find_missing_files,
+    has_connector_mark,
     read_branch_files,
-    written_file,
+    to_written_file,
+)
+from headgate.tables.iceberg.connector_fence import (
+    fence_properties,
+    mark_for_ends,
+    mark_property_name,
 )
 
 _DEFAULT_CONTROL_TOPIC = "control-iceberg"
@@ -153,7 +160,7 @@ class FilledTable:
 class Takeover:
     """A takeover that was planned on the tables as they were read; nothing is done yet.
 
-    ``plan`` is that of all ``tables`` together.
+    ``plan_takeover_of_sink`` is that of all ``tables`` together.
     """
 
     connector: Connector
@@ -166,11 +173,11 @@ class Takeover:
     gone: tuple[str, ...]
 
     @property
-    def rows(self) -> int:
+    def adopted_row_count(self) -> int:
         """Return how many rows are adopted."""
         return sum(file.records for table in self.tables for file in table.files)
 
-    def describe(self) -> Iterator[str]:
+    def describe_plan(self) -> Iterator[str]:
         """Yield the plan, line by line: what the tables hold, and what will be done."""
         for table in self.tables:
             yield (
@@ -182,7 +189,8 @@ class Takeover:
             yield f"{name} is not there any more: what was announced for it is left out"
         if self.request.adopts:
             files = sum(len(table.files) for table in self.tables)
-            yield f"adopt: {self.rows} rows in {files} files are added, and reading begins at"
+            rows = self.adopted_row_count
+            yield f"adopt: {rows} rows in {files} files are added, and reading begins at"
         else:
             yield "reread: the outstanding files are left as orphans, and reading begins at"
         yield from (f"  {at}: {offset}" for at, offset in sorted(self.offsets.items()))
@@ -205,7 +213,9 @@ def _describe_holdings(plan: TakeoverPlan) -> Iterator[str]:
         yield f"  {plan.by_mark} announcements count by the table's mark alone: history expired"
 
 
-def plan(settings: SinkSettings, keys: Mapping[str, str], request: TakeoverRequest) -> Takeover:
+def plan_takeover_of_sink(
+    settings: SinkSettings, keys: Mapping[str, str], request: TakeoverRequest
+) -> Takeover:
     """Find out where to go on; nothing is changed (TAKEOVER-1).
 
     Raises ``ConnectorAwake``, ``AnnouncementUnreadable``, ``TakeoverInexact``, ``TakeoverUnfit``
@@ -222,8 +232,8 @@ def plan(settings: SinkSettings, keys: Mapping[str, str], request: TakeoverReque
     kafka = settings.kafka
     require_no_members(kafka, connector.group)
     control = read_control_topic(kafka, connector.control_topic, connector.group, request.wait_s)
-    told = assemble(control.records, connector.control_topic, connector.group)
-    with open_source_topics(settings) as source:
+    told = assemble_announcements(control.records, connector.control_topic, connector.group)
+    with opening_source_topics(settings) as source:
         topics = source.describe()
     _require_same_topics(told, topics)
     at = (TopicPartition(t, n) for t, state in topics.items() for n in state.partitions)
@@ -234,11 +244,11 @@ def plan(settings: SinkSettings, keys: Mapping[str, str], request: TakeoverReque
         _require_unclaimed(settings, tables)
         names, gone = _find_tables(tables, keys, connector, told)
         filled = [_plan_table(tables, name, read) for name in names]
-        found = combine({each.view.table: each.plan for each in filled})
+        found = combine_plans({each.view.table: each.plan for each in filled})
         _require_exact(found, request)
         if request.adopts:
             filled = [_with_adopted_files(tables, each, told) for each in filled]
-    offsets = _first_offsets(connector, request, found, topics)
+    offsets = _find_first_offsets(connector, request, found, topics)
     return Takeover(connector, request, tuple(filled), found, offsets, topics, control.ends, gone)
 
 
@@ -269,7 +279,7 @@ def _find_tables(
     wanted = {*announced, *(name.strip() for name in listed.split(","))} - {"", tables.name}
     # A route may name every table of the catalog: those of others are not touched.
     others = tables.find_tables_named_by_routes() - wanted - {tables.name}
-    wanted |= {name for name in others if _is_marked(tables, name, connector)}
+    wanted |= {name for name in others if _has_connector_mark(tables, name, connector)}
     gone = set(tables.missing(wanted))
     if not wanted - gone:
         raise TakeoverUnfit(
@@ -279,13 +289,13 @@ def _find_tables(
     return sorted(wanted - gone), tuple(sorted(gone & announced))
 
 
-def _is_marked(tables: SinkTables, name: str, connector: Connector) -> bool:
-    mark = mark_property(connector.control_topic, connector.group)
+def _has_connector_mark(tables: SinkTables, name: str, connector: Connector) -> bool:
+    mark = mark_property_name(connector.control_topic, connector.group)
     try:
         table = tables.supports_catalog().load(name)
     except HeadgateError:  # nothing was announced for it: it is somebody else's
         return False
-    return has_mark(table, tables.settings.table.branch, mark)
+    return has_connector_mark(table, tables.settings.table.branch, mark)
 
 
 def _plan_table(tables: SinkTables, name: str, read: _Read) -> FilledTable:
@@ -293,11 +303,13 @@ def _plan_table(tables: SinkTables, name: str, read: _Read) -> FilledTable:
     with closing(tables.open(name)) as opened:
         view = opened.read()
     table = tables.supports_catalog().load(name)
-    mark = mark_property(connector.control_topic, connector.group)
+    mark = mark_property_name(connector.control_topic, connector.group)
     files = read_branch_files(table, settings.table.branch, mark)
     _require_fit_table(settings, view, files)
     log = ControlLog(
-        [a.for_table(name) for a in read.told], read.control.begins, read.control.oldest_ms
+        [a.announcement_for_table(name) for a in read.told],
+        read.control.begins,
+        read.control.oldest_ms,
     )
     history = TableHistory(files.ever, files.mark, files.whole)
     asked = read.request
@@ -312,7 +324,7 @@ def _require_fit_table(settings: SinkSettings, view: TableView, files: BranchFil
             f"table {view.table} has equality deletes, of an upsert",
             "compact them away, or fill a new table",
         )
-    if _is_prepared(view):
+    if _is_fenced_by_takeover(view):
         return
     if files.fenced_by:
         sinks = ", ".join(sorted(files.fenced_by))
@@ -332,7 +344,7 @@ def _require_fit_table(settings: SinkSettings, view: TableView, files: BranchFil
         )
 
 
-def _is_prepared(view: TableView) -> bool:
+def _is_fenced_by_takeover(view: TableView) -> bool:
     """Return whether a takeover that was interrupted has fenced this table of several already."""
     record = view.record
     return record is not None and record.command == TAKEOVER and record.transaction.epoch == 0
@@ -420,13 +432,13 @@ def _with_adopted_files(
             )
         entries |= of_table
     try:
-        files = tuple(written_file(table, entries[path].entry) for path in wanted)
+        files = tuple(to_written_file(table, entries[path].entry) for path in wanted)
     except (ValueError, KeyError) as error:
         raise AdoptionRefused(
             f"a file that was announced does not fit table {name}: {error}",
             "nothing was changed; without --adopt its records are read again",
         ) from error
-    if gone := find_missing(table, {file.path: file.size_bytes for file in files}):
+    if gone := find_missing_files(table, {file.path: file.size_bytes for file in files}):
         raise AdoptionRefused(
             f"{len(gone)} of {len(files)} files are gone, or were changed: {gone[0]}",
             "an orphan clean-up may have removed them; without --adopt their records are reread",
@@ -434,19 +446,19 @@ def _with_adopted_files(
     return replace(found, files=files)
 
 
-def _first_offsets(
+def _find_first_offsets(
     connector: Connector,
     request: TakeoverRequest,
     found: TakeoverPlan,
     topics: Mapping[str, TopicState],
 ) -> Offsets:
     """Return where the sink begins, for each partition that there is now."""
-    known = dict(found.group_offsets if request.adopts else found.starts)
+    known = dict(found.group_offsets if request.adopts else found.start_offsets)
     for topic, state in topics.items():
         for number, log in state.partitions.items():
             at = TopicPartition(topic, number)
             if at not in known:
-                known[at] = _start_of_unread(at, connector, request, log.begin)
+                known[at] = _start_without_announcement(at, connector, request, log.begin)
             elif known[at] < log.begin and not request.adopts:
                 raise TakeoverInexact(
                     f"{at}: the table ends at {known[at]}, and the topic begins at {log.begin}",
@@ -461,7 +473,7 @@ def _first_offsets(
     return Offsets(known)
 
 
-def _start_of_unread(
+def _start_without_announcement(
     at: TopicPartition, connector: Connector, request: TakeoverRequest, begin: int
 ) -> int:
     said = (request.began or {}).get(at)
@@ -476,28 +488,33 @@ def _start_of_unread(
 # ----------------------------------------------------------------------------------------- doing it
 
 
-def carry_out(settings: SinkSettings, takeover: Takeover) -> None:
+def carry_out_takeover(settings: SinkSettings, takeover: Takeover) -> None:
     """Commit on the tables as they were when the plan was made (TAKEOVER-10).
 
     Raises ``ConnectorAwake`` if the connector has done anything since, and ``RetryLater`` if a
     commit was refused, or if it is unknown whether it landed: the same command goes on from there.
     """
     _require_still_at_rest(settings, takeover)
-    facts: dict[str, Any] = {"command": TAKEOVER, "actor": actor()}
+    facts: dict[str, Any] = {"command": TAKEOVER, "actor": current_actor()}
     connector = takeover.connector
     fence = _fence_properties(settings, connector, takeover.ends)
     if not settings.tables:
         (table,) = takeover.tables
         claim = make_first_record(
-            settings, takeover.offsets, takeover.topics, epoch=1, records=takeover.rows, **facts
+            settings,
+            takeover.offsets,
+            takeover.topics,
+            epoch=1,
+            records=takeover.adopted_row_count,
+            **facts,
         )
-        commit_claim(
-            settings, table.view, claim, _not_done(settings), files=table.files, fence=fence
+        commit_claim_or_raise(
+            settings, table.view, claim, _not_done_error(settings), files=table.files, fence=fence
         )
         return
     with open_tables_read_only(settings) as tables:
         for table in takeover.tables:
-            if not table.files and _is_prepared(table.view):
+            if not table.files and _is_fenced_by_takeover(table.view):
                 continue
             rows = sum(file.records for file in table.files)
             record = make_first_record(
@@ -505,17 +522,17 @@ def carry_out(settings: SinkSettings, takeover: Takeover) -> None:
             )
             if before := table.view.record:  # of the same command, interrupted
                 record = record.with_number_after(before)
-            _commit_to(tables, CommitAttempt(table.view, record, table.files, fence=fence))
+            _commit_to_table(tables, CommitAttempt(table.view, record, table.files, fence=fence))
     _require_still_at_rest(settings, takeover)  # what was announced meanwhile is in no table
     ledger = read_or_create_primary(settings)
     claim = make_first_record(settings, takeover.offsets, takeover.topics, epoch=1, **facts)
-    commit_claim(settings, ledger, claim, _not_done(settings), fence=fence)
+    commit_claim_or_raise(settings, ledger, claim, _not_done_error(settings), fence=fence)
 
 
 def _require_still_at_rest(settings: SinkSettings, takeover: Takeover) -> None:
     connector = takeover.connector
     require_no_members(settings.kafka, connector.group)
-    ends = read_ends(settings.kafka, connector.control_topic, connector.group)
+    ends = read_committed_ends(settings.kafka, connector.control_topic, connector.group)
     if ends != dict(takeover.ends):
         raise ConnectorAwake(
             f"control topic {connector.control_topic} has grown since it was read",
@@ -529,20 +546,20 @@ def _fence_properties(
     return fence_properties(settings.name, connector.control_topic, connector.group, ends)
 
 
-def _not_done(settings: SinkSettings) -> RetryLater:
+def _not_done_error(settings: SinkSettings) -> RetryLater:
     return RetryLater(
         f"sink {settings.name} has not done it",
         "run the same command again: it finds out what landed",
     )
 
 
-def _commit_to(tables: SinkTables, attempt: CommitAttempt) -> None:
+def _commit_to_table(tables: SinkTables, attempt: CommitAttempt) -> None:
     """Commit to one table of several. Raises ``RetryLater`` unless it landed."""
     with closing(tables.open(attempt.base.table)) as table:
         outcome = table.commit(attempt)
         reason = why_not_landed(table, attempt.record, outcome)
     if reason is not None:
-        failed = _not_done(tables.settings)
+        failed = _not_done_error(tables.settings)
         raise RetryLater(f"{failed.message}: {attempt.base.table}: {reason}", failed.hint)
 
 
@@ -562,7 +579,7 @@ class WayBack:
     fenced: tuple[TableView, ...]
     ends: Mapping[int, int]
 
-    def describe(self) -> Iterator[str]:
+    def describe_plan(self) -> Iterator[str]:
         """Yield what will be done, line by line."""
         yield (
             f"sink {self.record.sink} is stopped for good (headgate start undoes that), and group "
@@ -574,7 +591,7 @@ class WayBack:
 def plan_way_back(settings: SinkSettings, keys: Mapping[str, str]) -> WayBack:
     """Plan to let the connector go on where the sink stopped (TAKEOVER-13); nothing is changed.
 
-    Raises ``ConnectorAwake``, ``TakeoverUnfit``, and as ``record_for_claim``.
+    Raises ``ConnectorAwake``, ``TakeoverUnfit``, and as ``require_claimable_record``.
     """
     _require_fit_settings(settings)
     connector = Connector.from_keys(keys, settings.table.identifier)
@@ -582,11 +599,11 @@ def plan_way_back(settings: SinkSettings, keys: Mapping[str, str]) -> WayBack:
     require_no_members(settings.kafka, connector.group)
     topic = connector.control_topic
     control = read_control_topic(settings.kafka, topic, connector.group)
-    told = assemble(control.records, topic, connector.group)
+    told = assemble_announcements(control.records, topic, connector.group)
     with open_tables_read_only(settings) as tables:
         with closing(tables.open_primary()) as table:
             view = table.read()
-        record = record_for_claim(settings, view)
+        record = require_claimable_record(settings, view)
         pending = tables.undelivered_commits(record)
         fenced = []
         names = _find_tables(tables, keys, connector, told)[0] if settings.tables else ()
@@ -602,24 +619,24 @@ def plan_way_back(settings: SinkSettings, keys: Mapping[str, str]) -> WayBack:
     return WayBack(connector, view, record, own, control.ends)
 
 
-def go_back(settings: SinkSettings, way: WayBack) -> None:
+def carry_out_way_back(settings: SinkSettings, way: WayBack) -> None:
     """Stop the sink by a claim, let the connector commit what it announces from here on, and then
     set its group."""
     connector = way.connector
     require_no_members(settings.kafka, connector.group)
-    mark = mark_behind(connector.control_topic, connector.group, way.ends)
+    mark = mark_for_ends(connector.control_topic, connector.group, way.ends)
     claim = make_claim(way.record, f"{TAKEOVER} --back", stopped=True)
-    commit_claim(settings, way.view, claim, _not_done(settings), fence=mark)
+    commit_claim_or_raise(settings, way.view, claim, _not_done_error(settings), fence=mark)
     with open_tables_read_only(settings) as tables:
         for view in way.fenced:
             assert view.record is not None, "only tables of the sink are fenced"
             sender = Sender(OPERATOR, uuid.uuid4().hex[:12])
             record = view.record.next_without_rows(claim.transaction, sender)
-            _commit_to(tables, CommitAttempt(view, record, fence=mark))
+            _commit_to_table(tables, CommitAttempt(view, record, fence=mark))
     write_group_offsets(settings.kafka, connector.group, way.record.offsets)
 
 
-def parse_began(texts: tuple[str, ...]) -> dict[TopicPartition, int]:
+def parse_began_offsets(texts: tuple[str, ...]) -> dict[TopicPartition, int]:
     """Parse TOPIC/PARTITION=OFFSET. Raises ``ConfigurationError``."""
     found = {}
     for text in texts:

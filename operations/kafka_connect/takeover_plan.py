@@ -100,7 +100,7 @@ class TakeoverPlan:
     doubts_of_adoption: tuple[str, ...] = ()
 
     @property
-    def starts(self) -> Offsets:
+    def start_offsets(self) -> Offsets:
         """Return where to read from. Only without ``doubts``."""
         return Offsets({p.partition: p.start for p in self.partitions if p.start is not None})
 
@@ -150,13 +150,13 @@ def plan_takeover(
     """
     judged = _Judged(history)
     held = [judged.is_held(each) for each in log.announcements]
-    told = _by_partition(log.announcements, held)
+    told = _group_by_partition(log.announcements, held)
     moved = [text for at in sorted({*told, *group}) for text in _find_moved_group(at, told, group)]
-    unknown = [*_unknown_beginnings(log, history), *moved]
-    partitions, doubts = [], [*unknown, *map(_describe_half, judged.halves)]
+    unknown = [*_find_unknown_beginnings(log, history), *moved]
+    partitions, doubts = [], [*unknown, *map(_describe_half_held, judged.halves)]
     for at in sorted({*told, *group}):
         of_group = group.get(at, max((end for end, *_ in told.get(at, ())), default=0))
-        start, found = _start_of(at, told.get(at, []), log, (began or {}).get(at))
+        start, found = _find_start_of(at, told.get(at, []), log, (began or {}).get(at))
         doubts += found
         start = start if at in told else of_group
         filled = max((end for end, a, held in told.get(at, ()) if held and a.files), default=0)
@@ -176,7 +176,7 @@ def plan_takeover(
     )
 
 
-def combine(plans: Mapping[str, TakeoverPlan]) -> TakeoverPlan:
+def combine_plans(plans: Mapping[str, TakeoverPlan]) -> TakeoverPlan:
     """Return the plan for several tables with one offset per partition (TAKEOVER-9).
 
     Each may be read from before its end, as far as none of its rows come from there.
@@ -203,12 +203,12 @@ def combine(plans: Mapping[str, TakeoverPlan]) -> TakeoverPlan:
         {path: rows for plan in plans.values() for path, rows in plan.outstanding.items()},
         {path: rows for plan in plans.values() for path, rows in plan.lost.items()},
         sum(plan.by_mark for plan in plans.values()),
-        doubts=(*_of_tables(plans, lambda plan: plan.doubts), *apart),
-        doubts_of_adoption=_of_tables(plans, lambda plan: plan.doubts_of_adoption),
+        doubts=(*_doubts_with_tables(plans, lambda plan: plan.doubts), *apart),
+        doubts_of_adoption=_doubts_with_tables(plans, lambda plan: plan.doubts_of_adoption),
     )
 
 
-def _of_tables(
+def _doubts_with_tables(
     plans: Mapping[str, TakeoverPlan], doubts_of: Callable[[TakeoverPlan], Iterable[str]]
 ) -> tuple[str, ...]:
     """Return each doubt once, with the tables that it is about."""
@@ -223,7 +223,7 @@ _Told = tuple[int, Announcement, bool]
 """Where an announcement ends in a partition, itself, and whether the table holds it."""
 
 
-def _by_partition(
+def _group_by_partition(
     announcements: Iterable[Announcement], held: Iterable[bool]
 ) -> dict[TopicPartition, list[_Told]]:
     """TAKEOVER-5: return a partition's announcements in the order of their end offsets."""
@@ -234,7 +234,7 @@ def _by_partition(
     return {at: sorted(told, key=lambda one: one[0]) for at, told in found.items()}
 
 
-def _start_of(
+def _find_start_of(
     at: TopicPartition, told: Sequence[_Told], log: ControlLog, began: int | None
 ) -> tuple[int | None, list[str]]:
     """Return the end of the longest prefix that the table holds, and what is against it."""
@@ -284,7 +284,7 @@ def _find_moved_group(
     return found
 
 
-def _unknown_beginnings(log: ControlLog, history: TableHistory) -> list[str]:
+def _find_unknown_beginnings(log: ControlLog, history: TableHistory) -> list[str]:
     """TAKEOVER-7: find announcements that expired before anybody can know whether they count."""
     if not history.whole and not history.mark:
         return ["the snapshots in which the table says what the connector committed have expired"]
@@ -296,7 +296,7 @@ def _unknown_beginnings(log: ControlLog, history: TableHistory) -> list[str]:
     ]
 
 
-def _describe_half(half: Announcement) -> str:
+def _describe_half_held(half: Announcement) -> str:
     return (
         f"control partition {half.control_partition}, offsets {half.first} to {half.last}: only "
         "some files of this announcement are in the table"

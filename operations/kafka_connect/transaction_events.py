@@ -13,7 +13,7 @@ from headgate.operations.kafka_connect.events import (
     FilesAnnounced,
     OffsetsAnnounced,
     decode_event,
-    is_event,
+    is_connector_event,
 )
 from headgate.operations.kafka_connect.takeover_plan import Announcement
 
@@ -42,7 +42,7 @@ class WorkerAnnouncement:
     offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
     complete: bool = False
 
-    def for_table(self, table: str) -> Announcement:
+    def announcement_for_table(self, table: str) -> Announcement:
         """Return what of it concerns one table; files without rows are never committed."""
         files = {file.path: file.records for file in self.files.get(table, ()) if file.records}
         return Announcement(
@@ -50,7 +50,9 @@ class WorkerAnnouncement:
         )
 
 
-def assemble(records: Iterable[ControlRecord], topic: str, group: str) -> list[WorkerAnnouncement]:
+def assemble_announcements(
+    records: Iterable[ControlRecord], topic: str, group: str
+) -> list[WorkerAnnouncement]:
     """Return what the group's workers announced, in the order of each control partition.
 
     Other records, and events of other groups, are left out. Raises ``AnnouncementUnreadable`` for
@@ -59,9 +61,9 @@ def assemble(records: Iterable[ControlRecord], topic: str, group: str) -> list[W
     found: list[WorkerAnnouncement] = []
     begun: dict[tuple[int, bytes | None, str], WorkerAnnouncement] = {}
     for record in records:
-        if not is_event(record.value):
+        if not is_connector_event(record.value):
             continue
-        event = _decode(record, topic)
+        event = _decode_record(record, topic)
         if event.group != group or not isinstance(event, FilesAnnounced | OffsetsAnnounced):
             continue
         key = (record.partition, record.key, event.commit)
@@ -89,7 +91,7 @@ def assemble(records: Iterable[ControlRecord], topic: str, group: str) -> list[W
     return found
 
 
-def _decode(record: ControlRecord, topic: str) -> Event:
+def _decode_record(record: ControlRecord, topic: str) -> Event:
     assert record.value is not None, "looked at by is_event"
     try:
         return decode_event(record.value)

@@ -14,7 +14,7 @@ from headgate.operations.kafka_connect.converters_and_transforms import (
     translate_transforms,
 )
 from headgate.operations.kafka_connect.kafka_properties import translate_kafka
-from headgate.operations.kafka_connect.table_properties import (
+from headgate.operations.kafka_connect.tables_and_routes import (
     is_routed,
     tables_of,
     translate_columns,
@@ -92,7 +92,7 @@ class Translated:
         return tuple(fate for fate in self.fates if fate.verdict is Verdict.MISSING)
 
 
-def translate(
+def translate_connector(
     keys: Mapping[str, str],
     worker: Mapping[str, str],
     *,
@@ -120,10 +120,12 @@ def _translate_one(
     left_out, topic = asked
     report = Report(keys, worker)
     for key in left_out:
-        report.tell(key, Verdict.NOT_NEEDED, "left out, as asked")
-    name = sink_name(report.get("name") or report.get("iceberg.tables") or "connector")
+        report.note_fate(key, Verdict.NOT_NEEDED, "left out, as asked")
+    name = to_sink_name(
+        report.connector_value("name") or report.connector_value("iceberg.tables") or "connector"
+    )
     if only:
-        name = sink_name(f"{name}-{only}")
+        name = to_sink_name(f"{name}-{only}")
     report.document["name"] = name
     _translate_class(report)
     _translate_topics(report, topic)
@@ -135,13 +137,13 @@ def _translate_one(
     translate_columns(report)
     _translate_errors(report)
     _translate_interval(report)
-    report.section("spark").setdefault("writer", "in-process")
+    report.section_at("spark").setdefault("writer", "in-process")
     _translate_rest(report)
     fates = tuple(report.fates.values())
-    return Translated(name, _in_order(report.document), fates, dict(report.variables))
+    return Translated(name, _in_section_order(report.document), fates, dict(report.variables))
 
 
-def sink_name(text: str) -> str:
+def to_sink_name(text: str) -> str:
     """Return a name that a sink may have; of a longer one the beginning, and what tells it from
     others."""
     name = re.sub(r"[^a-z0-9_]+", "-", text.lower()).strip("-_") or "connector"
@@ -153,41 +155,41 @@ def sink_name(text: str) -> str:
 
 def _translate_class(report: Report) -> None:
     key = "connector.class"
-    found = report.get(key)
+    found = report.connector_value(key)
     known = _CLASSES.get(found)
     if known == ANCESTOR:
-        report.drop(
+        report.note_dropped(
             (key,),
             "the ancestor of Iceberg's sink: its settings are translated; what its control topic "
             "announces is of another form",
         )
     elif known:
-        report.drop((key,), "a sink file is for headgate run")
+        report.note_dropped((key,), "a sink file is for headgate run")
     else:
-        report.refuse(key, f"{found or 'none'} is not Iceberg's sink ({APACHE})")
+        report.note_refused(key, f"{found or 'none'} is not Iceberg's sink ({APACHE})")
 
 
 def _translate_topics(report: Report, first: str) -> None:
-    source = report.section("source")
-    if named := report.get("topics"):
+    source = report.section_at("source")
+    if named := report.connector_value("topics"):
         source["topics"] = [t.strip() for t in named.split(",") if t.strip()]
-        report.keep("topics", "source.topics")
+        report.note_kept("topics", "source.topics")
         return
-    pattern = report.get("topics.regex")
+    pattern = report.connector_value("topics.regex")
     if not pattern:
         source["topics"] = []
-        report.refuse("topics", "no topic is named, and Connect would not start either")
+        report.note_refused("topics", "no topic is named, and Connect would not start either")
         return
     try:
         re.compile(pattern)
     except re.error as error:
-        report.refuse("topics.regex", f"Java's pattern is none of Python's: {error}")
-    leads = first or report.variable("topics.regex", "FIRST_TOPIC")
+        report.note_refused("topics.regex", f"Java's pattern is none of Python's: {error}")
+    leads = first or report.variable_reference("topics.regex", "FIRST_TOPIC")
     source["topics"] = [leads, f"^(?:{pattern})\\Z"]
     if first:
-        report.keep("topics.regex", f"source.topics; {first} leads, for a pattern cannot")
+        report.note_kept("topics.regex", f"source.topics; {first} leads, for a pattern cannot")
     else:
-        report.miss(
+        report.note_missing(
             "topics.regex",
             "a pattern cannot stand first: give --topic NAME, one that matches it and will stay, "
             "or set FIRST_TOPIC",
@@ -195,43 +197,45 @@ def _translate_topics(report: Report, first: str) -> None:
 
 
 def _translate_errors(report: Report) -> None:
-    quarantine = report.section("quarantine")
-    tolerant = report.get("errors.tolerance").lower() == "all"
+    quarantine = report.section_at("quarantine")
+    tolerant = report.connector_value("errors.tolerance").lower() == "all"
     quarantine["policy"] = "quarantine" if tolerant else "fail"
     quarantine["tombstones"] = "skip"  # the connector drops records without a value
-    report.keep(
+    report.note_kept(
         "errors.tolerance",
         "quarantine.policy: where Connect drops a bad record, headgate keeps it"
         if tolerant
         else "quarantine.policy: the sink stops before a bad record",
     )
     key = "errors.deadletterqueue.topic.name"
-    if topic := report.get(key):
+    if topic := report.connector_value(key):
         if tolerant:
-            quarantine["dead_letter_topic"] = report.value_of("topic", "DEAD_LETTER", topic)
-            report.keep(key, "quarantine.dead_letter_topic, which must exist")
+            quarantine["dead_letter_topic"] = report.to_sink_file_value(
+                "topic", "DEAD_LETTER", topic
+            )
+            report.note_kept(key, "quarantine.dead_letter_topic, which must exist")
         else:
-            report.drop((key,), "Connect uses it only with errors.tolerance = all")
-    report.drop(
+            report.note_dropped((key,), "Connect uses it only with errors.tolerance = all")
+    report.note_dropped(
         (k for k in report.keys if k.startswith("errors.deadletterqueue.")),
         "the quarantine table has the reason, and the record's place, key and headers",
     )
 
 
 def _translate_interval(report: Report) -> None:
-    text = report.get(_INTERVAL)
+    text = report.connector_value(_INTERVAL)
     if not text:
         return
     if not text.isdecimal() or int(text) == 0:
-        report.refuse(_INTERVAL, f"{text!r} is not a number of milliseconds")
+        report.note_refused(_INTERVAL, f"{text!r} is not a number of milliseconds")
         return
-    coordinator = report.section("coordinator")
+    coordinator = report.section_at("coordinator")
     interval = int(text)
     coordinator["commit_interval_ms"] = interval
     age = 4 * (interval + 30_000)
     if age > 43_200_000:
         coordinator["claim_age_max_ms"] = age
-    report.keep(_INTERVAL, "coordinator.commit_interval_ms")
+    report.note_kept(_INTERVAL, "coordinator.commit_interval_ms")
 
 
 def _translate_rest(report: Report) -> None:
@@ -239,17 +243,17 @@ def _translate_rest(report: Report) -> None:
         if key in report.fates:
             continue
         if key in _NOT_NEEDED:
-            report.drop((key,), _NOT_NEEDED[key])
+            report.note_dropped((key,), _NOT_NEEDED[key])
         elif key.startswith("iceberg."):
             near = difflib.get_close_matches(key, _KNOWN_ICEBERG, n=1, cutoff=0.75)
             hint = f"; did you mean {near[0]}?" if near else ""
-            report.refuse(
+            report.note_refused(
                 key, f"no release up to 1.12 knows it{hint} (--leave-out {key} goes on without it)"
             )
         elif key.startswith(("config.providers.", "consumer.", "producer.", "admin.")):
-            report.drop((key,), _OF_WORKER)
+            report.note_dropped((key,), _OF_WORKER)
         else:
-            report.drop((key,), "no key of Connect's, or of Iceberg's sink")
+            report.note_dropped((key,), "no key of Connect's, or of Iceberg's sink")
 
 
 _ORDER = (
@@ -258,7 +262,7 @@ _ORDER = (
 )
 
 
-def _in_order(document: Mapping[str, object]) -> dict[str, object]:
+def _in_section_order(document: Mapping[str, object]) -> dict[str, object]:
     ordered = {name: document[name] for name in _ORDER if document.get(name)}
     rest = {name: value for name, value in document.items() if name not in _ORDER}
     return {**rest, **ordered}

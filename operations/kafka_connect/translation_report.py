@@ -57,50 +57,50 @@ class Report:
     fates: dict[str, Fate] = field(default_factory=dict)
     variables: dict[str, str] = field(default_factory=dict)
 
-    def get(self, key: str, default: str = "") -> str:
+    def connector_value(self, key: str, default: str = "") -> str:
         """Return the connector's value."""
         return self.keys.get(key, default).strip()
 
-    def get_shared(self, key: str) -> str:
+    def connector_or_worker_value(self, key: str) -> str:
         """Return the connector's value, else the worker's."""
         return (self.keys.get(key) or self.worker.get(key, "")).strip()
 
-    def is_on(self, key: str) -> bool:
-        return self.get(key).lower() == "true"
+    def is_true(self, key: str) -> bool:
+        return self.connector_value(key).lower() == "true"
 
     def with_prefix(self, prefix: str) -> dict[str, str]:
         """Return the connector's keys below a prefix, without it."""
         return {k.removeprefix(prefix): v for k, v in self.keys.items() if k.startswith(prefix)}
 
-    def tell(self, key: str, verdict: Verdict, text: str) -> None:
+    def note_fate(self, key: str, verdict: Verdict, text: str) -> None:
         """Note what became of a key; of a key that nobody wrote only what is wrong."""
         written = key in self.keys or key in self.worker
         if written or verdict in (Verdict.MISSING, Verdict.REFUSED):
             self.fates.setdefault(key, Fate(key, verdict, text))
 
-    def keep(self, key: str, text: str) -> None:
+    def note_kept(self, key: str, text: str) -> None:
         names = [name for name, of in self.variables.items() if of == key]
         read = f", read from {' and '.join(names)}" if names else ""
-        self.tell(key, Verdict.KEPT, f"as {text}{read}")
+        self.note_fate(key, Verdict.KEPT, f"as {text}{read}")
 
-    def drop(self, keys: Iterable[str], why: str) -> None:
+    def note_dropped(self, keys: Iterable[str], why: str) -> None:
         for key in keys:
-            self.tell(key, Verdict.NOT_NEEDED, why)
+            self.note_fate(key, Verdict.NOT_NEEDED, why)
 
-    def refuse(self, key: str, why: str) -> None:
-        self.tell(key, Verdict.REFUSED, why)
+    def note_refused(self, key: str, why: str) -> None:
+        self.note_fate(key, Verdict.REFUSED, why)
 
-    def miss(self, key: str, what: str) -> None:
-        self.tell(key, Verdict.MISSING, what)
+    def note_missing(self, key: str, what: str) -> None:
+        self.note_fate(key, Verdict.MISSING, what)
 
-    def section(self, *path: str) -> dict[str, Any]:
+    def section_at(self, *path: str) -> dict[str, Any]:
         """Return a section of the sink file, made where it is not there yet."""
         found = self.document
         for name in path:
             found = found.setdefault(name, {})
         return found
 
-    def value_of(self, key: str, prefix: str, value: str) -> str:
+    def to_sink_file_value(self, key: str, prefix: str, value: str) -> str:
         """Return a value as the sink file may have it: secrets and templates by reference.
 
         ``prefix`` begins the names of variables, such as CATALOG.
@@ -108,19 +108,21 @@ class Report:
         name = _PREFIXES.sub("", key)
         whole = _TEMPLATE.fullmatch(value)
         if whole:
-            return self._reference(key, whole[1], f"{prefix}_{name}")
+            return self._reference_to_variable(key, whole[1], f"{prefix}_{name}")
         if is_secret(name) or _LOGIN.search(value):
-            return self.variable(key, f"{prefix}_{name}")
-        return _TEMPLATE.sub(lambda m: self._reference(key, m[1], f"{prefix}_{name}"), value)
+            return self.variable_reference(key, f"{prefix}_{name}")
+        return _TEMPLATE.sub(
+            lambda m: self._reference_to_variable(key, m[1], f"{prefix}_{name}"), value
+        )
 
-    def _reference(self, key: str, inside: str, fallback: str) -> str:
+    def _reference_to_variable(self, key: str, inside: str, fallback: str) -> str:
         """Return what stands for a reference of Connect or of a template: a variable."""
         provider, _, rest = inside.rpartition(":")
         if provider.partition(":")[0] not in ("", "env") or not re.fullmatch(r"\w+", rest):
-            return self.variable(key, fallback)
-        return self.variable(key, rest)
+            return self.variable_reference(key, fallback)
+        return self.variable_reference(key, rest)
 
-    def variable(self, key: str, name: str) -> str:
+    def variable_reference(self, key: str, name: str) -> str:
         """Return the reference to a variable that a person sets, and remember for which key."""
         name = _NOT_IN_NAME.sub("_", name.upper()).strip("_")
         name = f"_{name}" if name[:1].isdigit() else name

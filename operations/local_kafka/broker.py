@@ -32,7 +32,7 @@ __all__ = [
     "KAFKA_VERSION",
     "EmbeddedKafka",
     "fetch_broker_jars",
-    "free_port",
+    "find_free_port",
     "java_version",
     "node_properties",
     "require_java",
@@ -69,7 +69,7 @@ class EmbeddedKafka:
     def __init__(self, home: Path, jars: Path, *, port: int = 0, heap: str = "512m") -> None:
         self._home = home.resolve()
         self._jars = jars.resolve()
-        self._port = port or free_port()
+        self._port = port or find_free_port()
         self._heap = heap
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -107,10 +107,12 @@ class EmbeddedKafka:
         self._home.mkdir(parents=True, exist_ok=True)
         data = self._home / "data"
         if not data.exists():
-            self._format()
-        config = self._configure(data)
+            self._format_storage()
+        config = self._write_configuration(data)
         with self.log.open("ab") as log:
-            self._process = start_child(self._java("kafka.Kafka", str(config)), log, self._home)
+            self._process = start_child(
+                self._java_command("kafka.Kafka", str(config)), log, self._home
+            )
         try:
             self._await_answer(self._process)
         except BaseException:
@@ -140,7 +142,7 @@ class EmbeddedKafka:
         self.stop()
         self.start()
 
-    def _java(self, main: str, *arguments: str) -> list[str]:
+    def _java_command(self, main: str, *arguments: str) -> list[str]:
         classpath = os.pathsep.join(str(jar) for jar in sorted(self._jars.glob("*.jar")))
         return [
             require_java(),
@@ -149,25 +151,27 @@ class EmbeddedKafka:
             *("-Dorg.slf4j.simpleLogger.showDateTime=true", "-cp", classpath, main, *arguments),
         ]
 
-    def _configure(self, log_dir: Path) -> Path:
-        properties = node_properties(self.bootstrap, controller_port=free_port())
+    def _write_configuration(self, log_dir: Path) -> Path:
+        properties = node_properties(self.bootstrap, controller_port=find_free_port())
         properties["log.dirs"] = log_dir
         config = self._home / "server.properties"
         config.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
         return config
 
-    def _format(self) -> None:
+    def _format_storage(self) -> None:
         """Create the storage that Kafka expects; it appears whole or not at all."""
         draft = self._home / "data.draft"
         shutil.rmtree(draft, ignore_errors=True)
-        config = self._configure(draft)
+        config = self._write_configuration(draft)
         tool = ("kafka.tools.StorageTool", "format", "-t", _random_cluster_id(), "-c", str(config))
         with self.log.open("ab") as log:
             formatted = subprocess.run(
-                self._java(*tool), stdout=log, stderr=subprocess.STDOUT, check=False
+                self._java_command(*tool), stdout=log, stderr=subprocess.STDOUT, check=False
             )
         if formatted.returncode:
-            raise Unreachable(f"the embedded Kafka's storage was not formatted:\n{self._tail()}")
+            raise Unreachable(
+                f"the embedded Kafka's storage was not formatted:\n{self._tail_of_log()}"
+            )
         draft.rename(self._home / "data")
 
     def _await_answer(self, process: subprocess.Popen[bytes]) -> None:
@@ -175,10 +179,10 @@ class EmbeddedKafka:
         while not _answers_requests(self._port):
             if process.poll() is not None or time.monotonic() > deadline:
                 why = "did not answer in time" if process.poll() is None else "ended at once"
-                raise Unreachable(f"the embedded Kafka {why}; its log ends:\n{self._tail()}")
+                raise Unreachable(f"the embedded Kafka {why}; its log ends:\n{self._tail_of_log()}")
             time.sleep(0.05)
 
-    def _tail(self, lines: int = 15) -> str:
+    def _tail_of_log(self, lines: int = 15) -> str:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
 
 
@@ -237,7 +241,7 @@ def _random_cluster_id() -> str:
     return "h" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[1:22]
 
 
-def free_port() -> int:
+def find_free_port() -> int:
     """Return a port that nobody listens on now; see ``PORTS``."""
     for port in random.sample(PORTS, k=100):
         with socket.socket() as probe:
@@ -275,7 +279,7 @@ def run_until_stopped(
         raise ConfigurationError(
             f"{folder} holds something else", "name a folder that is empty, or not there yet"
         )
-    _require_free(port)
+    _require_free_port(port)
     stop = stop or threading.Event()
     if threading.current_thread() is threading.main_thread():
         take_over_signals(lambda *_: stop.set())
@@ -288,7 +292,7 @@ def run_until_stopped(
     say("ended; the data stay")
 
 
-def _require_free(port: int) -> None:
+def _require_free_port(port: int) -> None:
     """Refuse a port in use: another broker there would answer in this one's place."""
     with socket.socket() as trial:
         trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # not one that just ended

@@ -19,7 +19,7 @@ from headgate.control_protocol.errors import (
     Unreachable,
 )
 from headgate.control_protocol.table_history import Newest
-from headgate.operations.access.kafka_connection import open_source_topics
+from headgate.operations.access.kafka_connection import opening_source_topics
 from headgate.operations.access.tables import count_decided_rows, open_each_table, open_reader
 from headgate.runtime.sink_tables import Answer, TableAtRest, translate_table_error
 
@@ -67,7 +67,7 @@ class TablesReport:
         return asdict(self)
 
 
-def tables(settings: SinkSettings) -> TablesReport:
+def list_tables(settings: SinkSettings) -> TablesReport:
     """Raises what opening the ledger raises, ``ConfigurationError`` for a sink of one table."""
     if not settings.tables:
         raise ConfigurationError(
@@ -91,7 +91,8 @@ def tables(settings: SinkSettings) -> TablesReport:
         known = {*described, *pending, *suspended, *decided, *named, *history.filled}
         names = sorted(known - {settings.quarantine.table})
         tables = (
-            described.get(name) or _missing_table(name, pending.get(name, 0)) for name in names
+            described.get(name) or _describe_missing_table(name, pending.get(name, 0))
+            for name in names
         )
         return TablesReport(
             settings.tables.ledger,
@@ -117,7 +118,7 @@ def _with_suspension(
     return table
 
 
-def _missing_table(name: str, pending: int) -> FilledTable:
+def _describe_missing_table(name: str, pending: int) -> FilledTable:
     reason = "there is no such table, or it may not be read: its records are not in it"
     return FilledTable(name, "missing", None, pending, None, None, None, reason)
 
@@ -130,7 +131,7 @@ def _describe_table_or_error(name: str, table: Answer, pending: int) -> FilledTa
         except Exception as error:  # noqa: BLE001 - storage fails in the ways of its drivers
             table = translate_table_error(error, f"table {name} cannot be read")
     if isinstance(table, MissingRights):
-        return _missing_table(name, pending)
+        return _describe_missing_table(name, pending)
     return FilledTable(name, "unreachable", None, pending, None, None, None, str(table))
 
 
@@ -154,9 +155,9 @@ def _describe_table(name: str, table: TableAtRest, pending: int) -> FilledTable:
 def check_routes(settings: SinkSettings) -> str:
     """Return each route with topics that it takes, and colliding names.
 
-    Raises as ``open_source_topics``.
+    Raises as ``opening_source_topics``.
     """
-    with open_source_topics(settings) as topics:
+    with opening_source_topics(settings) as topics:
         known = sorted(topics.describe())
     notes = [
         *_describe_unrouted(settings.tables, known),

@@ -38,7 +38,7 @@ from headgate.control_protocol.ports import (
     TableView,
 )
 from headgate.control_protocol.quarantine_policy import Disposal
-from headgate.data_plane.quarantine.diverted_records import (
+from headgate.data_plane.quarantine.diverted_record_reader import (
     MEANT_FOR,
     DivertedRecords,
     Place,
@@ -50,12 +50,12 @@ from headgate.kafka.push_source import Record
 from headgate.operations.access.open_secondary_tables import (
     FilledTables,
     build_table_start,
-    record_of,
+    require_commit_record,
     require_many_tables,
     require_unkeyed,
-    with_schema_changes,
+    with_created_and_changed_tables,
 )
-from headgate.operations.control.operator_claim import actor, announce
+from headgate.operations.control.operator_claim import announce_command, current_actor
 from headgate.runtime.sink_tables import SinkTables, open_tables_read_only, require_catalog
 
 PORTION = 10_000
@@ -115,9 +115,9 @@ def replay_tables(settings: SinkSettings, names: Collection[str]) -> tuple[Repla
     with open_tables_read_only(settings) as tables:
         session = _ReplaySession(tables)
         given = tuple(
-            map(session.replay, sorted(names) if names else session.tables_with_records())
+            map(session.replay_table, sorted(names) if names else session.tables_with_records())
         )
-    announce(settings, f"{REPLAY} {' '.join(each.table for each in given)}".rstrip())
+    announce_command(settings, f"{REPLAY} {' '.join(each.table for each in given)}".rstrip())
     return given
 
 
@@ -134,25 +134,27 @@ class _ReplaySession:
         """Yield the tables with records in the quarantine that are neither suspended nor keyed."""
         suspended, routing = self._tables.reasons_of_suspension(), self._settings.tables.routing
         return (
-            n for n in self._quarantine.tables() if n not in suspended and not routing.key_of(n)
+            n
+            for n in self._quarantine.destination_tables()
+            if n not in suspended and not routing.key_of(n)
         )
 
-    def replay(self, name: str) -> ReplayedTable:
+    def replay_table(self, name: str) -> ReplayedTable:
         """Commit portion by portion; the table's own record says where the next one begins."""
         places: Sequence[Place] = self._quarantine.places_for_table(name)
         given = ReplayedTable(name)
         while True:
-            _, view = self._tables.read_unchanged(name)
-            before = record_of(view).replayed
+            _, view = self._tables.read_table_if_unchanged(name)
+            before = require_commit_record(view).replayed
             left = [place for place in places if not is_given_back(place, before)]
             if not left:
                 return given
             portion, behind = left[:PORTION], left[PORTION:]
             until = _replayed_up_to(self._quarantine.record, before, portion, behind)
-            written = self._write(name, portion)
+            written = self._write_portion(name, portion)
             files = tuple(file for some in written.followed.values() for file in some)
             records = sum(result.records for result in written.partitions.values())
-            self._commit(view, files, records, until)
+            self._commit_portion(view, files, records, until)
             bad = len(portion) - records
             given = ReplayedTable(name, given.records + records, given.left + bad)
             places = self._find_remaining_places(name, portion, places)
@@ -184,7 +186,7 @@ class _ReplaySession:
     def _open_quarantine(self, name: str) -> DivertedRecords:
         """Raises ``ReplayRefused``, ``ReplayUnfit``."""
         sink, branch = self._settings.name, self._settings.table.branch
-        reader, view = self._tables.read(name)
+        reader, view = self._tables.read_table(name)
         if view.lineage is not Lineage.CONTAINS_TAG or view.record is None:
             raise ReplayRefused(
                 f"the quarantine {name} is not as sink {sink} left it: {view.lineage.value}",
@@ -205,17 +207,17 @@ class _ReplaySession:
             )
         return diverted
 
-    def _write(self, name: str, portion: Sequence[Place]) -> BatchWritten:
+    def _write_portion(self, name: str, portion: Sequence[Place]) -> BatchWritten:
         """Write the portion's records to files of the table.
 
         Raises ``WriteFailed``, ``StopSink``.
         """
-        tables = self._sink_tables.with_settings(_route_only_to(self._settings, name))
+        tables = self._sink_tables.with_settings(_with_only_route_to(self._settings, name))
         settings = tables.settings
-        ranges = _ranges(portion)
+        ranges = _ranges_of_portion(portion)
         places = {(place.at, place.offset) for place in portion}
         records: dict[TopicPartition, dict[int, Record]] = {at: {} for at in ranges}
-        for record in self._quarantine.records(name, ranges):
+        for record in self._quarantine.read_records(name, ranges):
             at = TopicPartition(record.topic, record.partition)
             if (at, record.offset) in places:
                 records[at][record.offset] = record
@@ -237,30 +239,30 @@ class _ReplaySession:
             )
             if not isinstance(outcome, BatchNeeds):
                 break
-            batch = with_schema_changes(tables, batch, outcome)
+            batch = with_created_and_changed_tables(tables, batch, outcome)
         if isinstance(outcome, BatchFailed):
             raise outcome.fatal or WriteFailed(outcome.reason)
         if isinstance(outcome, BatchNeeds):
             raise WriteFailed(f"{name} did not take up the columns that records need")
         return outcome
 
-    def _commit(
+    def _commit_portion(
         self, view: TableView, files: tuple[WrittenFile, ...], records: int, until: Replayed
     ) -> None:
         """Commit in one call; retry if the sink has delivered to the table meanwhile.
 
         Nobody else replays.
         """
-        table = self._tables.open(view.table)
-        reason, before = "", record_of(view).replayed
+        table = self._tables.open_table(view.table)
+        reason, before = "", require_commit_record(view).replayed
         for _ in range(_TRIES):
-            record = _with_replayed(record_of(view), records, until)
+            record = _with_replayed(require_commit_record(view), records, until)
             outcome = table.commit(CommitAttempt(view, record, files))
             if isinstance(outcome, Landed):
                 return
             reason = outcome.reason
-            _, view = self._tables.read_unchanged(view.table)
-            now = record_of(view)
+            _, view = self._tables.read_table_if_unchanged(view.table)
+            now = require_commit_record(view)
             if now.replayed == until and not isinstance(outcome, Refused):
                 return
             if now.replayed != before or not isinstance(outcome, Refused):
@@ -295,10 +297,10 @@ def _replayed_up_to(
 
 def _with_replayed(record: CommitRecord, records: int, until: Replayed) -> CommitRecord:
     """Return the record of the last delivery, with what was given back added."""
-    return record.with_rows_returned(records, until, command=REPLAY, actor=actor())
+    return record.with_rows_returned(records, until, command=REPLAY, actor=current_actor())
 
 
-def _route_only_to(settings: SinkSettings, name: str) -> SinkSettings:
+def _with_only_route_to(settings: SinkSettings, name: str) -> SinkSettings:
     """Send all records to the table that they were meant for, whatever today's routes say.
 
     What cannot be its row stays in the quarantine.
@@ -320,7 +322,7 @@ def _route_only_to(settings: SinkSettings, name: str) -> SinkSettings:
     return replace(settings, tables=tables, quarantine=quarantine)
 
 
-def _ranges(portion: Sequence[Place]) -> dict[TopicPartition, OffsetRange]:
+def _ranges_of_portion(portion: Sequence[Place]) -> dict[TopicPartition, OffsetRange]:
     ranges: dict[TopicPartition, OffsetRange] = {}
     for place in portion:  # in order
         begin = ranges[place.at].begin if place.at in ranges else place.offset

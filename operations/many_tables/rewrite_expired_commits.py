@@ -25,20 +25,20 @@ from headgate.control_protocol.table_format import LoadedReader
 from headgate.control_protocol.table_history import FileRows
 from headgate.operations.access.open_secondary_tables import (
     FilledTables,
-    record_of,
+    require_commit_record,
     require_many_tables,
     require_unkeyed,
 )
 from headgate.operations.audit.audited_table import find_recreated_topics
-from headgate.operations.audit.files import find_delivered
-from headgate.operations.audit.records import (
+from headgate.operations.audit.files import find_which_were_delivered
+from headgate.operations.audit.table_records import (
     TableRecords,
     bitmap_of_ranges,
-    positions_of,
+    positions_of_records,
     scan_records,
     scan_staged_files,
 )
-from headgate.operations.control.operator_claim import actor, announce
+from headgate.operations.control.operator_claim import announce_command, current_actor
 from headgate.runtime.maintenance.compaction import rewrite_pending_files
 from headgate.runtime.sink_tables import SinkTables, open_tables_read_only, require_catalog
 from headgate.tables.storage.file_io import delete_quietly
@@ -102,9 +102,9 @@ def rewrite_tables(settings: SinkSettings, names: Collection[str]) -> tuple[Rewr
     with open_tables_read_only(settings) as tables:
         session = _RewriteSession(tables, columns)
         written = tuple(
-            map(session.rewrite, sorted(names) if names else session.tables_with_expired())
+            map(session.rewrite_table, sorted(names) if names else session.tables_with_expired())
         )
-    announce(settings, f"{REREAD} {' '.join(each.table for each in written)}".rstrip())
+    announce_command(settings, f"{REREAD} {' '.join(each.table for each in written)}".rstrip())
     return written
 
 
@@ -128,7 +128,7 @@ class _RewriteSession:
     def tables_with_expired(self) -> Sequence[str]:
         """Return routed tables without a key that have expired pending commits and were not
         replaced since."""
-        ledger, settings = record_of(self._tables.ledger), self._settings
+        ledger, settings = require_commit_record(self._tables.ledger), self._settings
         names = {
             pending_commit.table
             for pending_commit in self._expired
@@ -137,28 +137,35 @@ class _RewriteSession:
         names -= {settings.quarantine.table, *self._tables.reasons_of_suspension()}
         return sorted(name for name in names if not settings.tables.routing.key_of(name))
 
-    def rewrite(self, name: str) -> RewrittenTable:
+    def rewrite_table(self, name: str) -> RewrittenTable:
         """Write in one call; start over if the table has moved meanwhile."""
         reason = ""
         for _ in range(_TRIES):
-            reader, view = self._tables.read_unchanged(name)
+            reader, view = self._tables.read_table_if_unchanged(name)
             if not (pending_commits := self._find_not_rewritten(view)):
                 return RewrittenTable(name)
-            files, left_out = self._write(reader, pending_commits)
+            files, left_out = self._write_remaining_rows(reader, pending_commits)
             rows = sum(file.records for file in files)
             until = replace(
-                record_of(view).replayed or Replayed(),
+                require_commit_record(view).replayed or Replayed(),
                 expired=max(d.transaction for d in pending_commits),
             )
-            record = record_of(view).with_rows_returned(rows, until, command=REREAD, actor=actor())
-            outcome = self._tables.open(name).commit(CommitAttempt(view, record, tuple(files)))
+            record = require_commit_record(view).with_rows_returned(
+                rows, until, command=REREAD, actor=current_actor()
+            )
+            outcome = self._tables.open_table(name).commit(
+                CommitAttempt(view, record, tuple(files))
+            )
             if isinstance(outcome, Landed):
                 return RewrittenTable(name, rows, *left_out)
             reason = outcome.reason
             if isinstance(outcome, Refused):
                 delete_quietly(reader.table.io, [file.path for file in files])
                 continue
-            if record_of(self._tables.read_unchanged(name)[1]).replayed == until:
+            if (
+                require_commit_record(self._tables.read_table_if_unchanged(name)[1]).replayed
+                == until
+            ):
                 return RewrittenTable(name, rows, *left_out)
             break
         raise RetryLater(
@@ -172,7 +179,7 @@ class _RewriteSession:
         Raises ``RereadRefused`` for what nothing names any more, and ``RetryLater`` while a delayed
         delivery may still land, or older commits are still pending.
         """
-        record, of = record_of(view), f"what expired of {view.table}"
+        record, of = require_commit_record(view), f"what expired of {view.table}"
         done = record.replayed.expired if record.replayed else None
         pending = [
             pending_commit for pending_commit in self._expired if pending_commit.table == view.table
@@ -199,7 +206,7 @@ class _RewriteSession:
             )
         until, still = (
             max(pending_commit.transaction for pending_commit in pending_commits),
-            record_of(self._tables.ledger).pending_commits,
+            require_commit_record(self._tables.ledger).pending_commits,
         )
         older = any(d.secondary == view.uuid and d.transaction <= until for d in still)
         if older or not all(
@@ -212,7 +219,7 @@ class _RewriteSession:
             )
         return tuple(pending_commits)
 
-    def _write(
+    def _write_remaining_rows(
         self, reader: LoadedReader, pending_commits: Sequence[PendingCommit]
     ) -> tuple[list[WrittenFile], tuple[int, int]]:
         """Return the pending commits' rows in new files, and how many of them were left out.
@@ -222,14 +229,18 @@ class _RewriteSession:
         expired, came = TableRecords(), TableRecords()
         try:
             paths = {
-                pending_commit: {file.path for file in self._files_of(reader, pending_commit)}
+                pending_commit: {file.path for file in self._read_rows_of(reader, pending_commit)}
                 for pending_commit in pending_commits
             }
-            known = find_delivered(reader, paths, self._tables.ledger.uuid)
+            known = find_which_were_delivered(reader, paths, self._tables.ledger.uuid)
             for pending_commit in pending_commits:
-                scan_staged_files(self._files_of(reader, pending_commit), self._columns, expired)
+                scan_staged_files(
+                    self._read_rows_of(reader, pending_commit), self._columns, expired
+                )
                 if known[pending_commit]:
-                    scan_staged_files(self._files_of(reader, pending_commit), self._columns, came)
+                    scan_staged_files(
+                        self._read_rows_of(reader, pending_commit), self._columns, came
+                    )
             present = scan_records(
                 reader, self._columns, frozenset(), rewound={}, on_progress=lambda *_: None
             )
@@ -261,7 +272,9 @@ class _RewriteSession:
             )
         gone = self._find_deleted(reader, expired, came, there)
         without = {at: there.get(at, BitMap64()) | gone.get(at, BitMap64()) for at in there | gone}
-        dead = self._find_positions(reader, pending_commits, without) if without else {}
+        dead = (
+            self._find_positions_already_there(reader, pending_commits, without) if without else {}
+        )
         manifests = [pending_commit.manifest for pending_commit in pending_commits]
         size_bytes = self._settings.coordinator.target_file_bytes
         try:
@@ -281,7 +294,9 @@ class _RewriteSession:
             )
         return written, (sum(map(len, there.values())), sum(map(len, gone.values())))
 
-    def _files_of(self, reader: LoadedReader, pending_commit: PendingCommit) -> Iterator[FileRows]:
+    def _read_rows_of(
+        self, reader: LoadedReader, pending_commit: PendingCommit
+    ) -> Iterator[FileRows]:
         return reader.staged_rows(pending_commit.manifest, self._columns)
 
     def _find_deleted(
@@ -296,7 +311,7 @@ class _RewriteSession:
         ``came``: the records of what a delivery has brought after all.
         """
         listed = reader.history().deleted.restrict_to_topics(
-            record_of(self._tables.ledger).topic_ids
+            require_commit_record(self._tables.ledger).topic_ids
         )
         gone = {}
         for at, seen in expired.partitions.items():
@@ -305,7 +320,7 @@ class _RewriteSession:
                 gone[at] = left
         return gone
 
-    def _find_positions(
+    def _find_positions_already_there(
         self,
         reader: LoadedReader,
         pending_commits: Sequence[PendingCommit],
@@ -314,10 +329,12 @@ class _RewriteSession:
         """Return, by file, the positions of the rows that are in the table already."""
         positions: dict[str, BitMap64] = {}
         for pending_commit in pending_commits:
-            for file in self._files_of(reader, pending_commit):
+            for file in self._read_rows_of(reader, pending_commit):
                 begin = 0
                 for batch in file.batches():
-                    places = (begin + place for place in positions_of(batch, self._columns, there))
+                    places = (
+                        begin + place for place in positions_of_records(batch, self._columns, there)
+                    )
                     positions.setdefault(file.path, BitMap64()).update(places)
                     begin += batch.num_rows
         return positions

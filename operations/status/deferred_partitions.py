@@ -47,7 +47,7 @@ def find_held_partitions(
     )
 
 
-def select_held(
+def held_partitions_of_topics(
     settings: SinkSettings, record: CommitRecord, topics: Mapping[str, TopicState]
 ) -> tuple[HeldPartition, ...]:
     """Return them, of those ``topics`` that the stored offsets belong to."""
@@ -60,7 +60,7 @@ def select_held(
     return find_held_partitions(settings, record.offsets, logs)
 
 
-def describe_held(
+def describe_held_partitions(
     changes: ChangesSettings, held: Collection[HeldPartition], commits: Iterable[SinkCommit]
 ) -> list[str]:
     """Say what waits there and for what, as far as the table's ``commits`` show it."""

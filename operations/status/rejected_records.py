@@ -30,7 +30,7 @@ def read_rejected_records(tables: SinkTables) -> tuple[RejectedRecord, ...]:
     settings, name = tables.settings, tables.settings.quarantine.table
     excerpts = settings.quarantine.excerpts
     try:
-        rows = _read_newest(tables)
+        rows = _read_newest_rows(tables)
     except HeadgateError:
         raise
     except Exception as error:
@@ -40,14 +40,14 @@ def read_rejected_records(tables: SinkTables) -> tuple[RejectedRecord, ...]:
             str(row["topic"]),
             int(row["partition"]),
             int(row["offset"]),
-            settings.redact(_reason(row, excerpts=excerpts))[:_REASON_CHARACTERS_MAX],
+            settings.redact(_reason_of(row, excerpts=excerpts))[:_REASON_CHARACTERS_MAX],
             f"{row['epoch']}.{row['transaction']}",
         )
         for row in reversed(rows)
     )
 
 
-def _read_newest(tables: SinkTables) -> list[dict[str, Any]]:
+def _read_newest_rows(tables: SinkTables) -> list[dict[str, Any]]:
     settings, name = tables.settings, tables.settings.quarantine.table
     if unsent := tables.unsent_rows(name):
         return list(unsent.newest_rows(SHOWN, _COLUMNS, _ROWS_LOOKED_AT))
@@ -62,14 +62,14 @@ def _read_newest(tables: SinkTables) -> list[dict[str, Any]]:
             {path for path, _ in reader.added_files(brought[-1]) or ()},
         )
         if paths & {file.path for file in there}:
-            rows = _rows(reader, _COLUMNS, paths)
+            rows = _read_rows(reader, _COLUMNS, paths)
             return list(deque(islice(rows, _ROWS_LOOKED_AT), maxlen=SHOWN))
         if sum(file.records for file in there) > _ROWS_SOUGHT_AMONG:
             return []
-        return select_newest(_rows(reader, (*_COLUMNS, "sink"), None), settings.name)
+        return select_newest(_read_rows(reader, (*_COLUMNS, "sink"), None), settings.name)
 
 
-def _rows(
+def _read_rows(
     reader: TableReader, columns: Sequence[str], paths: Collection[str] | None
 ) -> Iterator[dict[str, Any]]:
     _, files = reader.scan(columns)
@@ -93,7 +93,7 @@ def select_newest(rows: Iterator[dict[str, Any]], sink: SinkName) -> list[dict[s
     return list(kept)
 
 
-def _reason(row: Mapping[str, Any], *, excerpts: bool) -> str:
+def _reason_of(row: Mapping[str, Any], *, excerpts: bool) -> str:
     """Build the reason; rows that others put into the quarantine may lack either part."""
     parts = [row["error_class"] or "", (row["message"] or "") if excerpts else ""]
     return ": ".join(filter(None, parts))

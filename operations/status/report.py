@@ -109,11 +109,11 @@ class StatusReport:
     held: tuple[HeldPartition, ...] = ()
 
     @property
-    def lag(self) -> int | None:
+    def total_lag(self) -> int | None:
         return lag_of(self.partitions, self.held)
 
     @property
-    def held_records(self) -> int:
+    def held_record_count(self) -> int:
         return sum(each.records for each in self.held)
 
     @property
@@ -122,7 +122,7 @@ class StatusReport:
         return next((each.committed_ms for each in self.transactions if each.records), None)
 
     def as_json(self) -> Mapping[str, Any]:
-        return {**asdict(self), "lag": self.lag, "held_records": self.held_records}
+        return {**asdict(self), "lag": self.total_lag, "held_records": self.held_record_count}
 
 
 def lag_of(partitions: Iterable[PartitionStatus], held: Iterable[HeldPartition] = ()) -> int | None:

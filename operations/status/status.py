@@ -32,16 +32,16 @@ from headgate.control_protocol.table_history import (
 from headgate.coordinator.settings import CoordinatorSettings
 from headgate.kafka.cluster_queries import Cluster
 from headgate.kafka.first_record_timestamps import read_first_timestamps
-from headgate.operations.access.kafka_connection import open_source_topics, read_control_tail
+from headgate.operations.access.kafka_connection import opening_source_topics, read_control_tail
 from headgate.operations.access.tables import (
     describe_unusable_tables,
-    error_at_start,
     find_start_error,
+    find_start_error_of_table,
     open_reader,
 )
 from headgate.operations.status.deferred_partitions import (
     HeldPartition,
-    describe_held,
+    describe_held_partitions,
     find_held_partitions,
 )
 from headgate.operations.status.report import (
@@ -96,7 +96,7 @@ _REFUSED = {
 INTERVALS_MISSED = 3
 
 
-def status(
+def read_status(
     settings: SinkSettings, transactions: int = TRANSACTIONS_SHOWN, *, with_age: bool = False
 ) -> StatusReport:
     """Look at the sink; without the brokers, report only what the table says.
@@ -112,11 +112,11 @@ def status(
     notes.texts += filter(None, [describe_weaker_guarantee(settings)])
     logs = _read_source_logs(settings, notes, unread_since_ms=since_ms)
     partitions, held = (
-        tuple(_partitions(history, logs)),
+        tuple(_partition_statuses(history, logs)),
         _held_partitions(settings, history, logs, notes),
     )
     # Brokers that did not answer once are not waited for again.
-    envelopes = _read_events(settings, notes) if notes.reachable else []
+    envelopes = _read_last_events(settings, notes) if notes.reachable else []
     heard_events = read_heard_events(
         envelopes, now_ms, SIGNS_MISSED * settings.participant.presence_interval_ms
     )
@@ -158,12 +158,12 @@ def status(
         sink=settings.name,
         condition=condition.value,
         table=settings.table.identifier,
-        **_fields_of_record(history),
+        **_report_fields_of_record(history),
         open_transaction=find_open_transaction(envelopes),
         pending_rows=sum(pending_commit.record_count for pending_commit in table_status.pending),
         partitions=partitions,
         held=held,
-        transactions=tuple(_transactions(history, transactions)),
+        transactions=tuple(_commit_summaries(history, transactions)),
         participants=tuple(_alive_participants(heard_events, now_ms)),
         participants_known=notes.reachable,
         last_error=error,
@@ -176,11 +176,11 @@ def status(
     )
     if with_age and notes.reachable:
         earliest = partial(read_first_timestamps, settings.kafka, settings.source.group_id)
-        return replace(report, lag_seconds=_lag_ages(report, earliest, now_ms))
+        return replace(report, lag_seconds=_lag_ages_by_topic(report, earliest, now_ms))
     return report
 
 
-def _fields_of_record(history: History) -> Mapping[str, Any]:
+def _report_fields_of_record(history: History) -> Mapping[str, Any]:
     record = history.record
     who = record.actor or record.coordinator.member if record else ""
     return {
@@ -197,7 +197,7 @@ def _fields_of_record(history: History) -> Mapping[str, Any]:
     }
 
 
-def _lag_ages(
+def _lag_ages_by_topic(
     report: StatusReport,
     earliest: Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, int]],
     now_ms: int,
@@ -228,12 +228,12 @@ def overdue_threshold_ms(coordinator: CoordinatorSettings) -> int:
 
 
 def read_offsets(settings: SinkSettings) -> OffsetsReport:
-    """Return the stored next offsets next to the source's logs. Raises as ``status``."""
+    """Return the stored next offsets next to the source's logs. Raises as ``read_status``."""
     notes = _Notes(settings.redact)
     with open_reader(settings) as tables:
         history = tables.reader.history()
     logs = _read_source_logs(settings, notes)
-    partitions = tuple(_partitions(history, logs))
+    partitions = tuple(_partition_statuses(history, logs))
     _held_partitions(settings, history, logs, notes)
     error = notes.wrong
     if error:
@@ -257,7 +257,7 @@ def _read_table_status(settings: SinkSettings, newest: Newest, notes: _Notes) ->
     try:
         with open_reader(settings) as tables:
             history = tables.reader.history(newest)
-            refused = error_at_start(tables)
+            refused = find_start_error_of_table(tables)
             pending = tables.undelivered_commits(history.record)
             gone = describe_unusable_tables(tables, history)
             notes.texts += map(settings.redact, [*gone, MEND_TABLES] if gone else [])
@@ -314,7 +314,7 @@ class _PartitionLog:
     unread_before: int | None = None
 
 
-def _partitions(
+def _partition_statuses(
     history: History, logs: Mapping[TopicPartition, _PartitionLog]
 ) -> Iterable[PartitionStatus]:
     stored = history.record.offsets if history.record else {}
@@ -342,7 +342,7 @@ def _held_partitions(
     others = sorted(logs.keys() - stored.keys() - {each.at for each in held})
     if others:
         notes.texts.append(f"not read yet: {', '.join(map(str, others))}")
-    notes.texts += describe_held(settings.changes, held, history.commits)
+    notes.texts += describe_held_partitions(settings.changes, held, history.commits)
     return held
 
 
@@ -350,7 +350,7 @@ def _read_source_logs(
     settings: SinkSettings, notes: _Notes, unread_since_ms: int | None = None
 ) -> Mapping[TopicPartition, _PartitionLog]:
     try:
-        with open_source_topics(settings) as topics:
+        with opening_source_topics(settings) as topics:
             described = topics.describe()
             before = topics.offsets_at(unread_since_ms) if unread_since_ms else {}
     except (RetryLater, ConfigurationError) as error:
@@ -380,7 +380,7 @@ def _find_stalled(
     )
 
 
-def _transactions(history: History, number: int) -> Iterable[CommitSummary]:
+def _commit_summaries(history: History, number: int) -> Iterable[CommitSummary]:
     for commit in reversed(history.commits[-number:]):
         yield CommitSummary(
             transaction=str(commit.record.transaction),
@@ -395,7 +395,7 @@ def _transactions(history: History, number: int) -> Iterable[CommitSummary]:
         )
 
 
-def _read_events(settings: SinkSettings, notes: _Notes) -> list[Envelope]:
+def _read_last_events(settings: SinkSettings, notes: _Notes) -> list[Envelope]:
     refused: Counter[SkipReason] = Counter()
     try:
         envelopes = read_control_tail(settings, CONTROL_RECORDS_READ, refused)

@@ -32,11 +32,15 @@ from headgate.data_plane.files.metrics import leaves_of, metrics_modes
 from headgate.data_plane.files.parquet import ParquetEncoding
 from headgate.data_plane.files.partitioning import PartitionKey
 from headgate.data_plane.write.table_outlets import BUFFER_BYTES
-from headgate.tables.iceberg.maintenance.compaction_commit import MovedRows, Written, moved_rows
-from headgate.tables.iceberg.maintenance.compaction_plan import Choice, SmallFile, sinks_folder
+from headgate.tables.iceberg.maintenance.compaction_commit import (
+    MovedRows,
+    Written,
+    locate_moved_rows,
+)
+from headgate.tables.iceberg.maintenance.compaction_plan import Choice, SmallFile, sink_data_folder
 from headgate.tables.iceberg.maintenance.files_to_delete import now_s
-from headgate.tables.iceberg.pending_manifests import portions_of
-from headgate.tables.iceberg.upsert.delete_files import Positions, positions_of
+from headgate.tables.iceberg.pending_manifests import portions_of_staged_files
+from headgate.tables.iceberg.upsert.delete_files import Positions, sorted_positions_of
 
 ROWS_AT_ONCE = 65_536
 SORTED_BYTES = BUFFER_BYTES // 4
@@ -95,7 +99,7 @@ def rewrite_pending_files(
     another size. Raises ``ValueError`` for a file that cannot be rewritten, and what storage
     raises.
     """
-    choice = Choice(None, portions_of(table, manifests, dead), frozenset(), (), 0)
+    choice = Choice(None, portions_of_staged_files(table, manifests, dead), frozenset(), (), 0)
     return Rewriting(table, sink, target_file_bytes(table, 0, size_bytes), born=False).rewrite(
         choice
     )
@@ -123,7 +127,7 @@ class Rewriting:
         self._shape = _file_shape(table, numbered=self._numbered)
         self._columns = schema_to_pyarrow(table.schema())
         folder = "compacted" if born else "reread"
-        self._prefix = f"{sinks_folder(table, sink)}/{folder}/{uuid.uuid4()}"
+        self._prefix = f"{sink_data_folder(table, sink)}/{folder}/{uuid.uuid4()}"
 
     def rewrite(
         self, choice: Choice, on_portion: Callable[[int, int], None] = lambda *_: None
@@ -146,7 +150,7 @@ class Rewriting:
                     places = self._write_portion(portion, writing)
                     made = writing.finish()  # one portion's file is open at a time
                     finished += made
-                    moved.append(moved_rows(portion, made, places))
+                    moved.append(locate_moved_rows(portion, made, places))
                     done.append(portion)
                 except Unfit as error:
                     files.pop().discard()
@@ -196,7 +200,7 @@ class Rewriting:
 
         Raises ``Unfit`` with its path.
         """
-        rows, dead = 0, positions_of(file.dead)
+        rows, dead = 0, sorted_positions_of(file.dead)
         if len(dead) == file.records:
             return
         try:

@@ -21,9 +21,9 @@ from headgate.control_protocol.ports import TableView
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.runtime.maintenance.table_maintenance import Done, Round
 from headgate.runtime.sink_tables import SinkTables
-from headgate.tables.iceberg.commit_lock import CommitLocks
+from headgate.tables.iceberg.commit_mutex import CommitLocks
+from headgate.tables.iceberg.load_tables import load_each_table
 from headgate.tables.iceberg.table import IcebergTable
-from headgate.tables.iceberg.table_loading import load_each
 
 ORPHANS_AT_ONCE = 20
 """In so many tables a round looks for orphans: it lists all files of each."""
@@ -65,8 +65,8 @@ class Maintenance:
 
     def close(self) -> None:
         self._ending.set()
-        for table in self._commit_locks.tables():
-            self._commit_locks.of(
+        for table in self._commit_locks.table_names():
+            self._commit_locks.lock_of(
                 table
             ).note_landing()  # nobody waits for a commit that never comes
         self._thread.join(_JOIN_S)
@@ -117,7 +117,7 @@ class Maintenance:
         return found
 
     def _maintain_table(self, table: str, places: Locations, *, search: bool) -> bool:
-        commit_lock, coordinator = self._commit_locks.of(table), self._settings.coordinator
+        commit_lock, coordinator = self._commit_locks.lock_of(table), self._settings.coordinator
         calm_s = coordinator.commit_interval_ms / 2000
         patience_s = (coordinator.commit_interval_ms + coordinator.commit_timeout_ms) / 1000
         one = Round(
@@ -126,7 +126,7 @@ class Maintenance:
             table,
             beside=places.other_locations(table),
             unread=tuple(places.unread),
-            quiet=partial(commit_lock.wait_for_a_commit, patience_s, calm_s),
+            quiet=partial(commit_lock.wait_for_commit, patience_s, calm_s),
             commit_lock=commit_lock,
             ending=self._ending,
             unfit=self._unfit[table],
@@ -207,7 +207,7 @@ def find_locations(
 ) -> Locations:
     """Return the places of those tables that exist. A table that cannot be read stops no other."""
     found, unread = dict[str, str](), dict[str, HeadgateError]()
-    for name, answer in load_each(catalog, names):
+    for name, answer in load_each_table(catalog, names):
         if ending is not None and ending.is_set():
             break
         if isinstance(answer, TableMissing):

@@ -20,7 +20,7 @@ from headgate.control_protocol.table_history import Newest
 from headgate.runtime.maintenance.compaction import Rewriting, Stopped, target_file_bytes
 from headgate.runtime.sink_tables import open_tables_read_only
 from headgate.runtime.wall_clock import wall_ms
-from headgate.tables.iceberg.commit_lock import CommitLock
+from headgate.tables.iceberg.commit_mutex import CommitLock
 from headgate.tables.iceberg.maintenance.compaction_commit import Replacement, Written
 from headgate.tables.iceberg.maintenance.compaction_plan import (
     Choice,
@@ -116,7 +116,7 @@ class Round:
             dead_per_thousand=wanted.dead_per_thousand,
             calling=self.commit_lock.calling,
         )
-        due = expiry.find_due()
+        due = expiry.find_due_rows()
         if due is None:
             self.done.left.append("no rows expired: the table has no tag of this sink")
             return
@@ -294,7 +294,7 @@ class Round:
             )
         self.done.orphans = len(found.files)
         if found.files and not self.dry_run and not self.ending.is_set():
-            self.done.orphans = orphans.delete(found)
+            self.done.orphans = orphans.delete_orphans(found)
             _log.info(
                 "%s: %d orphans deleted",
                 self.table,

@@ -55,7 +55,7 @@ def columns_from_delta(table: str, schema: str) -> Struct:
     return _parse_struct(table, json.loads(schema), ())
 
 
-def delta_from_columns(columns: Struct, comments: Mapping[str, str]) -> str:
+def delta_schema_from_columns(columns: Struct, comments: Mapping[str, str]) -> str:
     """Return the JSON of a new table's schema. Raises ``ConfigurationError`` naming the column."""
     fields = [_field_json(column, comments.get(column.name)) for column in columns.fields]
     return json.dumps({"type": "struct", "fields": fields})
@@ -71,7 +71,7 @@ def require_partitionable(columns: Struct, partition_by: Sequence[str]) -> None:
                 f"a Delta table cannot be partitioned by {name!r}, which is not one of its columns",
                 "name a column: Delta has no transforms, so that a day needs a column of its own",
             )
-        if not may_partition(column_type):
+        if not can_partition_by(column_type):
             raise ConfigurationError(
                 f"a Delta table is not partitioned here by {name!r}, of type {column_type}",
                 f"use a column of {', '.join(_PARTITIONS)} or decimal",
@@ -82,14 +82,14 @@ def require_partitionable(columns: Struct, partition_by: Sequence[str]) -> None:
         )
 
 
-def may_partition(column_type: Type) -> bool:
+def can_partition_by(column_type: Type) -> bool:
     """Return whether a file's value of such a column can be written as text here."""
     return isinstance(column_type, str) and (
         column_type in _PARTITIONS or decimal_digits(column_type) is not None
     )
 
 
-def partition_value(column_type: Type, value: Any) -> str | None:
+def partition_value_text(column_type: Type, value: Any) -> str | None:
     """Return the text of a partition value.
 
     Readers take an empty one for null, as Delta specifies.
@@ -100,7 +100,7 @@ def partition_value(column_type: Type, value: Any) -> str | None:
         case "boolean":
             return "true" if value else "false"
         case "date":
-            return _date_of(value).isoformat()
+            return _date_of_days(value).isoformat()
         case "timestamptz":
             return f"{_format_timestamp(value, 'T')}Z"
         case "timestamp":
@@ -109,7 +109,7 @@ def partition_value(column_type: Type, value: Any) -> str | None:
             return f"{value:f}" if isinstance(value, Decimal) else str(value)
 
 
-def _date_of(days: int) -> date:
+def _date_of_days(days: int) -> date:
     return (_EPOCH + timedelta(days=days)).date()
 
 

@@ -41,7 +41,7 @@ class LogEntry:
     @cached_property
     def commit_info(self) -> Mapping[str, Any]:
         """Return the writer's commitInfo; empty if there is none."""
-        return next(iter(self._actions("commitInfo")), {})
+        return next(iter(self._actions_named("commitInfo")), {})
 
     @property
     def properties(self) -> Mapping[str, str]:
@@ -69,32 +69,32 @@ class LogEntry:
 
     @cached_property
     def add_actions(self) -> list[Mapping[str, Any]]:
-        return self._actions("add")
+        return self._actions_named("add")
 
     @cached_property
     def remove_actions(self) -> list[Mapping[str, Any]]:
-        return self._actions("remove")
+        return self._actions_named("remove")
 
     @property
     def schemas_and_partitions(self) -> list[tuple[str, tuple[str, ...]]]:
         """Return columns and partitioning that it gave the table, as delta-rs writes them."""
-        actions = self._actions("metaData")
+        actions = self._actions_named("metaData")
         return [
             (Schema.from_json(each["schemaString"]).to_json(), tuple(each["partitionColumns"]))
             for each in actions
         ]
 
-    def _actions(self, name: str) -> list[Mapping[str, Any]]:
+    def _actions_named(self, name: str) -> list[Mapping[str, Any]]:
         named = f'"{name}"'
         lines = (line for line in self.text.splitlines() if named in line[: len(named) + 8])
         try:
             actions = [json.loads(line).get(name) for line in lines]
         except ValueError as error:
-            raise log_unreadable(self.path, error) from error
+            raise log_unreadable_error(self.path, error) from error
         return [action for action in actions if action is not None]
 
 
-def log_unreadable(path: str, why: Exception) -> LogUnreadable:
+def log_unreadable_error(path: str, why: Exception) -> LogUnreadable:
     return LogUnreadable(
         f"the log of a Delta table is damaged: {path}: {first_line_of_error(why)}",
         "restore its files from a backup, or drop the table; docs/table-formats/delta.md says more",
@@ -108,7 +108,7 @@ class Log:
         self._files = files
         self._folder = f"{location}/_delta_log"
 
-    def entry(self, version: int) -> LogEntry | None:
+    def read_entry(self, version: int) -> LogEntry | None:
         """Return one version; ``None`` if it does not exist, or was cleaned up."""
         path = f"{self._folder}/{version:020}.json"
         try:
@@ -117,14 +117,14 @@ class Log:
         except FileNotFoundError:
             return None
         except UnicodeDecodeError as error:
-            raise log_unreadable(path, error) from error
+            raise log_unreadable_error(path, error) from error
 
     def walk_lineage(self, head: int) -> Iterator[LogEntry | None]:
         """Yield versions from the head to the first, without those that a restore undid.
 
         The last one is ``None`` if the way back is not known any more.
         """
-        return walk_lineage_with(self.entry, head)
+        return walk_lineage_with(self.read_entry, head)
 
 
 def walk_lineage_with(
@@ -207,7 +207,7 @@ class Walk:
         self._removed_by: dict[str, list[Digest]] = {}
 
     @property
-    def reached_first_version(self) -> bool:
+    def has_reached_first_version(self) -> bool:
         """Return whether the oldest version taken is the table's first."""
         return bool(self.digests) and not self.digests[-1].version
 
@@ -217,7 +217,7 @@ class Walk:
         digest = Digest(
             version=entry.version,
             committed_ms=entry.committed_ms,
-            properties={k: v for k, v in entry.properties.items() if _is_of_record(k)},
+            properties={k: v for k, v in entry.properties.items() if _is_record_property(k)},
             operation=entry.operation,
             replaces=entry.is_restore or not changes,
             added_files=len(added),
@@ -251,7 +251,7 @@ def row_count_of(action: Mapping[str, Any]) -> int:
     return int(json.loads(action.get("stats") or "{}").get("numRecords", 0))
 
 
-def _is_of_record(name: str) -> bool:
+def _is_record_property(name: str) -> bool:
     """Keep only record properties: a ledger's versions also repeat which tables it has filled."""
     return name.startswith("headgate.") and not is_filled_table_property(name)
 

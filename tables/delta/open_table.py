@@ -20,18 +20,18 @@ from headgate.control_protocol.errors import (
     first_line_of_error,
 )
 from headgate.control_protocol.table_format import FileSchema, TableSpec, schema_id_of_text
-from headgate.tables.delta.columns import columns_from_delta, may_partition
+from headgate.tables.delta.columns import can_partition_by, columns_from_delta
 from headgate.tables.delta.locations import storage_options
-from headgate.tables.delta.log import Log, log_unreadable
-from headgate.tables.delta.trial_commit import (
+from headgate.tables.delta.log import Log, log_unreadable_error
+from headgate.tables.delta.protocol_trial import (
     delta_library_version,
     find_commit_refusal,
     find_read_refusal,
 )
 from headgate.tables.delta.unsupported_years import year_check_for
-from headgate.tables.storage.file_io import on_s3, open_files
+from headgate.tables.storage.file_io import is_s3_files, open_files
 from headgate.tables.storage.file_store import Folder, open_folder
-from headgate.tables.storage.local_file_io import local_path
+from headgate.tables.storage.local_file_io import local_folder_path
 
 _FEATURES = frozenset(
     (
@@ -64,30 +64,30 @@ class DeltaLocation:
     storage: Mapping[str, str]
 
     @classmethod
-    def of(cls, spec: TableSpec) -> DeltaLocation:
-        folder = local_path(spec.location)
+    def from_spec(cls, spec: TableSpec) -> DeltaLocation:
+        folder = local_folder_path(spec.location)
         location = spec.location if folder is None else f"file://{folder}"
         return cls(spec.name, location.rstrip("/"), spec.storage)
 
     @property
     def uri(self) -> str | Path:
         """Return the location for delta-rs, which takes addresses as well as plain paths."""
-        return local_path(self.location) or self.location
+        return local_folder_path(self.location) or self.location
 
     @property
-    def options(self) -> dict[str, str]:
+    def storage_options(self) -> dict[str, str]:
         return storage_options(self.location, self.storage)
 
-    def log(self) -> Log:
+    def open_log(self) -> Log:
         return Log(open_files(self.storage, self.location), self.location)
 
-    def folder(self) -> Folder:
+    def open_folder(self) -> Folder:
         return open_folder(self.location, self.storage)
 
     def require_conditional_puts(self) -> None:
         """Raise ``PutsUnconditional`` if two writers could put the same version; or ``OSError``."""
         files = open_files(self.storage, self.location)
-        if on_s3(files) and not files.puts_conditionally(f"{self.location}/data/headgate"):
+        if is_s3_files(files) and not files.puts_conditionally(f"{self.location}/data/headgate"):
             raise PutsUnconditional(
                 f"the store of Delta table {self.name} at {self.location} overwrites what is "
                 "there, though it was asked to put it only if it is absent",
@@ -95,12 +95,12 @@ class DeltaLocation:
                 "conditional writes, or fill an Iceberg table",
             )
 
-    def load(self) -> DeltaTable:
+    def load_table(self) -> DeltaTable:
         """Raises ``TableMissing``, ``Unreachable``, ``LogUnreadable``, ``TableUnfit``."""
         messages = set[str]()
         for _ in range(_TRIES):
             try:
-                table = self._load()
+                table = self._load_delta_table()
                 break
             except DeltaError as error:
                 failure = error
@@ -109,7 +109,7 @@ class DeltaLocation:
         else:
             if len(messages) == 1:
                 self._require_supported_protocol()
-                raise log_unreadable(f"{self.location}/_delta_log", failure) from failure
+                raise log_unreadable_error(f"{self.location}/_delta_log", failure) from failure
             raise Unreachable(
                 f"Delta table {self.name} cannot be read: {first_line_of_error(failure)}"
             )
@@ -119,18 +119,18 @@ class DeltaLocation:
     def _require_supported_protocol(self) -> None:
         """Raise ``TableUnfit`` where the log is sound, but of a protocol that is not supported."""
         try:
-            why = find_read_refusal(self.folder())
+            why = find_read_refusal(self.open_folder())
         except OSError as error:
             raise Unreachable(
                 f"Delta table {self.name} cannot be read: {first_line_of_error(error)}"
             ) from error
         if why:
-            raise _unfit_for_reason(self.name, why)
+            raise _table_unfit_error(self.name, why)
 
-    def _load(self) -> DeltaTable:
+    def _load_delta_table(self) -> DeltaTable:
         """Raises ``DeltaError`` for an invalid log, ``OSError`` for storage failures."""
         try:
-            return DeltaTable(self.uri, storage_options=self.options)
+            return DeltaTable(self.uri, storage_options=self.storage_options)
         except TableNotFoundError as error:
             raise TableMissing(
                 f"there is no Delta table {self.name} at {self.location}",
@@ -142,7 +142,7 @@ class DeltaLocation:
             ) from error
 
 
-def partitions_of(table: DeltaTable) -> tuple[str, ...]:
+def partition_columns_of(table: DeltaTable) -> tuple[str, ...]:
     return tuple(table.metadata().partition_columns)
 
 
@@ -151,7 +151,7 @@ def columns_of(name: str, table: DeltaTable) -> Struct:
 
 
 def schema_id_of(table: DeltaTable) -> int:
-    return schema_id_of_parts(table.schema().to_json(), partitions_of(table))
+    return schema_id_of_parts(table.schema().to_json(), partition_columns_of(table))
 
 
 def schema_id_of_parts(schema: str, partition_by: tuple[str, ...]) -> int:
@@ -160,7 +160,7 @@ def schema_id_of_parts(schema: str, partition_by: tuple[str, ...]) -> int:
 
 
 def file_schema_of(place: DeltaLocation, table: DeltaTable) -> FileSchema:
-    columns, partition_by = columns_of(place.name, table), partitions_of(table)
+    columns, partition_by = columns_of(place.name, table), partition_columns_of(table)
     return FileSchema(
         uuid=str(table.metadata().id),
         schema_id=schema_id_of(table),
@@ -178,12 +178,14 @@ def require_fit_table(name: str, table: DeltaTable) -> None:
     protocol, properties = table.protocol(), table.metadata().configuration
     named = {*(protocol.writer_features or ()), *(protocol.reader_features or ())}
     if unknown := sorted(named - _FEATURES):
-        raise _unsupported_feature(name, f"has the table features {', '.join(unknown)}")
+        raise _unsupported_feature_error(name, f"has the table features {', '.join(unknown)}")
     for key, value in properties.items():
         if key.startswith(_CONSTRAINT):
-            raise _unsupported_feature(name, f"has the constraint {key.removeprefix(_CONSTRAINT)}")
+            raise _unsupported_feature_error(
+                name, f"has the constraint {key.removeprefix(_CONSTRAINT)}"
+            )
         if key == "delta.columnMapping.mode" and value != "none":
-            raise _unsupported_feature(name, f"maps its columns by {value}")
+            raise _unsupported_feature_error(name, f"maps its columns by {value}")
     if _TXN_RETENTION in properties:
         raise TableUnfit(
             f"Delta table {name} forgets after {_TXN_RETENTION} what applications have committed: "
@@ -192,16 +194,16 @@ def require_fit_table(name: str, table: DeltaTable) -> None:
         )
     _require_log_retention(name, properties.get(_LOG_RETENTION) or "")
     if why := find_commit_refusal(table):
-        raise _unfit_for_reason(name, why)
+        raise _table_unfit_error(name, why)
     types = {column.name: column.type for column in columns_of(name, table).fields}
-    for column in partitions_of(table):
-        if not may_partition(types[column]):
-            raise _unsupported_feature(
+    for column in partition_columns_of(table):
+        if not can_partition_by(types[column]):
+            raise _unsupported_feature_error(
                 name, f"is partitioned by {column!r}, of type {types[column]}"
             )
 
 
-def _unfit_for_reason(name: str, why: str) -> TableUnfit:
+def _table_unfit_error(name: str, why: str) -> TableUnfit:
     return TableUnfit(
         f"Delta table {name}: {delta_library_version()} does not commit to tables of its protocol: "
         f"{why}",
@@ -210,7 +212,7 @@ def _unfit_for_reason(name: str, why: str) -> TableUnfit:
     )
 
 
-def _unsupported_feature(name: str, has: str) -> TableUnfit:
+def _unsupported_feature_error(name: str, has: str) -> TableUnfit:
     return TableUnfit(
         f"Delta table {name} {has}, which appends of headgate do not heed",
         "docs/table-formats/delta.md says which tables can be filled",

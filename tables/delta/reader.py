@@ -25,7 +25,7 @@ from headgate.control_protocol.table_history import (
 from headgate.tables.delta.log import Digest, Walk, row_count_of
 from headgate.tables.delta.open_table import DeltaLocation, columns_of
 from headgate.tables.delta.table import DeltaSinkTable
-from headgate.tables.neutral_schema import with_absent
+from headgate.tables.neutral_schema import with_absent_columns
 from headgate.tables.storage.file_io import open_files
 
 
@@ -35,8 +35,8 @@ class DeltaReader:
     def __init__(self, place: DeltaLocation, sink: SinkName) -> None:
         self._place = place
         self._sink = sink
-        self._table: DeltaTable = place.load()
-        self._log = place.log()
+        self._table: DeltaTable = place.load_table()
+        self._log = place.open_log()
         self._view = DeltaSinkTable(place, sink).view_of_loaded(self._table)
         self._files = open_files(place.storage, place.location)
 
@@ -44,24 +44,27 @@ class DeltaReader:
         return self._view
 
     def has_moved(self) -> bool:
-        return self._place.load().version() != self._table.version()
+        return self._place.load_table().version() != self._table.version()
 
     def columns(self) -> Sequence[str]:
         return [field.name for field in self._table.schema().fields]
 
     def history(self, newest: Newest | None = None) -> History:
-        walk = self._walk_log(newest) if newest else self._walk
+        walk = self._walk_log(newest) if newest else self._walk_of_whole_log
         states = map(self._parse_commit, reversed(walk.digests))
-        return build_history(self._view, self._sink, states, complete=walk.reached_first_version)
+        return build_history(
+            self._view, self._sink, states, complete=walk.has_reached_first_version
+        )
 
     def live_files(self) -> list[LiveFile]:
         columns = (
-            self._add_actions[name].to_pylist() for name in ("path", "num_records", "size_bytes")
+            self._live_add_actions[name].to_pylist()
+            for name in ("path", "num_records", "size_bytes")
         )
-        brought = self._walk.brought
+        brought = self._walk_of_whole_log.brought
         return [
             LiveFile(
-                path=self._address(path),
+                path=self._address_of(path),
                 records=records or 0,
                 size_bytes=size,
                 parquet=records is not None,
@@ -72,11 +75,11 @@ class DeltaReader:
         ]
 
     def added_files(self, commit: SinkCommit) -> list[tuple[str, int]] | None:
-        entry = self._log.entry(commit.snapshot_id)
+        entry = self._log.read_entry(commit.snapshot_id)
         if entry is None:
             return None
         return [
-            (self._address(unquote(add["path"])), row_count_of(add)) for add in entry.add_actions
+            (self._address_of(unquote(add["path"])), row_count_of(add)) for add in entry.add_actions
         ]
 
     def size_and_rows(self, file: LiveFile) -> tuple[int, int]:
@@ -104,30 +107,30 @@ class DeltaReader:
         def batches() -> Iterator[Any]:
             with self._files.new_input(file.path).open() as stream:
                 for batch in pq.ParquetFile(stream).iter_batches(columns=list(columns)):
-                    yield with_absent(batch, columns, of, values)
+                    yield with_absent_columns(batch, columns, of, values)
 
         return FileRows(file.path, file.size_bytes, batches, batches)
 
     @cached_property
-    def _add_actions(self) -> pa.Table:
+    def _live_add_actions(self) -> pa.Table:
         return pa.table(self._table.get_add_actions())
 
     @property
     def _partition_values(self) -> list[Mapping[str, Any]]:
         """Return the log's values for each live file, whose columns the file may lack."""
-        if "partition" not in self._add_actions.column_names:
-            return [{}] * len(self._add_actions)
-        return [values or {} for values in self._add_actions["partition"].to_pylist()]
+        if "partition" not in self._live_add_actions.column_names:
+            return [{}] * len(self._live_add_actions)
+        return [values or {} for values in self._live_add_actions["partition"].to_pylist()]
 
     # -------------------------------------------------------------------------------------- the log
 
     @cached_property
-    def _walk(self) -> Walk:
+    def _walk_of_whole_log(self) -> Walk:
         return self._walk_log()
 
     def _walk_log(self, newest: Newest | None = None) -> Walk:
         """Walk the versions; each takes a request, and only its digest is kept."""
-        walk = Walk(self._add_actions["path"].to_pylist() if newest is None else ())
+        walk = Walk(self._live_add_actions["path"].to_pylist() if newest is None else ())
         for entry in self._log.walk_lineage(self._table.version()):
             if entry is None:
                 break
@@ -136,7 +139,7 @@ class DeltaReader:
                 break
         return walk
 
-    def _address(self, path: str) -> str:
+    def _address_of(self, path: str) -> str:
         return path if "://" in path else f"{self._place.location}/{path}"
 
     def _parse_commit(self, digest: Digest) -> Told:

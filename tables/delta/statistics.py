@@ -17,7 +17,7 @@ from decimal import Decimal
 from typing import Any
 
 from headgate.control_protocol.columns import Path, Type, decimal_digits
-from headgate.tables.delta.columns import SUPPORTED_TIMES, partition_value
+from headgate.tables.delta.columns import SUPPORTED_TIMES, partition_value_text
 from headgate.tables.neutral_schema import FileFacts
 
 _BOUNDED = ("string", "long", "int", "float", "double", "boolean")
@@ -32,19 +32,21 @@ def statistics_json(records: int, facts: FileFacts, types: Mapping[Path, Type]) 
     bounds = (("minValues", facts.minimum, -0.0), ("maxValues", facts.maximum, 0.0))
     for key, known, zero in bounds:
         for path, value in known.items():
-            bound = bound_value(types[path], value)
+            bound = bound_as_json(types[path], value)
             if bound is not None:
-                _put_nested(nested[key], path, zero if _is_zero(bound) else bound)
+                _put_nested(nested[key], path, zero if _is_decimal_zero(bound) else bound)
     for path, nulls in facts.nulls.items():
         _put_nested(nested["nullCount"], path, nulls)
     return _MARKED.sub(r"\1", json.dumps(nested, default=_mark_decimal))
 
 
-def bound_value(column_type: Type, value: Any) -> Any:
+def bound_as_json(column_type: Type, value: Any) -> Any:
     """Return a minimum or maximum as in statistics; ``None`` for types and values without."""
     if column_type in SUPPORTED_TIMES:
         bound = (
-            partition_value(column_type, value) if value in SUPPORTED_TIMES[column_type] else None
+            partition_value_text(column_type, value)
+            if value in SUPPORTED_TIMES[column_type]
+            else None
         )
         return bound and bound.replace(" ", "T")
     if isinstance(value, float) and math.isinf(value):
@@ -56,7 +58,7 @@ def bound_value(column_type: Type, value: Any) -> Any:
     )
 
 
-def _is_zero(bound: Any) -> bool:
+def _is_decimal_zero(bound: Any) -> bool:
     return isinstance(bound, float) and bound == 0
 
 

@@ -49,19 +49,19 @@ from headgate.control_protocol.ports import (
     Unknown,
 )
 from headgate.control_protocol.table_history import ONLY_BRANCH
-from headgate.tables.delta.columns import columns_from_delta, leaf_types, partition_value
+from headgate.tables.delta.columns import columns_from_delta, leaf_types, partition_value_text
 from headgate.tables.delta.log import LogEntry
 from headgate.tables.delta.open_table import (
     DeltaLocation,
     columns_of,
-    partitions_of,
+    partition_columns_of,
     require_fit_table,
     schema_id_of,
     schema_id_of_parts,
 )
 from headgate.tables.delta.statistics import statistics_json
 from headgate.tables.missing_files import check_lost_files
-from headgate.tables.neutral_schema import file_facts
+from headgate.tables.neutral_schema import file_facts_of
 from headgate.tables.neutral_schema import layout_id_of as layout_id_of_file
 
 _ATTEMPT = "headgate-attempt"
@@ -75,7 +75,7 @@ _Said = Mapping[str, str]
 _Write = Callable[..., None]
 
 
-def _write_trial_commit(table: DeltaTable, *arguments: Any, **named: Any) -> None:
+def _write_by_delta_rs(table: DeltaTable, *arguments: Any, **named: Any) -> None:
     table.create_write_transaction(*arguments, **named)
 
 
@@ -86,14 +86,14 @@ class DeltaSinkTable:
     """
 
     def __init__(
-        self, place: DeltaLocation, sink: SinkName, write: _Write = _write_trial_commit
+        self, place: DeltaLocation, sink: SinkName, write: _Write = _write_by_delta_rs
     ) -> None:
         self._place = place
         self._sink = sink
         self._application = tag_name(sink, ONLY_BRANCH)
         self._write = write
-        self._log = place.log()
-        self._folder = place.folder()
+        self._log = place.open_log()
+        self._folder = place.open_folder()
         self._kept: tuple[DeltaTable, LogEntry] | None = None
         self._layouts: dict[int, _Columns] = {}
         self._store_tried = False
@@ -137,7 +137,7 @@ class DeltaSinkTable:
         except Exception as error:  # noqa: BLE001 - whatever it is, the call may have landed
             self._kept = None
             return self._outcome_of(attempt, head + 1, number, error)
-        self._remember(table)
+        self._keep_loaded(table)
         return self._landed_outcome(attempt, head + 1)
 
     def require_acceptable_files(self, files: Sequence[WrittenFile]) -> None:
@@ -146,7 +146,7 @@ class DeltaSinkTable:
         for file in files:
             self._add_action(table, file)
         if lost := check_lost_files(self._folder, files):
-            raise _table_changed(self._place.name, lost.reason)
+            raise _table_changed_error(self._place.name, lost.reason)
 
     def close(self) -> None:
         """Do nothing: nothing is open."""
@@ -159,17 +159,17 @@ class DeltaSinkTable:
         A table that was loaded before is only updated, provided that its log is the same: a
         re-created table starts at version 0 again.
         """
-        table = self._load_newer() or self._place.load()
-        self._remember(table)
+        table = self._load_newer() or self._place.load_table()
+        self._keep_loaded(table)
         name, layout = self._place.name, schema_id_of(table)
         if layout not in self._layouts:
-            self._layouts[layout] = (columns_of(name, table), partitions_of(table))
+            self._layouts[layout] = (columns_of(name, table), partition_columns_of(table))
         return table
 
-    def _remember(self, table: DeltaTable) -> None:
+    def _keep_loaded(self, table: DeltaTable) -> None:
         self._kept = None
         with suppress(OSError):
-            entry = self._log.entry(table.version())
+            entry = self._log.read_entry(table.version())
             self._kept = (table, entry) if entry else None
 
     def _load_newer(self) -> DeltaTable | None:
@@ -177,7 +177,7 @@ class DeltaSinkTable:
             return None
         table, entry = self._kept
         try:
-            if self._log.entry(entry.version) != entry:
+            if self._log.read_entry(entry.version) != entry:
                 return None
             table.update_incremental()
         except (DeltaError, OSError):
@@ -202,7 +202,7 @@ class DeltaSinkTable:
 
     def _view(self, table: DeltaTable) -> TableView:
         head, tag = table.version(), self._find_tag_version(table)
-        summary = self._sink_properties(tag)
+        summary = self._newest_sink_properties(tag)
         way, reached = self._walk_to_tag(head, tag)
         records = (decode(self._sink, summary) for summary in way if summary is not None)
         newest = next((record for record in records if record), None)
@@ -215,7 +215,7 @@ class DeltaSinkTable:
             head=head or None,
             tag=tag,
             record=None if tag is None else decode(self._sink, summary),
-            lineage=_lineage(tag, newest, reached),
+            lineage=_decide_lineage(tag, newest, reached),
             branch_record=newest,
             others=self._find_other_sinks(way),
             filled=filled_table_uuids(self._sink, summary),
@@ -239,11 +239,11 @@ class DeltaSinkTable:
                 break
         return way, lineage or Lineage.ROLLED_BACK
 
-    def _sink_properties(self, tag: int | None) -> _Said:
+    def _newest_sink_properties(self, tag: int | None) -> _Said:
         """Return the properties of the sink's newest version, including a record."""
         if tag is None:
             return {}
-        entry = self._log.entry(tag)
+        entry = self._log.read_entry(tag)
         if entry is None or decode(self._sink, entry.properties) is None:
             why = "carries no record of the sink" if entry else "is not in the log any more"
             raise RecordUnreadable(
@@ -272,7 +272,8 @@ class DeltaSinkTable:
     ) -> None:
         sink, record = self._sink, attempt.record
         filled = {
-            filled_table_property(sink, n): uuid for n, uuid in _filled_properties(attempt).items()
+            filled_table_property(sink, n): uuid
+            for n, uuid in _properties_of_filled_tables(attempt).items()
         }
         application = Transaction(self._application, table.version() + 1, _now_ms())
         self._write(
@@ -280,7 +281,7 @@ class DeltaSinkTable:
             list(added),
             "append",
             table.schema(),
-            partition_by=list(partitions_of(table)),
+            partition_by=list(partition_columns_of(table)),
             commit_properties=CommitProperties(
                 custom_metadata={**filled, **encode(record), _ATTEMPT: number},
                 max_commit_retries=0,  # no rebase: exactly this version, or nothing
@@ -303,7 +304,7 @@ class DeltaSinkTable:
             lineage=Lineage.CONTAINS_TAG,
             branch_record=record,
             others=base.others,
-            filled=_filled_properties(attempt),
+            filled=_properties_of_filled_tables(attempt),
         )
         return Landed(version, view)
 
@@ -317,7 +318,7 @@ class DeltaSinkTable:
         if not isinstance(raised, (DeltaError, OSError)) or isinstance(raised, ConnectionError):
             return Unknown(first_line_of_error(raised))
         try:
-            entry = self._log.entry(version)
+            entry = self._log.read_entry(version)
         except OSError as error:
             return Unknown(f"{first_line_of_error(raised)}, and then: {first_line_of_error(error)}")
         if entry is None:
@@ -336,12 +337,12 @@ class DeltaSinkTable:
         except ValueError as error:
             raise TableChanged(f"{name}: {file.path}: {error}") from error
         if inside == file.path or written is None or not _accepts_columns(now, written):
-            raise _table_changed(
+            raise _table_changed_error(
                 name, f"{file.path} was written for other columns than the table has now"
             )
-        facts, types = file_facts(file, *written), dict(leaf_types(written[0]))
+        facts, types = file_facts_of(file, *written), dict(leaf_types(written[0]))
         values = {
-            column: partition_value(types[(column,)], value)
+            column: partition_value_text(types[(column,)], value)
             for column, value in facts.partition.items()
         }
         return AddAction(
@@ -354,19 +355,19 @@ class DeltaSinkTable:
         )
 
 
-def _table_changed(table: str, why: str) -> TableChanged:
+def _table_changed_error(table: str, why: str) -> TableChanged:
     return TableChanged(
         f"{table}: {why}",
         "nothing of it is in the table; start the sink again, which writes it again",
     )
 
 
-def _filled_properties(attempt: CommitAttempt) -> Mapping[str, str]:
+def _properties_of_filled_tables(attempt: CommitAttempt) -> Mapping[str, str]:
     """LEDGER-2: repeat what the last version recorded, because a log is read from its end."""
     return filled_table_uuids_after(attempt.record, attempt.base.filled, attempt.forgets)
 
 
-def _lineage(tag: int | None, newest: CommitRecord | None, reached: Lineage) -> Lineage:
+def _decide_lineage(tag: int | None, newest: CommitRecord | None, reached: Lineage) -> Lineage:
     if tag is None:
         return Lineage.TAG_MISSING if newest else Lineage.FRESH
     return reached

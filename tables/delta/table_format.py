@@ -23,7 +23,7 @@ from headgate.control_protocol.table_format import (
     Use,
 )
 from headgate.control_protocol.table_history import TableReader
-from headgate.tables.delta.columns import delta_from_columns, require_partitionable
+from headgate.tables.delta.columns import delta_schema_from_columns, require_partitionable
 from headgate.tables.delta.locations import require_supported_location
 from headgate.tables.storage.file_io import open_files
 from headgate.tables.storage.file_store import folders_in
@@ -65,19 +65,19 @@ class DeltaFormat(TableFormat):
                 "before it is renewed",
                 f"use {_RENEWED_MS_MAX} at most (a day), and not 0",
             )
-        delta_from_columns(spec.columns, spec.comments)
+        delta_schema_from_columns(spec.columns, spec.comments)
         if spec.create:
             require_partitionable(spec.columns, spec.partition_by)
 
     def create(self, spec: TableSpec) -> bool:
-        place = _location_of(spec)
+        place = _location_of_spec(spec)
         try:
-            place.load()
+            place.load_table()
         except TableMissing:
             if not spec.create:
                 raise
             self._create(place, spec)
-            place.load()
+            place.load_table()
             return True
         return False
 
@@ -85,23 +85,23 @@ class DeltaFormat(TableFormat):
         del use  # nothing is read ahead
         from headgate.tables.delta.table import DeltaSinkTable
 
-        return DeltaSinkTable(_location_of(spec), sink)
+        return DeltaSinkTable(_location_of_spec(spec), sink)
 
     def file_schema(self, spec: TableSpec) -> FileSchema:
         from headgate.tables.delta.open_table import file_schema_of
 
-        place = _location_of(spec)
-        return file_schema_of(place, place.load())
+        place = _location_of_spec(spec)
+        return file_schema_of(place, place.load_table())
 
     def reader(self, spec: TableSpec, sink: SinkName) -> TableReader:
         from headgate.tables.delta.reader import DeltaReader
 
-        return DeltaReader(_location_of(spec), sink)
+        return DeltaReader(_location_of_spec(spec), sink)
 
     def list_table_names(self, like: TableSpec) -> Collection[str]:
         from headgate.control_protocol.errors import Unreachable
 
-        parent = _location_of(like).location.rpartition("/")[0]
+        parent = _location_of_spec(like).location.rpartition("/")[0]
         try:
             return folders_in(open_files(like.storage, parent), parent)
         except OSError as error:
@@ -120,13 +120,13 @@ class DeltaFormat(TableFormat):
         try:
             DeltaTable.create(
                 place.uri,
-                schema=Schema.from_json(delta_from_columns(spec.columns, spec.comments)),
+                schema=Schema.from_json(delta_schema_from_columns(spec.columns, spec.comments)),
                 mode="ignore",
                 partition_by=list(spec.partition_by),
                 name=spec.name,
                 configuration=dict(spec.properties),
                 raise_if_key_not_exists=False,  # our property, as well as other engines'
-                storage_options=place.options,
+                storage_options=place.storage_options,
             )
         except (DeltaError, OSError) as error:
             raise Unreachable(
@@ -136,7 +136,7 @@ class DeltaFormat(TableFormat):
             ) from error
 
 
-def _location_of(spec: TableSpec) -> DeltaLocation:
+def _location_of_spec(spec: TableSpec) -> DeltaLocation:
     from headgate.tables.delta.open_table import DeltaLocation
 
-    return DeltaLocation.of(spec)
+    return DeltaLocation.from_spec(spec)

@@ -10,8 +10,8 @@ from contextlib import suppress
 from headgate.control_protocol.errors import HeadgateError, Unreachable
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import CommitAttempt, Refused
-from headgate.tables.hudi.base_files import instant_of, stamp_of
-from headgate.tables.hudi.commits import HudiCommits, Moved, check_rolled_back
+from headgate.tables.hudi.base_files import instant_of_file, stamp_of
+from headgate.tables.hudi.commits import HudiCommits, Moved, rolled_back_refusal
 from headgate.tables.hudi.jvm import error_text
 from headgate.tables.hudi.table_properties import STAGED, HudiLocation
 from headgate.tables.hudi.write_client import HudiJava
@@ -37,7 +37,7 @@ class HudiSinkTable(HudiCommits):
 
     def new_token(self) -> str:
         _, java = self._open_client()
-        self._open_timeline(java)
+        self._ensure_first_commit(java)
         self._stamps.append(self._reserve_instant(java))
         return stamp_of(self._place.location, self._stamps[-1])
 
@@ -47,14 +47,14 @@ class HudiSinkTable(HudiCommits):
     def _announced_instants(self) -> Sequence[str]:
         return tuple(self._stamps)
 
-    def _open_timeline(self, java: HudiJava) -> None:
+    def _ensure_first_commit(self, java: HudiJava) -> None:
         """Make a first commit if there is none.
 
         Instants before it count as completed to everyone who lists folders.
         """
         try:
             meta = java.load_meta_client()
-            if next(java.commits(meta), None) is None:
+            if next(java.completed_commits(meta), None) is None:
                 self._make_first_commit(java)
         except HeadgateError:
             raise
@@ -74,19 +74,19 @@ class HudiSinkTable(HudiCommits):
 
         def check() -> None:
             if first in self._reservations.forbidden_instants():
-                raise Moved(check_rolled_back(first).reason)
+                raise Moved(rolled_back_refusal(first).reason)
 
         if refused := self._begin_instant(java, first):
             raise Moved(refused.reason)
         java.commit(first, (), {}, check)
 
-    def _instant_of(self, attempt: CommitAttempt, java: HudiJava) -> str:
+    def _take_or_reserve_instant(self, attempt: CommitAttempt, java: HudiJava) -> str:
         """Return the instant of the files, which is a single one (TOKEN-2).
 
         A commit without files takes an instant of its own: files still being written carry the one
         that START has named.
         """
-        named = {instant_of(file.path) for file in attempt.files}
+        named = {instant_of_file(file.path) for file in attempt.files}
         assert len(named) <= 1, f"files of several instants: {', '.join(sorted(named))}"
         return named.pop() if named else self._reserve_instant(java)
 

@@ -48,7 +48,7 @@ def stamp_of(location: str, instant: str) -> str:
     return f"{location}/{ANY}_{instant}{_SUFFIX}"
 
 
-def instant_of(path: str) -> str:
+def instant_of_file(path: str) -> str:
     """Return the instant in a base file's name, or in a commit token. Raises ``ValueError``."""
     instant = path.removesuffix(_SUFFIX).rpartition("_")[2]
     if not _INSTANT.fullmatch(instant):
@@ -56,7 +56,7 @@ def instant_of(path: str) -> str:
     return instant
 
 
-def file_id_of(path: str) -> str:
+def file_group_id_of(path: str) -> str:
     """Return the id of a base file's file group."""
     return path.rpartition("/")[2].partition("_")[0]
 
@@ -81,7 +81,7 @@ class HudiFileMarking:
 
     def path(self, token: str, partition: Sequence[Any]) -> str:
         """Return a new file's path. Raises ``ValueError`` for an invalid commit token."""
-        instant = instant_of(token)
+        instant = instant_of_file(token)
         if token != stamp_of(self.location, instant):
             raise ValueError(f"{token} is no commit token of {self.location}")
         name = f"{uuid.uuid4()}-0_{_WRITE_TOKEN}_{instant}{_SUFFIX}"
@@ -89,12 +89,12 @@ class HudiFileMarking:
 
     def partition_path(self, values: Sequence[Any]) -> str:
         """Return the folder of a partition, relative to the table's; empty without partitions."""
-        return "/".join(map(self._folder, self.partition_by, values))
+        return "/".join(map(self._folder_of_value, self.partition_by, values))
 
     def initial_metadata(self, path: str) -> Mapping[str, bytes]:
         folder, _, name = path.rpartition("/")
         inside = folder.removeprefix(self.location).strip("/")
-        instant, depth = instant_of(path), len(inside.split("/")) if inside else 0
+        instant, depth = instant_of_file(path), len(inside.split("/")) if inside else 0
         marked = "/".join(filter(None, (inside, name)))
         about = f"#partition metadata\ncommitTime={instant}\npartitionDepth={depth}\n"
         return {
@@ -106,17 +106,17 @@ class HudiFileMarking:
     def with_columns(self, rows: pa.Table, path: str, begin: int) -> pa.Table:
         """Return the rows followed by Hudi's columns; the file already has ``begin`` rows."""
         folder, _, name = path.rpartition("/")
-        instant, partition = instant_of(path), folder.removeprefix(self.location).strip("/")
+        instant, partition = instant_of_file(path), folder.removeprefix(self.location).strip("/")
         # Unique: the name contains a UUID, and Hudi's own rows have a task's number there.
         numbers = pa.array(range(begin, begin + rows.num_rows), pa.int64()).cast(pa.string())
-        numbered = pc.binary_join_element_wise(f"{instant}_{file_id_of(path)}", numbers, "_")
+        numbered = pc.binary_join_element_wise(f"{instant}_{file_group_id_of(path)}", numbers, "_")
         key = rows.column(self.key).cast(pa.string()) if self.key else numbered
         ours = (
-            _repeat_text(instant, rows),
+            _repeat_text_for_rows(instant, rows),
             numbered,
             key,
-            _repeat_text(partition, rows),
-            _repeat_text(name, rows),
+            _repeat_text_for_rows(partition, rows),
+            _repeat_text_for_rows(name, rows),
         )
         for field, values in zip(self.columns, ours, strict=True):
             rows = rows.append_column(field, values)
@@ -126,16 +126,16 @@ class HudiFileMarking:
         """Say why a row with this value could not be found in its folder again."""
         if text == NOWHERE:
             return f"{NOWHERE} is Hudi's word for no value"
-        if len(self._folder(column, text).encode()) > _FOLDER_BYTES_MAX:
+        if len(self._folder_of_value(column, text).encode()) > _FOLDER_BYTES_MAX:
             return f"no folder is called by {len(text)} characters"
         return None
 
-    def _folder(self, column: str, value: Any) -> str:
+    def _folder_of_value(self, column: str, value: Any) -> str:
         text = NOWHERE if value is None or value == "" else str(value)
         if self.url_encoded:
             text = _ESCAPED.sub(lambda found: f"%{ord(found[0]):02X}", text)
         return f"{column}={text}" if self.hive_style else text
 
 
-def _repeat_text(text: str, rows: pa.Table) -> pa.Array:
+def _repeat_text_for_rows(text: str, rows: pa.Table) -> pa.Array:
     return pa.repeat(text, rows.num_rows)

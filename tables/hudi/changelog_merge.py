@@ -55,7 +55,7 @@ class Fold:
         columns, of_key = pa.concat_tables(read, promote_options="permissive").columns, len(key.key)
         self._values = columns[:of_key]
         self._keys, self._places = _Numbered(self._values), _Numbered(columns[of_key:-1])
-        number, place, offset = self._keys.numbers, self._places.numbers, _numbers(columns[-1])
+        number, place, offset = self._keys.numbers, self._places.numbers, _new_numbers(columns[-1])
         decided = np.repeat([each for _, each in numbered], lengths)
         latest = np.full(self._keys.count, _NONE)
         np.maximum.at(latest, number, decided)
@@ -79,12 +79,12 @@ class Fold:
         """Note rows of the table; they have the ``wanted_columns`` in that order."""
         for batch in rows:
             of_key = len(self._key.key)
-            numbers = self._keys.find(batch.columns[:of_key])
+            numbers = self._keys.numbers_of(batch.columns[:of_key])
             there = np.flatnonzero(numbers != _NONE)
             numbers = numbers[there]
             self._live[numbers] = True
             places = [column.take(pa.array(there)) for column in batch.columns[of_key:]]
-            other = self._places.find(places) != self._place[numbers]
+            other = self._places.numbers_of(places) != self._place[numbers]
             # Rows of others do not say where they come from, and are not compared (KEY-8).
             has_origin = np.asarray(pc.is_valid(places[-1]))
             self._moved[numbers[other & has_origin]] = True
@@ -138,7 +138,7 @@ class Fold:
         if goes:
             coordinates = [*filter(None, [self._key.topic and _TOPIC]), _PARTITION, _OFFSET]
             columns = [*self._key.key, *coordinates]
-        with self._open(path) as file:
+        with self._open_parquet(path) as file:
             records = file.read(columns)
         return pa.table([records[name] for name in columns], [str(n) for n in range(len(columns))])
 
@@ -146,7 +146,7 @@ class Fold:
         """Write the chosen rows of a file to another."""
         copied, begin = f"{aside}/{uuid.uuid4()}.parquet", 0
         with (
-            self._open(path) as file,
+            self._open_parquet(path) as file,
             self._folder.open_output(copied) as stream,
             pq.ParquetWriter(stream, file.schema_arrow) as writer,
         ):
@@ -156,7 +156,7 @@ class Fold:
                 begin = end
         return f"{self._folder.location}/{copied}"
 
-    def _open(self, path: str) -> pq.ParquetFile:
+    def _open_parquet(self, path: str) -> pq.ParquetFile:
         return pq.ParquetFile(self._folder.arrow_source(name_below(self._folder.location, path)))
 
 
@@ -170,21 +170,21 @@ class _Numbered:
         self.numbers, self.count = _index_among(first, self._first), len(self._first)
         for column in others:
             values = pc.unique(column)
-            paired = _pair_numbers(self.numbers, column, values)
+            paired = _number_pairs(self.numbers, column, values)
             pairs = pc.unique(paired)
             self._others.append((values, pairs))
             self.numbers, self.count = _index_among(paired, pairs), len(pairs)
 
-    def find(self, columns: Sequence[_Column]) -> _Numbers:
+    def numbers_of(self, columns: Sequence[_Column]) -> _Numbers:
         """Return the numbers of these values, ``_NONE`` for unknown ones."""
         first, *others = columns
         numbers = _index_among(first, self._first)
         for column, (values, pairs) in zip(others, self._others, strict=True):
-            numbers = _index_among(_pair_numbers(numbers, column, values), pairs)
+            numbers = _index_among(_number_pairs(numbers, column, values), pairs)
         return numbers
 
 
-def _pair_numbers(numbers: _Numbers, column: _Column, values: pa.Array) -> pa.Array:
+def _number_pairs(numbers: _Numbers, column: _Column, values: pa.Array) -> pa.Array:
     """Return a number for each pair; negative if one of the two is missing."""
     at = _index_among(column, values)
     return pa.array(np.where(at == _NONE, _NONE, numbers * len(values) + at))
@@ -192,10 +192,10 @@ def _pair_numbers(numbers: _Numbers, column: _Column, values: pa.Array) -> pa.Ar
 
 def _index_among(column: _Column, values: pa.Array) -> _Numbers:
     """Return the index of each among the values, ``_NONE`` if it is not among them."""
-    return _numbers(pc.index_in(column.cast(values.type), values).fill_null(_NONE))
+    return _new_numbers(pc.index_in(column.cast(values.type), values).fill_null(_NONE))
 
 
-def _numbers(column: _Column) -> _Numbers:
+def _new_numbers(column: _Column) -> _Numbers:
     return np.asarray(column.cast(pa.int64()))
 
 

@@ -46,9 +46,9 @@ _OURS = {avro: ours for ours, avro in _PLAIN.items()}
 _OURS_LOGICAL = {logical: ours for ours, (_, logical) in _LOGICAL.items()}
 
 
-def avro_of(name: str, columns: Struct, comments: Mapping[str, str]) -> str:
+def avro_schema_of(name: str, columns: Struct, comments: Mapping[str, str]) -> str:
     """Return a new table's Avro schema. Raises ``ConfigurationError`` naming the column."""
-    if own := _first_reserved(columns, (*COLUMNS, *_MEANING)):
+    if own := _find_reserved_name(columns, (*COLUMNS, *_MEANING)):
         raise ConfigurationError(f"{own} is a column of Hudi's own", "name it otherwise")
     fields = [_avro_field(column, (), comments.get(column.name)) for column in columns.fields]
     return json.dumps({"type": "record", "name": name, "namespace": "hoodie", "fields": fields})
@@ -62,26 +62,28 @@ def columns_of(table: str, schema: str) -> Struct:
     )
 
 
-def require_free_names(table: str, columns: Struct) -> None:
+def require_no_reserved_names(table: str, columns: Struct) -> None:
     """Raise ``TableUnfit`` for a column by which Hudi would take rows for deleted ones."""
-    if own := _first_reserved(columns, _MEANING):
+    if own := _find_reserved_name(columns, _MEANING):
         raise TableUnfit(
             f"Hudi table {table} has a column {own}, by which Hudi tells rows that go",
             "fill a table without it; rows go by table.key and the records of the topic",
         )
 
 
-def _first_reserved(columns: Struct, names: Sequence[str]) -> str | None:
+def _find_reserved_name(columns: Struct, names: Sequence[str]) -> str | None:
     """Return the first column with one of these names, ignoring case as Spark does."""
     return next((each.name for each in columns.fields if each.name.lower() in names), None)
 
 
 def spark_columns(columns: Sequence[Column]) -> str:
     """Return Spark's DDL for columns with these names and types."""
-    return ", ".join(f"{quote(column.name)} {_spark_type(column.type)}" for column in columns)
+    return ", ".join(
+        f"{quote_column(column.name)} {_spark_type(column.type)}" for column in columns
+    )
 
 
-def quote(name: str) -> str:
+def quote_column(name: str) -> str:
     """Quote a column's name for Spark, whatever characters it contains."""
     return "`{}`".format(name.replace("`", "``"))
 
@@ -115,7 +117,7 @@ def require_record_key(columns: Struct, key: str, partition_by: Sequence[str]) -
         )
 
 
-def changed_column(columns: Struct, schema: str) -> str | None:
+def find_changed_column(columns: Struct, schema: str) -> str | None:
     """Return a column that a commit's Avro schema has changed, if any.
 
     Whether values may be missing is not compared: Spark's writers declare all columns optional.
@@ -128,7 +130,8 @@ def changed_column(columns: Struct, schema: str) -> str | None:
 def _spark_type(column_type: Type) -> str:
     match column_type:
         case Struct(fields):
-            return f"struct<{', '.join(f'{quote(c.name)}: {_spark_type(c.type)}' for c in fields)}>"
+            inner = (f"{quote_column(field.name)}: {_spark_type(field.type)}" for field in fields)
+            return f"struct<{', '.join(inner)}>"
         case ListOf(element):
             return f"array<{_spark_type(element.type)}>"
         case MapOf(key, value):
@@ -158,7 +161,7 @@ def _avro_value_type(column: Column, path: Path) -> Any:
 def _avro_type(column_type: Type, path: Path) -> Any:
     match column_type:
         case Struct(fields):
-            form = {"type": "record", **_type_name(path[-1], path)}
+            form = {"type": "record", **_unique_type_name(path[-1], path)}
             return {**form, "fields": [_avro_field(each, path) for each in fields]}
         case ListOf(element):
             return {"type": "array", "items": _avro_value_type(element, (*path, "element"))}
@@ -179,7 +182,7 @@ def _avro_type(column_type: Type, path: Path) -> Any:
     )
 
 
-def _type_name(name: str, path: Path) -> dict[str, str]:
+def _unique_type_name(name: str, path: Path) -> dict[str, str]:
     """Name a type within its column, since no two types may have one name."""
     return {"name": name, "namespace": dotted_path((_INSIDE, *path[:-1]))}
 
@@ -187,7 +190,7 @@ def _type_name(name: str, path: Path) -> dict[str, str]:
 def _avro_decimal(path: Path, precision: int, scale: int) -> dict[str, Any]:
     size = next(n for n in range(1, 17) if 10**precision <= 2 ** (8 * n - 1))
     name = f"fixed_{path[-1]}"
-    named = _type_name(name, path) if len(path) > 1 else {"name": name}
+    named = _unique_type_name(name, path) if len(path) > 1 else {"name": name}
     form = {"type": "fixed", **named, "size": size, "logicalType": "decimal"}
     return {**form, "precision": precision, "scale": scale}
 

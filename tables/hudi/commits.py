@@ -38,12 +38,12 @@ from headgate.control_protocol.ports import (
     Unknown,
 )
 from headgate.tables.hudi import lost_lock_detection
-from headgate.tables.hudi.columns import changed_column
+from headgate.tables.hudi.columns import find_changed_column
+from headgate.tables.hudi.damaged_files import table_read_error
 from headgate.tables.hudi.jvm import error_text
 from headgate.tables.hudi.lost_lock_detection import Link
 from headgate.tables.hudi.reserved_instants import Kept, Reservations
 from headgate.tables.hudi.table_properties import HudiLocation, TableConfig
-from headgate.tables.hudi.timeline import table_read_error
 from headgate.tables.hudi.write_client import HudiJava, Instant, Statistics
 
 _LOOKED_AT = 20
@@ -74,7 +74,7 @@ class HudiCommits:
         self._sink = sink
         self._answer = answer
         self._java = java
-        self._location = place.files
+        self._location = place.files_address
         self._reservations = Reservations(place, sink)
         self._open: tuple[TableConfig, HudiJava] | None = None
         self._begun: set[str] = set()
@@ -85,11 +85,11 @@ class HudiCommits:
         Decisions and deliveries are built upon what was read; a restore that removes it must be
         seen.
         """
-        return self._read(keeps=True)
+        return self._read_table(keeps=True)
 
     def read_without_writing(self) -> TableView:
         """Read the table without writing anything."""
-        return self._read(keeps=False)
+        return self._read_table(keeps=False)
 
     def commit(self, attempt: CommitAttempt) -> CommitOutcome:
         base = attempt.base
@@ -102,7 +102,7 @@ class HudiCommits:
                 self._roll_back_pending(
                     java
                 )  # first: its rollbacks may be all that an empty timeline has
-            instant = self._instant_of(attempt, java)
+            instant = self._take_or_reserve_instant(attempt, java)
             if refusal := self._begin_instant(java, instant):
                 return refusal
             brought = self._write_missing_rows(attempt, java, instant)
@@ -125,7 +125,7 @@ class HudiCommits:
 
     def _open_client(self) -> tuple[TableConfig, HudiJava]:
         """Return the table's properties, and the client that knows its columns, if new."""
-        config = self._place.config()
+        config = self._place.read_config()
         if self._open is None or self._open[0] != config:
             self.close()
             self._open = (config, self._java(self._place, config.schema))
@@ -133,7 +133,7 @@ class HudiCommits:
             self._on_table_changed()
         return self._open
 
-    def _read(self, *, keeps: bool) -> TableView:
+    def _read_table(self, *, keeps: bool) -> TableView:
         config, java = self._open_client()
         try:
             meta = java.load_meta_client()
@@ -153,8 +153,8 @@ class HudiCommits:
         self, config: TableConfig, java: HudiJava, meta: object
     ) -> tuple[TableView, Kept | None]:
         """Return the table, and the sink's newest commit if it may not be kept yet (H10)."""
-        newest = list(islice(java.commits(meta), _LOOKED_AT))
-        ours = list(islice(self._own_commits(java.commits(meta)), 2))
+        newest = list(islice(java.completed_commits(meta), _LOOKED_AT))
+        ours = list(islice(self._own_commits(java.completed_commits(meta)), 2))
         self._require_columns_kept(config, newest)
         metadata = ours[0].metadata if ours else {}
         newest_record, filled = (
@@ -173,11 +173,13 @@ class HudiCommits:
         )
         kept = landed[0] if landed else None
         archived = {each.instant for each in landed}
-        self._require_rollbacks_held(lambda it: it in archived or java.is_completed(meta, it))
+        self._require_no_resurrected_instants(
+            lambda it: it in archived or java.is_completed(meta, it)
+        )
         self._require_unforked(ours, landed)
         if kept and kept.tag > (tag or 0):
             tag, record, filled = kept.tag, kept.record, kept.filled
-            lineage = self._lineage(java, meta, kept, below=newest_record is not None)
+            lineage = self._find_lineage(java, meta, kept, below=newest_record is not None)
             unkept = kept if lineage is Lineage.CONTAINS_TAG else None
         view = TableView(
             table=self._place.name,
@@ -212,13 +214,13 @@ class HudiCommits:
     def _own_commits(self, commits: Iterator[Instant]) -> Iterator[Instant]:
         return (each for each in commits if sink_in_summary(each.metadata) == self._sink)
 
-    def _lineage(self, java: HudiJava, meta: object, kept: Kept, *, below: bool) -> Lineage:
+    def _find_lineage(self, java: HudiJava, meta: object, kept: Kept, *, below: bool) -> Lineage:
         """TABLE-4: return the lineage if the newest landed commit is not on the active timeline."""
         if java.archived_completion_ms(meta, kept.instant) is not None:
             return Lineage.CONTAINS_TAG
         return Lineage.ROLLED_BACK if below else Lineage.TAG_MISSING
 
-    def _require_rollbacks_held(self, complete: Callable[[str], bool]) -> None:
+    def _require_no_resurrected_instants(self, complete: Callable[[str], bool]) -> None:
         lost_lock_detection.require_no_resurrected_instants(
             self._place.name, self._sink, self._reservations.forbidden_instants(), complete
         )
@@ -228,7 +230,7 @@ class HudiCommits:
         schema = next(
             (each.metadata[_SCHEMA] for each in newest if each.metadata.get(_SCHEMA)), None
         )
-        if schema and (column := changed_column(config.columns, schema)):
+        if schema and (column := find_changed_column(config.columns, schema)):
             raise TableUnfit(
                 f"Hudi table {self._place.name}: column {column} is not what it was when the table "
                 "was made",
@@ -251,7 +253,7 @@ class HudiCommits:
             ) from error
         return instant
 
-    def _instant_of(self, attempt: CommitAttempt, java: HudiJava) -> str:
+    def _take_or_reserve_instant(self, attempt: CommitAttempt, java: HudiJava) -> str:
         """Return the instant that the attempt is made under."""
         raise NotImplementedError
 
@@ -284,7 +286,9 @@ class HudiCommits:
         The newest instant to come belongs to the transaction that the claim begins with.
         """
         meta, first = java.load_meta_client(), set(self._announced_instants()[-1:])
-        self._require_rollbacks_held(lambda instant: java.completion_ms(meta, instant) is not None)
+        self._require_no_resurrected_instants(
+            lambda instant: java.completion_ms(meta, instant) is not None
+        )
         for instant in sorted(self._unfinished_instants(java, meta) - first):
             self._remove_instant(java, instant)
 
@@ -301,12 +305,12 @@ class HudiCommits:
         if java.is_completed(meta, instant):
             return Refused(f"instant {instant} is complete", for_good=True)
         if instant in self._reservations.forbidden_instants():
-            return check_rolled_back(instant)
+            return rolled_back_refusal(instant)
         if instant in java.pending_instants(meta):
             java.start_heartbeat(instant)
             return None
         if instant in self._begun:
-            return check_rolled_back(instant)
+            return rolled_back_refusal(instant)
         if java.is_before_timeline(meta, instant):
             self._remove_instant(java, instant)
             return Refused(f"instant {instant} is older than the active timeline", for_good=True)
@@ -350,16 +354,16 @@ class HudiCommits:
 
         A claim that did not land may have removed them (H3).
         """
-        view, _ = self._build_view(self._place.config(), java, java.load_meta_client())
+        view, _ = self._build_view(self._place.read_config(), java, java.load_meta_client())
         if _table_state_key(view) != _table_state_key(attempt.base):
             return Refused(f"the table has moved on: head {view.head}, tag {view.tag}")
-        if behind := lost_lock_detection.check_clock_behind(view.head):
+        if behind := lost_lock_detection.why_clock_is_behind(view.head):
             return Refused(behind)
         meta = java.load_meta_client()
         if instant in self._reservations.forbidden_instants() or java.is_rolling_back(
             meta, instant
         ):
-            return check_rolled_back(instant)
+            return rolled_back_refusal(instant)
         if instant not in java.pending_instants(meta):
             return Refused(f"the table has moved on: instant {instant} is not pending any more")
         return self._check_lost_files(attempt, java)
@@ -383,7 +387,7 @@ class HudiCommits:
         self, attempt: CommitAttempt, config: TableConfig, java: HudiJava, coming: Kept
     ) -> CommitOutcome:
         instant, record = coming.instant, coming.record
-        self._require_rollbacks_held(instant.__eq__)
+        self._require_no_resurrected_instants(instant.__eq__)
         try:
             meta = java.load_meta_client()
             tag = java.completion_ms(meta, instant)
@@ -408,7 +412,7 @@ class HudiCommits:
     def _unfinished_instants(self, java: HudiJava, meta: object) -> frozenset[str]:
         """Return this sink's unfinished instants: pending, metadata table only, or markers."""
         kept = self._reservations
-        ghosts = java.ghosts(meta, kept.forbidden_instants())
+        ghosts = java.find_ghosts(meta, kept.forbidden_instants())
         return kept.reserved_instants() & (
             java.pending_instants(meta) | ghosts | kept.instants_with_markers()
         )
@@ -419,14 +423,14 @@ class HudiCommits:
         for instant in sorted(self._unfinished_instants(java, meta)):
             if java.is_completed(meta, instant):
                 self._reservations.remove_uncommitted_files(
-                    instant, _path_set(java.file_statistics(meta, instant))
+                    instant, _paths_of(java.file_statistics(meta, instant))
                 )
             elif instant < landed and instant not in self._announced_instants():
                 self._remove_instant(java, instant)
-        self._reservations.remove_late_files(self._settled_files(java, meta))
+        self._reservations.remove_late_files(self._settled_files_finder(java, meta))
         self._reservations.forget_old_instants(landed)
 
-    def _settled_files(
+    def _settled_files_finder(
         self, java: HudiJava, meta: object
     ) -> Callable[[str], Collection[str] | None]:
         """Return a function that returns the files that a settled instant of the sink added."""
@@ -439,17 +443,17 @@ class HudiCommits:
             if instant in condemned:
                 return ()
             if instant in noted and java.is_completed(meta, instant):
-                return _path_set(java.file_statistics(meta, instant))
+                return _paths_of(java.file_statistics(meta, instant))
             return None
 
         return cache(find_added_files)
 
 
-def check_rolled_back(instant: str) -> Refused:
+def rolled_back_refusal(instant: str) -> Refused:
     return Refused(f"others roll instant {instant} back, and its files", for_good=True)
 
 
-def _path_set(brought: list[Statistics]) -> frozenset[str]:
+def _paths_of(brought: list[Statistics]) -> frozenset[str]:
     return frozenset(each.path for each in brought)
 
 

@@ -30,7 +30,7 @@ def live_slices(view: Any, base_path: str) -> list[Slice]:
     return [
         live
         for partition in partitions
-        for live in _slices(view.getAllFileGroups(partition).iterator(), base_path)
+        for live in _last_slices(view.getAllFileGroups(partition).iterator(), base_path)
     ]
 
 
@@ -40,7 +40,7 @@ def iterate_java(iterator: Any) -> Iterator[Any]:
         yield iterator.next()
 
 
-def _slices(groups: Any, base_path: str) -> Iterator[Slice]:
+def _last_slices(groups: Any, base_path: str) -> Iterator[Slice]:
     for group in iterate_java(groups):
         latest = group.getLatestFileSlice()
         if latest.isPresent():

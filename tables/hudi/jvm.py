@@ -92,8 +92,8 @@ def _open_spark(conf: Mapping[str, str]) -> Any:
             aside.submit(start_jvm, SparkContext, conf_texts).result()
             context = aside.submit(SparkContext.getOrCreate, spark_conf).result()
         context.setLogLevel("OFF")
-        _close_streams(context)
-        _require_loaded(context, "org.apache.hudi.client.SparkRDDWriteClient", _FIRST)
+        _patch_stream_closing(context)
+        _require_classes(context, "org.apache.hudi.client.SparkRDDWriteClient", _FIRST)
     except Exception as error:
         raise HudiMissing(f"Spark did not start with Hudi: {error_text(error)}", _HINT) from error
     return context
@@ -106,7 +106,7 @@ def spark_session(context: Any) -> Any:
     return SparkSession(context)
 
 
-def has_ended(context: Any) -> bool:
+def has_jvm_ended(context: Any) -> bool:
     """Return whether its process is known to have ended."""
     process = getattr(context._gateway, "proc", None)  # noqa: SLF001 - PySpark gives no other way
     return process is not None and process.poll() is not None
@@ -148,7 +148,7 @@ def _forget_dead_jvm(spark: Any) -> None:
     Its session is asked for by every data frame, and would be that of the dead one.
     """
     context = spark._active_spark_context  # noqa: SLF001 - PySpark gives no other way
-    if context is not None and has_ended(context):
+    if context is not None and has_jvm_ended(context):
         from pyspark.sql import SparkSession
 
         spark._active_spark_context = spark._gateway = spark._jvm = None  # noqa: SLF001
@@ -159,7 +159,7 @@ def _configure_store_access(
     context: Any, store: Mapping[str, str], conf: Mapping[str, str]
 ) -> None:
     try:
-        _require_loaded(context, *_S3_CLASSES)
+        _require_classes(context, *_S3_CLASSES)
     except Exception as error:
         raise HudiMissing(f"Spark has no client of S3: {error_text(error)}", _S3_HINT) from error
     hadoop = context._jsc.hadoopConfiguration()  # noqa: SLF001 - PySpark gives no other way
@@ -168,7 +168,7 @@ def _configure_store_access(
             hadoop.set(key, value)
 
 
-def _close_streams(context: Any) -> None:
+def _patch_stream_closing(context: Any) -> None:
     """Add ``_CLOSE`` to Hudi's class before that is loaded, with a library that Spark contains.
 
     Afterwards, and where the class has such a method itself, Java refuses; that changes nothing.
@@ -189,7 +189,7 @@ def _class_loader(context: Any) -> Any:
     return context._jvm.java.lang.Thread.currentThread().getContextClassLoader()  # noqa: SLF001
 
 
-def _require_loaded(context: Any, *classes: str) -> None:
+def _require_classes(context: Any, *classes: str) -> None:
     loader = _class_loader(context)
     for name in classes:
         context._jvm.java.lang.Class.forName(name, True, loader)  # noqa: FBT003, SLF001 - as above

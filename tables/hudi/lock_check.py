@@ -79,7 +79,7 @@ def check_lock_server(table: str, settings: Mapping[str, str]) -> str:
     for host, port in zookeeper_addresses(table, settings.get(URL, "")):
         at = f"{host}:{port}"
         try:
-            answer = _ask_server(host, port)
+            answer = _ask_zookeeper(host, port)
         except OSError as error:
             failures.append(f"{at}: {error}")
             continue
@@ -95,7 +95,7 @@ def check_lock_server(table: str, settings: Mapping[str, str]) -> str:
     )
 
 
-def _ask_server(host: str, port: int) -> str:
+def _ask_zookeeper(host: str, port: int) -> str:
     """Return the server's report on itself; empty if it does not answer such requests."""
     with socket.create_connection((host, port), _ANSWER_S_MAX) as connection:
         try:

@@ -74,7 +74,7 @@ def require_no_resurrected_instants(
             )
 
 
-def check_clock_behind(head: int | None) -> str | None:
+def why_clock_is_behind(head: int | None) -> str | None:
     """Return, in Hudi's lock, why a commit would count as older than the one it continues."""
     now = int(f"{datetime.now(UTC):%Y%m%d%H%M%S%f}"[:17])
     if now > (head or 0):

@@ -26,14 +26,14 @@ from headgate.control_protocol.table_history import (
     Told,
     build_history,
 )
-from headgate.tables.hudi.base_files import instant_of
-from headgate.tables.hudi.columns import quote
+from headgate.tables.hudi.base_files import instant_of_file
+from headgate.tables.hudi.columns import quote_column
 from headgate.tables.hudi.file_slices import Slice
 from headgate.tables.hudi.open_table import open_table
 from headgate.tables.hudi.record_keys import BUCKET, key_index_of
 from headgate.tables.hudi.table_properties import HudiLocation
 from headgate.tables.hudi.write_client import HudiJava, Instant, Statistics
-from headgate.tables.neutral_schema import with_absent
+from headgate.tables.neutral_schema import with_absent_columns
 from headgate.tables.storage.file_store import name_below
 
 _COMPACTION = "COMPACT"
@@ -46,7 +46,7 @@ class HudiReader:
         self._place = place
         self._sink = sink
         self._held = ExitStack()
-        self._config = place.config()
+        self._config = place.read_config()
         self._java = HudiJava(place, self._config.schema)
         self._view = open_table(place, sink).read_without_writing()
         self._meta = self._java.load_meta_client()
@@ -64,7 +64,7 @@ class HudiReader:
     def history(self, newest: Newest | None = None) -> History:
         line = self._commits_oldest_first
         shown = (
-            line[-newest.count_to_examine([_completed_ms(each) for each in line]) :]
+            line[-newest.count_to_examine([_completion_ms_of(each) for each in line]) :]
             if newest
             else line
         )
@@ -77,16 +77,16 @@ class HudiReader:
         if self._has_log_files:
             return [self._whole_table_file]
         brought = {each.requested: each.completed for each in self._commits_oldest_first}
-        slices = [each for each in self._slices if each.path]
+        slices = [each for each in self._live_slices if each.path]
         sizes = self._place.folder.file_sizes([each.path for each in slices])
         return [
             LiveFile(
-                path=self._address(each.path),
+                path=self._address_of(each.path),
                 records=self._row_count_or_zero(each, size),
                 size_bytes=each.size,
                 parquet=True,
                 deletes=False,
-                added_by=brought.get(instant_of(each.path), 0),
+                added_by=brought.get(instant_of_file(each.path), 0),
             )
             for each, size in zip(slices, sizes, strict=True)
         ]
@@ -98,7 +98,7 @@ class HudiReader:
         )
         if instant is None or commit.record.keys is not None:  # rewritten files are not its rows
             return None
-        return [(self._address(path), rows) for path, rows in self._added_files(instant)]
+        return [(self._address_of(path), rows) for path, rows in self._added_files(instant)]
 
     def size_and_rows(self, file: LiveFile) -> tuple[int, int]:
         if self._has_log_files:
@@ -112,7 +112,9 @@ class HudiReader:
     def scan(self, columns: Sequence[str]) -> tuple[int, Iterator[FileRows]]:
         if self._has_log_files:
             return 1, iter([self._read_merged(columns)])
-        return len(self._slices), (self._file_rows(each, columns) for each in self._slices)
+        return len(self._live_slices), (
+            self._file_rows(each, columns) for each in self._live_slices
+        )
 
     def close(self) -> None:
         self._held.close()
@@ -120,7 +122,7 @@ class HudiReader:
     def _read_merged(self, columns: Sequence[str]) -> FileRows:
         """Return all rows, rewritten by Spark: only Hudi reads the updates in its log files."""
         folder = Path(self._held.enter_context(TemporaryDirectory())) / "rows"
-        self._java.read_data_frame().select(*map(quote, columns)).write.parquet(str(folder))
+        self._java.read_data_frame().select(*map(quote_column, columns)).write.parquet(str(folder))
 
         def batches() -> Iterator[Any]:
             for path in sorted(folder.glob("*.parquet")):
@@ -134,7 +136,7 @@ class HudiReader:
     @cached_property
     def _has_log_files(self) -> bool:
         """Return whether updates lie in log files."""
-        return any(each.logged for each in self._slices)
+        return any(each.logged for each in self._live_slices)
 
     @cached_property
     def _inserts_into_logs(self) -> bool:
@@ -146,7 +148,7 @@ class HudiReader:
     def _whole_table_file(self) -> LiveFile:
         rows, size = (
             int(self._java.read_data_frame().count()),
-            sum(each.size for each in self._slices),
+            sum(each.size for each in self._live_slices),
         )
         path = self._place.location
         return LiveFile(path, rows, size, parquet=False, deletes=False, added_by=0)
@@ -161,26 +163,26 @@ class HudiReader:
         with pq.ParquetFile(self._place.folder.arrow_source(name)) as file:
             return int(file.metadata.num_rows)
 
-    def _address(self, name: str) -> str:
+    def _address_of(self, name: str) -> str:
         return f"{self._place.location}/{name}"
 
     def _file_rows(self, live: Slice, columns: Sequence[str]) -> FileRows:
         def batches() -> Iterator[Any]:
             with pq.ParquetFile(self._place.folder.arrow_source(live.path)) as file:
                 for batch in file.iter_batches(columns=list(columns)):
-                    yield with_absent(batch, columns, self._config.columns, {})
+                    yield with_absent_columns(batch, columns, self._config.columns, {})
 
-        return FileRows(self._address(live.path), live.size, batches, batches)
+        return FileRows(self._address_of(live.path), live.size, batches, batches)
 
     # ---------------------------------------------------------------------------------- timeline
 
     @cached_property
     def _commits_oldest_first(self) -> list[Instant]:
         """Return the commits, oldest first."""
-        return list(reversed(list(self._java.commits(self._meta))))
+        return list(reversed(list(self._java.completed_commits(self._meta))))
 
     @cached_property
-    def _slices(self) -> list[Slice]:
+    def _live_slices(self) -> list[Slice]:
         return self._java.latest_slices(self._meta)
 
     def _added_files(self, instant: Instant) -> list[tuple[str, int]]:
@@ -205,7 +207,7 @@ class HudiReader:
             rows = record.records if agree else rows
         return SinkCommit(
             snapshot_id=instant.completed,
-            committed_ms=_completed_ms(instant),
+            committed_ms=_completion_ms_of(instant),
             record=record,
             added_records=rows,
             added_files=len(brought),
@@ -240,7 +242,7 @@ def _counts_agree(keys: KeyCounts, brought: list[Statistics], *, exactly: bool) 
     )
 
 
-def _completed_ms(instant: Instant) -> int:
+def _completion_ms_of(instant: Instant) -> int:
     """Return when it was completed; refuse instants in a time zone other than UTC."""
     at = datetime.strptime(f"{instant.completed}000", "%Y%m%d%H%M%S%f").replace(tzinfo=UTC)
     return int(at.timestamp() * 1000)

@@ -149,7 +149,7 @@ def describe_buckets(table: str, properties: Mapping[str, str]) -> str:
     return f"{properties[BUCKETS]} buckets of {properties.get(HASHED, 'the record key')}"
 
 
-def key_settings(
+def key_write_settings(
     key: RowKey, index: str, keys: Sequence[str], folders: HudiFileMarking
 ) -> dict[str, str]:
     """Return Hudi's write configuration for a table with a key, beyond what all have."""

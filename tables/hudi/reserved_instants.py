@@ -17,7 +17,7 @@ from headgate.control_protocol.commit_record_codec import (
 )
 from headgate.control_protocol.errors import LogUnreadable
 from headgate.control_protocol.identifiers import SinkName
-from headgate.tables.hudi.base_files import MARKERS, NOTE, NOTED, instant_of
+from headgate.tables.hudi.base_files import MARKERS, NOTE, NOTED, instant_of_file
 from headgate.tables.hudi.table_properties import AUX, HudiLocation
 
 REMEMBERED = timedelta(hours=4)
@@ -91,7 +91,7 @@ class Reservations:
         for marker in self._marker_names(marked):
             inside = marker.removeprefix(f"{marked}/").partition(_MARKER)[0]
             if inside not in brought:
-                self._remove(inside, marker)
+                self._remove_with_reference(inside, marker)
 
     def remove_late_files(self, brought: Callable[[str], Collection[str] | None]) -> None:
         """Remove files that appeared after their markers had been removed.
@@ -103,15 +103,15 @@ class Reservations:
         there = []
         for note, _ in self._folder.files_below(NOTED):
             file = _file_name_of(note).removesuffix(NOTE)
-            if (theirs := brought(instant_of(file))) is None:
+            if (theirs := brought(instant_of_file(file))) is None:
                 continue
             if file in map(_file_name_of, theirs):
                 there.append(note)
             else:
-                self._remove(self._folder.read(note).decode(), note)
+                self._remove_with_reference(self._folder.read(note).decode(), note)
         self._folder.remove(there)
 
-    def _remove(self, file: str, with_it: str) -> None:
+    def _remove_with_reference(self, file: str, with_it: str) -> None:
         """Remove a file, if it exists, and then what refers to it."""
         if next(self._folder.file_sizes([file])) is not None:
             self._folder.remove([file])
@@ -125,7 +125,7 @@ class Reservations:
             old = [each for each in self._instants_in(folder) if each < oldest]
             self._folder.remove([f"{folder}/{instant}" for instant in old])
         notes = (name for name, _ in self._folder.files_below(NOTED))
-        self._folder.remove([n for n in notes if instant_of(n.removesuffix(NOTE)) < oldest])
+        self._folder.remove([n for n in notes if instant_of_file(n.removesuffix(NOTE)) < oldest])
         coming = (name for name, _ in self._folder.files_below(self._coming))
         self._folder.remove([n for n in coming if _file_name_of(n).removesuffix(_JSON) < oldest])
 

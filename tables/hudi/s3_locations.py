@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from headgate.control_protocol.commit_tokens import ANY
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.tables.storage.file_io import SCHEMES
-from headgate.tables.storage.local_file_io import local_path
+from headgate.tables.storage.local_file_io import local_folder_path
 
 _LOCAL = "file://"
 _S3, _HADOOPS_S3 = "s3://", "s3a://"
@@ -31,9 +31,9 @@ STORAGE = frozenset({*_KEYS, *_BOUNDS, *_PARTICIPANTS, _VIRTUAL, "s3.endpoint"})
 _PROVIDERS = "org.apache.hadoop.fs.s3a."
 
 
-def location_of(location: str) -> str:
+def normalized_location(location: str) -> str:
     """Return where a table lies: ``file:///...`` or ``s3://...``. Raises ``ConfigurationError``."""
-    if (folder := local_path(location)) is not None:
+    if (folder := local_folder_path(location)) is not None:
         if ANY not in location and ".." not in folder.parts:
             return f"{_LOCAL}{folder}"
     elif location.partition("://")[0] in SCHEMES:
@@ -47,20 +47,20 @@ def location_of(location: str) -> str:
     )
 
 
-def on_s3(location: str) -> bool:
+def is_on_s3(location: str) -> bool:
     return location.startswith(_S3)
 
 
 def from_hadoop_address(address: str) -> str:
     """Return one of our addresses in Hadoop's spelling, whose S3 client is s3a."""
-    if on_s3(address):
+    if is_on_s3(address):
         return _HADOOPS_S3 + address.removeprefix(_S3)
     return address.removeprefix(_LOCAL)
 
 
-def store_properties(location: str, given: Mapping[str, str]) -> dict[str, str]:
+def select_store_properties(location: str, given: Mapping[str, str]) -> dict[str, str]:
     """Return the keys of [catalog.properties] that belong to the store."""
-    return {key: given[key] for key in STORAGE & given.keys()} if on_s3(location) else {}
+    return {key: given[key] for key in STORAGE & given.keys()} if is_on_s3(location) else {}
 
 
 def hadoop_settings(location: str, storage: Mapping[str, str]) -> dict[str, str]:
@@ -68,7 +68,7 @@ def hadoop_settings(location: str, storage: Mapping[str, str]) -> dict[str, str]
 
     Without keys, Hadoop looks for them itself: in the environment, then the instance.
     """
-    if not on_s3(location):
+    if not is_on_s3(location):
         return {}
     from headgate.tables.storage.s3_client import TIMEOUT_S, endpoint_of  # imports botocore
 

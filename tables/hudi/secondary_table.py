@@ -22,7 +22,7 @@ from headgate.tables.hudi.table_properties import TableConfig
 from headgate.tables.hudi.upsert_table import HudiKeyedTable
 from headgate.tables.hudi.write_client import HudiJava
 from headgate.tables.missing_files import check_lost_files
-from headgate.tables.neutral_schema import file_facts, layout_id_of
+from headgate.tables.neutral_schema import file_facts_of, layout_id_of
 from headgate.tables.storage.file_store import Folder, name_below
 
 _CODEC = "zstd"
@@ -37,7 +37,7 @@ class _Following(HudiCommits):
 
     def require_acceptable_files(self, files: Sequence[WrittenFile]) -> None:
         """See ``table_format.SupportsDelivery``; key files only have the key's columns."""
-        schema_id = self._place.config().schema_id
+        schema_id = self._place.read_config().schema_id
         for file in files:
             try:
                 if file.kind is FileKind.KEYS or layout_id_of(file) == schema_id:
@@ -49,7 +49,7 @@ class _Following(HudiCommits):
         if lost := check_lost_files(self._place.folder, files):
             raise _table_changed(self._place.name, lost.reason)
 
-    def _instant_of(self, attempt: CommitAttempt, java: HudiJava) -> str:
+    def _take_or_reserve_instant(self, attempt: CommitAttempt, java: HudiJava) -> str:
         """Take a new instant: nobody claims a secondary table.
 
         The deliverer first makes sure that no other delivery can land that has already looked at
@@ -83,7 +83,7 @@ class HudiSecondary(_Following):
         java: HudiJava,  # noqa: ARG002
         instant: str,
     ) -> CommitAttempt | Refused:
-        config = self._place.config()
+        config = self._place.read_config()
         folder = self._place.folder
         files = tuple(_write_base_file(file, config, instant, folder) for file in attempt.files)
         return replace(attempt, files=files)
@@ -108,7 +108,7 @@ def _write_base_file(
         return name_below(folder.location, path)
 
     marking = config.marking
-    values = file_facts(file, config.columns, marking.partition_by).partition.values()
+    values = file_facts_of(file, config.columns, marking.partition_by).partition.values()
     path = marking.path(stamp_of(marking.location, instant), tuple(values))
     for announced, content in marking.initial_metadata(path).items():
         if next(folder.file_sizes([name(announced)])) is None:

@@ -263,7 +263,7 @@ def require_used_settings(
             )
 
 
-def table_type(properties: Mapping[str, str]) -> str:
+def table_type_of(properties: Mapping[str, str]) -> str:
     """Return how a new table stores its updates. Raises ``HudiUnsafe`` for unknown types."""
     name = properties.get(TYPE, _TYPES[0]).upper()
     if name not in _TYPES:

@@ -22,11 +22,11 @@ from headgate.control_protocol.table_format import (
     Use,
 )
 from headgate.control_protocol.table_history import TableReader
-from headgate.tables.hudi.columns import avro_of, require_partitionable, require_record_key
+from headgate.tables.hudi.columns import avro_schema_of, require_partitionable, require_record_key
 from headgate.tables.hudi.lock_check import check_lock_server
 from headgate.tables.hudi.record_keys import require_supported_key
-from headgate.tables.hudi.s3_locations import location_of, store_properties
-from headgate.tables.hudi.settings import KEY, require_used_settings, table_type
+from headgate.tables.hudi.s3_locations import normalized_location, select_store_properties
+from headgate.tables.hudi.settings import KEY, require_used_settings, table_type_of
 from headgate.tables.hudi.table_properties import HudiLocation
 from headgate.tables.storage.file_io import open_files
 from headgate.tables.storage.file_store import folders_in
@@ -55,16 +55,18 @@ class HudiFormat(TableFormat):
                 "table.location is missing: a Hudi table is found by it", "write its folder"
             )
         section = "table.properties" if spec.primary is None else "tables.create.properties"
-        storage = spec.storage.keys() - store_properties(location_of(spec.location), spec.storage)
+        storage = spec.storage.keys() - select_store_properties(
+            normalized_location(spec.location), spec.storage
+        )
         require_used_settings(section, spec.properties, storage, create=spec.create)
         if spec.key and KEY in spec.properties:
             raise ConfigurationError(
                 f"table.properties.{KEY} is set, and table.key as well", "remove the first"
             )
-        HudiLocation.of(spec)
-        table_type(spec.properties)
+        HudiLocation.from_spec(spec)
+        table_type_of(spec.properties)
         if spec.create:
-            avro_of(spec.name, spec.columns, spec.comments)
+            avro_schema_of(spec.name, spec.columns, spec.comments)
             require_partitionable(spec.columns, spec.partition_by)
             key = spec.properties.get(KEY)
             if spec.key:
@@ -73,14 +75,14 @@ class HudiFormat(TableFormat):
                 require_record_key(spec.columns, key, spec.partition_by)
 
     def create(self, spec: TableSpec) -> bool:
-        place, made = HudiLocation.of(spec), False
+        place, made = HudiLocation.from_spec(spec), False
         try:
-            place.config()
+            place.read_config()
         except TableMissing:
             if not spec.create:
                 raise
             self._create(place, spec)
-            place.config()
+            place.read_config()
             made = True
         if spec.key:
             place.require_same_buckets()
@@ -90,29 +92,29 @@ class HudiFormat(TableFormat):
         del use  # nothing is read ahead
         from headgate.tables.hudi.open_table import open_table
 
-        return open_table(HudiLocation.of(spec), sink)
+        return open_table(HudiLocation.from_spec(spec), sink)
 
     def file_schema(self, spec: TableSpec) -> FileSchema:
-        return HudiLocation.of(spec).file_schema()
+        return HudiLocation.from_spec(spec).file_schema()
 
     def reader(self, spec: TableSpec, sink: SinkName) -> TableReader:
         from headgate.tables.hudi.reader import HudiReader
 
-        return HudiReader(HudiLocation.of(spec), sink)
+        return HudiReader(HudiLocation.from_spec(spec), sink)
 
     def reach_lock(self, spec: TableSpec) -> str:
         """See ``table_format.SupportsLock``."""
-        return check_lock_server(spec.name, HudiLocation.of(spec).settings)
+        return check_lock_server(spec.name, HudiLocation.from_spec(spec).settings)
 
     def spark_conf(self, spec: TableSpec) -> Mapping[str, str]:
         """See ``table_format.SupportsSparkSession``."""
         from headgate.tables.hudi.jvm import SESSION
 
-        own = HudiLocation.of(spec).spark
+        own = HudiLocation.from_spec(spec).spark
         return {**SESSION, **{key: value for key, value in own.items() if key != "spark.master"}}
 
     def list_table_names(self, like: TableSpec) -> Collection[str]:
-        place = HudiLocation.of(like)
+        place = HudiLocation.from_spec(like)
         parent = place.location.rpartition("/")[0]
         try:
             return folders_in(open_files(place.storage, parent), parent)
@@ -124,10 +126,10 @@ class HudiFormat(TableFormat):
         from headgate.tables.hudi.jvm import error_text
         from headgate.tables.hudi.table_properties import create_hudi_table
 
-        schema = avro_of(place.table, spec.columns, spec.comments)
+        schema = avro_schema_of(place.table_name, spec.columns, spec.comments)
         place.keep_properties(spec.properties)
         try:
-            create_hudi_table(place, schema, spec.partition_by, table_type(spec.properties))
+            create_hudi_table(place, schema, spec.partition_by, table_type_of(spec.properties))
         except HudiMissing:
             raise
         except Exception as error:

@@ -21,7 +21,7 @@ from headgate.control_protocol.errors import (
 )
 from headgate.control_protocol.table_format import FileSchema, RowKey, TableSpec, schema_id_of_text
 from headgate.tables.hudi.base_files import KEY_TYPES, PARTITION_TYPES, HudiFileMarking
-from headgate.tables.hudi.columns import columns_of, require_free_names
+from headgate.tables.hudi.columns import columns_of, require_no_reserved_names
 from headgate.tables.hudi.jvm import open_spark
 from headgate.tables.hudi.record_keys import (
     HIVE_STYLE,
@@ -36,8 +36,8 @@ from headgate.tables.hudi.record_keys import (
 from headgate.tables.hudi.s3_locations import (
     from_hadoop_address,
     hadoop_settings,
-    location_of,
-    store_properties,
+    normalized_location,
+    select_store_properties,
 )
 from headgate.tables.hudi.settings import (
     KEY,
@@ -111,9 +111,9 @@ class HudiLocation:
     storage: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, spec: TableSpec) -> HudiLocation:
+    def from_spec(cls, spec: TableSpec) -> HudiLocation:
         """Raises ``ConfigurationError``, ``HudiUnsafe``."""
-        location = location_of(spec.location)
+        location = normalized_location(spec.location)
         follows, given = spec.primary is not None and not spec.ledger, spec.properties
         keyed = spec.key is not None
         if spec.primary is not None:
@@ -122,7 +122,7 @@ class HudiLocation:
             )
         settings = write_settings(spec.name, given, keyed=keyed)
         spark = {key: each for key, each in spec.storage.items() if key.startswith(SPARK)}
-        storage = store_properties(location, spec.storage)
+        storage = select_store_properties(location, spec.storage)
         return cls(spec.name, location, settings, spark, spec.key, follows, storage)
 
     @property
@@ -139,27 +139,27 @@ class HudiLocation:
         return from_hadoop_address(self.location)
 
     @property
-    def hadoop(self) -> Mapping[str, str]:
+    def hadoop_settings(self) -> Mapping[str, str]:
         """Return how Hadoop reaches the store."""
         return hadoop_settings(self.location, self.storage)
 
     @property
-    def table(self) -> str:
+    def table_name(self) -> str:
         """Return the table's name in Hudi."""
         return self.name.rpartition(".")[2]
 
     @property
-    def files(self) -> str:
+    def files_address(self) -> str:
         """Return the address below which participants write."""
         return f"{self.location}/{STAGED}" if self.key or self.follows else self.location
 
-    def config(self) -> TableConfig:
+    def read_config(self) -> TableConfig:
         """Raises ``TableMissing``, ``Unreachable``, ``TableUnfit``."""
-        return self._config(self._properties())
+        return self._parse_config(self._read_properties())
 
     def file_schema(self) -> FileSchema:
-        """Return how participants write its files. Raises as ``config``."""
-        config = self.config()
+        """Return how participants write its files. Raises as ``read_config``."""
+        config = self.read_config()
         values = None
         if self.key or config.marking.partition_by:
             values = SupportedTexts(self.key.key if self.key else (), config.marking)
@@ -168,11 +168,11 @@ class HudiLocation:
                 uuid=config.uuid,
                 schema_id=config.schema_id,
                 columns=config.columns,
-                location=self.files,
+                location=self.files_address,
                 partition_by=() if self.key else config.marking.partition_by,
                 values=values,
                 storage=self.storage,
-                properties=self._kept_properties(),
+                properties=self._read_kept_properties(),
             )
         return FileSchema(
             uuid=config.uuid,
@@ -183,10 +183,10 @@ class HudiLocation:
             storage=self.storage,
             marking=config.marking,
             values=values,
-            properties=self._kept_properties(),
+            properties=self._read_kept_properties(),
         )
 
-    def _properties(self) -> Mapping[str, str]:
+    def _read_properties(self) -> Mapping[str, str]:
         """Read the properties.
 
         Hudi replaces the file, and keeps the former one next to it meanwhile.
@@ -217,8 +217,8 @@ class HudiLocation:
         except OSError as error:
             raise Unreachable(f"Hudi table {self.name} cannot be read: {error}") from error
 
-    def _config(self, properties: Mapping[str, str]) -> TableConfig:
-        if reason := _unsupported_feature(properties, keyed=self.key is not None):
+    def _parse_config(self, properties: Mapping[str, str]) -> TableConfig:
+        if reason := _find_unsupported_feature(properties, keyed=self.key is not None):
             raise TableUnfit(
                 f"Hudi table {self.name} {reason}, which headgate does not heed",
                 "docs/table-formats/hudi.md says which tables can be filled",
@@ -245,10 +245,10 @@ class HudiLocation:
             hive_style=properties.get(HIVE_STYLE, "false") == "true",
             url_encoded=properties.get(URL_ENCODED, "false") == "true",
         )
-        require_free_names(self.name, columns)
-        self._require_columns(columns, marking, keys)
+        require_no_reserved_names(self.name, columns)
+        self._require_supported_columns(columns, marking, keys)
         if self.key:
-            self._require_key(properties, columns, partitions)
+            self._require_supported_key(properties, columns, partitions)
         return TableConfig(
             uuid=self._claim_identity(),
             schema=schema,
@@ -259,7 +259,7 @@ class HudiLocation:
             generator=_key_generator(properties),
         )
 
-    def _require_key(
+    def _require_supported_key(
         self, properties: Mapping[str, str], columns: Struct, partitions: tuple[str, ...]
     ) -> None:
         assert self.key is not None, "asked for it"
@@ -269,7 +269,7 @@ class HudiLocation:
         except ConfigurationError as error:
             raise TableUnfit(f"Hudi table {self.name}: {error.message}", error.hint) from None
 
-    def _require_columns(
+    def _require_supported_columns(
         self, columns: Struct, marking: HudiFileMarking, keys: tuple[str, ...]
     ) -> None:
         for column in columns.fields:
@@ -289,12 +289,12 @@ class HudiLocation:
 
     def _claim_identity(self) -> str:
         """H10: identify the table: a table re-created at the same location is another one."""
-        return self._require_unchanged("uuid", str(uuid.uuid4()))
+        return self._keep_first_value("uuid", str(uuid.uuid4()))
 
     def require_same_buckets(self) -> None:
         """Raise ``HudiUnsafe`` if keys would be looked for in the wrong files."""
         declared = describe_buckets(self.name, self.settings)
-        held = self._require_unchanged("buckets", declared)
+        held = self._keep_first_value("buckets", declared)
         if held != declared:
             raise HudiUnsafe(
                 f"Hudi table {self.name} is cut into {held or 'no buckets'}, and the sink file "
@@ -310,7 +310,7 @@ class HudiLocation:
         except OSError as error:
             raise Unreachable(f"nothing can be kept beside {self.name}: {error}") from error
 
-    def _kept_properties(self) -> Mapping[str, str]:
+    def _read_kept_properties(self) -> Mapping[str, str]:
         try:
             properties: dict[str, str] = json.loads(self.folder.read(_KEPT))
         except FileNotFoundError:
@@ -319,7 +319,7 @@ class HudiLocation:
             raise Unreachable(f"Hudi table {self.name} cannot be read: {error}") from error
         return properties
 
-    def _require_unchanged(self, name: str, text: str) -> str:
+    def _keep_first_value(self, name: str, text: str) -> str:
         """Return the value that the first caller gave for this table."""
         folder, path = self.folder, f"{AUX}/{name}"
         try:
@@ -361,7 +361,7 @@ def _key_generator(properties: Mapping[str, str]) -> str:
     return named or _KEY_TYPES.get(generator, generator)
 
 
-def _unsupported_feature(properties: Mapping[str, str], *, keyed: bool) -> str | None:
+def _find_unsupported_feature(properties: Mapping[str, str], *, keyed: bool) -> str | None:
     """Name a feature of the table that a commit would have to support.
 
     ``None`` if there is none.
@@ -402,14 +402,14 @@ def create_hudi_table(
     place: HudiLocation, schema: str, partition_by: Sequence[str], table_type: str
 ) -> None:
     """Create a table with these columns; others may do so first. Raises what Java raises."""
-    spark = open_spark(place.spark, place.hadoop)
+    spark = open_spark(place.spark, place.hadoop_settings)
     hudi = spark._jvm.org.apache.hudi  # noqa: SLF001 - PySpark gives no other way
     key = ",".join(place.key.key) if place.key else place.settings.get(KEY, "")
     generator = key_generator_for(key.split(","), partition_by)
     builder = (
         hudi.common.table.HoodieTableMetaClient.newTableBuilder()
         .setTableType(table_type)
-        .setTableName(place.table)
+        .setTableName(place.table_name)
         .setTableVersion(_TABLE_VERSION)
         .setTableCreateSchema(schema)
         .setKeyGeneratorClassProp(f"org.apache.hudi.keygen.{generator}")

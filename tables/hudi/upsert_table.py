@@ -25,7 +25,7 @@ from headgate.control_protocol.table_format import NumberedFile, RowKey, files_i
 from headgate.tables.hudi import append_table
 from headgate.tables.hudi.base_files import RECORD_KEY
 from headgate.tables.hudi.changelog_merge import Fold
-from headgate.tables.hudi.columns import quote, spark_columns
+from headgate.tables.hudi.columns import quote_column, spark_columns
 from headgate.tables.hudi.commits import HudiCommits
 from headgate.tables.hudi.file_slices import Slice
 from headgate.tables.hudi.record_keys import (
@@ -36,7 +36,7 @@ from headgate.tables.hudi.record_keys import (
     HASHED,
     INDEX,
     key_index_of,
-    key_settings,
+    key_write_settings,
 )
 from headgate.tables.hudi.s3_locations import from_hadoop_address
 from headgate.tables.hudi.table_properties import STAGED, HudiLocation
@@ -65,22 +65,22 @@ class HudiKeyedJava(HudiJava):
     def request_instant(self, meta: Any, instant: str) -> None:
         """Request the commit; an upsert begins it by itself."""
         self.start_heartbeat(instant)
-        self._request(meta, instant)
+        self._create_requested(meta, instant)
 
     def begin_empty_commit(self, meta: Any, instant: str) -> None:
         """Begin a commit that adds no rows."""
         self._statuses = []
-        self._prepare(instant)
-        self._set_off(meta, instant)
+        self._maintain_metadata_table(instant)
+        self._transition_to_inflight(meta, instant)
 
     def upsert(self, meta: Any, instant: str, numbered: Sequence[NumberedFile]) -> KeyCounts:
         """Write what the files change into the table's folder, under a requested instant.
 
         Raises ``KeyInTwoPartitions``, ``TableChanged``, and what Java raises.
         """
-        fold = Fold(self._key, numbered, self._place.folder)
+        fold = Fold(self._row_key, numbered, self._place.folder)
         fold.note_table_rows(
-            self._live_rows(meta, fold.wanted_columns, [file for file, _ in numbered])
+            self._read_live_rows(meta, fold.wanted_columns, [file for file, _ in numbered])
         )
         counts = fold.count_keys()
         if not counts.inserted + counts.updated + counts.deleted:
@@ -88,18 +88,18 @@ class HudiKeyedJava(HudiJava):
             return counts
         folder, aside = self._place.folder, f"{STAGED}/{uuid.uuid4()}"
         try:
-            self._statuses = self._write_rows(meta, instant, self._changed_rows(fold, aside))
+            self._statuses = self._write_rows(meta, instant, self._build_changed_rows(fold, aside))
         finally:
             folder.remove([name for name, _ in folder.files_below(aside)])
         return counts
 
     def written_file_names(self) -> list[str]:
         """Return the names of the files that the upsert has written."""
-        return [str(each.getPath()) for each in self._statistics_of(())]
+        return [str(each.getPath()) for each in self._write_statistics_of(())]
 
     # ------------------------------------------------------------------------------------ of Java
 
-    def _live_rows(
+    def _read_live_rows(
         self, meta: Any, columns: Sequence[str], files: Sequence[WrittenFile]
     ) -> Iterator[pa.RecordBatch]:
         """Yield these columns of the table's rows, perhaps only for keys in the files."""
@@ -118,11 +118,11 @@ class HudiKeyedJava(HudiJava):
 
         For a table that others created, only its files show how it is divided.
         """
-        buckets = self._settings().get(BUCKETS)
-        if self._cut or self._settings()[INDEX] != BUCKET or buckets is None:
+        buckets = self._write_settings().get(BUCKETS)
+        if self._cut or self._write_settings()[INDEX] != BUCKET or buckets is None:
             return
         known = self._hudi.index.bucket.BucketIdentifier
-        hashed = self._settings().get(HASHED, ",".join(self._place.config().keys))
+        hashed = self._write_settings().get(HASHED, ",".join(self._place.read_config().keys))
         for path in (each.path for each in slices if each.path):
             with pq.ParquetFile(self._place.folder.arrow_source(path)) as file:
                 keys = next(file.iter_batches(_LOOKED_AT, columns=[RECORD_KEY]), None)
@@ -140,28 +140,36 @@ class HudiKeyedJava(HudiJava):
         self, columns: Sequence[str], files: Sequence[WrittenFile]
     ) -> list[pa.RecordBatch]:
         """Read through Spark, since only Hudi reads its logs; it skips keys that no file has."""
-        keys = self._columns(self._key.key)
+        keys = self._columns_named(self._row_key.key)
         asked = self._read_files([file.path for file in files], keys)
         names = [column.name for column in keys]
-        rows = self.read_data_frame().select(*map(quote, columns)).join(asked, names, "left_semi")
-        batches: list[pa.RecordBatch] = rows.select(*map(quote, columns))._collect_as_arrow()  # noqa: SLF001 - public from Spark 4 on
+        rows = (
+            self.read_data_frame()
+            .select(*map(quote_column, columns))
+            .join(asked, names, "left_semi")
+        )
+        batches: list[pa.RecordBatch] = rows.select(*map(quote_column, columns))._collect_as_arrow()  # noqa: SLF001 - public from Spark 4 on
         return batches
 
-    def _changed_rows(self, fold: Fold, aside: str) -> Any:
+    def _build_changed_rows(self, fold: Fold, aside: str) -> Any:
         """Return one row of the table's columns for each key that changes.
 
         Deleted ones have ``DELETES`` as their partition. Files that Spark needs for it are written
         ``aside``.
         """
-        rows = self._read_files(fold.write_new_rows(aside), self._place.config().columns.fields)
+        rows = self._read_files(
+            fold.write_new_rows(aside), self._place.read_config().columns.fields
+        )
         going = fold.keys_to_delete()
         if not going:
             return rows
         path = f"{aside}/going.parquet"
         with self._place.folder.open_output(path) as stream:
             pq.write_table(going, stream)
-        keys = self._read_files([f"{self._place.location}/{path}"], self._columns(self._key.key))
-        partition = self._key.partition
+        keys = self._read_files(
+            [f"{self._place.location}/{path}"], self._columns_named(self._row_key.key)
+        )
+        partition = self._row_key.partition
         return rows.union(
             keys.select(*(_deleted_row_value(each, keys, partition) for each in rows.schema))
         )
@@ -174,18 +182,18 @@ class HudiKeyedJava(HudiJava):
 
     def _write_rows(self, meta: Any, instant: str, rows: Any) -> list[Any]:
         """Return Hudi's status of each file."""
-        writer, hudi = self._writer(), self._hudi
+        writer, hudi = self._open_write_client(), self._hudi
         schema = hudi.common.schema.HoodieSchema.parse(self._schema)
         upsert = hudi.common.model.WriteOperationType.UPSERT
         java_options = self._java.util.HashMap()
-        for key, value in self._settings().items():
+        for key, value in self._write_settings().items():
             java_options.put(key, value)
         options = self._spark._jvm.org.apache.spark.api.python.PythonUtils.toScalaMap(java_options)  # noqa: SLF001
         arguments = getattr(hudi, "HoodieCreateRecordUtils$createHoodieRecordRddArgs")(
             rows._jdf,  # noqa: SLF001
             writer.getConfig(),
             options,
-            self._place.table,
+            self._place.table_name,
             "hoodie",
             schema,
             schema,
@@ -205,31 +213,31 @@ class HudiKeyedJava(HudiJava):
                 raise Unreachable(f"Hudi table {self._place.name} takes no row: {why.toString()}")
         return statuses
 
-    def _operation(self, files: Sequence[WrittenFile]) -> Any:
+    def _timeline_action_for(self, files: Sequence[WrittenFile]) -> Any:
         if not files:
-            return super()._operation(files)
+            return super()._timeline_action_for(files)
         return self._hudi.common.model.WriteOperationType.UPSERT
 
-    def _statistics_of(self, files: Sequence[WrittenFile]) -> list[Any]:  # noqa: ARG002
+    def _write_statistics_of(self, files: Sequence[WrittenFile]) -> list[Any]:  # noqa: ARG002
         return [status.getStat() for status in self._statuses]
 
-    def _settings(self) -> Mapping[str, str]:
-        config, given = self._place.config(), self._place.settings
+    def _write_settings(self) -> Mapping[str, str]:
+        config, given = self._place.read_config(), self._place.settings
         index = key_index_of(self._place.name, given)
         generator = {GENERATOR: f"org.apache.hudi.keygen.{config.generator}"}
         return {
             **given,
-            **key_settings(self._key, index, config.keys, config.marking),
+            **key_write_settings(self._row_key, index, config.keys, config.marking),
             **generator,
         }
 
     @property
-    def _key(self) -> RowKey:
+    def _row_key(self) -> RowKey:
         assert self._place.key is not None, "chosen for it"
         return self._place.key
 
-    def _columns(self, names: Iterable[str]) -> list[Column]:
-        columns = self._place.config().columns
+    def _columns_named(self, names: Iterable[str]) -> list[Column]:
+        columns = self._place.read_config().columns
         return [columns[name] for name in names]
 
 
@@ -238,7 +246,7 @@ def _deleted_row_value(column: Any, keys: Any, partition: str) -> Any:
     from pyspark.sql import functions as f
 
     if column.name in keys.columns:
-        return f.col(quote(column.name))
+        return f.col(quote_column(column.name))
     value = DELETES if column.name == partition else _empty_value(column.dataType)
     return f.lit(value).cast(column.dataType).alias(column.name)
 
@@ -265,7 +273,7 @@ class HudiKeyedTable(HudiCommits):
     def _on_table_changed(self) -> None:
         self._place.require_same_buckets()
 
-    def _instant_of(self, attempt: CommitAttempt, java: HudiJava) -> str:  # noqa: ARG002
+    def _take_or_reserve_instant(self, attempt: CommitAttempt, java: HudiJava) -> str:  # noqa: ARG002
         """Take a new instant after removing what earlier attempts left, so it cannot land."""
         for begun in sorted(self._begun):
             self._remove_instant(java, begun)

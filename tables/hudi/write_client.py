@@ -12,12 +12,18 @@ from typing import Any
 
 from headgate.control_protocol.errors import TableMissing
 from headgate.control_protocol.events import WrittenFile
-from headgate.tables.hudi.base_files import file_id_of
+from headgate.tables.hudi.base_files import file_group_id_of
+from headgate.tables.hudi.damaged_files import read_completed_commit
 from headgate.tables.hudi.file_slices import Slice, iterate_java, live_slices
-from headgate.tables.hudi.jvm import error_text, has_ended, java_callback, open_spark, spark_session
+from headgate.tables.hudi.jvm import (
+    error_text,
+    has_jvm_ended,
+    java_callback,
+    open_spark,
+    spark_session,
+)
 from headgate.tables.hudi.lock_check import check_lock_server
 from headgate.tables.hudi.table_properties import HudiLocation, use_utc_instants
-from headgate.tables.hudi.timeline import read_commit
 
 # Finds ghosts: commits in Hudi's metadata table that are not in the data's timeline (H8).
 #
@@ -107,7 +113,7 @@ class HudiJava:
     def load_meta_client(self) -> Any:
         """Return the table as it is now. Raises ``TableMissing``."""
         try:
-            return self._meta_of(self._place.base_path)
+            return self._load_meta_client_of(self._place.base_path)
         except Exception as error:
             if "TableNotFoundException" in str(error):
                 name = self._place.name
@@ -116,7 +122,7 @@ class HudiJava:
                 ) from error
             raise
 
-    def commits(self, meta: Any) -> Iterator[Instant]:
+    def completed_commits(self, meta: Any) -> Iterator[Instant]:
         """Yield completed commits of the active timeline, the last completed first."""
         timeline = meta.getActiveTimeline().getCommitsTimeline().filterCompletedInstants()
         newest_first = timeline.getReverseOrderedInstantsByCompletionTime().iterator()
@@ -140,7 +146,7 @@ class HudiJava:
     def file_statistics(self, meta: Any, instant: str) -> list[Statistics]:
         """Return the files of a completed instant."""
         timeline = meta.getActiveTimeline().filterCompletedInstants()
-        instants = (i for i in timeline.getInstants() if _is_instant(i, instant))
+        instants = (i for i in timeline.getInstants() if _has_requested_time(i, instant))
         return [
             Statistics(
                 path=str(s.getPath()),
@@ -155,7 +161,7 @@ class HudiJava:
     def latest_slices(self, meta: Any) -> list[Slice]:
         """Return what readers of the newest state read: the last slice of each file group."""
         common = self._hudi.common
-        engine = common.engine.HoodieLocalEngineContext(self._conf())
+        engine = common.engine.HoodieLocalEngineContext(self._storage_conf())
         listing = common.config.HoodieMetadataConfig.newBuilder().enable(True).build()  # noqa: FBT003
         manager = common.table.view.FileSystemViewManager
         view = manager.createInMemoryFileSystemView(engine, meta, listing)
@@ -175,7 +181,9 @@ class HudiJava:
     def archived_completion_ms(self, meta: Any, instant: str) -> int | None:
         """Return when a commit in the timeline's archive was completed."""
         instants = meta.getArchivedTimeline().getInstants()
-        return next((int(i.getCompletionTime()) for i in instants if _is_instant(i, instant)), None)
+        return next(
+            (int(i.getCompletionTime()) for i in instants if _has_requested_time(i, instant)), None
+        )
 
     def completion_ms(self, meta: Any, instant: str) -> int | None:
         """Return when a commit was completed, wherever that is recorded by now.
@@ -186,14 +194,16 @@ class HudiJava:
         timeline = meta.getActiveTimeline().filterCompletedInstants()
         if timeline.containsInstant(instant):
             instants = timeline.getInstants()
-            return next(int(i.getCompletionTime()) for i in instants if _is_instant(i, instant))
+            return next(
+                int(i.getCompletionTime()) for i in instants if _has_requested_time(i, instant)
+            )
         return self.archived_completion_ms(meta, instant)
 
     def is_before_timeline(self, meta: Any, instant: str) -> bool:
         """Return whether it is older than the active timeline: it would count as archived."""
         return bool(meta.getActiveTimeline().isBeforeTimelineStarts(instant))
 
-    def ghosts(self, meta: Any, condemned: Collection[str] = ()) -> frozenset[str]:
+    def find_ghosts(self, meta: Any, condemned: Collection[str] = ()) -> frozenset[str]:
         """H8: as ``find_ghost_instants``."""
         written = self._metadata_timeline()
         if written is None:
@@ -204,17 +214,17 @@ class HudiJava:
 
     def reserve_instant(self) -> str:
         """Return a unique instant, which is not in the timeline yet (H4)."""
-        return str(self._writer().createNewInstantTime(True))  # noqa: FBT003 - Java has no names
+        return str(self._open_write_client().createNewInstantTime(True))  # noqa: FBT003 - Java has no names
 
     def request_instant(self, meta: Any, instant: str) -> None:
         """Begin the commit of a reserved instant."""
         self.start_heartbeat(instant)
-        self._prepare(instant)
-        self._begin(meta, instant)
+        self._maintain_metadata_table(instant)
+        self._request_and_start(meta, instant)
 
     def start_heartbeat(self, instant: str) -> None:
         """Send heartbeats for a begun instant, so that clean-ups know its writer is alive."""
-        self._writer().getHeartbeatClient().start(instant)
+        self._open_write_client().getHeartbeatClient().start(instant)
 
     def commit(
         self,
@@ -224,10 +234,10 @@ class HudiJava:
         check: Callable[[], None],
     ) -> None:
         """Complete a registered instant; ``check`` runs inside Hudi's lock, and may raise."""
-        writer = self._writer()
-        writer.setOperationType(self._operation(files))
+        writer = self._open_write_client()
+        writer.setOperationType(self._timeline_action_for(files))
         statistics, extra = self._java.util.ArrayList(), self._java.util.HashMap()
-        for statistic in self._statistics_of(files):
+        for statistic in self._write_statistics_of(files):
             statistics.add(statistic)
         for key, value in metadata.items():
             extra.put(key, value)
@@ -244,7 +254,7 @@ class HudiJava:
         whether anything is left to remove. An instant that others have removed meanwhile must not
         be begun again, or a writer paused within its commit finds it pending.
         """
-        with self._lock():
+        with self._holding_lock():
             meta = self.load_meta_client()
             if self.completion_ms(meta, instant) is not None or not condemn(meta):
                 return
@@ -253,14 +263,14 @@ class HudiJava:
                 self._delete_metadata_table(meta)
                 meta = self.load_meta_client()
             if instant not in self.pending_instants(meta):
-                self._begin(meta, instant)
+                self._request_and_start(meta, instant)
         if unmade:
             self.close()  # the write client has the metadata table open
         self._roll_back(instant)
 
     def is_rolling_back(self, meta: Any, instant: str) -> bool:
         """Return whether a rollback of it is under way, which may have removed files already."""
-        service = self._writer().getTableServiceClient()
+        service = self._open_write_client().getTableServiceClient()
         return bool(service.getPendingRollbackInfo(meta, instant, True).isPresent())  # noqa: FBT003
 
     def close(self) -> None:
@@ -277,8 +287,11 @@ class HudiJava:
     @property
     def _spark(self) -> Any:
         """Return the Spark context, in a new JVM if the former one died."""
-        if self._context is None or has_ended(self._context):
-            self._client, self._context = None, open_spark(self._place.spark, self._place.hadoop)
+        if self._context is None or has_jvm_ended(self._context):
+            self._client, self._context = (
+                None,
+                open_spark(self._place.spark, self._place.hadoop_settings),
+            )
         return self._context
 
     @property
@@ -298,10 +311,10 @@ class HudiJava:
         return self._hudi.common.util.Option.of
 
     @property
-    def _none(self) -> Any:
+    def _java_none(self) -> Any:
         return self._hudi.common.util.Option.empty
 
-    def _conf(self) -> Any:
+    def _storage_conf(self) -> Any:
         hadoop = self._spark._jsc.hadoopConfiguration()  # noqa: SLF001 - as above
         return self._hudi.hadoop.fs.HadoopFSUtils.getStorageConf(hadoop)
 
@@ -309,43 +322,45 @@ class HudiJava:
         """Return the metadata table's timeline; ``None`` if there is no metadata table."""
         if next(self._place.folder.file_sizes([_METADATA_PROPERTIES])) is None:
             return None
-        return self._meta_of(f"{self._place.base_path}/{METADATA_TABLE}").getActiveTimeline()
+        return self._load_meta_client_of(
+            f"{self._place.base_path}/{METADATA_TABLE}"
+        ).getActiveTimeline()
 
-    def _meta_of(self, folder: str) -> Any:
+    def _load_meta_client_of(self, folder: str) -> Any:
         builder = self._hudi.common.table.HoodieTableMetaClient.builder()
-        return builder.setConf(self._conf()).setBasePath(folder).build()
+        return builder.setConf(self._storage_conf()).setBasePath(folder).build()
 
-    def _writer(self) -> Any:
+    def _open_write_client(self) -> Any:
         if self._client is None:
             check_lock_server(
-                self._place.name, self._settings()
+                self._place.name, self._write_settings()
             )  # Hudi itself asks for minutes, and is silent
             engine = self._hudi.client.common.HoodieSparkEngineContext(self._spark._jsc)  # noqa: SLF001
             properties = self._java.util.Properties()
-            for key, value in self._settings().items():
+            for key, value in self._write_settings().items():
                 properties.setProperty(key, value)
             builder = self._hudi.config.HoodieWriteConfig.newBuilder()
             builder = builder.withPath(self._place.base_path).withSchema(self._schema)
-            config = builder.forTable(self._place.table).withProps(properties).build()
+            config = builder.forTable(self._place.table_name).withProps(properties).build()
             use_utc_instants(self._hudi)
             self._client = self._hudi.client.SparkRDDWriteClient(engine, config)
         return self._client
 
     def _read_instant(self, timeline: Any, instant: Any) -> Instant:
         replaces = str(instant.getAction()) not in _COMMITS  # by clustering, not by a sink
-        metadata = None if replaces else read_commit(self._place, timeline, instant)
+        metadata = None if replaces else read_completed_commit(self._place, timeline, instant)
         return Instant(
             requested=str(instant.requestedTime()),
             completed=int(instant.getCompletionTime()),
-            operation=_table_name(metadata) if metadata else "",
+            operation=_table_name_of(metadata) if metadata else "",
             replaces=replaces,
             metadata=dict(metadata.getExtraMetadata()) if metadata else {},
         )
 
     @contextmanager
-    def _lock(self) -> Iterator[None]:
+    def _holding_lock(self) -> Iterator[None]:
         """Hold Hudi's lock. Raises what its provider raises."""
-        transactions, nobody = self._writer().getTransactionManager(), self._none()
+        transactions, nobody = self._open_write_client().getTransactionManager(), self._java_none()
         transactions.beginStateChange(nobody, nobody)
         try:
             yield
@@ -353,53 +368,55 @@ class HudiJava:
             transactions.endStateChange(nobody)
 
     def _roll_back(self, instant: str) -> None:
-        self._writer().rollback(instant)
+        self._open_write_client().rollback(instant)
 
     def _delete_metadata_table(self, meta: Any) -> None:
         """Delete the metadata table; Hudi's next write recreates it from the folders.
 
         A rollback that was begun and cannot be finished would block all writers' commits.
         """
-        engine = self._hudi.common.engine.HoodieLocalEngineContext(self._conf())
+        engine = self._hudi.common.engine.HoodieLocalEngineContext(self._storage_conf())
         self._hudi.metadata.HoodieTableMetadataUtil.deleteMetadataTable(meta, engine, False)  # noqa: FBT003
 
-    def _settings(self) -> Mapping[str, str]:
+    def _write_settings(self) -> Mapping[str, str]:
         return self._place.settings
 
-    def _operation(self, files: Sequence[WrittenFile]) -> Any:  # noqa: ARG002 - others ask
+    def _timeline_action_for(self, files: Sequence[WrittenFile]) -> Any:  # noqa: ARG002 - others ask
         """Return the timeline's name for a commit of these files."""
         return self._hudi.common.model.WriteOperationType.BULK_INSERT
 
-    def _prepare(self, instant: str) -> None:
+    def _maintain_metadata_table(self, instant: str) -> None:
         """Maintain the metadata table: otherwise nothing would ever be archived."""
-        writer, operation = self._writer(), self._operation(())
+        writer, operation = self._open_write_client(), self._timeline_action_for(())
         writer.initTable(operation, self._java_option(instant))
         writer.preWrite(instant, operation, self.load_meta_client())
 
-    def _begin(self, meta: Any, instant: str) -> None:
-        self._request(meta, instant)
-        self._set_off(meta, instant)
+    def _request_and_start(self, meta: Any, instant: str) -> None:
+        self._create_requested(meta, instant)
+        self._transition_to_inflight(meta, instant)
 
-    def _request(self, meta: Any, instant: str) -> None:
-        meta.getActiveTimeline().createNewInstant(self._request_instant(meta, instant))
+    def _create_requested(self, meta: Any, instant: str) -> None:
+        meta.getActiveTimeline().createNewInstant(self._requested_instant_of(meta, instant))
 
-    def _set_off(self, meta: Any, instant: str) -> None:
+    def _transition_to_inflight(self, meta: Any, instant: str) -> None:
         timeline = meta.getActiveTimeline()
-        timeline.transitionRequestedToInflight(self._request_instant(meta, instant), self._none())
+        timeline.transitionRequestedToInflight(
+            self._requested_instant_of(meta, instant), self._java_none()
+        )
 
-    def _request_instant(self, meta: Any, instant: str) -> Any:
+    def _requested_instant_of(self, meta: Any, instant: str) -> Any:
         loader = self._java.lang.Thread.currentThread().getContextClassLoader()
         states = loader.loadClass("org.apache.hudi.common.table.timeline.HoodieInstant$State")
         requested = self._java.lang.Enum.valueOf(states, "REQUESTED")
         return meta.createNewInstant(requested, meta.getCommitActionType(), instant)
 
-    def _statistics_of(self, files: Sequence[WrittenFile]) -> list[Any]:
-        return [self._statistics(file) for file in files]
+    def _write_statistics_of(self, files: Sequence[WrittenFile]) -> list[Any]:
+        return [self._write_statistics_of_file(file) for file in files]
 
-    def _statistics(self, file: WrittenFile) -> Any:
+    def _write_statistics_of_file(self, file: WrittenFile) -> Any:
         path = file.path.removeprefix(f"{self._place.location}/")
         statistic = self._hudi.common.model.HoodieWriteStat()
-        statistic.setFileId(file_id_of(path))
+        statistic.setFileId(file_group_id_of(path))
         statistic.setPath(path)
         statistic.setPartitionPath(path.rpartition("/")[0])
         statistic.setPrevCommit("null")
@@ -410,10 +427,10 @@ class HudiJava:
         return statistic
 
 
-def _is_instant(instant: Any, requested: str) -> bool:
+def _has_requested_time(instant: Any, requested: str) -> bool:
     return str(instant.requestedTime()) == requested
 
 
-def _table_name(metadata: Any) -> str:
+def _table_name_of(metadata: Any) -> str:
     operation = metadata.getOperationType()
     return "" if operation is None else str(operation.name())

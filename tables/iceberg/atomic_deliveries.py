@@ -67,14 +67,14 @@ class AtomicDeliveries:
         if self._apart:
             return self._deliver_one_by_one(deliveries, calls)
         ready = calls.each(
-            lambda each: calls.call_guarded(each.name, lambda: _prepare(each)), deliveries
+            lambda each: calls.call_guarded(each.name, lambda: _prepare_call(each)), deliveries
         )
         pairs = [
             (delivery.table, call)
             for delivery, call in zip(deliveries, ready, strict=True)
             if isinstance(delivery.table, IcebergTable) and isinstance(call, PreparedCommit)
         ]
-        conclude = self._send(pairs) if len(pairs) > 1 else IcebergTable.send
+        conclude = self._send_together(pairs) if len(pairs) > 1 else IcebergTable.send
 
         def conclude_pair(
             pair: tuple[Delivery, PreparedCommit | DeliveryOutcome],
@@ -97,7 +97,7 @@ class AtomicDeliveries:
         self._apart = not all(isinstance(outcome, Landed) for outcome in outcomes)
         return outcomes
 
-    def _send(self, pairs: Sequence[tuple[IcebergTable, PreparedCommit]]) -> _Conclusion:
+    def _send_together(self, pairs: Sequence[tuple[IcebergTable, PreparedCommit]]) -> _Conclusion:
         """Make the call, and return how to find each table's outcome."""
         changes = [_table_commit_request(call) for _, call in pairs]
         try:
@@ -122,10 +122,10 @@ class AtomicDeliveries:
             self._apart = True
             reason = f"several tables were delivered to together: {error!r}"
             return lambda _table, _call: Unknown(reason)
-        return IcebergTable.read_back
+        return IcebergTable.find_outcome
 
 
-def _prepare(delivery: Delivery) -> PreparedCommit | CommitOutcome:
+def _prepare_call(delivery: Delivery) -> PreparedCommit | CommitOutcome:
     """Write what the call needs; a table of another format is delivered to by itself."""
     if isinstance(delivery.table, IcebergTable):
         return delivery.table.prepare(delivery.attempt)

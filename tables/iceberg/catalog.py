@@ -40,16 +40,21 @@ from headgate.control_protocol.errors import (
 from headgate.tables.iceberg.catalog_types import (
     require_java_type,
     require_supported_type,
-    require_tags,
+    require_tag_support,
 )
 from headgate.tables.iceberg.java_catalog import JavaCatalog
 from headgate.tables.iceberg.jvm import Jvm
 from headgate.tables.iceberg.metadata_files import UNDECODED, MetadataFiles
 from headgate.tables.storage.avro_integrity import with_avro_checks
 from headgate.tables.storage.damaged_file_error import FileDamaged
-from headgate.tables.storage.file_io import PATIENCE, is_far, is_ours, open_files
-from headgate.tables.storage.local_file_io import LocalFiles, path_of
-from headgate.tables.storage.object_stores import refused_operation
+from headgate.tables.storage.file_io import (
+    PATIENCE,
+    is_for_our_s3_client,
+    needs_timeouts,
+    open_files,
+)
+from headgate.tables.storage.local_file_io import LocalFiles, local_file_path
+from headgate.tables.storage.object_stores import refused_operation_of
 
 if TYPE_CHECKING:
     from pyiceberg.catalog.sql import IcebergTables
@@ -112,15 +117,17 @@ def load_catalog(
     try:
         if jvm is not None:
             kind = require_java_type(name, properties)
-            return _with_own_files(JavaCatalog(name, properties, kind, jvm, timeout_s=timeout_s))
+            return _install_own_files(JavaCatalog(name, properties, kind, jvm, timeout_s=timeout_s))
         told = {**properties, **({"init_catalog_tables": "false"} if looking else {})}
-        return _with_own_files(_catalog_opener(name, told, timeout_s)(), looking=looking)
+        return _install_own_files(_catalog_opener(name, told, timeout_s)(), looking=looking)
     except Exception as error:  # noqa: BLE001 - whatever a driver raises becomes one of ours
-        failure = catalog_failure(error, f"catalog {name!r} cannot be opened")
-        raise type(failure)(_without_secrets(properties, failure.message), failure.hint) from None
+        failure = translate_catalog_error(error, f"catalog {name!r} cannot be opened")
+        raise type(failure)(
+            _text_without_secrets(properties, failure.message), failure.hint
+        ) from None
 
 
-def catalog_failure(error: Exception, what: str) -> HeadgateError:
+def translate_catalog_error(error: Exception, what: str) -> HeadgateError:
     """Translate an error of pyiceberg; its message begins with ``what`` went wrong."""
     said = f"{what}: {first_line_of_error(error)}"
     if isinstance(error, HeadgateError):
@@ -140,7 +147,7 @@ def catalog_failure(error: Exception, what: str) -> HeadgateError:
             return ConfigurationError(said, "install what this kind of catalog needs")
         case ValueError() | KeyError() | TypeError() | NoSuchPropertyException():
             return ConfigurationError(said, "check the catalog's properties")
-    if operation := refused_operation(error):
+    if operation := refused_operation_of(error):
         return MissingRights(
             f"{what}: {operation} is refused: {first_line_of_error(error)}",
             "check the keys or the role for the catalog, and for the table's files",
@@ -159,12 +166,12 @@ def _is_not_rest_answer(error: Exception) -> bool:
     return unread or kind == "JSONDecodeError" or "unexpected JSON" in text
 
 
-def metadata_failure(error: Exception, what: str) -> HeadgateError:
-    """Do as ``catalog_failure`` where metadata was fetched: what does not decode is damaged."""
+def translate_metadata_error(error: Exception, what: str) -> HeadgateError:
+    """Do as ``translate_catalog_error`` for fetched metadata: what does not decode is damaged."""
     if isinstance(error, UNDECODED) and not isinstance(error, FileDamaged):
         said = f"its metadata cannot be decoded: {first_line_of_error(error)}"
         return LogUnreadable(f"{what}: {said}", _RESTORE)
-    return catalog_failure(error, what)
+    return translate_catalog_error(error, what)
 
 
 @contextmanager
@@ -173,7 +180,7 @@ def naming_table(identifier: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        raise metadata_failure(error, f"table {identifier} cannot be read") from error
+        raise translate_metadata_error(error, f"table {identifier} cannot be read") from error
 
 
 def require_atomic_swap(catalog: Catalog, identifier: str) -> None:
@@ -182,7 +189,7 @@ def require_atomic_swap(catalog: Catalog, identifier: str) -> None:
         try:
             catalog.require_atomic_swap(identifier)
         except Exception as error:  # noqa: BLE001 - whatever Java throws becomes one of ours
-            raise catalog_failure(error, f"table {identifier} cannot be asked") from None
+            raise translate_catalog_error(error, f"table {identifier} cannot be asked") from None
 
 
 def missing_rights_error(error: BaseException) -> MissingRights | None:
@@ -193,7 +200,7 @@ def missing_rights_error(error: BaseException) -> MissingRights | None:
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, ForbiddenError) or (
-            isinstance(cause, OSError) and refused_operation(cause)
+            isinstance(cause, OSError) and refused_operation_of(cause)
         ):
             said = str(error).removeprefix(f"{Unreachable.code} ")  # which it is tried again by
             return MissingRights(said.removeprefix(f"{MissingRights.code} "))
@@ -204,7 +211,7 @@ def missing_rights_error(error: BaseException) -> MissingRights | None:
 def _catalog_opener(
     name: str, properties: Mapping[str, str], timeout_s: float
 ) -> Callable[[], Catalog]:
-    known = merge_config(Config().get_catalog_config(name) or {}, _as_recursive(properties))
+    known = merge_config(Config().get_catalog_config(name) or {}, _as_recursive_dict(properties))
     kind = require_supported_type(name, known)
     if not kind and "uri" not in known:
         raise ConfigurationError(
@@ -216,7 +223,7 @@ def _catalog_opener(
         return partial(_glue_catalog, name, {**_PATIENT, **known})
     patient = {name: text for name, text in _PATIENT.items() if name not in known}
     if kind == "sql" and isinstance(uri := known.get("uri"), str):
-        bounded = {**patient, **properties, "uri": _with_timeouts(uri, timeout_s)}
+        bounded = {**patient, **properties, "uri": _uri_with_timeouts(uri, timeout_s)}
         return partial(_sql_catalog, name, bounded, timeout_s)
     return partial(load_any_catalog, name, **patient, **properties)
 
@@ -227,7 +234,7 @@ def _rest_catalog(name: str, properties: RecursiveDict, timeout_s: float) -> Cat
     if "uri" not in properties:
         raise NoSuchPropertyException("a REST catalog needs its uri")
     catalog = BoundedRestCatalog(name, {"rest.sigv4.max-retries": "0", **properties}, timeout_s)
-    require_tags(name, catalog.properties)
+    require_tag_support(name, catalog.properties)
     return catalog
 
 
@@ -238,7 +245,7 @@ def _glue_catalog(name: str, properties: RecursiveDict) -> Catalog:
         from botocore.session import Session as ClientSession
         from pyiceberg.catalog.glue import GlueCatalog
     except ImportError as error:
-        raise _not_installed("Glue", error, "glue") from error
+        raise _not_installed_error("Glue", error, "glue") from error
     session = ClientSession()
     session.set_default_client_config(
         ClientConfig(
@@ -252,16 +259,16 @@ def _glue_catalog(name: str, properties: RecursiveDict) -> Catalog:
     return GlueCatalog(name, **known)
 
 
-def require_sql() -> None:
+def require_sql_installed() -> None:
     """Raise ``ConfigurationError`` if what a SQL catalog needs is not installed."""
     try:
         import_module("sqlalchemy")
     except ImportError as error:
-        raise _not_installed("a SQL catalog", error, "sql") from error
+        raise _not_installed_error("a SQL catalog", error, "sql") from error
 
 
 def _sql_catalog(name: str, properties: Mapping[str, str], timeout_s: float) -> Catalog:
-    require_sql()
+    require_sql_installed()
     from sqlalchemy.event import listen
     from sqlalchemy.exc import IntegrityError, OperationalError, ProgrammingError
 
@@ -279,14 +286,14 @@ def _sql_catalog(name: str, properties: Mapping[str, str], timeout_s: float) -> 
     return catalog
 
 
-def _not_installed(what: str, error: ImportError, extra: str) -> ConfigurationError:
+def _not_installed_error(what: str, error: ImportError, extra: str) -> ConfigurationError:
     return ConfigurationError(
         f"{what} needs a library that is not installed: {error.name}",
         f"pip install 'headgate[{extra}]'",
     )
 
 
-def with_own_metadata(catalog: Catalog) -> MetadataFiles:
+def install_own_metadata(catalog: Catalog) -> MetadataFiles:
     """Have the catalog write metadata our way (version 3, too), unless a server writes it."""
     files = MetadataFiles()
     if isinstance(catalog, MetastoreCatalog):
@@ -300,32 +307,32 @@ def with_own_metadata(catalog: Catalog) -> MetadataFiles:
     return files
 
 
-def _with_own_files(catalog: Catalog, *, looking: bool = False) -> Catalog:
+def _install_own_files(catalog: Catalog, *, looking: bool = False) -> Catalog:
     """Give the tables of the catalog on S3 our files, wherever it asks for some.
 
     For a command that only reads, so have tables on this machine.
     """
-    metadata = with_own_metadata(catalog)
+    metadata = install_own_metadata(catalog)
     theirs = catalog._load_file_io  # noqa: SLF001 - this catalog's only, as below
 
     def files(properties: Properties = EMPTY_DICT, location: str | None = None) -> FileIO:
         merged = {**catalog.properties, **properties}
-        if is_ours(merged, location) or is_far(location):
+        if is_for_our_s3_client(merged, location) or needs_timeouts(location):
             return with_avro_checks(open_files(merged, location))
-        if looking and location and path_of(location) and PY_IO_IMPL not in merged:
+        if looking and location and local_file_path(location) and PY_IO_IMPL not in merged:
             return with_avro_checks(LocalFiles(merged, location))
         return with_avro_checks(theirs(properties, location))
 
     catalog._load_file_io = files  # type: ignore[method-assign]  # noqa: SLF001
     if hasattr(catalog, "_convert_orm_to_iceberg"):
-        catalog._convert_orm_to_iceberg = partial(_sql_table, catalog, metadata)  # noqa: SLF001
+        catalog._convert_orm_to_iceberg = partial(_build_sql_table, catalog, metadata)  # noqa: SLF001
     if hasattr(catalog, "_is_s3tables_database"):  # asked at each commit, though it never changes
         catalog._is_s3tables_database = lru_cache(catalog._is_s3tables_database)  # noqa: SLF001
         catalog._write_metadata_no_exist_check = metadata.write  # type: ignore[attr-defined]  # noqa: SLF001
     return catalog
 
 
-def _sql_table(catalog: Catalog, known: MetadataFiles, row: IcebergTables) -> Table:
+def _build_sql_table(catalog: Catalog, known: MetadataFiles, row: IcebergTables) -> Table:
     """Build the table as pyiceberg's SQL catalog does, but with our files."""
     if not row.metadata_location:
         raise NoSuchTableError("Table property metadata_location is missing")
@@ -350,7 +357,7 @@ def _bound_transaction(timeout_ms: int, connection: Connection) -> None:
         connection.exec_driver_sql(f"SET LOCAL {setting} = {timeout_ms}")
 
 
-def _with_timeouts(uri: str, timeout_s: float) -> str:
+def _uri_with_timeouts(uri: str, timeout_s: float) -> str:
     """Add the driver's time-outs to the address; their defaults are 5 s, two hours, or for ever."""
     wanted = _driver_timeouts(uri, max(1, round(timeout_s)))
     query = "&".join(f"{key}={wait}" for key, wait in wanted.items() if f"{key}=" not in uri)
@@ -373,11 +380,11 @@ def _driver_timeouts(uri: str, timeout_s: int) -> Mapping[str, int]:
     return {}
 
 
-def _as_recursive(properties: Mapping[str, str]) -> RecursiveDict:
+def _as_recursive_dict(properties: Mapping[str, str]) -> RecursiveDict:
     return dict(properties)
 
 
-def _without_secrets(properties: Mapping[str, str], text: str) -> str:
+def _text_without_secrets(properties: Mapping[str, str], text: str) -> str:
     """Remove property values: foreign messages may quote passwords, or whole property sets."""
     for key, value in sorted(properties.items(), key=lambda item: -len(item[1])):
         if key != "type" and len(value) > 3:

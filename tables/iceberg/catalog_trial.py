@@ -51,11 +51,11 @@ from headgate.control_protocol.ports import (
     TableView,
     Unknown,
 )
-from headgate.tables.iceberg.catalog import catalog_failure
+from headgate.tables.iceberg.catalog import translate_catalog_error
 from headgate.tables.iceberg.prepared_commit import PreparedCommit
 from headgate.tables.iceberg.rest_catalog import BoundedRestCatalog
 from headgate.tables.iceberg.table import IcebergTable
-from headgate.tables.iceberg.table_creation import with_defaults
+from headgate.tables.iceberg.table_creation import with_default_properties
 from headgate.tables.storage.object_stores import file_properties
 
 SINK = SinkName("headgate-check")
@@ -79,7 +79,7 @@ class GivenKeys:
 
 
 class CatalogTrial:
-    """Two scratch tables; once ``made`` names some, whoever made them has to ``remove`` them.
+    """Two scratch tables; once ``made`` names some, whoever made them has to ``drop_tables`` them.
 
     Questions are asked in the order of the methods. Raises one of ``HeadgateError``.
     """
@@ -94,7 +94,7 @@ class CatalogTrial:
         self._first = IcebergTable(catalog, self.names[0], SINK, threads=False)
         self._tag = tag_name(SINK)
 
-    def describe(self) -> str:
+    def describe_catalog(self) -> str:
         """Return what the catalog says of itself."""
         catalog = self._catalog
         if not isinstance(catalog, RestCatalog):
@@ -115,16 +115,16 @@ class CatalogTrial:
                 return True
             raise
 
-    def create(self) -> str:
+    def create_tables(self) -> str:
         """Make both tables; return the location of the first."""
         schema = Schema(NestedField(1, "id", LongType(), required=False))
         for name in self.names:
             try:
                 with self._naming_failures(f"creating {name}"):
                     self._tables[name] = self._catalog.create_table(
-                        name, schema, properties=with_defaults({})
+                        name, schema, properties=with_default_properties({})
                     )
-            except Unreachable as error:  # ``remove`` knows nothing of it
+            except Unreachable as error:  # ``drop_tables`` knows nothing of it
                 text = f"{error.message}; it may have been made all the same"
                 raise Unreachable(text, f"look for {name}, and drop it") from error
             self.made.append(name)
@@ -134,7 +134,7 @@ class CatalogTrial:
     def _table(self) -> Table:
         return self._tables[self.names[0]]
 
-    def given_keys(self) -> GivenKeys:
+    def given_credentials(self) -> GivenKeys:
         """Return what came with the table that the sink file does not have."""
         own = self._catalog.properties
         files = self._table.io.properties
@@ -142,12 +142,12 @@ class CatalogTrial:
         signs = str(files.get("s3.remote-signing-enabled", "")).lower() == "true"
         return GivenKeys(tuple(given), signs and "s3.access-key-id" not in files)
 
-    def files_at(self) -> tuple[dict[str, str], str]:
+    def file_properties_and_location(self) -> tuple[dict[str, str], str]:
         """Return the properties by which a participant reaches the table's files, and where."""
         location = self._table.location()
         return file_properties(self._table.io.properties, location), location
 
-    def claim(self) -> None:
+    def make_first_claim(self) -> None:
         """Commit as a sink's first claim does: a snapshot, its properties, branch and tag at once.
 
         What comes back must be what was sent.
@@ -159,29 +159,29 @@ class CatalogTrial:
             raise
         except StopSink as error:  # what a sink would say here names persons, who had no part
             raise CatalogRefused(f"a claim came back changed: {error.message}", "") from error
-        self._require_kept(landed, 0)
+        self._require_properties_kept(landed, 0)
 
-    def tag_lasts_ms(self) -> int | None:
+    def tag_retention_ms(self) -> int | None:
         """Return for how long the catalog says that it keeps the tag; ``None``: no word of it."""
-        return self._load().metadata.refs[self._tag].max_ref_age_ms
+        return self._load_table().metadata.refs[self._tag].max_ref_age_ms
 
-    def lasts(self) -> bool:
+    def is_tag_retention_kept(self) -> bool:
         """Return whether the tag's own retention, which a claim sets, was kept."""
-        lasts_ms = self.tag_lasts_ms()
+        lasts_ms = self.tag_retention_ms()
         return lasts_ms is not None and lasts_ms >= _CENTURY_MS
 
-    def try_stale(self) -> str:
+    def try_stale_commit(self) -> str:
         """Send two commits that were prepared on the same state: only one may land."""
         view = self._first.read()
-        one, other = (self._prepare(view, number) for number in (1, 2))
-        self._require_kept(self._require_landed(self._first.send(one)), 1)
+        one, other = (self._prepare_commit(view, number) for number in (1, 2))
+        self._require_properties_kept(self._require_landed(self._first.send(one)), 1)
         return self._require_refused(other, "a commit on a state that was gone")
 
-    def try_moved_tag(self) -> str:
+    def try_commit_after_moved_tag(self) -> str:
         """Move the tag, and nothing else: a commit that was prepared before must be refused."""
         view = self._first.read()
-        call = self._prepare(view, 3)
-        older = self._load().metadata.snapshots[0].snapshot_id
+        call = self._prepare_commit(view, 3)
+        older = self._load_table().metadata.snapshots[0].snapshot_id
         moved = SetSnapshotRefUpdate(
             ref_name=self._tag,
             type=SnapshotRefType.TAG,
@@ -191,12 +191,12 @@ class CatalogTrial:
             min_snapshots_to_keep=None,
         )
         with self._naming_failures("moving a tag"):
-            self._catalog.commit_table(self._load(), (), (moved,))
-        if self._load().metadata.refs[self._tag].snapshot_id != older:
+            self._catalog.commit_table(self._load_table(), (), (moved,))
+        if self._load_table().metadata.refs[self._tag].snapshot_id != older:
             raise CatalogRefused("a tag that was moved stands where it stood", "")
         return self._require_refused(call, "a commit whose tag had been moved")
 
-    def try_joint(self) -> bool:
+    def try_joint_commit(self) -> bool:
         """Return whether it commits to two tables at once, and to none if one is refused.
 
         ``False``: it has no such call. Raises ``CatalogRefused`` if half of one landed.
@@ -204,7 +204,7 @@ class CatalogTrial:
         catalog = self._catalog
         if not isinstance(catalog, BoundedRestCatalog) or not catalog.lists_joint_commits:
             return False
-        tables = [self._load(name) for name in self.names]
+        tables = [self._load_table(name) for name in self.names]
         try:
             with self._naming_failures("a commit to two tables"):
                 catalog.commit_tables([_mark_request(table, "1") for table in tables])
@@ -226,7 +226,7 @@ class CatalogTrial:
             raise CatalogRefused("half of a commit to two tables landed", "")
         return True
 
-    def remove(self) -> tuple[str, ...]:
+    def drop_tables(self) -> tuple[str, ...]:
         """Drop the tables with their files; return the locations whose files may stay."""
         stay = []
         for name in tuple(self.made):
@@ -248,12 +248,12 @@ class CatalogTrial:
 
     # ---------------------------------------------------------------------------------- in detail
 
-    def _load(self, name: str = "") -> Table:
+    def _load_table(self, name: str = "") -> Table:
         name = name or self.names[0]
         with self._naming_failures(f"loading {name}"):
             return self._catalog.load_table(name)
 
-    def _prepare(self, view: TableView, number: int) -> PreparedCommit:
+    def _prepare_commit(self, view: TableView, number: int) -> PreparedCommit:
         prepared = self._first.prepare(_build_attempt(view, number))
         if isinstance(prepared, PreparedCommit):
             return prepared
@@ -267,7 +267,7 @@ class CatalogTrial:
             raise Unreachable(f"not known whether the commit landed: {outcome.reason}", "")
         raise CatalogRefused(f"the commit did not land: {outcome.reason}", "")
 
-    def _require_kept(self, view: TableView, number: int) -> None:
+    def _require_properties_kept(self, view: TableView, number: int) -> None:
         """Raise unless the newest snapshot's properties are those that were sent."""
         read = self._first.read()
         if (view.record, read.record) != (_build_record(number), _build_record(number)):
@@ -284,7 +284,7 @@ class CatalogTrial:
         raise Unreachable(f"{what}: not known whether it landed: {outcome.reason}", "")
 
     def _read_marks(self) -> Sequence[str | None]:
-        return [self._load(name).properties.get(_MARK) for name in self.names]
+        return [self._load_table(name).properties.get(_MARK) for name in self.names]
 
     @contextmanager
     def _naming_failures(self, what: str) -> Iterator[None]:
@@ -293,7 +293,7 @@ class CatalogTrial:
         except HeadgateError:
             raise
         except Exception as error:
-            raise catalog_failure(error, what) from error
+            raise translate_catalog_error(error, what) from error
 
 
 def _build_record(number: int) -> CommitRecord:

@@ -49,7 +49,7 @@ def require_supported_type(name: str, properties: Mapping[str, object]) -> str:
             "compare and set was never seen",
             _INSTEAD,
         )
-    uri, scheme = str(properties.get("uri") or ""), _scheme(properties)
+    uri, scheme = str(properties.get("uri") or ""), _uri_scheme_of(properties)
     declared = properties.get("type")
     kind = str(declared).lower() if declared else _BY_URI.get(scheme, "")
     if declared and kind not in KINDS:
@@ -78,7 +78,7 @@ def require_java_type(name: str, properties: Mapping[str, object]) -> str:
             "and set was never seen",
             f"in Java, type may be {' or '.join(JAVA_KINDS)}",
         )
-    kind = str(properties.get("type") or _BY_URI.get(_scheme(properties), "")).lower()
+    kind = str(properties.get("type") or _BY_URI.get(_uri_scheme_of(properties), "")).lower()
     if kind not in JAVA_KINDS:
         raise CatalogRefused(
             f"catalog {name!r}: in Java a catalog of type {kind or 'no known kind'!r} was never "
@@ -89,7 +89,7 @@ def require_java_type(name: str, properties: Mapping[str, object]) -> str:
     return kind
 
 
-def _scheme(properties: Mapping[str, object]) -> str:
+def _uri_scheme_of(properties: Mapping[str, object]) -> str:
     return str(properties.get("uri") or "").partition(":")[0].partition("+")[0]
 
 
@@ -102,7 +102,7 @@ def not_atomic_error(name: str) -> NotAtomic:
     )
 
 
-def require_tags(name: str, properties: Mapping[str, object]) -> None:
+def require_tag_support(name: str, properties: Mapping[str, object]) -> None:
     """Raise ``CatalogRefused`` for a REST server whose configuration says that it keeps no tags."""
     if str(properties.get(NESSIE, "")).lower() == "true":
         raise CatalogRefused(

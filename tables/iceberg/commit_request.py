@@ -41,7 +41,7 @@ from headgate.control_protocol.ports import TableView
 from headgate.control_protocol.table_format import RollbackSnapshot
 from headgate.tables.iceberg.manifests import ManifestList
 from headgate.tables.iceberg.pending_manifests import StagedManifest
-from headgate.tables.iceberg.tag_lineage import parent_ref_of, properties_of
+from headgate.tables.iceberg.tag_lineage import next_parent_ref, summary_properties_of
 from headgate.tables.iceberg.upsert.delete_manifests import Deletions
 
 _FOREVER_MS = 2**63 - 1
@@ -90,11 +90,11 @@ class CommitRequest:
     deletes: str = ""
 
     @property
-    def parent(self) -> Snapshot | None:
+    def parent_snapshot(self) -> Snapshot | None:
         if self.back is not None:
             kept = self.back.snapshot_id
             return None if kept is None else self.metadata.snapshot_by_id(kept)
-        start = parent_ref_of(self.metadata, self.branch)
+        start = next_parent_ref(self.metadata, self.branch)
         return self.metadata.snapshot_by_id(start.snapshot_id) if start else None
 
     @property
@@ -120,10 +120,10 @@ class CommitRequest:
             AddSnapshotUpdate(
                 snapshot=next_snapshot(
                     self.metadata,
-                    self.parent,
+                    self.parent_snapshot,
                     manifest_list,
                     snapshot_id=self.snapshot_id,
-                    summary=self._summary(),
+                    summary=self._snapshot_summary(),
                 )
             ),
             *(
@@ -172,7 +172,7 @@ class CommitRequest:
         )
         return (kept,)
 
-    def _summary(self) -> Summary:
+    def _snapshot_summary(self) -> Summary:
         added = [*self.files, *(file for staging in self.staged for file in staging.files)]
         removed: list[ManifestDataFile] = []
         operation = Operation.APPEND
@@ -182,7 +182,7 @@ class CommitRequest:
             removed += (entry.data_file for entry in self.deletions.retired)
         counts = snapshot_counts(self.metadata, added, removed)
         summary = Summary(operation, **counts, **encode(self.record), **self.fence)
-        before = properties_of(self.parent) if self.parent else None
+        before = summary_properties_of(self.parent_snapshot) if self.parent_snapshot else None
         return update_snapshot_summaries(summary, before)
 
 

@@ -25,15 +25,15 @@ PASSED = 2**63 - 1
 """Where the connector finds itself: behind everything that it will ever announce."""
 
 
-def mark_property(control_topic: str, group: str) -> str:
+def mark_property_name(control_topic: str, group: str) -> str:
     """Return the property in which the connector stores its position in the control topic."""
     return f"kafka.connect.offsets.{control_topic}.{group}"
 
 
-def mark_behind(control_topic: str, group: str, ends: Mapping[int, int]) -> dict[str, str]:
+def mark_for_ends(control_topic: str, group: str, ends: Mapping[int, int]) -> dict[str, str]:
     """Return the mark that lets the connector go on behind ``ends``, and nothing before them."""
     mark = {str(partition): end for partition, end in sorted(ends.items())}
-    return {mark_property(control_topic, group): json.dumps(mark, separators=(",", ":"))}
+    return {mark_property_name(control_topic, group): json.dumps(mark, separators=(",", ":"))}
 
 
 def fence_properties(
@@ -45,8 +45,8 @@ def fence_properties(
     until_ms = int(time.time() * 1000) + _KEPT_MS
     taken = {"group": group, "control_topic": control_topic, "ends": at, "until_ms": until_ms}
     return {
-        **mark_behind(control_topic, group, dict.fromkeys(ends, PASSED)),
-        _taken_property(sink): json.dumps(taken, separators=(",", ":")),
+        **mark_for_ends(control_topic, group, dict.fromkeys(ends, PASSED)),
+        _taken_over_property_name(sink): json.dumps(taken, separators=(",", ":")),
     }
 
 
@@ -73,7 +73,7 @@ def find_fenced_connector(
     since_takeover = list[int]()
     passed = list[tuple[int, Mapping[str, str]]]()
     for snapshot_id, properties in line:
-        text = properties.get(_taken_property(sink))
+        text = properties.get(_taken_over_property_name(sink))
         if text is None and not group and holds_record(sink, properties):
             return None
         if text is None:
@@ -84,7 +84,7 @@ def find_fenced_connector(
             if time.time() * 1000 > taken["until_ms"]:
                 return None
             group = taken["group"]
-            mark = mark_property(taken["control_topic"], group)
+            mark = mark_property_name(taken["control_topic"], group)
         since_takeover += (each for each, found in passed if mark in found)
         passed.clear()
     return FencedConnector(group, tuple(since_takeover)) if group else None
@@ -92,15 +92,18 @@ def find_fenced_connector(
 
 def fence_to_repeat(sink: SinkName, properties: Mapping[str, str]) -> dict[str, str]:
     """Return what the next commit repeats of the sink's newest snapshot: nothing after a week."""
-    text = properties.get(_taken_property(sink))
+    text = properties.get(_taken_over_property_name(sink))
     if text is None:
         return {}
     taken = json.loads(text)
     if time.time() * 1000 > taken["until_ms"]:
         return {}
-    own = {_taken_property(sink), mark_property(taken["control_topic"], taken["group"])}
+    own = {
+        _taken_over_property_name(sink),
+        mark_property_name(taken["control_topic"], taken["group"]),
+    }
     return {key: properties[key] for key in own if key in properties}
 
 
-def _taken_property(sink: SinkName) -> str:
+def _taken_over_property_name(sink: SinkName) -> str:
     return f"headgate.{sink}{_TAKEN}"

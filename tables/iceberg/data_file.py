@@ -45,7 +45,7 @@ class FileDetail:
     upper_bounds: Mapping[int, bytes] = field(default_factory=dict)
     split_offsets: tuple[int, ...] = ()
 
-    def of(self, path: str, records: int, size_bytes: int) -> WrittenFile:
+    def to_written_file(self, path: str, records: int, size_bytes: int) -> WrittenFile:
         """Return the written file with this detail."""
         return WrittenFile(path, records, size_bytes, detail=self.encode())
 
@@ -71,12 +71,12 @@ class FileDetail:
         if stream.read(1):
             raise ValueError("the detail of a file has bytes behind its end")
         parts = {part.name: form[part.name] for part in fields(cls)}
-        parts |= {name: _by_column(form[name]) for name in _BY_COLUMN}
+        parts |= {name: _by_column_id(form[name]) for name in _BY_COLUMN}
         lists = {name: tuple(form[name]) for name in ("partition", "split_offsets")}
         return cls(**(parts | lists))
 
 
-def _by_column(form: Mapping[str, list[Any]]) -> dict[int, Any]:
+def _by_column_id(form: Mapping[str, list[Any]]) -> dict[int, Any]:
     values = dict(zip(form["columns"], form["values"], strict=True))
     if len(values) < len(form["columns"]):
         raise ValueError("the detail of a file names a column twice")

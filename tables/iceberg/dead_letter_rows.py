@@ -24,9 +24,9 @@ from headgate.control_protocol.commit_record import CommitRecord
 from headgate.control_protocol.commit_record_codec import decode
 from headgate.control_protocol.identifiers import SinkName, tag_name
 from headgate.coordinator.dead_letter_message import COLUMNS, Progress
-from headgate.tables.iceberg.catalog import catalog_failure
-from headgate.tables.iceberg.parquet_columns import read_column_batches
-from headgate.tables.iceberg.tag_lineage import ancestry, properties_of, snapshots_by_id
+from headgate.tables.iceberg.catalog import translate_catalog_error
+from headgate.tables.iceberg.parquet_column_reader import read_column_batches
+from headgate.tables.iceberg.tag_lineage import ancestors_of, snapshots_by_id, summary_properties_of
 
 _ROWS_AT_ONCE = 100
 
@@ -55,20 +55,20 @@ class UnsentRows:
 
         Raises what loading a table raises, and what storage's drivers raise.
         """
-        table = self._load()
+        table = self._load_table()
         if progress and progress.table_uuid != str(table.metadata.table_uuid):
             progress = None
         line = self._unsent_snapshots(table, progress)
         if progress and line and _is_line_complete(line[-1][0], progress):
             for snapshot, record in reversed(line):
                 if record and snapshot.snapshot_id != progress.snapshot_id:
-                    files = added_file_tasks(table, snapshot) if record.records else ()
-                    rows = rows_of(table, snapshot, files, AlwaysTrue())
+                    files = scan_tasks_of_added_files(table, snapshot) if record.records else ()
+                    rows = scan_rows(table, snapshot, files, AlwaysTrue())
                     yield Portion(rows, _progress_up_to(table, snapshot, record))
             return
         for snapshot, record in line[:1]:
             if record:
-                rows = self._scan(table, snapshot, progress)
+                rows = self._scan_unsent(table, snapshot, progress)
                 yield Portion(rows, _progress_up_to(table, snapshot, record))
 
     def newest_rows(
@@ -78,18 +78,20 @@ class UnsentRows:
 
         Raises as ``since``.
         """
-        table = self._load()
+        table = self._load_table()
         for snapshot, record in self._unsent_snapshots(table, None):
             if record and record.records:
-                rows = _added_rows(table, snapshot, columns)
+                rows = _scan_added_rows(table, snapshot, columns)
                 return list(deque(islice(rows, looked_at), maxlen=count))
         return []
 
-    def _load(self) -> Table:
+    def _load_table(self) -> Table:
         try:
             return self._catalog.load_table(self._identifier)
         except Exception as error:
-            raise catalog_failure(error, f"table {self._identifier} cannot be read") from error
+            raise translate_catalog_error(
+                error, f"table {self._identifier} cannot be read"
+            ) from error
 
     def _unsent_snapshots(
         self, table: Table, progress: Progress | None
@@ -97,20 +99,20 @@ class UnsentRows:
         """Return the snapshots from the sink's tag back to what was sent, as far as not expired."""
         ref = table.metadata.refs.get(self._tag)
         line: list[tuple[Snapshot, CommitRecord | None]] = []
-        for snapshot in ancestry(snapshots_by_id(table.metadata), ref) if ref else ():
-            line.append((snapshot, decode(self._sink, properties_of(snapshot))))
+        for snapshot in ancestors_of(snapshots_by_id(table.metadata), ref) if ref else ():
+            line.append((snapshot, decode(self._sink, summary_properties_of(snapshot))))
             if progress is None or snapshot.snapshot_id == progress.snapshot_id:
                 break
         return line
 
-    def _scan(
+    def _scan_unsent(
         self, table: Table, snapshot: Snapshot, progress: Progress | None
     ) -> Iterator[dict[str, Any]]:
         predicate: BooleanExpression = EqualTo(term="sink", value=self._sink)
         if progress:
             predicate = And(predicate, GreaterThanOrEqual(term="epoch", value=progress.epoch))
         scan = table.scan(predicate, snapshot_id=snapshot.snapshot_id)
-        return rows_of(table, snapshot, scan.plan_files(), predicate)
+        return scan_rows(table, snapshot, scan.plan_files(), predicate)
 
 
 def _is_line_complete(oldest: Snapshot, progress: Progress) -> bool:
@@ -119,7 +121,7 @@ def _is_line_complete(oldest: Snapshot, progress: Progress) -> bool:
     return oldest.snapshot_id == progress.snapshot_id or oldest.sequence_number == next_number
 
 
-def added_file_tasks(table: Table, snapshot: Snapshot) -> Iterator[FileScanTask]:
+def scan_tasks_of_added_files(table: Table, snapshot: Snapshot) -> Iterator[FileScanTask]:
     for manifest in snapshot.manifests(table.io):
         ours = manifest.added_snapshot_id == snapshot.snapshot_id
         if ours and manifest.content == ManifestContent.DATA:
@@ -128,14 +130,14 @@ def added_file_tasks(table: Table, snapshot: Snapshot) -> Iterator[FileScanTask]
                     yield FileScanTask(entry.data_file)
 
 
-def _added_rows(
+def _scan_added_rows(
     table: Table, snapshot: Snapshot, columns: tuple[str, ...]
 ) -> Iterator[dict[str, Any]]:
     """Read what the snapshot added; Parquet without a scan, whose import takes longer."""
     ids = [table.schema().find_field(name).field_id for name in columns]
-    for file in added_file_tasks(table, snapshot):
+    for file in scan_tasks_of_added_files(table, snapshot):
         if file.file.file_format != FileFormat.PARQUET:
-            yield from rows_of(table, snapshot, [file], AlwaysTrue(), columns=columns)
+            yield from scan_rows(table, snapshot, [file], AlwaysTrue(), columns=columns)
             continue
         for columns_read in read_column_batches(
             table.io, file.file.file_path, ids, ids, rows_at_once=_ROWS_AT_ONCE
@@ -144,7 +146,7 @@ def _added_rows(
                 yield dict(zip(columns, row, strict=True))
 
 
-def rows_of(
+def scan_rows(
     table: Table,
     snapshot: Snapshot,
     files: Iterable[FileScanTask],

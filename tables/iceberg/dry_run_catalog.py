@@ -20,7 +20,7 @@ from pyiceberg.table.metadata import TableMetadata, new_table_metadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.typedef import EMPTY_DICT
 
-from headgate.tables.iceberg.catalog import with_own_metadata
+from headgate.tables.iceberg.catalog import install_own_metadata
 from headgate.tables.iceberg.table_creation import ensure_namespaces
 
 _NOT_HERE = (
@@ -38,7 +38,7 @@ class DryRunCatalog(NoopCatalog, MetastoreCatalog):
 
     def __init__(self, folder: Path, real: Catalog | None) -> None:
         super().__init__("dry-run")
-        with_own_metadata(self)
+        install_own_metadata(self)
         self._folder = folder
         self._namespaces: set[tuple[str, ...]] = set()
         self._locations: dict[tuple[str, ...], str] = {}
@@ -97,17 +97,19 @@ class DryRunCatalog(NoopCatalog, MetastoreCatalog):
             sort_order=given.get("sort_order", UNSORTED_SORT_ORDER),
             properties={k: text for k, text in properties.items() if not k.startswith(_NOT_HERE)},
         )
-        self._write(name, metadata, 0)
+        self._write_copy(name, metadata, 0)
         return self.load_table(identifier)
 
     def commit_table(self, table: Table, requirements: Any, updates: Any) -> CommitTableResponse:
         """Apply the updates to the newest metadata. Nobody else commits here."""
         name = table.name()
         staged = self._update_and_stage_table(self.load_table(name), name, requirements, updates)
-        at = self._write(name, staged.metadata, self._parse_metadata_version(self._locations[name]))
+        at = self._write_copy(
+            name, staged.metadata, self._parse_metadata_version(self._locations[name])
+        )
         return CommitTableResponse(metadata=staged.metadata, metadata_location=at)
 
-    def _write(self, name: tuple[str, ...], metadata: TableMetadata, version: int) -> str:
+    def _write_copy(self, name: tuple[str, ...], metadata: TableMetadata, version: int) -> str:
         provider = load_location_provider(metadata.location, metadata.properties)
         at = provider.new_table_metadata_file_location(version + 1)
         self._write_metadata(metadata, self._load_file_io(location=at), at)

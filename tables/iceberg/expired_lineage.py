@@ -30,10 +30,10 @@ from pyiceberg.table.snapshots import Snapshot
 from headgate.control_protocol.identifiers import SinkName, tag_name
 from headgate.control_protocol.ports import Lineage
 from headgate.tables.iceberg.tag_lineage import (
-    ancestry,
+    ancestors_of,
     find_lineage,
-    properties_of,
     snapshots_by_id,
+    summary_properties_of,
 )
 
 ROWS_MAX = 100_000
@@ -50,8 +50,8 @@ def decide_lineage(table: Table, branch: str, sink: SinkName) -> Lineage:
     metadata = table.metadata
     snapshots = snapshots_by_id(metadata)
     tagged = snapshots[metadata.refs[tag_name(sink, branch)].snapshot_id]
-    line = list(ancestry(snapshots, metadata.refs[branch]))
-    lineage = _by_metadata_log(table, line[0], tagged)
+    line = list(ancestors_of(snapshots, metadata.refs[branch]))
+    lineage = _lineage_by_metadata_log(table, line[0], tagged)
     if lineage is Lineage.UNDECIDABLE and (
         _lineage_by_files(table.io, line, tagged) or _lineage_by_rows(table, line, tagged)
     ):
@@ -62,12 +62,12 @@ def decide_lineage(table: Table, branch: str, sink: SinkName) -> Lineage:
 # --------------------------------------------------------------------------------- the metadata log
 
 
-def _by_metadata_log(table: Table, head: Snapshot, tagged: Snapshot) -> Lineage:
+def _lineage_by_metadata_log(table: Table, head: Snapshot, tagged: Snapshot) -> Lineage:
     known: dict[int, Snapshot] = {}
     for metadata in _metadata_versions(table):
         # The older version wins: when a parent expires, some writers forget that there was one.
         known |= snapshots_by_id(metadata)
-        lineage = _walk_parents(known, head, tagged)
+        lineage = _lineage_by_parents(known, head, tagged)
         if (
             lineage is not Lineage.UNDECIDABLE
             or metadata.next_sequence_number() <= _sequence_number(tagged)
@@ -86,7 +86,7 @@ def _metadata_versions(table: Table) -> Iterator[TableMetadata]:
             return
 
 
-def _walk_parents(known: dict[int, Snapshot], head: Snapshot, tagged: Snapshot) -> Lineage:
+def _lineage_by_parents(known: dict[int, Snapshot], head: Snapshot, tagged: Snapshot) -> Lineage:
     snapshot: Snapshot | None = head
     while snapshot is not None:
         if snapshot.snapshot_id == tagged.snapshot_id:
@@ -103,10 +103,10 @@ def _walk_parents(known: dict[int, Snapshot], head: Snapshot, tagged: Snapshot) 
 
 def _lineage_by_files(io: FileIO, line: list[Snapshot], tagged: Snapshot) -> bool:
     try:
-        newest, since = _newest_files(io, tagged)
+        newest, since = _read_newest_files(io, tagged)
         # Without files, nothing can have been removed.
         return not newest or any(
-            newest & set(_paths_since(io, manifest, since))
+            newest & set(_read_paths_since(io, manifest, since))
             for snapshot in line
             for manifest in snapshot.manifests(io)
             if manifest.sequence_number >= since
@@ -115,7 +115,7 @@ def _lineage_by_files(io: FileIO, line: list[Snapshot], tagged: Snapshot) -> boo
         return False
 
 
-def _newest_files(io: FileIO, tagged: Snapshot) -> tuple[set[str], int]:
+def _read_newest_files(io: FileIO, tagged: Snapshot) -> tuple[set[str], int]:
     """Return the live files of the newest commit that has some, and its sequence number."""
     newest: set[str] = set()
     since = 0
@@ -132,7 +132,7 @@ def _newest_files(io: FileIO, tagged: Snapshot) -> tuple[set[str], int]:
     return newest, since
 
 
-def _paths_since(io: FileIO, manifest: ManifestFile, since: int) -> Iterator[str]:
+def _read_paths_since(io: FileIO, manifest: ManifestFile, since: int) -> Iterator[str]:
     """Return the paths of all entries, live or removed, that came with this sequence number.
 
     A cherry-pick, or ``add_files`` behind a rollback, adds a file again: under a new number.
@@ -150,12 +150,14 @@ def _lineage_by_rows(table: Table, line: list[Snapshot], tagged: Snapshot) -> bo
     if not alike or stored is None or stored > ROWS_MAX or (size or 0) > _BYTES_MAX:
         return False
     try:
-        return _rows_of(table, alike[-1]) == _rows_of(table, tagged)  # all others come from it
+        return _row_counts_of(table, alike[-1]) == _row_counts_of(
+            table, tagged
+        )  # all others come from it
     except (FileNotFoundError, ValueError, NotImplementedError):  # equality deletes, for example
         return False
 
 
-def _rows_of(table: Table, snapshot: Snapshot) -> Counter[str]:
+def _row_counts_of(table: Table, snapshot: Snapshot) -> Counter[str]:
     """Return how often the snapshot holds each row, by the columns that the table has now."""
     from pyiceberg.io.pyarrow import ArrowScan  # brings pandas: not for every command
 
@@ -165,7 +167,7 @@ def _rows_of(table: Table, snapshot: Snapshot) -> Counter[str]:
 
 
 def _summary_count(snapshot: Snapshot, name: str) -> int | None:
-    text = properties_of(snapshot).get(name, "")
+    text = summary_properties_of(snapshot).get(name, "")
     return int(text) if text.isdecimal() else None
 
 

@@ -29,29 +29,37 @@ def require_columns_of_files(table: Table, files: Sequence[WrittenFile]) -> None
     """
     if len(table.metadata.schemas) > 1:
         details = (detail_of(table, file) for file in files if file.kind is FileKind.ROWS)
-        _refuse(table, ((dict(d.value_counts), dict(d.null_value_counts)) for d in details))
+        _require_columns_of_counts(
+            table, ((dict(d.value_counts), dict(d.null_value_counts)) for d in details)
+        )
 
 
 def require_columns_of_staged(table: Table, files: Iterable[DataFile]) -> None:
     """Do so for files that were drafted: what is pending for a table may have gathered for a
     while."""
     if len(table.metadata.schemas) > 1:
-        _refuse(table, ((file.value_counts or {}, file.null_value_counts or {}) for file in files))
+        _require_columns_of_counts(
+            table, ((file.value_counts or {}, file.null_value_counts or {}) for file in files)
+        )
 
 
-def _refuse(table: Table, counted: Iterable[tuple[Counts, Counts]]) -> None:
+def _require_columns_of_counts(table: Table, counted: Iterable[tuple[Counts, Counts]]) -> None:
     """``counted``: of each file, by column ids, the values and the nulls among them."""
     schema = table.schema()
     there, required = schema.field_ids, _required_columns(schema)
     for counts, nulls in counted:
         for column, count in counts.items():
             if column not in there and nulls.get(column, 0) < count:
-                raise _table_changed(table, f"has no column {_name(table, column)!r} any more")
+                raise _table_changed_error(
+                    table, f"has no column {_column_name(table, column)!r} any more"
+                )
             if column in required and nulls.get(column, 0):
-                raise _table_changed(table, f"requires a value of column {required[column]!r} now")
+                raise _table_changed_error(
+                    table, f"requires a value of column {required[column]!r} now"
+                )
 
 
-def _table_changed(table: Table, what: str) -> TableChanged:
+def _table_changed_error(table: Table, what: str) -> TableChanged:
     identifier = ".".join(table.name())
     message = f"{identifier} {what}, and files were written before: none of them is committed"
     return TableChanged(message, _HINT)
@@ -66,7 +74,7 @@ def _required_columns(schema: Schema) -> dict[int, str]:
     }
 
 
-def _name(table: Table, column: int) -> str:
+def _column_name(table: Table, column: int) -> str:
     """Return the column's last name, from the schemas that the table remembers."""
     for schema in reversed(table.metadata.schemas):
         if name := schema.find_column_name(column):

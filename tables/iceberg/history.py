@@ -31,7 +31,7 @@ from headgate.control_protocol.table_history import (
     SinkCommit,
 )
 from headgate.tables.iceberg.expired_lineage import decide_lineage
-from headgate.tables.iceberg.tag_lineage import deleted_records_of, other_sinks
+from headgate.tables.iceberg.tag_lineage import deleted_records_of, find_other_sinks
 
 
 def read_history(
@@ -59,7 +59,7 @@ def read_history(
         branch=branch,
         head=head.snapshot_id if head else None,
         tag=tag.snapshot_id if tag else None,
-        tag_on_branch=_on_branch(table, sink, branch) if tag else None,
+        tag_on_branch=_is_tag_on_branch(table, sink, branch) if tag else None,
         claimed=claim_marker_property(sink) in metadata.properties,
         complete=complete and len(shown) == len(line),
         commits=tuple(commits),
@@ -67,14 +67,14 @@ def read_history(
         unreadable=tuple(unreadable),
         tagged=tagged,
         filled=filled_table_uuids(sink, metadata.properties),
-        others=other_sinks(metadata, branch, sink),
+        others=find_other_sinks(metadata, branch, sink),
         deleted=deleted_records_of(sink, metadata.properties),
         expired_rows=expired_row_count(sink, metadata.properties),
         expired_before_ms=expired_before_ms(sink, metadata.properties),
     )
 
 
-def _on_branch(table: Table, sink: SinkName, branch: str) -> bool | None:
+def _is_tag_on_branch(table: Table, sink: SinkName, branch: str) -> bool | None:
     """Return whether the branch contains the sink's tag, by whatever evidence is left (TABLE-4)."""
     lineage = decide_lineage(table, branch, sink)
     return None if lineage is Lineage.UNDECIDABLE else lineage is Lineage.CONTAINS_TAG
@@ -123,7 +123,7 @@ def _classify_snapshots(
                 )
             )
         else:
-            foreign.append(_foreign_snapshot(snapshot, sink))
+            foreign.append(_to_foreign_snapshot(snapshot, sink))
     return commits, foreign, unreadable
 
 
@@ -134,7 +134,7 @@ def _decode_record(snapshot: Snapshot, sink: SinkName) -> tuple[CommitRecord | N
         return None, f"snapshot {snapshot.snapshot_id}: {error.message}"
 
 
-def _foreign_snapshot(snapshot: Snapshot, own: SinkName) -> ForeignSnapshot:
+def _to_foreign_snapshot(snapshot: Snapshot, own: SinkName) -> ForeignSnapshot:
     sink = sink_in_summary(summary_of(snapshot))
     sink = None if sink == own else sink
     record = _decode_record(snapshot, sink)[0] if sink else None

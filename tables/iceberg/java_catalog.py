@@ -41,8 +41,8 @@ from headgate.control_protocol.errors import (
     JvmMissing,
     WriterGone,
 )
-from headgate.tables.iceberg.catalog_types import require_tags
-from headgate.tables.iceberg.jvm import Jvm, field_of
+from headgate.tables.iceberg.catalog_types import require_tag_support
+from headgate.tables.iceberg.jvm import Jvm, java_field_of
 from headgate.tables.storage.call_timeouts import call_with_timeout
 
 # Translates what Java's Iceberg throws into pyiceberg's exceptions.
@@ -68,17 +68,17 @@ class JavaError(Exception):
     """Anything else that Java threw. Its stack trace stays in Java: it may quote settings."""
 
 
-def failure_of(error: Exception) -> Exception:
+def translate_java_error(error: Exception) -> Exception:
     """Return what to raise instead of an error of py4j; any other error is returned as it is."""
     thrown = getattr(error, "java_exception", None)
     if thrown is not None:
-        return _translate(thrown)
+        return _to_python_error(thrown)
     if type(error).__module__.startswith("py4j"):
         return JavaError(str(error).strip().partition("\n")[0])
     return error
 
 
-def _translate(thrown: Any) -> Exception:
+def _to_python_error(thrown: Any) -> Exception:
     text = _error_text(thrown)
     if _UNKNOWN_METHOD in text:
         return HiveClientUnfit(
@@ -154,7 +154,7 @@ def require_compare_and_set(jvm: Jvm, conf: Any, database: str, name: str) -> No
         try:
             client.alter_table_with_environmentContext(database, name, table, expecting)
         except Exception as error:  # noqa: BLE001 - what Java threw is told from its text
-            failure = failure_of(error)
+            failure = translate_java_error(error)
             if _REFUSED in str(failure):
                 return
             if "partition keys can not be changed" not in str(failure):
@@ -184,7 +184,7 @@ def require_compare_and_set_of_views(jvm: Jvm, conf: Any, database: str) -> None
             try:
                 client.alter_table_with_environmentContext(database, name, view, expecting)
             except Exception as error:  # noqa: BLE001 - what Java threw is told from its text
-                failure = failure_of(error)
+                failure = translate_java_error(error)
                 if _REFUSED in str(failure):
                     return
                 raise failure from None
@@ -254,7 +254,7 @@ class JavaCatalog(Catalog):
         self._jvm = jvm
         self._timeout_s = max(timeout_s, CALL_S_MIN)
         self._may_swap = kind != "hive"
-        self._java = self._call_java(f"catalog {name}", self._open)
+        self._java = self._call_java(f"catalog {name}", self._open_java_catalog)
 
     def close(self) -> None:
         with suppress(Exception):  # the JVM may have ended before
@@ -264,7 +264,7 @@ class JavaCatalog(Catalog):
 
     def load_table(self, identifier: str | Identifier) -> Table:
         names = self.identifier_to_tuple(identifier)
-        read = self._call_java(".".join(names), lambda: self._read(names))
+        read = self._call_java(".".join(names), lambda: self._read_table(names))
         metadata = TableMetadataUtil.parse_raw(read.metadata)
         files = self._load_file_io({**metadata.properties, **read.files}, read.location)
         return Table(names, metadata, read.location, files, self)
@@ -272,20 +272,20 @@ class JavaCatalog(Catalog):
     def table_exists(self, identifier: str | Identifier) -> bool:
         names = self.identifier_to_tuple(identifier)
         return self._call_java(
-            ".".join(names), lambda: bool(self._java.tableExists(self._java_name(names)))
+            ".".join(names), lambda: bool(self._java.tableExists(self._java_identifier(names)))
         )
 
     def namespace_exists(self, namespace: str | Identifier) -> bool:
         names = self.identifier_to_tuple(namespace)
         return self._call_java(
-            ".".join(names), lambda: bool(self._java.namespaceExists(self._namespace(names)))
+            ".".join(names), lambda: bool(self._java.namespaceExists(self._java_namespace(names)))
         )
 
     def list_tables(self, namespace: str | Identifier) -> list[Identifier]:
         names = self.identifier_to_tuple(namespace)
 
         def list_identifiers() -> list[Identifier]:
-            identifiers = self._java.listTables(self._namespace(names))
+            identifiers = self._java.listTables(self._java_namespace(names))
             return [(*each.namespace().levels(), each.name()) for each in identifiers]
 
         return self._call_java(".".join(names), list_identifiers)
@@ -294,7 +294,7 @@ class JavaCatalog(Catalog):
         names = self.identifier_to_tuple(namespace)
 
         def list_identifiers() -> list[Identifier]:
-            identifiers = self._java.listNamespaces(self._namespace(names))
+            identifiers = self._java.listNamespaces(self._java_namespace(names))
             return [tuple(each.levels()) for each in identifiers]
 
         return self._call_java(".".join(names), list_identifiers)
@@ -309,7 +309,7 @@ class JavaCatalog(Catalog):
             self._call_java(
                 ".".join(names),
                 lambda: self._java.createNamespace(
-                    self._namespace(names), self._jvm.java_map(properties)
+                    self._java_namespace(names), self._jvm.java_map(properties)
                 ),
             )
         except TableAlreadyExistsError as error:  # Java has one name for both
@@ -335,7 +335,7 @@ class JavaCatalog(Catalog):
             java = iceberg.SchemaParser.fromJson(schema.model_dump_json())
             spec = iceberg.PartitionSpecParser.fromJson(java, partition_spec.model_dump_json())
             order = iceberg.SortOrderParser.fromJson(java, sort_order.model_dump_json())
-            builder = self._java.buildTable(self._java_name(names), java)
+            builder = self._java.buildTable(self._java_identifier(names), java)
             builder = builder.withPartitionSpec(spec).withSortOrder(order)
             builder = builder.withProperties(self._jvm.java_map(own))
             (builder.withLocation(location) if location else builder).create()
@@ -344,7 +344,7 @@ class JavaCatalog(Catalog):
         try:
             self.require_atomic_swap(identifier)
         except CatalogRefused:
-            self._drop(names, purge=True)
+            self._drop_in_java(names, purge=True)
             raise
         return self.load_table(identifier)
 
@@ -360,13 +360,15 @@ class JavaCatalog(Catalog):
             self.require_atomic_swap(names)
         requires = [each.model_dump_json() for each in requirements]
         changes = [each.model_dump_json() for each in updates]
-        read = self._call_java(".".join(names), lambda: self._commit(names, requires, changes))
+        read = self._call_java(
+            ".".join(names), lambda: self._commit_in_java(names, requires, changes)
+        )
         metadata: TableMetadata = TableMetadataUtil.parse_raw(read.metadata)
         return CommitTableResponse(metadata=metadata, metadata_location=read.location)
 
     def drop_table(self, identifier: str | Identifier) -> None:
         names = self.identifier_to_tuple(identifier)
-        if not self._drop(names, purge=False):
+        if not self._drop_in_java(names, purge=False):
             raise NoSuchTableError(f"Table does not exist: {'.'.join(names)}")
 
     def require_atomic_swap(self, identifier: str | Identifier) -> None:
@@ -375,7 +377,7 @@ class JavaCatalog(Catalog):
         name = ".".join(names)
 
         def ask_operations() -> None:
-            require_no_locks(name, self._operations(names).current().properties())
+            require_no_locks(name, self._table_operations(names).current().properties())
             require_compare_and_set(
                 self._jvm, self._java.getConf(), ".".join(names[:-1]), names[-1]
             )
@@ -401,15 +403,15 @@ class JavaCatalog(Catalog):
         try:
             return call_with_timeout(self._timeout_s, what, call)
         except Exception as error:
-            failure = failure_of(error)
+            failure = translate_java_error(error)
             if self._jvm.has_ended:
                 failure = WriterGone("Spark's JVM has ended", "start this process again")
             if failure is error:
                 raise
         raise failure  # without py4j's, which holds a Java stack trace
 
-    def _open(self) -> Any:
-        if not all(self._jvm.knows(f"org.apache.iceberg.{name}") for name in _PARSERS):
+    def _open_java_catalog(self) -> Any:
+        if not all(self._jvm.has_class(f"org.apache.iceberg.{name}") for name in _PARSERS):
             raise JvmMissing(
                 f"catalog {self.name!r}: Spark has no Iceberg, and catalog.backend is java",
                 'add it, such as "spark.jars.packages" = '
@@ -426,14 +428,14 @@ class JavaCatalog(Catalog):
             self.name, self._jvm.java_map(properties), self._jvm.hadoop
         )
         if self.kind == "rest":
-            require_tags(self.name, dict(java.properties()))
+            require_tag_support(self.name, dict(java.properties()))
         return java
 
-    def _operations(self, names: Identifier) -> Any:
-        return self._java.loadTable(self._java_name(names)).operations()
+    def _table_operations(self, names: Identifier) -> Any:
+        return self._java.loadTable(self._java_identifier(names)).operations()
 
-    def _read(self, names: Identifier) -> _Read:
-        operations = self._operations(names)
+    def _read_table(self, names: Identifier) -> _Read:
+        operations = self._table_operations(names)
         vended = dict(operations.io().properties()) if self.kind == "rest" else {}
         return self._parse_metadata(operations.current(), vended)
 
@@ -441,9 +443,9 @@ class JavaCatalog(Catalog):
         text = self._jvm.iceberg.TableMetadataParser.toJson(metadata)
         return _Read(str(text), str(metadata.metadataFileLocation()), files)
 
-    def _commit(self, names: Identifier, requires: list[str], changes: list[str]) -> _Read:
+    def _commit_in_java(self, names: Identifier, requires: list[str], changes: list[str]) -> _Read:
         iceberg = self._jvm.iceberg
-        operations = self._operations(names)
+        operations = self._table_operations(names)
         base = operations.current()
         requirements = [iceberg.UpdateRequirementParser.fromJson(text) for text in requires]
         updates = [iceberg.MetadataUpdateParser.fromJson(text) for text in changes]
@@ -465,26 +467,26 @@ class JavaCatalog(Catalog):
         request = rest.requests.UpdateTableRequest(
             self._jvm.java_list(requirements), self._jvm.java_list(updates)
         )
-        response = field_of(operations, "client").post(
-            field_of(operations, "path"),
+        response = java_field_of(operations, "client").post(
+            java_field_of(operations, "path"),
             request,
             operations.getClass().getClassLoader().loadClass(_RESPONSE),
-            field_of(operations, "mutationHeaders"),
+            java_field_of(operations, "mutationHeaders"),
             rest.ErrorHandlers.tableCommitHandler(),
         )
         return response.tableMetadata()
 
-    def _drop(self, names: Identifier, *, purge: bool) -> bool:
+    def _drop_in_java(self, names: Identifier, *, purge: bool) -> bool:
         return self._call_java(
-            ".".join(names), lambda: bool(self._java.dropTable(self._java_name(names), purge))
+            ".".join(names), lambda: bool(self._java.dropTable(self._java_identifier(names), purge))
         )
 
-    def _java_name(self, names: Identifier) -> Any:
+    def _java_identifier(self, names: Identifier) -> Any:
         catalog = self._jvm.iceberg.catalog
-        return catalog.TableIdentifier.of(self._namespace(names[:-1]), names[-1])
+        return catalog.TableIdentifier.of(self._java_namespace(names[:-1]), names[-1])
 
-    def _namespace(self, names: Identifier) -> Any:
-        return self._jvm.iceberg.catalog.Namespace.of(self._jvm.strings(names))
+    def _java_namespace(self, names: Identifier) -> Any:
+        return self._jvm.iceberg.catalog.Namespace.of(self._jvm.java_string_array(names))
 
     # ----------------------------------------------------------------- what a sink does not ask for
 

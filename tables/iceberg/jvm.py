@@ -28,7 +28,7 @@ class Jvm:
         process = getattr(self.gateway, "proc", None)
         return process is not None and process.poll() is not None
 
-    def knows(self, name: str) -> bool:
+    def has_class(self, name: str) -> bool:
         """Return whether the JVM has the class."""
         part_of_jvm = self.gateway.jvm
         for part in name.split("."):
@@ -47,14 +47,14 @@ class Jvm:
             made.add(value)
         return made
 
-    def strings(self, values: Sequence[str]) -> Any:
+    def java_string_array(self, values: Sequence[str]) -> Any:
         made = self.gateway.new_array(self.gateway.jvm.java.lang.String, len(values))
         for place, value in enumerate(values):
             made[place] = value
         return made
 
 
-def field_of(thing: Any, name: str) -> Any:
+def java_field_of(thing: Any, name: str) -> Any:
     """Return a field of a Java object that has no method to read it.
 
     Raises what Java raises if the object's class has no such field.

@@ -26,7 +26,7 @@ from pyiceberg.typedef import TableVersion
 _DATA_FILE = 2
 
 
-def live_entries(
+def read_live_entries(
     io: FileIO, manifest: ManifestFile, version: TableVersion = DEFAULT_READ_VERSION
 ) -> Iterator[ManifestEntry]:
     """Fetch the manifest, and return what decodes its live entries as they are asked for.

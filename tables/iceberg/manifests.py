@@ -43,7 +43,7 @@ from headgate.control_protocol.errors import StopSink, TableChanged
 from headgate.control_protocol.events import WrittenFile
 from headgate.tables.iceberg import manifests_v3
 from headgate.tables.iceberg.data_file import FileDetail
-from headgate.tables.iceberg.tag_lineage import properties_of
+from headgate.tables.iceberg.tag_lineage import summary_properties_of
 from headgate.tables.iceberg.upsert.delete_manifests import DeleteManifestWriter, Deletions
 from headgate.tables.storage.damaged_file_error import FileDamaged
 from headgate.tables.storage.file_io import MemoryFile, delete_later, store_files
@@ -55,18 +55,20 @@ CODEC: Final[AvroCompressionCodec] = "deflate"
 whose codec some readers of manifests, or pyiceberg itself, may not know."""
 
 
-def manifest_files(table: Table, files: Sequence[WrittenFile]) -> list[ManifestDataFile]:
+def to_manifest_data_files(table: Table, files: Sequence[WrittenFile]) -> list[ManifestDataFile]:
     """Return the files as a manifest of ``table`` holds them.
 
     Raises ``TableChanged`` for a spec that the table does not have, ``StopSink`` for a file that is
     named twice or whose partition values do not fit its spec.
     """
     if len({file.path for file in files}) < len(files):
-        raise StopSink(f"{_name(table)}: a commit names a data file twice; nothing was committed")
+        raise StopSink(
+            f"{_table_name(table)}: a commit names a data file twice; nothing was committed"
+        )
     details = [detail_of(table, file) for file in files]
     types = {spec_id: _partition_types(table, spec_id) for spec_id in {d.spec_id for d in details}}
     return [
-        _manifest_file(table, file, detail, types[detail.spec_id])
+        _to_manifest_data_file(table, file, detail, types[detail.spec_id])
         for file, detail in zip(files, details, strict=True)
     ]
 
@@ -76,14 +78,14 @@ def detail_of(table: Table, file: WrittenFile) -> FileDetail:
     try:
         return FileDetail.decode(file.detail)
     except ValueError as error:
-        raise StopSink(f"{_name(table)}: {file.path}: {error}", _OTHER_WRITER) from error
+        raise StopSink(f"{_table_name(table)}: {file.path}: {error}", _OTHER_WRITER) from error
 
 
 def _partition_types(table: Table, spec_id: int) -> list[PrimitiveType]:
     spec = table.specs().get(spec_id)
     if spec is None or not is_writable_spec(table, spec):
         raise TableChanged(
-            f"{_name(table)}: partition spec {spec_id} of the written files is gone",
+            f"{_table_name(table)}: partition spec {spec_id} of the written files is gone",
             "its columns were dropped meanwhile; restart the sink to write with the current spec",
         )
     fields = spec.partition_type(table.schema()).fields
@@ -95,7 +97,7 @@ def is_writable_spec(table: Table, spec: PartitionSpec) -> bool:
     return all(field.source_id in table.schema().field_ids for field in spec.fields)
 
 
-def _manifest_file(
+def _to_manifest_data_file(
     table: Table, file: WrittenFile, detail: FileDetail, types: Sequence[PrimitiveType]
 ) -> ManifestDataFile:
     try:
@@ -104,7 +106,8 @@ def _manifest_file(
         file_format = FileFormat(detail.file_format.upper())
     except Exception as error:
         raise StopSink(
-            f"{_name(table)}: {file.path} does not fit partition spec {detail.spec_id}: {error!r}",
+            f"{_table_name(table)}: {file.path} does not fit partition spec {detail.spec_id}: "
+            f"{error!r}",
             _OTHER_WRITER,
         ) from error
     result = ManifestDataFile.from_args(
@@ -154,7 +157,7 @@ class SnapshotFiles:
         metadata = table.metadata
         self._first_row_id = metadata.next_row_id if isinstance(metadata, TableMetadataV3) else None
 
-    def write_list(
+    def write_manifest_list(
         self,
         files: Sequence[ManifestDataFile],
         parent: Snapshot | None,
@@ -165,17 +168,17 @@ class SnapshotFiles:
     ) -> ManifestList:
         """Write a manifest list with the parent's files, these, and the staged manifests as they
         are: another delivery may be listing them at the same time. Raises what storage raises."""
-        kept = [manifest for manifest in self._manifests_of(parent) if _live_entries(manifest)]
+        kept = [manifest for manifest in self._manifests_of(parent) if _has_live_entries(manifest)]
         if files:
             added = self._write_added(files)
-            kept = self._merge([*added, *kept])
+            kept = self._merge_small_manifests([*added, *kept])
             for merged in {m.manifest_path for m in added} - {m.manifest_path for m in kept}:
                 del self._written[merged]
         elif staged:
-            kept = [*staged, *self._merge(kept)]
+            kept = [*staged, *self._merge_small_manifests(kept)]
         if deletions is not None:
             kept = self._with_deletions(kept, deletions)
-        return self._write_list(kept, parent, sequence_number)
+        return self._write_manifest_list(kept, parent, sequence_number)
 
     def _with_deletions(self, kept: list[ManifestFile], deletions: Deletions) -> list[ManifestFile]:
         """Write one new manifest of deletes per spec, in place of those whose files retire."""
@@ -183,19 +186,19 @@ class SnapshotFiles:
             self._written[path] = MemoryFile(path)
             self._written[path].whole = whole
         version, schema = self._table.metadata.format_version, self._table.schema()
-        for spec_id in deletions.specs:
-            gone = deletions.find_replaced(kept, spec_id)
+        for spec_id in deletions.changed_spec_ids:
+            gone = deletions.find_replaced_manifests(kept, spec_id)
             kept = [manifest for manifest in kept if manifest.manifest_path not in gone]
             spec = self._table.specs()[spec_id]
             output = self._new_output(f"{uuid.uuid4()}-m{len(self._written)}.avro")
             with DeleteManifestWriter(
                 version, spec, schema, output, snapshot_id=self._snapshot_id, compression=CODEC
             ) as writer:
-                deletions.write(writer, spec_id, gone)
+                deletions.write_entries(writer, spec_id, gone)
             kept.append(writer.to_manifest_file())
         return kept
 
-    def write_replacement(
+    def write_manifest_list_without(
         self,
         removed: frozenset[str],
         files: Sequence[ManifestDataFile],
@@ -208,16 +211,16 @@ class SnapshotFiles:
         kept = [
             self._rewrite_without(removed, manifest)
             for manifest in self._manifests_of(parent)
-            if _live_entries(manifest)
+            if _has_live_entries(manifest)
         ]
         kept = self._with_deletions([*self._write_added(files), *kept], deletions)
-        return self._write_list(kept, parent, sequence_number)
+        return self._write_manifest_list(kept, parent, sequence_number)
 
     def _rewrite_without(self, removed: frozenset[str], manifest: ManifestFile) -> ManifestFile:
         """Return the manifest, rewritten if it lists removed files: it then records the removal."""
         if manifest.content != ManifestContent.DATA or not removed:
             return manifest
-        entries = list(self._live_entries([manifest]))
+        entries = list(self._read_live_entries([manifest]))
         if not any(entry.data_file.file_path in removed for entry in entries):
             return manifest
         output = self._new_output(f"{uuid.uuid4()}-m{len(self._written)}.avro")
@@ -228,7 +231,7 @@ class SnapshotFiles:
                 (writer.delete if gone else writer.existing)(entry)
         return writer.to_manifest_file()
 
-    def _write_list(
+    def _write_manifest_list(
         self, kept: list[ManifestFile], parent: Snapshot | None, sequence_number: int
     ) -> ManifestList:
         output = self._new_output(f"snap-{self._snapshot_id}-0-{uuid.uuid4()}.avro")
@@ -248,7 +251,7 @@ class SnapshotFiles:
         self._store()
         return ManifestList(output.location, first, numbering.next_row_id - first)
 
-    def take_back(self) -> None:
+    def delete_written(self) -> None:
         """Delete what was written; only for a snapshot that can never land any more."""
         stored, self._stored = self._stored, []
         delete_later(self._table.io, stored)
@@ -264,7 +267,10 @@ class SnapshotFiles:
             found = parent.manifests(self._table.io)
         else:
             found = manifests_v3.read_manifest_list(self._table.io, parent.manifest_list)
-        if not found and (count := properties_of(parent).get("total-data-files", "0")) != "0":
+        if (
+            not found
+            and (count := summary_properties_of(parent).get("total-data-files", "0")) != "0"
+        ):
             raise FileDamaged(parent.manifest_list, f"it lists nothing, of {count} data files")
         return found
 
@@ -280,11 +286,11 @@ class SnapshotFiles:
                 )
                 for file in of_spec
             ]
-            added.append(self._write(spec_id, entries))
+            added.append(self._write_manifest(spec_id, entries))
             self._added_entries[added[-1].manifest_path] = entries
         return added
 
-    def _merge(self, manifests: list[ManifestFile]) -> list[ManifestFile]:
+    def _merge_small_manifests(self, manifests: list[ManifestFile]) -> list[ManifestFile]:
         """Merge small data manifests of one spec, once there are enough of them."""
         properties = self._table.properties
         if not property_as_bool(properties, TableProperties.MANIFEST_MERGE_ENABLED, default=True):
@@ -324,10 +330,10 @@ class SnapshotFiles:
             if len(packed) == 1 or waits:
                 merged.extend(packed)
             else:
-                merged.append(self._write(spec_id, self._live_entries(packed)))
+                merged.append(self._write_manifest(spec_id, self._read_live_entries(packed)))
         return merged
 
-    def _live_entries(self, manifests: Iterable[ManifestFile]) -> Iterable[ManifestEntry]:
+    def _read_live_entries(self, manifests: Iterable[ManifestFile]) -> Iterable[ManifestEntry]:
         io = self._table.io
         for manifest in manifests:
             if manifest.manifest_path in self._added_entries:
@@ -336,14 +342,14 @@ class SnapshotFiles:
             entries: Iterable[ManifestEntry] = (
                 manifest.fetch_manifest_entry(io, discard_deleted=True)
                 if self._first_row_id is None
-                else manifests_v3.live_entries(io, manifest)
+                else manifests_v3.read_live_entries(io, manifest)
             )
             found = 0
             for found, entry in enumerate(entries, 1):  # noqa: B007 - how many there were
                 yield entry
             _require_complete(manifest, found)
 
-    def _write(self, spec_id: int, entries: Iterable[ManifestEntry]) -> ManifestFile:
+    def _write_manifest(self, spec_id: int, entries: Iterable[ManifestEntry]) -> ManifestFile:
         output = self._new_output(f"{uuid.uuid4()}-m{len(self._written)}.avro")
         spec, schema = self._table.specs()[spec_id], self._table.schema()
         with self._open_manifest_writer(spec, schema, output) as writer:
@@ -378,9 +384,9 @@ def _require_complete(manifest: ManifestFile, found: int) -> None:
         raise FileDamaged(manifest.manifest_path, why)
 
 
-def _live_entries(manifest: ManifestFile) -> bool:
+def _has_live_entries(manifest: ManifestFile) -> bool:
     return manifest.has_added_files() or manifest.has_existing_files()
 
 
-def _name(table: Table) -> str:
+def _table_name(table: Table) -> str:
     return ".".join(table.name())

@@ -46,29 +46,29 @@ def read_manifest_list(io: FileIO, manifest_list: str) -> list[ManifestFile]:
         return list(reader)
 
 
-def live_entries(io: FileIO, manifest: ManifestFile) -> Iterator[ManifestEntry]:
+def read_live_entries(io: FileIO, manifest: ManifestFile) -> Iterator[ManifestEntry]:
     """Yield the manifest's live files with all that they inherit from it, first row ids too.
 
     Files of a manifest without a number have none, whatever they say, as Java has it.
     """
     next_id = manifest[_OF_MANIFEST]
-    for entry in manifest_entries.live_entries(io, manifest, VERSION):
+    for entry in manifest_entries.read_live_entries(io, manifest, VERSION):
         file = entry.data_file
         if next_id is None:
-            without_id(file)
+            file_without_row_ids(file)
         elif file[_OF_FILE] is None:
             file[_OF_FILE] = next_id
             next_id += file.record_count
         yield entry
 
 
-def without_id(file: DataFile) -> DataFile:
+def file_without_row_ids(file: DataFile) -> DataFile:
     """Return the file as one whose rows have yet to be numbered."""
     file[_OF_FILE] = None
     return file
 
 
-def without_row_id(manifest: ManifestFile) -> ManifestFile:
+def manifest_without_row_ids(manifest: ManifestFile) -> ManifestFile:
     """Return the manifest as a list of version 3 that has yet to number its rows knows it."""
     return ManifestFile(*(manifest[place] for place in range(_OF_MANIFEST)), None)
 
@@ -89,7 +89,7 @@ class ManifestWriter(ManifestWriterV2):
         )
 
     def to_manifest_file(self) -> ManifestFile:
-        return without_row_id(super().to_manifest_file())
+        return manifest_without_row_ids(super().to_manifest_file())
 
 
 class ManifestListWriter(ManifestListWriterV2):

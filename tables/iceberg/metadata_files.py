@@ -36,7 +36,7 @@ from pyiceberg.typedef import IcebergBaseModel, Identifier
 from pyiceberg.utils.config import Config
 
 from headgate.tables.storage.damaged_file_error import FileDamaged
-from headgate.tables.storage.local_file_io import path_of
+from headgate.tables.storage.local_file_io import local_file_path
 
 UNDECODED: Final = (
     ValueError,
@@ -107,10 +107,10 @@ class _Known:
         for name, key in _LISTS.items():
             listed, raw = getattr(self.metadata, name), written.pop(key, None) or []
             items[name] = {
-                id(parsed): _Item(parsed, unknown=_unknown_of(parsed, found))
+                id(parsed): _Item(parsed, unknown=_unknown_fields_of(parsed, found))
                 for parsed, found in zip(listed, raw, strict=True)
             }
-        return _Content(written, _dump(self.metadata), items)
+        return _Content(written, _dump_without_lists(self.metadata), items)
 
 
 _NOTHING = _Content({}, {}, {name: {} for name in _LISTS})
@@ -128,7 +128,7 @@ class MetadataFiles:
         with self._lock:
             if known := self._known.get(file.location):
                 self._known.move_to_end(file.location)
-        if known and path_of(file.location) is None:
+        if known and local_file_path(file.location) is None:
             return known.metadata
         return self._read(file, known).metadata
 
@@ -159,15 +159,17 @@ class MetadataFiles:
             return
         if metadata.format_version == 3 and metadata.next_row_id is None:
             metadata = metadata.model_copy(update={"next_row_id": 0})  # pyiceberg omits it at first
-        base = self._base_of(metadata, io)
-        understood = _dump(metadata)
-        written = _with_unknown(understood, base.written, base.understood)
+        base = self._content_before(metadata, io)
+        understood = _dump_without_lists(metadata)
+        written = _with_unknown_fields(understood, base.written, base.understood)
         items = {name: _list_items(getattr(metadata, name), base.items[name]) for name in _LISTS}
         content = _Content(written, understood, items)
-        octets = Compressor.get_compressor(metadata_path).bytes_compressor()(_encode(content))
+        octets = Compressor.get_compressor(metadata_path).bytes_compressor()(
+            _encode_content(content)
+        )
         with io.new_output(metadata_path).create(overwrite=False) as stream:
             stream.write(octets)
-        known = _Known(metadata, octets if path_of(metadata_path) else b"")
+        known = _Known(metadata, octets if local_file_path(metadata_path) else b"")
         known.__dict__["content"] = content
         self._remember(metadata_path, known)
 
@@ -201,7 +203,7 @@ class MetadataFiles:
         )
         return staged
 
-    def _base_of(self, metadata: TableMetadata, io: FileIO) -> _Content:
+    def _content_before(self, metadata: TableMetadata, io: FileIO) -> _Content:
         """Return what is in the file before, which is read where it is not known any more."""
         if not metadata.metadata_log:
             return _NOTHING
@@ -227,12 +229,12 @@ def _decompress(location: str, octets: bytes) -> str:
         return stream.read().decode()
 
 
-def _unknown_of(parsed: IcebergBaseModel, found: Mapping[str, Any]) -> Mapping[str, Any]:
+def _unknown_fields_of(parsed: IcebergBaseModel, found: Mapping[str, Any]) -> Mapping[str, Any]:
     known = {name.alias or key for key, name in type(parsed).model_fields.items()}
     return {key: value for key, value in found.items() if key not in known}
 
 
-def _dump(metadata: TableMetadata) -> dict[str, Any]:
+def _dump_without_lists(metadata: TableMetadata) -> dict[str, Any]:
     """Return all but the lists as pyiceberg writes it."""
     fields = {name: getattr(metadata, name) for name in type(metadata).model_fields}
     fields |= {name: [] for name in _LISTS}
@@ -257,7 +259,7 @@ def _list_items(
         item = before.get(id(parsed))
         if item is None or not item.text:
             unknown = item.unknown if item else replaced.get(_id_of(parsed), {})
-            item = _Item(parsed, _text_of(parsed, unknown), unknown)
+            item = _Item(parsed, _json_text_of(parsed, unknown), unknown)
         result[id(parsed)] = item
     return result
 
@@ -266,12 +268,12 @@ def _id_of(parsed: IcebergBaseModel) -> Any:
     return parsed.snapshot_id  # type: ignore[attr-defined]  # both kinds have it
 
 
-def _text_of(parsed: IcebergBaseModel, unknown: Mapping[str, Any]) -> str:
+def _json_text_of(parsed: IcebergBaseModel, unknown: Mapping[str, Any]) -> str:
     text = parsed.model_dump_json()
     return json.dumps({**unknown, **json.loads(text)}) if unknown else text
 
 
-def _with_unknown(new: Any, written: Any, understood: Any) -> Any:
+def _with_unknown_fields(new: Any, written: Any, understood: Any) -> Any:
     """Return ``new`` with what is in ``written`` and was not understood.
 
     What did not change since is taken as it was written; of what did, the fields beside.
@@ -281,7 +283,7 @@ def _with_unknown(new: Any, written: Any, understood: Any) -> Any:
     if isinstance(new, dict) and isinstance(written, dict) and isinstance(understood, dict):
         kept = {key: value for key, value in written.items() if key not in understood}
         changed = {
-            key: _with_unknown(value, written.get(key, value), understood.get(key))
+            key: _with_unknown_fields(value, written.get(key, value), understood.get(key))
             for key, value in new.items()
         }
         return kept | changed
@@ -291,7 +293,7 @@ def _with_unknown(new: Any, written: Any, understood: Any) -> Any:
     return new
 
 
-def _encode(content: _Content) -> bytes:
+def _encode_content(content: _Content) -> bytes:
     fields = {key: json.dumps(value) for key, value in content.written.items()}
     for name, key in _LISTS.items():
         fields[key] = "[" + ",".join(item.text for item in content.items[name].values()) + "]"

@@ -39,7 +39,7 @@ from headgate.control_protocol.ports import Staging
 from headgate.tables.iceberg import manifest_entries, manifests_v3
 from headgate.tables.iceberg.maintenance.compaction_plan import SmallFile
 from headgate.tables.iceberg.maintenance.files_of_expired_snapshots import STORAGE_THREADS
-from headgate.tables.iceberg.manifests import CODEC, is_writable_spec, manifest_files
+from headgate.tables.iceberg.manifests import CODEC, is_writable_spec, to_manifest_data_files
 from headgate.tables.storage.file_store import files_below
 
 _UNASSIGNED = -1
@@ -70,7 +70,7 @@ def write_staged_manifests(
     """
     per_spec: dict[int, list[ManifestDataFile]] = defaultdict(list)
     rows = [file for file in staging.files if file.kind is FileKind.ROWS]
-    for file in manifest_files(table, rows):
+    for file in to_manifest_data_files(table, rows):
         per_spec[file.spec_id].append(file)
     folder = staging_folder(
         table.metadata.location, sink, staging.transaction.epoch, staging.coordinator
@@ -81,19 +81,21 @@ def write_staged_manifests(
         size_bytes = _write_manifest(table, table.specs()[spec_id], files, path)
         count = sum(file.record_count for file in files)
         pending_commits.append(
-            replace(_pending_commit(table, staging, path, size_bytes), rows=count)
+            replace(_to_pending_commit(table, staging, path, size_bytes), rows=count)
         )
-    if named := [_key_file(table, file) for file in staging.files if file.kind is FileKind.KEYS]:
+    if named := [
+        _to_manifest_key_file(table, file) for file in staging.files if file.kind is FileKind.KEYS
+    ]:
         path = f"{folder}/{staging.transaction.number}-keys.avro"
         size_bytes = _write_manifest(table, UNPARTITIONED_PARTITION_SPEC, named, path)
         count = sum(file.record_count for file in named)
         pending_commits.append(
-            replace(_pending_commit(table, staging, path, size_bytes), deletes=count)
+            replace(_to_pending_commit(table, staging, path, size_bytes), deletes=count)
         )
     return tuple(pending_commits)
 
 
-def _pending_commit(
+def _to_pending_commit(
     table: Table, staging: Staging, manifest: str, size_bytes: int
 ) -> PendingCommit:
     return PendingCommit(
@@ -107,7 +109,7 @@ def _pending_commit(
     )
 
 
-def _key_file(table: Table, file: WrittenFile) -> ManifestDataFile:
+def _to_manifest_key_file(table: Table, file: WrittenFile) -> ManifestDataFile:
     return ManifestDataFile.from_args(
         _table_format_version=table.format_version,
         content=DataFileContent.DATA,
@@ -143,14 +145,14 @@ def read_key_files(
 ) -> list[tuple[PendingCommit, WrittenFile]]:
     """Return the key files that the pending commits name, in order. Raises what storage raises."""
     return [
-        (pending_commit, _to_key_file(file))
+        (pending_commit, _to_written_key_file(file))
         for pending_commit in pending_commits
         if pending_commit.deletes
         for file in read_staged_files(io, pending_commit.manifest)
     ]
 
 
-def _to_key_file(file: ManifestDataFile) -> WrittenFile:
+def _to_written_key_file(file: ManifestDataFile) -> WrittenFile:
     return WrittenFile(file.file_path, file.record_count, file.file_size_in_bytes, FileKind.KEYS)
 
 
@@ -162,7 +164,7 @@ def read_staged_manifest(
     Counts and summaries come from its entries: the pending commit's numbers are for people.
     """
     spec_id, files = _read_manifest(table.io, pending_commit.manifest)
-    listed = _list_entry(
+    listed = _manifest_list_entry(
         pending_commit,
         spec_id,
         snapshot_id,
@@ -170,7 +172,9 @@ def read_staged_manifest(
         summaries=_partition_summaries(table, spec_id, files),
     )
     numbered = isinstance(table.metadata, TableMetadataV3)
-    return StagedManifest(manifests_v3.without_row_id(listed) if numbered else listed, files)
+    return StagedManifest(
+        manifests_v3.manifest_without_row_ids(listed) if numbered else listed, files
+    )
 
 
 def read_staged_files(io: FileIO, manifest: str) -> list[ManifestDataFile]:
@@ -182,7 +186,7 @@ def _read_manifest(io: FileIO, manifest: str) -> tuple[int, list[ManifestDataFil
     """Fetch a staged manifest, once; return its partition spec and its files."""
     with manifest_entries.open_manifest(io, manifest, manifests_v3.VERSION) as staged:
         spec_id = int(staged.header.meta["partition-spec-id"])
-        files = [manifests_v3.without_id(entry.data_file) for entry in staged]
+        files = [manifests_v3.file_without_row_ids(entry.data_file) for entry in staged]
     for file in files:
         file.spec_id = spec_id
     return spec_id, files
@@ -198,7 +202,7 @@ def _partition_summaries(
     return construct_partition_summaries(spec, table.schema(), [file.partition for file in files])
 
 
-def _list_entry(
+def _manifest_list_entry(
     pending_commit: PendingCommit,
     spec_id: int,
     snapshot_id: int,
@@ -225,7 +229,7 @@ def _list_entry(
     )
 
 
-def undecided_manifests(
+def find_undecided_manifests(
     table: Table, sink: SinkName, before: Epoch, pending: frozenset[str]
 ) -> list[str]:
     """Return manifests that coordinators of earlier epochs staged and never decided (PENDING-2).
@@ -235,7 +239,7 @@ def undecided_manifests(
     belongs to nobody. Only where storage can be listed.
     """
     root = f"{table.metadata.location}/metadata/headgate/{sink}"
-    old = [path for path, epoch in _drafts_under(table, root) if epoch < before]
+    old = [path for path, epoch in _list_drafts_below(table, root) if epoch < before]
     loose = {path for path in old if path not in pending}
     if not loose:
         return []
@@ -248,7 +252,7 @@ def undecided_manifests(
     return sorted(loose)
 
 
-def _drafts_under(table: Table, root: str) -> Iterator[tuple[str, Epoch]]:
+def _list_drafts_below(table: Table, root: str) -> Iterator[tuple[str, Epoch]]:
     for location, _ in files_below(table.io, root):
         path = location[len(root) + 1 :]
         folder, _, name = path.rpartition("/")
@@ -260,7 +264,7 @@ def _drafts_under(table: Table, root: str) -> Iterator[tuple[str, Epoch]]:
 # Data files that only expired pending commits name, as files that can be rewritten (SUSPEND-6).
 
 
-def portions_of(
+def portions_of_staged_files(
     table: Table, manifests: Iterable[str], dead: Mapping[str, BitMap64]
 ) -> tuple[tuple[SmallFile, ...], ...]:
     """Return the files of each partition of the table. ``dead``: by path, positions to leave out.

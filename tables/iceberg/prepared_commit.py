@@ -13,7 +13,7 @@ from headgate.control_protocol.commit_record import PendingCommit
 from headgate.control_protocol.errors import KeyChanged, TagsDropped
 from headgate.control_protocol.ports import CommitAttempt, Unknown
 from headgate.tables.iceberg.commit_request import CommitRequest
-from headgate.tables.iceberg.maintenance.compaction_plan import sinks_folder
+from headgate.tables.iceberg.maintenance.compaction_plan import sink_data_folder
 from headgate.tables.iceberg.manifests import SnapshotFiles
 from headgate.tables.iceberg.pending_manifests import read_key_files, read_staged_manifest
 
@@ -109,11 +109,11 @@ def _with_key_changes(
         return proposal
     record, number = attempt.record, attempt.record.transaction
     own = f"{number.epoch}-{record.coordinator.incarnation}/{number.number}"
-    folder = f"{sinks_folder(table, record.sink)}/{own}"
+    folder = f"{sink_data_folder(table, record.sink)}/{own}"
     listed = [*proposal.files, *(file for staging in proposal.staged for file in staging.files)]
     deletions = keyed.resolve_deletions(
         table,
-        proposal.parent,
+        proposal.parent_snapshot,
         brought,
         listed=listed,
         folder=folder,

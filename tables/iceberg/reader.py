@@ -30,17 +30,17 @@ from headgate.control_protocol.table_history import (
 from headgate.tables.iceberg.catalog import naming_table
 from headgate.tables.iceberg.connector_fence import find_fenced_connector
 from headgate.tables.iceberg.history import read_history
-from headgate.tables.iceberg.manifest_entries import live_entries
+from headgate.tables.iceberg.manifest_entries import read_live_entries
 from headgate.tables.iceberg.pending_manifests import read_staged_files
 from headgate.tables.iceberg.table import IcebergTable
 from headgate.tables.iceberg.tag_lineage import (
-    ancestry,
-    parent_ref_of,
-    properties_of,
+    ancestors_of,
+    next_parent_ref,
     snapshots_by_id,
+    summary_properties_of,
 )
-from headgate.tables.iceberg.upsert.deletes_property import DeleteChoice
-from headgate.tables.storage.file_io import SCHEMES, on_s3, read_whole
+from headgate.tables.iceberg.upsert.on_delete_property import DeleteChoice
+from headgate.tables.storage.file_io import SCHEMES, is_s3_files, with_whole_reads
 from headgate.tables.storage.read_ahead import read_ahead_in_order
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 _MANIFESTS_AHEAD = 2
 
 
-def scan_tasks(table: Table, head: int, scan: Any) -> tuple[int, Iterator[FileScanTask]]:
+def plan_scan_tasks(table: Table, head: int, scan: Any) -> tuple[int, Iterator[FileScanTask]]:
     """Return how many files the branch's head has, and the scan tasks that read them."""
     snapshot = table.metadata.snapshot_by_id(head)
     manifests = snapshot.manifests(table.io) if snapshot is not None else []
@@ -63,7 +63,9 @@ def scan_tasks(table: Table, head: int, scan: Any) -> tuple[int, Iterator[FileSc
         tasks = list(scan.plan_files())
         return len(tasks), iter(tasks)
     count = sum((m.added_files_count or 0) + (m.existing_files_count or 0) for m in manifests)
-    entries = read_ahead_in_order(lambda m: live_entries(table.io, m), manifests, _MANIFESTS_AHEAD)
+    entries = read_ahead_in_order(
+        lambda m: read_live_entries(table.io, m), manifests, _MANIFESTS_AHEAD
+    )
     return count, (FileScanTask(entry.data_file) for live in entries for entry in live)
 
 
@@ -114,10 +116,11 @@ class IcebergReader:
 
     def fenced_connector(self) -> FencedConnector | None:
         metadata = self.table.metadata
-        ref = parent_ref_of(metadata, self._branch)
-        line = ancestry(snapshots_by_id(metadata), ref) if ref else ()
+        ref = next_parent_ref(metadata, self._branch)
+        line = ancestors_of(snapshots_by_id(metadata), ref) if ref else ()
         return find_fenced_connector(
-            self._sink, ((snapshot.snapshot_id, properties_of(snapshot)) for snapshot in line)
+            self._sink,
+            ((snapshot.snapshot_id, summary_properties_of(snapshot)) for snapshot in line),
         )
 
     def has_moved(self) -> bool:
@@ -149,7 +152,7 @@ class IcebergReader:
     def added_files(self, commit: SinkCommit) -> list[tuple[str, int]] | None:
         snapshot = self.table.metadata.snapshot_by_id(commit.snapshot_id)
         with self._naming_table():
-            return _added_files(self.table.io, snapshot) if snapshot else None
+            return _read_added_files(self.table.io, snapshot) if snapshot else None
 
     def newly_dead_row_count(self, commit: SinkCommit) -> int | None:
         """Return how many rows the commit's delete files marked as dead that were not dead before.
@@ -165,15 +168,15 @@ class IcebergReader:
         import pyarrow.parquet as pq  # slow to import, and not needed by every command
 
         io = self.table.io
-        if on_s3(io) and file.path.startswith(tuple(f"{scheme}://" for scheme in SCHEMES)):
+        if is_s3_files(io) and file.path.startswith(tuple(f"{scheme}://" for scheme in SCHEMES)):
             end, size = io.read_tail(file.path, _FOOTER_BYTES if file.parquet else 1)
             if not file.parquet or size != file.size_bytes:
                 return size, file.records
-            if len(end) == size or _footer_bytes(end) <= len(end):
+            if len(end) == size or _footer_size(end) <= len(end):
                 return size, int(pq.read_metadata(pa.BufferReader(end)).num_rows)
         size = len(io.new_input(file.path))
         whole = file.parquet and size == file.size_bytes
-        return size, _footer_rows(io, file) if whole else file.records
+        return size, _row_count_in_footer(io, file) if whole else file.records
 
     def scan(self, columns: Sequence[str]) -> tuple[int, Iterator[FileRows]]:
         """Read one file at a time, with its deletes applied; no other file's rows are in memory."""
@@ -182,7 +185,7 @@ class IcebergReader:
         head = self._head.snapshot_id
         scan = self.table.scan(snapshot_id=head, selected_fields=tuple(columns))
         with self._naming_table():
-            count, tasks = scan_tasks(self.table, head, scan)
+            count, tasks = plan_scan_tasks(self.table, head, scan)
         return count, (self._file_rows(task, columns) for task in tasks)
 
     def close(self) -> None:
@@ -196,7 +199,7 @@ class IcebergReader:
 
     def doubtful_deletes(self) -> Offsets | None:
         name = on_delete_property(self._sink)
-        return DeleteChoice.of(self.table.metadata.properties.get(name)).before
+        return DeleteChoice.from_property(self.table.metadata.properties.get(name)).before
 
     def missing_staged_files(self, manifest: str) -> list[str]:
         io = self.table.io
@@ -226,24 +229,24 @@ class IcebergReader:
 
     @cached_property
     def _whole_file_io(self) -> FileIO:
-        return read_whole(self.table.io)
+        return with_whole_reads(self.table.io)
 
     def _file_rows(self, task: FileScanTask, columns: Sequence[str]) -> FileRows:
         return FileRows(
             task.file.file_path,
             task.file.file_size_in_bytes,
-            lambda: batches_of(self.table, task, columns, self.table.io),
-            lambda: batches_of(self.table, task, columns, self._whole_file_io),
+            lambda: live_batches_of_file(self.table, task, columns, self.table.io),
+            lambda: live_batches_of_file(self.table, task, columns, self._whole_file_io),
         )
 
 
-def batches_of(
+def live_batches_of_file(
     table: Table, task: FileScanTask, columns: Sequence[str], files: FileIO
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a file in order, without those that the task's delete files name."""
     from pyiceberg.io.pyarrow import ArrowScan  # brings pandas: not for every command
 
-    from headgate.tables.iceberg.avro_columns import read_avro_columns
+    from headgate.tables.iceberg.avro_column_reader import read_avro_columns
 
     if task.file.file_format == FileFormat.AVRO:
         return read_avro_columns(files, task, table.schema(), tuple(columns))
@@ -252,14 +255,14 @@ def batches_of(
     return reader.to_record_batches([task])
 
 
-def _added_files(io: FileIO, snapshot: Snapshot) -> list[tuple[str, int]]:
+def _read_added_files(io: FileIO, snapshot: Snapshot) -> list[tuple[str, int]]:
     """Return the files of rows that came with the snapshot, and how many rows each has."""
     return [
         (entry.data_file.file_path, entry.data_file.record_count)
         for manifest in snapshot.manifests(io)
         if manifest.added_snapshot_id == snapshot.snapshot_id
         and manifest.content is ManifestContent.DATA
-        for entry in live_entries(io, manifest)
+        for entry in read_live_entries(io, manifest)
         if entry.status == ManifestEntryStatus.ADDED
     ]
 
@@ -288,16 +291,16 @@ def _read_live_files(io: FileIO, manifest: ManifestFile) -> list[LiveFile]:
             added_by=entry.snapshot_id or 0,
             vector=entry.data_file.file_format == FileFormat.PUFFIN,
         )
-        for entry in live_entries(io, manifest)
+        for entry in read_live_entries(io, manifest)
     ]
 
 
-def _footer_bytes(end: bytes) -> int:
+def _footer_size(end: bytes) -> int:
     """Return the length of a Parquet file's footer, with what stands behind it."""
     return int.from_bytes(end[-8:-4], "little") + 8
 
 
-def _footer_rows(io: FileIO, file: LiveFile) -> int:
+def _row_count_in_footer(io: FileIO, file: LiveFile) -> int:
     import pyarrow.parquet as pq
 
     with io.new_input(file.path).open() as stream:

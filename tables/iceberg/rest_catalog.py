@@ -109,10 +109,12 @@ class BoundedRestCatalog(RestCatalog):
         try:
             response.raise_for_status()
         except HTTPError as error:
-            _handle_non_200_response(error, {404: _not_found(response), **_JOINT_ANSWERS})
+            _handle_non_200_response(
+                error, {404: _not_found_error_type(response), **_JOINT_ANSWERS}
+            )
 
 
-def _not_found(response: requests.Response) -> type[Exception]:
+def _not_found_error_type(response: requests.Response) -> type[Exception]:
     """Tell the errors apart: a server names the missing table; one without the call cannot."""
     return NoSuchTableError if "NoSuch" in response.text else NotImplementedError
 

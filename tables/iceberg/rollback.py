@@ -26,7 +26,7 @@ from headgate.control_protocol.errors import ConfigurationError, Unreachable
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import TableView
 from headgate.control_protocol.table_format import TableSnapshot
-from headgate.tables.iceberg.catalog import catalog_failure
+from headgate.tables.iceberg.catalog import translate_catalog_error
 from headgate.tables.iceberg.history import summary_of
 from headgate.tables.iceberg.table import IcebergTable
 
@@ -125,7 +125,9 @@ def make_branch(table: Table, name: str, snapshot_id: int, kept_ms: int) -> None
     except CommitFailedException as error:
         raise _branch_exists_error(identifier, name) from error
     except Exception as error:
-        failure = catalog_failure(error, f"branch {name} of {identifier} may not have been made")
+        failure = translate_catalog_error(
+            error, f"branch {name} of {identifier} may not have been made"
+        )
         raise Unreachable(failure.message, failure.hint) from error
 
 

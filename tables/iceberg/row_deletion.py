@@ -48,21 +48,21 @@ from headgate.control_protocol.rows_deleted_by_people import (
     ranges_of_offsets,
 )
 from headgate.control_protocol.table_format import MatchingCount
-from headgate.tables.iceberg.catalog import catalog_failure
+from headgate.tables.iceberg.catalog import translate_catalog_error
 from headgate.tables.iceberg.commit_request import snapshot_counts
-from headgate.tables.iceberg.maintenance.compaction_plan import live_entries
+from headgate.tables.iceberg.maintenance.compaction_plan import read_live_entries_of_snapshot
 from headgate.tables.iceberg.maintenance.maintenance_commit import (
     MaintenanceCommit,
     Settled,
     find_landed,
     retry_until_settled,
 )
-from headgate.tables.iceberg.reader import batches_of
-from headgate.tables.iceberg.tag_lineage import deleted_records_of, properties_of
+from headgate.tables.iceberg.reader import live_batches_of_file
+from headgate.tables.iceberg.tag_lineage import deleted_records_of, summary_properties_of
 from headgate.tables.iceberg.upsert.delete_files import bitmap_of
 from headgate.tables.iceberg.upsert.delete_manifests import Deletions
 from headgate.tables.iceberg.upsert.live_files import DeadRows, Head
-from headgate.tables.storage.file_io import read_whole
+from headgate.tables.storage.file_io import with_whole_reads
 
 # Finds the rows of data files that match a predicate in pyiceberg's syntax of row filters.
 #
@@ -93,7 +93,7 @@ class MatchingRows:
     predicate: BooleanExpression
     _known: dict[str, BitMap64] = field(default_factory=dict)
 
-    def of(self, table: Table, files: Iterable[DataFile]) -> dict[str, BitMap64]:
+    def positions_in(self, table: Table, files: Iterable[DataFile]) -> dict[str, BitMap64]:
         """Return the positions of matching rows, by data file; dead ones among them.
 
         Raises ``PredicateUnfit`` and what storage raises.
@@ -106,7 +106,7 @@ class MatchingRows:
             path = file.file_path
             if path not in self._known:
                 self._known[path] = (
-                    _matching_rows(table, file, bound) if may_match(file) else BitMap64()
+                    _matching_positions(table, file, bound) if may_match(file) else BitMap64()
                 )
             if self._known[path]:
                 positions[path] = self._known[path]
@@ -122,7 +122,7 @@ class MatchingRows:
             ) from error
 
 
-def coordinates_of(
+def record_coordinates_of(
     table: Table, file: DataFile, positions: BitMap64, columns: tuple[str, str, str]
 ) -> Iterator[tuple[str, int, list[int]]]:
     """Yield topic, partition and offsets of these rows; a row of others may have none.
@@ -130,7 +130,9 @@ def coordinates_of(
     Raises ``ValueError`` for a column that the file's rows lack.
     """
     begin = 0
-    for batch in batches_of(table, FileScanTask(file), columns, read_whole(table.io)):
+    for batch in live_batches_of_file(
+        table, FileScanTask(file), columns, with_whole_reads(table.io)
+    ):
         end = begin + batch.num_rows
         places = [place - begin for place in positions & BitMap64(range(begin, end))]
         rows = batch.take(pa.array(places, pa.int64()))
@@ -169,14 +171,14 @@ def _with_sql_nulls(predicate: BooleanExpression) -> BooleanExpression:
     return predicate
 
 
-def _matching_rows(table: Table, file: DataFile, bound: BooleanExpression) -> BitMap64:
+def _matching_positions(table: Table, file: DataFile, bound: BooleanExpression) -> BitMap64:
     schema = table.schema()
     names = [str(schema.find_column_name(of)) for of in sorted(extract_field_ids(bound))]
     predicate = expression_to_pyarrow(bound, schema)
     positions, begin = [np.empty(0, np.int64)], 0
     if not names:
         names = schema.column_names[:1]
-    for batch in batches_of(table, FileScanTask(file), names, read_whole(table.io)):
+    for batch in live_batches_of_file(table, FileScanTask(file), names, with_whole_reads(table.io)):
         places = pa.array(np.arange(begin, begin + batch.num_rows, dtype=np.int64))
         rows = pa.Table.from_batches([batch]).append_column(_POSITION, places)
         positions.append(rows.filter(predicate).column(_POSITION).to_numpy())
@@ -246,14 +248,14 @@ class Deletion(MaintenanceCommit):
     def require_deletable(self) -> None:
         """Raise ``DeletionRefused`` for a table whose rows must not be deleted this way."""
         with self._naming_table():
-            self._parent(self._catalog.load_table(self._identifier))
+            self._require_deletable_head(self._catalog.load_table(self._identifier))
 
     def count(self) -> MatchingCount:
         """Return what it would delete now. Raises ``DeletionRefused``, ``PredicateUnfit``, and what
         loading a table and storage raise."""
         with self._naming_table():
             table = self._catalog.load_table(self._identifier)
-            return self._find_rows(table, self._parent(table)).matching_count
+            return self._find_rows(table, self._require_deletable_head(table)).matching_count
 
     def delete(self, quiet: Callable[[], None]) -> str:
         """Delete what matches; return why that is not certain. Raises as ``count``."""
@@ -270,7 +272,7 @@ class Deletion(MaintenanceCommit):
             raise
         except Exception as error:
             what = f"rows of {self._identifier} are not deleted"
-            raise catalog_failure(error, what) from error
+            raise translate_catalog_error(error, what) from error
 
     def try_commit(self) -> Settled:
         """Try once, on the current head. Raises as ``count``."""
@@ -279,24 +281,26 @@ class Deletion(MaintenanceCommit):
         if (landed := find_landed(metadata, self._sent)) is not None:
             self._done = landed
             return Settled.LANDED
-        parent = self._parent(table)
+        parent = self._require_deletable_head(table)
         to_delete = self._find_rows(table, parent)
         if not to_delete.count:
             return Settled.LANDED
-        self._listed = self._delete_files_of(table, to_delete)
+        self._listed = self._with_deleted_records(table, to_delete)
         head = to_delete.head
         dead = [(head.data[path], bits) for path, bits in to_delete.dead.items()]
-        deletions = self._deletions(table, head, "deleted", dead=dead, retiring=to_delete.dead)
+        deletions = self._build_deletions(
+            table, head, "deleted", dead=dead, retiring=to_delete.dead
+        )
         summary = self._summary(metadata, parent, deletions, to_delete.count)
-        snapshot, manifests = self._write(table, parent, summary, deletions=deletions)
+        snapshot, manifests = self._write_snapshot(table, parent, summary, deletions=deletions)
         self._sent[snapshot.snapshot_id] = to_delete
-        outcome = self._call(table, snapshot, manifests)
+        outcome = self._call_catalog(table, snapshot, manifests)
         if outcome is Settled.LANDED:
             self._done = to_delete
         return outcome
 
-    def _parent(self, table: Table) -> Snapshot:
-        snapshot = self._head(table.metadata)
+    def _require_deletable_head(self, table: Table) -> Snapshot:
+        snapshot = self._head_if_tagged(table.metadata)
         if snapshot is None:
             raise DeletionRefused(
                 f"sink {self._sink} has not written to {self._identifier}: its tag is not there",
@@ -313,12 +317,12 @@ class Deletion(MaintenanceCommit):
         return snapshot
 
     def _find_rows(self, table: Table, parent: Snapshot) -> RowsToDelete:
-        data, head = live_entries(table, parent)
-        io, to_delete = read_whole(table.io), RowsToDelete(head)
+        data, head = read_live_entries_of_snapshot(table, parent)
+        io, to_delete = with_whole_reads(table.io), RowsToDelete(head)
         files = {entry.data_file.file_path: entry.data_file for entry in data}
-        matching = self._matching_rows.of(table, files.values())
+        matching = self._matching_rows.positions_in(table, files.values())
         for path, positions in sorted(matching.items()):
-            before = self._dead_rows.of(io, head, path)
+            before = self._dead_rows.dead_positions_of(io, head, path)
             if alive := positions - before:
                 to_delete.alive[path], to_delete.files[path] = alive, files[path]
                 to_delete.dead[path] = before | alive
@@ -335,20 +339,20 @@ class Deletion(MaintenanceCommit):
             f"{deleted_rows_property(self._sink)}-by": self._asked_by,
         }
         summary = Summary(Operation.DELETE, **counts, **marked)
-        return update_snapshot_summaries(summary, properties_of(parent))
+        return update_snapshot_summaries(summary, summary_properties_of(parent))
 
-    def _delete_files_of(self, table: Table, to_delete: RowsToDelete) -> DeletedRecords:
+    def _with_deleted_records(self, table: Table, to_delete: RowsToDelete) -> DeletedRecords:
         """Return the table's list of deleted records with these."""
         properties, sink = table.metadata.properties, self._sink
         before = deleted_records_of(sink, properties)
         tagged = table.metadata.snapshot_by_id(table.metadata.refs[self._tag].snapshot_id)
-        record = decode(sink, properties_of(tagged)) if tagged else None
-        offsets = self._find_records(table, to_delete) if record else None
+        record = decode(sink, summary_properties_of(tagged)) if tagged else None
+        offsets = self._find_deleted_offsets(table, to_delete) if record else None
         return before.with_more_deleted(
             to_delete.count, offsets, record.topic_ids if record else {}
         )
 
-    def _find_records(self, table: Table, to_delete: RowsToDelete) -> Found | None:
+    def _find_deleted_offsets(self, table: Table, to_delete: RowsToDelete) -> Found | None:
         """Return the offsets of the rows' records; ``None`` if the rows do not tell."""
         if self._columns is None:
             return None
@@ -356,7 +360,7 @@ class Deletion(MaintenanceCommit):
         try:
             for path, positions in to_delete.alive.items():
                 file = to_delete.files[path]
-                of_file = coordinates_of(table, file, positions, self._columns)
+                of_file = record_coordinates_of(table, file, positions, self._columns)
                 for topic, partition, some in of_file:
                     offsets[TopicPartition(topic, partition)].update(some)
         except ValueError:  # a column is gone

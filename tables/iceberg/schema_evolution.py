@@ -96,7 +96,7 @@ def plan_evolution(metadata: TableMetadata, columns: Struct, *, readd_dropped: b
         past = Former(past.renamed)
     growth = grow_columns(now, columns, past, nanoseconds=metadata.format_version >= 3)
     building = _Building(metadata)
-    struct = building.struct(schema.as_struct(), growth.columns, _ROOT, ())
+    struct = building.build_struct(schema.as_struct(), growth.columns, _ROOT, ())
     refused = (*growth.refused, *building.refused)
     if struct == schema.as_struct():
         return Evolution(metadata, None, (), refused)
@@ -136,40 +136,40 @@ class _Building:
         self.added: dict[int, list[NestedField]] = {}
         self.refused: list[Refusal] = []
 
-    def struct(self, old: StructType, columns: Struct, inside: int, path: Path) -> StructType:
+    def build_struct(self, old: StructType, columns: Struct, inside: int, path: Path) -> StructType:
         before = {each.name: each for each in old.fields}
         fields = []
         for column in columns.fields:
             if column.name in before:
-                fields.append(self._field(before[column.name], column, (*path, column.name)))
+                fields.append(self._build_field(before[column.name], column, (*path, column.name)))
                 continue
-            new = self._new_types.field(column)
+            new = self._new_types.new_field(column)
             self.added.setdefault(inside, []).append(new)
             fields.append(new)
         return StructType(*fields)
 
-    def _field(self, old: NestedField, column: Column, path: Path) -> NestedField:
+    def _build_field(self, old: NestedField, column: Column, path: Path) -> NestedField:
         required = old.required and (column.required or old.field_id in self._identifiers)
-        column_type = self._type(old, column.type, path)
+        column_type = self._build_type(old, column.type, path)
         return old.model_copy(update={"field_type": column_type, "required": required})
 
-    def _type(self, old: NestedField, grown: Type, path: Path) -> IcebergType:
+    def _build_type(self, old: NestedField, grown: Type, path: Path) -> IcebergType:
         match old.field_type, grown:
             case StructType() as struct, Struct() as columns:
-                return self.struct(struct, columns, old.field_id, path)
+                return self.build_struct(struct, columns, old.field_id, path)
             case ListType() as items, ListOf(element):
-                new = self._field(items.element_field, element, path)
+                new = self._build_field(items.element_field, element, path)
                 return ListType(items.element_id, new.field_type, element_required=new.required)
             case MapType() as items, MapOf(_, value):
-                new = self._field(items.value_field, value, path)
+                new = self._build_field(items.value_field, value, path)
                 ids = (items.key_id, items.key_type, items.value_id)
                 return MapType(*ids, new.field_type, value_required=new.required)
             case kind, str(text):
-                return self._primitive(old, kind, text, path)
+                return self._build_primitive(old, kind, text, path)
             case kind, _:
                 return kind
 
-    def _primitive(
+    def _build_primitive(
         self, old: NestedField, column_type: IcebergType, text: str, path: Path
     ) -> IcebergType:
         grown = parse_primitive(text)
@@ -187,14 +187,14 @@ class _New:
     def __init__(self, ids: Iterator[int]) -> None:
         self._ids = ids
 
-    def field(self, column: Column) -> NestedField:
+    def new_field(self, column: Column) -> NestedField:
         field_id = next(self._ids)
         return NestedField(field_id, column.name, self._new_type(column.type), required=False)
 
     def _new_type(self, column_type: Type) -> IcebergType:
         match column_type:
             case Struct(fields):
-                return StructType(*map(self.field, fields))
+                return StructType(*map(self.new_field, fields))
             case ListOf(element):
                 return ListType(
                     next(self._ids), self._new_type(element.type), element_required=False
@@ -210,10 +210,10 @@ class _New:
 def new_fields(columns: Struct, behind: Iterable[int]) -> list[NestedField]:
     """Return the columns of a new table, with ids above those of ``behind``."""
     new = _New(count(max(behind, default=0) + 1))
-    return [new.field(column) for column in grow_columns(Struct(), columns).columns.fields]
+    return [new.new_field(column) for column in grow_columns(Struct(), columns).columns.fields]
 
 
-def ids_of(fields: Iterable[NestedField]) -> Iterable[int]:
+def field_ids_of(fields: Iterable[NestedField]) -> Iterable[int]:
     return Schema(*fields).field_ids
 
 

@@ -61,12 +61,12 @@ def require_supported(identifier: str, metadata: TableMetadata) -> None:
             f"table {identifier} is encrypted ({_ENCRYPTION_KEY})",
             "headgate writes no encrypted files; use a table without encryption",
         )
-    _require_columns(identifier, metadata.schema())
+    _require_supported_columns(identifier, metadata.schema())
     for spec in metadata.partition_specs:
         _require_supported_partitions(identifier, spec, metadata.schema())
 
 
-def _require_columns(identifier: str, schema: Schema) -> None:
+def _require_supported_columns(identifier: str, schema: Schema) -> None:
     for field_id in schema.field_ids:
         column = schema.find_field(field_id)
         name = schema.find_column_name(field_id)

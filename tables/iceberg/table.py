@@ -60,7 +60,7 @@ from headgate.control_protocol.ports import (
 )
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.control_protocol.table_format import RollbackSnapshot
-from headgate.tables.iceberg.catalog import catalog_failure
+from headgate.tables.iceberg.catalog import translate_catalog_error
 from headgate.tables.iceberg.commit_request import CommitRequest
 from headgate.tables.iceberg.connector_fence import fence_to_repeat
 from headgate.tables.iceberg.expired_lineage import decide_lineage
@@ -69,10 +69,10 @@ from headgate.tables.iceberg.file_columns_check import (
     require_columns_of_staged,
 )
 from headgate.tables.iceberg.maintenance.snapshot_expiry import SnapshotExpiry
-from headgate.tables.iceberg.manifests import SnapshotFiles, manifest_files
+from headgate.tables.iceberg.manifests import SnapshotFiles, to_manifest_data_files
 from headgate.tables.iceberg.pending_manifests import (
+    find_undecided_manifests,
     read_key_files,
-    undecided_manifests,
     write_staged_manifests,
 )
 from headgate.tables.iceberg.prepared_commit import OVERTAKEN, PreparedCommit, with_pending_effects
@@ -81,17 +81,17 @@ from headgate.tables.iceberg.supported_tables import require_readable, require_s
 from headgate.tables.iceberg.tag_lineage import (
     deleted_records_of,
     find_lineage,
-    newest_record,
-    other_sinks,
-    properties_of,
+    find_other_sinks,
+    newest_record_on_branch,
+    summary_properties_of,
 )
-from headgate.tables.iceberg.upsert.deletes_property import (
+from headgate.tables.iceberg.upsert.key_property import require_same_key
+from headgate.tables.iceberg.upsert.on_delete_property import (
     DeleteChoice,
-    column_of_marks,
+    mark_column_id,
     require_other_choice,
     require_same_choice,
 )
-from headgate.tables.iceberg.upsert.key_property import require_same_key
 from headgate.tables.storage.damaged_file_error import FileDamaged
 from headgate.tables.storage.file_io import delete_later, delete_quietly
 
@@ -160,7 +160,7 @@ class IcebergTable:
             table = self._catalog.load_table(self._identifier)
         except Exception as error:
             require_readable(self._identifier, error)
-            failure = catalog_failure(error, f"table {self._identifier} cannot be read")
+            failure = translate_catalog_error(error, f"table {self._identifier} cannot be read")
             if isinstance(failure, MissingRights):  # they may come back: try again
                 failure = Unreachable(str(failure))
             elif not isinstance(failure, (TableMissing, StopSink)):
@@ -171,7 +171,7 @@ class IcebergTable:
 
     def view_of_loaded(self, table: Table) -> TableView:
         """Return the view of a loaded table. Raises as ``read``."""
-        view = self._view(table.metadata)
+        view = self._build_view(table.metadata)
         if view.lineage is not Lineage.UNDECIDABLE:
             return view
         return replace(view, lineage=self._decide_lineage(table))
@@ -216,23 +216,23 @@ class IcebergTable:
         except (StopSink, ConfigurationError):
             raise
         except FileDamaged as error:
-            raise self._unreadable(error) from error
+            raise self._unreadable_error(error) from error
         except Exception as error:  # noqa: BLE001 - storage fails in the ways of its drivers
             return Unknown(f"nothing was sent: what is to be added could not be read: {error!r}")
         written = SnapshotFiles(table, proposal.snapshot_id)
         try:
-            manifest_list = written.write_list(
+            manifest_list = written.write_manifest_list(
                 proposal.files,
-                proposal.parent,
+                proposal.parent_snapshot,
                 proposal.sequence_number,
                 [staging.manifest for staging in proposal.staged],
                 deletions=proposal.deletions,
             )
         except FileDamaged as error:
-            written.take_back()
-            raise self._unreadable(error) from error
+            written.delete_written()
+            raise self._unreadable_error(error) from error
         except Exception as error:  # noqa: BLE001 - storage fails in the ways of its drivers
-            written.take_back()  # our own manifests, before any call: nothing refers to them
+            written.delete_written()  # our own manifests, before any call: nothing refers to them
             return Unknown(f"nothing was sent: the manifests could not be written: {error!r}")
         updates = proposal.updates(manifest_list)
         return PreparedCommit(table, proposal, written, proposal.requirements(), updates)
@@ -240,22 +240,22 @@ class IcebergTable:
     def evolve(self, base: TableView, columns: Struct) -> EvolvedTable:
         """SCHEMA-3, SCHEMA-8: columns that are there already need no call."""
         table = self.load()
-        view = self._view(table.metadata)
+        view = self._build_view(table.metadata)
         if (view.uuid, view.tag) != (base.uuid, base.tag):
             return EvolvedTable(view)
         step = plan_evolution(table.metadata, columns, readd_dropped=self._readd_dropped)
         if step.schema is not None:
-            self._evolve(table, step)
+            self._send_evolution(table, step)
         return EvolvedTable(self.read(), step.changes, step.refused)
 
-    def _evolve(self, table: Table, step: Evolution) -> None:
+    def _send_evolution(self, table: Table, step: Evolution) -> None:
         try:
             self._catalog.commit_table(
                 table, step.requirements(self._tag, self._branch), step.updates()
             )
         except Exception as error:
             what = f"table {self._identifier} did not take columns up: {', '.join(step.changes)}"
-            failure = catalog_failure(error, what)
+            failure = translate_catalog_error(error, what)
             raise Unreachable(failure.message, failure.hint) from error
 
     def stage(self, staging: Staging) -> tuple[PendingCommit, ...]:
@@ -271,7 +271,7 @@ class IcebergTable:
         except HeadgateError:
             raise
         except FileDamaged as error:
-            raise self._unreadable(error) from error
+            raise self._unreadable_error(error) from error
         except Exception as error:
             raise Unreachable(
                 f"{self._identifier}: its manifests could not be written: {error!r}"
@@ -281,7 +281,7 @@ class IcebergTable:
         """Delete manifests that nobody decided on; a failure leaves orphans."""
         try:
             table = self.load()
-            loose = undecided_manifests(table, self._sink, before, pending)
+            loose = find_undecided_manifests(table, self._sink, before, pending)
             delete_quietly(table.io, loose)
         except Exception as error:  # noqa: BLE001 - nothing depends on it
             _log.warning("%s: drafts were not cleared away: %r", self._identifier, error)
@@ -302,11 +302,11 @@ class IcebergTable:
         """Finish the upkeep: refs that a removal may have dropped are set again."""
         if self._keyed is not None:
             self._keyed.close()
-        self._upkeep.finish(self.load)
+        self._upkeep.resolve_unconfirmed_removal(self.load)
 
     # ------------------------------------------------------------------------------------ reading
 
-    def _view(self, metadata: TableMetadata) -> TableView:
+    def _build_view(self, metadata: TableMetadata) -> TableView:
         tag, head = _ref_snapshot_ids(metadata, self._tag, self._branch)
         return TableView(
             table=self._identifier,
@@ -317,10 +317,10 @@ class IcebergTable:
             spec_id=metadata.default_spec_id,
             head=head,
             tag=tag,
-            record=self._record_under(metadata, tag) if tag else None,
+            record=self._record_of_snapshot(metadata, tag) if tag else None,
             lineage=find_lineage(metadata, self._branch, self._sink),
-            branch_record=newest_record(metadata, self._branch, self._sink),
-            others=other_sinks(metadata, self._branch, self._sink),
+            branch_record=newest_record_on_branch(metadata, self._branch, self._sink),
+            others=find_other_sinks(metadata, self._branch, self._sink),
             filled=filled_table_uuids(self._sink, metadata.properties),
             deleted=deleted_records_of(self._sink, metadata.properties),
         )
@@ -329,18 +329,18 @@ class IcebergTable:
         try:
             return decide_lineage(table, self._branch, self._sink)
         except FileDamaged as error:
-            raise self._unreadable(error) from error
+            raise self._unreadable_error(error) from error
         except Exception as error:
             raise Unreachable(
                 f"{self._identifier}: its history cannot be read: {error!r}"
             ) from error
 
-    def _unreadable(self, error: FileDamaged) -> HeadgateError:
-        return catalog_failure(error, f"table {self._identifier} cannot be read")
+    def _unreadable_error(self, error: FileDamaged) -> HeadgateError:
+        return translate_catalog_error(error, f"table {self._identifier} cannot be read")
 
-    def _record_under(self, metadata: TableMetadata, snapshot_id: int) -> CommitRecord:
+    def _record_of_snapshot(self, metadata: TableMetadata, snapshot_id: int) -> CommitRecord:
         snapshot = metadata.snapshot_by_id(snapshot_id)
-        record = decode(self._sink, properties_of(snapshot)) if snapshot else None
+        record = decode(self._sink, summary_properties_of(snapshot)) if snapshot else None
         if record is None:
             raise RecordUnreadable(
                 f"table {self._identifier}: tag {self._tag} stands on snapshot {snapshot_id}, "
@@ -376,19 +376,21 @@ class IcebergTable:
             tag=self._tag,
             record=attempt.record,
             forgets=attempt.forgets,
-            files=manifest_files(table, [f for f in attempt.files if f.kind is FileKind.ROWS]),
+            files=to_manifest_data_files(
+                table, [f for f in attempt.files if f.kind is FileKind.ROWS]
+            ),
             read_once=[f.path for f in attempt.files if f.kind is FileKind.KEYS],
             snapshot_id=table.metadata.new_snapshot_id(),
             key=key,
-            fence=attempt.fence or self._kept_fence(table.metadata),
+            fence=attempt.fence or self._fence_to_keep(table.metadata),
             deletes=deletes,
         )
 
-    def _kept_fence(self, metadata: TableMetadata) -> dict[str, str]:
+    def _fence_to_keep(self, metadata: TableMetadata) -> dict[str, str]:
         """TAKEOVER-11: repeat what keeps a connector from committing."""
         ref = metadata.refs.get(self._tag)
         tagged = metadata.snapshot_by_id(ref.snapshot_id) if ref else None
-        return fence_to_repeat(self._sink, properties_of(tagged)) if tagged else {}
+        return fence_to_repeat(self._sink, summary_properties_of(tagged)) if tagged else {}
 
     def _require_columns_kept(self, table: Table, files: Sequence[WrittenFile]) -> None:
         """SCHEMA-9: raise ``TableChanged`` if others took a column away, or made it required."""
@@ -400,7 +402,7 @@ class IcebergTable:
             require_columns_of_files(table, files)
 
     def _stored_key(self, metadata: TableMetadata) -> str | None:
-        return self._keyed.key_property(metadata) if self._keyed else None
+        return self._keyed.key_property_of(metadata) if self._keyed else None
 
     def _require_same_key(self, metadata: TableMetadata, key: str | None) -> None:
         """KEY-1: refuse a table that was filled by another key."""
@@ -413,19 +415,19 @@ class IcebergTable:
         if self._deleted_at is None:
             return ""
         stored, schema = self._stored_deletes(metadata), metadata.schema()
-        column = column_of_marks(schema, self._deleted_at)
+        column = mark_column_id(schema, self._deleted_at)
         filled = claim_marker_property(self._sink) in metadata.properties
         require_same_choice(self._identifier, schema, stored, column, filled=filled)
-        return "" if filled or column is None else DeleteChoice(column).text
+        return "" if filled or column is None else DeleteChoice(column).property_text
 
     def _changed_deletes(self, metadata: TableMetadata, offsets: Offsets) -> str:
         stored = self._stored_deletes(metadata)
-        column = column_of_marks(metadata.schema(), self._deleted_at or "")
+        column = mark_column_id(metadata.schema(), self._deleted_at or "")
         require_other_choice(self._identifier, stored, column)
-        return stored.changed_to(column, offsets).text
+        return stored.changed_to(column, offsets).property_text
 
     def _stored_deletes(self, metadata: TableMetadata) -> DeleteChoice:
-        return DeleteChoice.of(metadata.properties.get(on_delete_property(self._sink)))
+        return DeleteChoice.from_property(metadata.properties.get(on_delete_property(self._sink)))
 
     @property
     def call_lock(self) -> Lock:
@@ -446,7 +448,9 @@ class IcebergTable:
             return self._count_malformed(outcome, error)
         except (ForbiddenError, UnauthorizedError, OAuthError) as error:
             # Rights and credentials come back without a restart: it is tried again, as HG-103.
-            named = catalog_failure(error, f"table {self._identifier} cannot be committed to")
+            named = translate_catalog_error(
+                error, f"table {self._identifier} cannot be committed to"
+            )
             return Unknown(str(named), rights=isinstance(error, ForbiddenError))
         except NotImplementedError as error:
             raise StopSink(
@@ -457,7 +461,7 @@ class IcebergTable:
             return Unknown(repr(error))
         return self._on_answer(call, answer.metadata, answer.metadata_location)
 
-    def read_back(self, call: PreparedCommit) -> CommitOutcome:
+    def find_outcome(self, call: PreparedCommit) -> CommitOutcome:
         """Find out what became of a call that was confirmed only together with others."""
         try:
             table = self.load()
@@ -477,12 +481,12 @@ class IcebergTable:
         # one place that knows what it deletes.
         delete_later(call.table.io, call.proposal.read_once)
         call.table.metadata, call.table.metadata_location = metadata, location
-        self._upkeep.after_commit(call.table, call.proposal.metadata)
+        self._upkeep.on_commit(call.table, call.proposal.metadata)
         if self._keyed is not None and self._warms:
             self._keyed.start_reading_index(
                 call.table, metadata.snapshot_by_id(call.proposal.snapshot_id)
             )
-        return Landed(call.proposal.snapshot_id, self._view(metadata))
+        return Landed(call.proposal.snapshot_id, self._build_view(metadata))
 
     def _count_malformed(self, outcome: CommitOutcome, error: Exception) -> CommitOutcome:
         """Count malformed answers. Raises ``CommitRejected`` after too many in a row."""
@@ -509,18 +513,18 @@ class IcebergTable:
             return Unknown(f"{raised!r}, and then: {error}")
         proposal = call.proposal
         if call.is_tagged(metadata):
-            return Landed(proposal.snapshot_id, self._view(metadata))
+            return Landed(proposal.snapshot_id, self._build_view(metadata))
         sequence_numbers = {s.snapshot_id: s.sequence_number for s in metadata.snapshots}
         if proposal.snapshot_id in sequence_numbers:  # it landed, and others have gone on since
             return OVERTAKEN
         moved = self._has_moved(metadata, proposal.base)
         taken = proposal.sequence_number in sequence_numbers.values()
         recreated = str(metadata.table_uuid) != proposal.base.uuid
-        if taken and not recreated and (moved or proposal.parent):
+        if taken and not recreated and (moved or proposal.parent_snapshot):
             # Another snapshot has our sequence number: no copy of this attempt landed or ever will.
             # Only that is proof. A moved tag alone is not: a request that is still under way
             # could land on it, and a snapshot without its manifests cannot be read by anybody.
-            call.written.take_back()
+            call.written.delete_written()
             return Refused(str(raised))
         return Refused(str(raised)) if moved else Unknown(repr(raised))
 

@@ -25,12 +25,12 @@ from pyiceberg.types import DoubleType, FloatType, NestedField, strtobool
 from headgate.control_protocol.columns import Struct
 from headgate.control_protocol.errors import ConfigurationError, KeyUnfit, TableMissing
 from headgate.control_protocol.table_format import TableSpec
-from headgate.tables.iceberg.catalog import catalog_failure
+from headgate.tables.iceberg.catalog import translate_catalog_error
 from headgate.tables.iceberg.maintenance.snapshot_selection import KEEP_MIN, MAX_AGE_MS
-from headgate.tables.iceberg.schema_evolution import ids_of, new_fields
+from headgate.tables.iceberg.schema_evolution import field_ids_of, new_fields
 from headgate.tables.iceberg.supported_tables import FORMAT_VERSIONS, NO_PARTITION
 from headgate.tables.iceberg.type_parser import parse_columns
-from headgate.tables.neutral_schema import schema_of
+from headgate.tables.neutral_schema import iceberg_schema_of
 
 _TRANSFORM = re.compile(r"(\w+)\((?:\s*(\d+)\s*,)?\s*([^(),]+?)\s*\)")
 _WITH_WIDTH = {"bucket": "bucket", "truncate": "trunc"}  # the suffix of the field's name, as Java's
@@ -85,7 +85,7 @@ class TableDeclaration:
     neutral: Struct = field(default_factory=Struct)
 
     @classmethod
-    def of(cls, spec: TableSpec) -> TableDeclaration:
+    def from_spec(cls, spec: TableSpec) -> TableDeclaration:
         """Return what a sink file declares, with the columns that records showed before others."""
         columns = spec.columns.fields
         return cls(
@@ -105,18 +105,18 @@ class TableDeclaration:
         declared = self._declared_fields()
         taken = {each.name.lower() for each in declared}
         own = [each for each in self.inferred.fields if each.name.lower() not in taken]
-        columns = Schema(*new_fields(Struct(tuple(own)), behind=ids_of(declared)), *declared)
-        return Schema(*columns.fields, identifier_field_ids=key_ids(columns, self.key))
+        columns = Schema(*new_fields(Struct(tuple(own)), behind=field_ids_of(declared)), *declared)
+        return Schema(*columns.fields, identifier_field_ids=key_field_ids(columns, self.key))
 
     def _declared_fields(self) -> list[NestedField]:
         named = parse_columns(self.columns, self.comments)
         return named or [
             column.model_copy(update={"doc": self.comments.get(column.name)})
-            for column in schema_of(self.neutral).fields
+            for column in iceberg_schema_of(self.neutral).fields
         ]
 
 
-def key_ids(schema: Schema, key: Sequence[str]) -> list[int]:
+def key_field_ids(schema: Schema, key: Sequence[str]) -> list[int]:
     """Return the ids of a key's columns. Raises ``KeyUnfit`` for what cannot be one (rule
     KEY-1)."""
     ids = []
@@ -146,13 +146,15 @@ def ensure_table(catalog: Catalog, identifier: str, declaration: TableDeclaratio
     table nor declaration, ``ConfigurationError``, ``MissingRights``, ``Unreachable``.
     """
     try:
-        return not catalog.table_exists(identifier) and _create(catalog, identifier, declaration)
+        return not catalog.table_exists(identifier) and _create_table(
+            catalog, identifier, declaration
+        )
     except Exception as error:  # noqa: BLE001 - whatever a catalog raises becomes one of ours
-        failure = catalog_failure(error, f"table {identifier} cannot be created")
+        failure = translate_catalog_error(error, f"table {identifier} cannot be created")
         raise failure from (None if failure is error else error)
 
 
-def _create(catalog: Catalog, identifier: str, declaration: TableDeclaration | None) -> bool:
+def _create_table(catalog: Catalog, identifier: str, declaration: TableDeclaration | None) -> bool:
     if declaration is None:
         raise TableMissing(
             f"table {identifier} does not exist", "declare its columns, or create it yourself"
@@ -160,10 +162,10 @@ def _create(catalog: Catalog, identifier: str, declaration: TableDeclaration | N
     schema = declaration.schema()
     if not schema.fields:
         raise ConfigurationError(f"table {identifier} would have no column", "declare some")
-    spec = partition_spec(schema, declaration.partition_by)
-    order = sort_order(schema, declaration.sort_by)
+    spec = build_partition_spec(schema, declaration.partition_by)
+    order = build_sort_order(schema, declaration.sort_by)
     created = {CREATED_MS: str(int(time.time() * 1000))}
-    properties = with_defaults({**created, **declaration.properties})
+    properties = with_default_properties({**created, **declaration.properties})
     require_possible_version(schema, declaration.properties)
     ensure_namespaces(catalog, identifier)
     try:
@@ -180,14 +182,14 @@ def _create(catalog: Catalog, identifier: str, declaration: TableDeclaration | N
     return True
 
 
-def with_defaults(properties: Mapping[str, str]) -> dict[str, str]:
+def with_default_properties(properties: Mapping[str, str]) -> dict[str, str]:
     """Return the properties of a new table for which a declaration has these."""
     return {**_PROPERTIES, **properties}
 
 
 def require_possible_version(schema: Schema, properties: Mapping[str, str]) -> None:
     """Raise ``ConfigurationError`` for an impossible format version, or one that lacks a type."""
-    version = with_defaults(properties)["format-version"]
+    version = with_default_properties(properties)["format-version"]
     if version not in FORMAT_VERSIONS:
         raise ConfigurationError(
             f"format-version cannot be {version!r}",
@@ -240,24 +242,24 @@ def ensure_namespaces(catalog: Catalog, identifier: str) -> None:
                 raise
 
 
-def partition_spec(schema: Schema, partition_by: Sequence[str]) -> PartitionSpec:
+def build_partition_spec(schema: Schema, partition_by: Sequence[str]) -> PartitionSpec:
     """Build the spec from texts, in their order. Raises ``ConfigurationError``."""
     fields: list[PartitionField] = []
     for number, text in enumerate(partition_by):
-        fields.append(_partition_field(schema, text, PARTITION_FIELD_ID_START + number))
+        fields.append(_parse_partition_field(schema, text, PARTITION_FIELD_ID_START + number))
         if fields[-1].name in {earlier.name for earlier in fields[:-1]}:
             raise ConfigurationError(f"partition {text!r} is named twice", "name each one once")
     return PartitionSpec(*fields)
 
 
-def sort_order(schema: Schema, sort_by: Sequence[str]) -> SortOrder:
+def build_sort_order(schema: Schema, sort_by: Sequence[str]) -> SortOrder:
     """Build the order from texts. Raises ``ConfigurationError``."""
     if not sort_by:
         return UNSORTED_SORT_ORDER
-    return SortOrder(*(_sort_field(schema, text) for text in sort_by))
+    return SortOrder(*(_parse_sort_field(schema, text) for text in sort_by))
 
 
-def _sort_field(schema: Schema, text: str) -> SortField:
+def _parse_sort_field(schema: Schema, text: str) -> SortField:
     column, _, direction = text.strip().partition(" ")
     down = direction.strip().lower() == "desc"
     if direction.strip().lower() not in ("", "asc", "desc"):
@@ -280,7 +282,7 @@ def _sort_field(schema: Schema, text: str) -> SortField:
     )
 
 
-def _partition_field(schema: Schema, text: str, field_id: int) -> PartitionField:
+def _parse_partition_field(schema: Schema, text: str, field_id: int) -> PartitionField:
     transform, width, column = _split_transform(text)
     known = schema.column_names
     if column not in known:

@@ -30,16 +30,16 @@ from headgate.control_protocol.table_format import (
     Use,
 )
 from headgate.control_protocol.table_history import TableReader
-from headgate.tables.iceberg.catalog import catalog_failure
-from headgate.tables.iceberg.commit_lock import CommitLocks
+from headgate.tables.iceberg.catalog import translate_catalog_error
+from headgate.tables.iceberg.commit_mutex import CommitLocks
 from headgate.tables.iceberg.file_schema import file_schema_of
+from headgate.tables.iceberg.load_tables import load_each_table
 from headgate.tables.iceberg.maintenance.snapshot_expiry import SnapshotExpiry
 from headgate.tables.iceberg.reader import IcebergReader
 from headgate.tables.iceberg.supported_tables import require_readable
 from headgate.tables.iceberg.table import IcebergTable
-from headgate.tables.iceberg.table_loading import load_each
 from headgate.tables.iceberg.upsert.index_memory import IndexMemory
-from headgate.tables.storage.object_stores import refused_operation, require_no_signing
+from headgate.tables.storage.object_stores import refused_operation_of, require_no_remote_signing
 
 if TYPE_CHECKING:
     from headgate.tables.iceberg.atomic_deliveries import AtomicDeliveries
@@ -78,7 +78,7 @@ class IcebergFormat(TableFormat):
             ensure_table,
         )
 
-        declaration = TableDeclaration.of(spec) if spec.create else None
+        declaration = TableDeclaration.from_spec(spec) if spec.create else None
         return ensure_table(self.catalog, spec.name, declaration)
 
     def exists(self, spec: TableSpec) -> bool:
@@ -103,7 +103,7 @@ class IcebergFormat(TableFormat):
         if use is Use.CLAIM:
             return IcebergTable(self.catalog, spec.name, sink, spec.branch, deleted_at=deleted_at)
         expire_after_ms = spec.expire_after_ms or None
-        commit_lock = self.commit_locks.of(spec.name)
+        commit_lock = self.commit_locks.lock_of(spec.name)
         return IcebergTable(
             self.catalog,
             spec.name,
@@ -140,11 +140,11 @@ class IcebergFormat(TableFormat):
             table = self.catalog.load_table(spec.name)
         except Exception as error:
             require_readable(spec.name, error)
-            failure = catalog_failure(error, f"table {spec.name} cannot be read")
+            failure = translate_catalog_error(error, f"table {spec.name} cannot be read")
             if not isinstance(failure, (MissingRights, TableMissing, StopSink)):
                 failure = Unreachable(failure.message, failure.hint)
             raise failure from error
-        require_no_signing(spec.name, table.io.properties)
+        require_no_remote_signing(spec.name, table.io.properties)
         return file_schema_of(table)
 
     def load(self, name: str) -> Table:
@@ -152,7 +152,7 @@ class IcebergFormat(TableFormat):
         try:
             return self.catalog.load_table(name)
         except Exception as error:
-            raise _read_failure(error, name) from error
+            raise _translate_read_error(error, name) from error
 
     def reader(self, spec: TableSpec, sink: SinkName) -> IcebergReader:
         return IcebergReader(self.load(spec.name), sink, spec.branch)
@@ -164,7 +164,7 @@ class IcebergFormat(TableFormat):
         self, specs: Sequence[TableSpec], sink: SinkName
     ) -> Iterator[tuple[str, TableReader | HeadgateError]]:
         branches = {spec.name: spec.branch for spec in specs}
-        for name, answer in load_each(self.catalog, branches):
+        for name, answer in load_each_table(self.catalog, branches):
             if isinstance(answer, Table):
                 yield name, IcebergReader(answer, sink, branches[name])
             else:
@@ -223,13 +223,13 @@ class IcebergFormat(TableFormat):
         """Do nothing: the catalog is closed by its opener."""
 
 
-def _read_failure(error: Exception, identifier: str) -> HeadgateError:
+def _translate_read_error(error: Exception, identifier: str) -> HeadgateError:
     what = f"table {identifier} cannot be read"
-    if isinstance(error, PermissionError) and refused_operation(error) == "access":
+    if isinstance(error, PermissionError) and refused_operation_of(error) == "access":
         return MissingRights(f"{what}: {error}", "grant read access to its metadata")
     # A SQL catalog that was never written to does not have its own tables yet.
     if type(error).__name__ in ("OperationalError", "ProgrammingError") and (
         "no such table: iceberg_tables" in str(error) or "UndefinedTable" in str(error)
     ):
         return TableMissing(f"{what}: the catalog is empty")
-    return catalog_failure(error, what)
+    return translate_catalog_error(error, what)

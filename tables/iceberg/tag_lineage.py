@@ -33,7 +33,7 @@ def find_lineage(metadata: TableMetadata, branch: str, sink: SinkName) -> Lineag
         return Lineage.ROLLED_BACK
     snapshots = snapshots_by_id(metadata)
     tagged = snapshots[refs[tag].snapshot_id]
-    for snapshot in ancestry(snapshots, refs[branch]):
+    for snapshot in ancestors_of(snapshots, refs[branch]):
         if snapshot.snapshot_id == tagged.snapshot_id:
             return Lineage.CONTAINS_TAG
         if _sequence_number(snapshot) <= _sequence_number(tagged):
@@ -45,22 +45,24 @@ def find_lineage(metadata: TableMetadata, branch: str, sink: SinkName) -> Lineag
 def _was_claimed(metadata: TableMetadata, sink: SinkName) -> bool:
     """Return whether a claim was made; without the property a snapshot of the sink shows it."""
     return claim_marker_property(sink) in metadata.properties or any(
-        holds_record(sink, properties_of(snapshot)) for snapshot in metadata.snapshots
+        holds_record(sink, summary_properties_of(snapshot)) for snapshot in metadata.snapshots
     )
 
 
-def newest_record(metadata: TableMetadata, branch: str, sink: SinkName) -> CommitRecord | None:
+def newest_record_on_branch(
+    metadata: TableMetadata, branch: str, sink: SinkName
+) -> CommitRecord | None:
     """Return the sink's newest commit record that the branch itself still holds."""
-    ref = parent_ref_of(metadata, branch)
+    ref = next_parent_ref(metadata, branch)
     if ref is None:
         return None
-    for snapshot in ancestry(snapshots_by_id(metadata), ref):
-        if record := decode(sink, properties_of(snapshot)):
+    for snapshot in ancestors_of(snapshots_by_id(metadata), ref):
+        if record := decode(sink, summary_properties_of(snapshot)):
             return record
     return None
 
 
-def other_sinks(
+def find_other_sinks(
     metadata: TableMetadata, branch: str, sink: SinkName
 ) -> dict[SinkName, Mapping[str, TopicId]]:
     """Return the other sinks with a tag for this branch, and the topics that they read
@@ -71,7 +73,9 @@ def other_sinks(
         other = sink_of_tag(name, branch)
         if other not in (None, sink) and ref.snapshot_id in snapshots:
             assert other is not None  # checked above
-            topics[other] = topics_in_summary(other, properties_of(snapshots[ref.snapshot_id]))
+            topics[other] = topics_in_summary(
+                other, summary_properties_of(snapshots[ref.snapshot_id])
+            )
     return topics
 
 
@@ -80,7 +84,7 @@ def deleted_records_of(sink: SinkName, properties: Mapping[str, str]) -> Deleted
     return read_deleted_records(sink, deleted_row_count(sink, properties), properties)
 
 
-def parent_ref_of(metadata: TableMetadata, branch: str) -> SnapshotRef | None:
+def next_parent_ref(metadata: TableMetadata, branch: str) -> SnapshotRef | None:
     """Return what the branch's next snapshot builds on: its head; a new branch begins at main's."""
     return metadata.refs.get(branch) or metadata.refs.get(MAIN_BRANCH)
 
@@ -89,7 +93,7 @@ def snapshots_by_id(metadata: TableMetadata) -> dict[int, Snapshot]:
     return {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
 
 
-def ancestry(snapshots: Mapping[int, Snapshot], ref: SnapshotRef) -> Iterator[Snapshot]:
+def ancestors_of(snapshots: Mapping[int, Snapshot], ref: SnapshotRef) -> Iterator[Snapshot]:
     """Yield the ref's snapshot, its parent and so on, as far as they have not expired."""
     snapshot = snapshots.get(ref.snapshot_id)
     while snapshot is not None:
@@ -98,7 +102,7 @@ def ancestry(snapshots: Mapping[int, Snapshot], ref: SnapshotRef) -> Iterator[Sn
         snapshot = None if parent is None else snapshots.get(parent)
 
 
-def properties_of(snapshot: Snapshot) -> Mapping[str, str]:
+def summary_properties_of(snapshot: Snapshot) -> Mapping[str, str]:
     return snapshot.summary.additional_properties if snapshot.summary else {}
 
 

@@ -74,7 +74,7 @@ def parse_columns(
     for name, text in columns.items():
         field_id = next(ids)
         try:
-            field_type, required = _Parser(text, ids).column_to_the_end()
+            field_type, required = _Parser(text, ids).parse_column_to_end()
         except ConfigurationError as error:
             raise ConfigurationError(f"column {name!r}: {error.message}", error.hint) from None
         doc = (comments or {}).get(name)
@@ -91,128 +91,130 @@ class _Parser:
         self._depth = 0
         self._tokens: list[str] = _TOKEN.findall(text)
         if _TOKEN.sub("", text).strip():
-            raise self._unreadable("it has a character that no type has")
+            raise self._unreadable_error("it has a character that no type has")
 
-    def column_to_the_end(self) -> tuple[IcebergType, bool]:
-        column = self._column()
+    def parse_column_to_end(self) -> tuple[IcebergType, bool]:
+        column = self._parse_column()
         if self._tokens:
-            raise self._unreadable(f"{self._tokens[0]!r} is too much")
+            raise self._unreadable_error(f"{self._tokens[0]!r} is too much")
         return column
 
-    def _column(self) -> tuple[IcebergType, bool]:
-        column_type = self._type()
+    def _parse_column(self) -> tuple[IcebergType, bool]:
+        column_type = self._parse_type()
         required = [token.lower() for token in self._tokens[:2]] == ["not", "null"]
         if required:
             del self._tokens[:2]
         return column_type, required
 
-    def _type(self) -> IcebergType:
+    def _parse_type(self) -> IcebergType:
         self._depth += 1
         if self._depth > _DEPTH_MAX:
-            raise self._unreadable(f"it is nested more than {_DEPTH_MAX} deep")
+            raise self._unreadable_error(f"it is nested more than {_DEPTH_MAX} deep")
         try:
-            return self._type_inside()
+            return self._parse_inner_type()
         finally:
             self._depth -= 1
 
-    def _type_inside(self) -> IcebergType:
-        name = self._next()
+    def _parse_inner_type(self) -> IcebergType:
+        name = self._next_token()
         match name.lower():
             case "decimal":
-                return self._decimal()
+                return self._parse_decimal()
             case "fixed":
-                return self._fixed()
+                return self._parse_fixed()
             case "list":
-                return self._list()
+                return self._parse_list()
             case "map":
-                return self._map()
+                return self._parse_map()
             case "struct":
-                return self._struct()
+                return self._parse_struct()
         try:
             return _PRIMITIVES[name.lower()]
         except KeyError:
-            raise self._unknown(name) from None
+            raise self._unknown_type_error(name) from None
 
-    def _decimal(self) -> IcebergType:
+    def _parse_decimal(self) -> IcebergType:
         self._expect("(")
-        precision = self._number()
+        precision = self._parse_number()
         self._expect(",")
-        scale = self._number()
+        scale = self._parse_number()
         self._expect(")")
         if not 1 <= precision <= 38 or scale > precision:
-            raise self._unreadable("a decimal has 1 to 38 digits, of them scale behind the point")
+            raise self._unreadable_error(
+                "a decimal has 1 to 38 digits, of them scale behind the point"
+            )
         return DecimalType(precision, scale)
 
-    def _fixed(self) -> IcebergType:
+    def _parse_fixed(self) -> IcebergType:
         self._expect("(")
-        length = self._number()
+        length = self._parse_number()
         self._expect(")")
         if length == 0:
-            raise self._unreadable("a fixed value has at least one byte")
+            raise self._unreadable_error("a fixed value has at least one byte")
         return FixedType(length)
 
-    def _list(self) -> IcebergType:
+    def _parse_list(self) -> IcebergType:
         element_id = next(self._ids)
         self._expect("<")
-        element, required = self._column()
+        element, required = self._parse_column()
         self._expect(">")
         return ListType(element_id, element, element_required=required)
 
-    def _map(self) -> IcebergType:
+    def _parse_map(self) -> IcebergType:
         key_id, value_id = next(self._ids), next(self._ids)
         self._expect("<")
-        key = self._type()
+        key = self._parse_type()
         self._expect(",")
-        value, required = self._column()
+        value, required = self._parse_column()
         self._expect(">")
         return MapType(key_id, key, value_id, value, value_required=required)
 
-    def _struct(self) -> IcebergType:
+    def _parse_struct(self) -> IcebergType:
         self._expect("<")
-        fields = [self._field()]
+        fields = [self._parse_field()]
         while self._tokens[:1] == [","]:
             self._expect(",")
-            fields.append(self._field())
+            fields.append(self._parse_field())
         self._expect(">")
         return StructType(*fields)
 
-    def _field(self) -> NestedField:
-        field_id, name = next(self._ids), self._next()
+    def _parse_field(self) -> NestedField:
+        field_id, name = next(self._ids), self._next_token()
         self._expect(":")
-        field_type, required = self._column()
+        field_type, required = self._parse_column()
         return NestedField(field_id, name, field_type, required=required)
 
-    def _number(self) -> int:
-        token = self._next()
+    def _parse_number(self) -> int:
+        token = self._next_token()
         if not token.isdecimal():
-            raise self._unreadable(f"{token!r} is no number")
+            raise self._unreadable_error(f"{token!r} is no number")
         return int(token)
 
     def _expect(self, symbol: str) -> None:
-        if (token := self._next()) != symbol:
-            raise self._unreadable(f"{symbol!r} is expected where {token!r} stands")
+        if (token := self._next_token()) != symbol:
+            raise self._unreadable_error(f"{symbol!r} is expected where {token!r} stands")
 
-    def _next(self) -> str:
+    def _next_token(self) -> str:
         if not self._tokens:
-            raise self._unreadable("it ends too early")
+            raise self._unreadable_error("it ends too early")
         return self._tokens.pop(0)
 
-    def _quote_text(self) -> str:
+    def _quoted_text(self) -> str:
         more = len(self._text) - _TEXT_SHOWN
         return repr(self._text) if more <= 0 else f"{self._text[:_TEXT_SHOWN]!r}..."
 
-    def _unreadable(self, why: str) -> ConfigurationError:
+    def _unreadable_error(self, why: str) -> ConfigurationError:
         return ConfigurationError(
-            f"the type {self._quote_text()} cannot be read: {why}",
+            f"the type {self._quoted_text()} cannot be read: {why}",
             "write for instance long, decimal(10, 2), list<string>, struct<a: int, b: string>",
         )
 
-    def _unknown(self, name: str) -> ConfigurationError:
+    def _unknown_type_error(self, name: str) -> ConfigurationError:
         known = [*_PRIMITIVES, *_OTHERS]
         word = name.lower()
         close = get_close_matches(word, known, n=1, cutoff=0.5)
         near = [_ELSEWHERE[word]] if word in _ELSEWHERE else [w for w in close if w[:2] == word[:2]]
         return ConfigurationError(
-            f"the type {self._quote_text()} cannot be read: there is no type {name!r}",
+            f"the type {self._quoted_text()} cannot be read: there is no type {name!r}",
             f"do you mean {near[0]!r}?" if near else f"known are {', '.join(known)}",
         )

@@ -31,11 +31,11 @@ def with_avro_checks(files: FileIO) -> FileIO:
     """Let these files raise ``FileDamaged`` when an Avro file that is not whole is opened."""
     theirs = files.new_input
     if not isinstance(theirs, partial):
-        files.new_input = partial(_open_whole, theirs)  # type: ignore[method-assign]  # this object's only
+        files.new_input = partial(_open_if_whole, theirs)  # type: ignore[method-assign]  # this object's only
     return files
 
 
-def _open_whole(theirs: Any, location: str) -> Any:
+def _open_if_whole(theirs: Any, location: str) -> Any:
     file = theirs(location)
     return _WholeAvro(file) if location.endswith(".avro") else file
 
@@ -73,13 +73,13 @@ def find_avro_damage(data: bytes) -> str:
         return "it is no Avro file"
     walk = _Walk(data, len(_MAGIC))
     try:
-        walk.header()
-        sync = walk.take(_SYNC_BYTES)
+        walk.skip_header()
+        sync = walk.take_bytes(_SYNC_BYTES)
         while walk.at < len(data):
-            if walk.number() < 0:
+            if walk.read_number() < 0:
                 return f"a block before byte {walk.at} has no number of records"
-            walk.take(walk.number())
-            if walk.take(_SYNC_BYTES) != sync:
+            walk.take_bytes(walk.read_number())
+            if walk.take_bytes(_SYNC_BYTES) != sync:
                 return f"a block ends wrongly at byte {walk.at}"
     except EOFError:
         return f"it is cut off, or overwritten, at byte {walk.at}"
@@ -92,17 +92,17 @@ class _Walk:
     def __init__(self, data: bytes, at: int) -> None:
         self._data, self.at = data, at
 
-    def header(self) -> None:
-        while count := self.number():
+    def skip_header(self) -> None:
+        while count := self.read_number():
             if count < 0:
-                self.number()
+                self.read_number()
             for _ in range(2 * abs(count)):
-                self.take(self.number())
+                self.take_bytes(self.read_number())
 
-    def number(self) -> int:
+    def read_number(self) -> int:
         value = shift = 0
         while True:
-            byte = self.take(1)[0]
+            byte = self.take_bytes(1)[0]
             value |= (byte & 0x7F) << shift
             shift += 7
             if byte < 0x80:
@@ -110,7 +110,7 @@ class _Walk:
             if shift >= 7 * _VARINT_BYTES_MAX:
                 raise EOFError
 
-    def take(self, count: int) -> bytes:
+    def take_bytes(self, count: int) -> bytes:
         end = self.at + count
         if not 0 <= count <= len(self._data) - self.at:
             raise EOFError

@@ -36,7 +36,7 @@ def open_files(properties: Mapping[str, Any], location: str | None = None) -> Fi
     It is that of ``py-io-impl``, else ours on S3, else pyiceberg's choice. Properties that only
     pyarrow's S3 client knows keep that client.
     """
-    if not is_ours(properties, location):
+    if not is_for_our_s3_client(properties, location):
         return with_timeouts(load_file_io(_with_patience(properties, location), location), location)
     try:
         from headgate.tables.storage.s3_file_io import S3Files  # imports botocore: only for S3
@@ -50,21 +50,21 @@ def open_files(properties: Mapping[str, Any], location: str | None = None) -> Fi
 
 def with_timeouts(files: FileIO, location: str | None) -> FileIO:
     """Return the files with calls that end in time, if their client does not ensure that."""
-    if not is_far(location):
+    if not needs_timeouts(location):
         return files
     from headgate.tables.storage.timeouts import BoundedFiles
 
     return files if isinstance(files, BoundedFiles) else BoundedFiles(files)
 
 
-def is_far(location: str | None) -> bool:
+def needs_timeouts(location: str | None) -> bool:
     """Return whether files lie on a store whose client has no time-outs: neither here nor on S3."""
     return bool(location) and _scheme(location or "") not in (*SCHEMES, "file", "")
 
 
-def client_of(files: FileIO) -> FileIO:
+def without_timeouts(files: FileIO) -> FileIO:
     """Return the files themselves, without the wrapper of ``with_timeouts``."""
-    return getattr(files, "files", files) if not on_s3(files) else files
+    return getattr(files, "files", files) if not is_s3_files(files) else files
 
 
 def _with_patience(properties: Mapping[str, Any], location: str | None) -> dict[str, Any]:
@@ -77,15 +77,15 @@ def _scheme(location: str) -> str:
     return scheme if apart else ""
 
 
-def on_s3(files: FileIO) -> TypeGuard[S3Files]:
+def is_s3_files(files: FileIO) -> TypeGuard[S3Files]:
     """Return whether these are our S3 files; false if their module was never loaded."""
     module = sys.modules.get(_S3_FILES)
     return module is not None and isinstance(files, module.S3Files)
 
 
-def read_whole(files: FileIO) -> FileIO:
+def with_whole_reads(files: FileIO) -> FileIO:
     """Return the files for reading many small ones: on S3 by one request each."""
-    if not on_s3(files):
+    if not is_s3_files(files):
         return files
     from headgate.tables.storage.s3_file_io import WholeFiles
 
@@ -101,7 +101,7 @@ class Unhurried(Protocol):
     def abort_later(self) -> Future[None]: ...
 
 
-def is_ours(properties: Mapping[str, Any], location: str | None) -> bool:
+def is_for_our_s3_client(properties: Mapping[str, Any], location: str | None) -> bool:
     """Return whether files at ``location`` are for our client of S3."""
     on_s3 = location is not None and location.partition("://")[0] in SCHEMES
     arrows = any(properties.get(name) not in (None, PATIENCE) for name in _ARROWS_OWN)
@@ -131,7 +131,7 @@ def delete_quietly(files: FileIO, paths: Collection[str]) -> None:
     """Delete files, a thousand per request if the store can; log what stays as an orphan."""
     if not paths:
         return
-    if not on_s3(files) or len(paths) == 1:
+    if not is_s3_files(files) or len(paths) == 1:
         _delete_each(files, paths)
         return
     try:
@@ -146,7 +146,7 @@ def delete_quietly(files: FileIO, paths: Collection[str]) -> None:
 
 def delete_later(files: FileIO, paths: Collection[str]) -> None:
     """Do as ``delete_quietly``, but without waiting for a store, which may be failing now."""
-    if on_s3(files):
+    if is_s3_files(files):
         from headgate.tables.storage.s3_upload import upload_threads
 
         upload_threads().submit(delete_quietly, files, paths)

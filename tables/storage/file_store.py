@@ -14,8 +14,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from pyiceberg.io import FileIO
 
-from headgate.tables.storage.file_io import client_of, delete_quietly, on_s3, open_files
-from headgate.tables.storage.local_file_io import local_path
+from headgate.tables.storage.file_io import (
+    delete_quietly,
+    is_s3_files,
+    open_files,
+    without_timeouts,
+)
+from headgate.tables.storage.local_file_io import local_folder_path
 from headgate.tables.storage.read_ahead import read_ahead_in_order
 
 if TYPE_CHECKING:
@@ -64,10 +69,10 @@ class Folder(Protocol):
 
 def open_folder(location: str, storage: Mapping[str, str]) -> Folder:
     """Return what is at ``file:///...`` or ``s3://...``; ``storage`` has the keys of the store."""
-    if (path := local_path(location)) is not None:
+    if (path := local_folder_path(location)) is not None:
         return _LocalFolder(location, path)
     files = open_files(storage, location)
-    assert on_s3(files), f"{location} is neither on this machine nor on S3"
+    assert is_s3_files(files), f"{location} is neither on this machine nor on S3"
     return _S3Folder(location, files)
 
 
@@ -193,9 +198,9 @@ class _S3Folder:
 
 def folders_in(files: FileIO, root: str) -> list[str]:
     """Return the names of the folders directly below this one, on S3 and on this machine."""
-    if on_s3(files):
-        return files.folders(root)
-    folder = local_path(root)
+    if is_s3_files(files):
+        return files.list_folders(root)
+    folder = local_folder_path(root)
     if folder is None or not folder.is_dir():
         return []
     return [each.name for each in folder.iterdir() if each.is_dir()]
@@ -206,12 +211,12 @@ def files_below(files: FileIO, root: str) -> list[tuple[str, int]]:
 
     Empty if the store cannot be listed.
     """
-    if on_s3(files) and root.startswith("s3"):
+    if is_s3_files(files) and root.startswith("s3"):
         return files.list_files(root)
     from pyarrow.fs import FileSelector, FileType
     from pyiceberg.io.pyarrow import PyArrowFileIO  # imports pandas: not for every command
 
-    client = client_of(files)
+    client = without_timeouts(files)
     if not isinstance(client, PyArrowFileIO):
         return []
     scheme, netloc, path = PyArrowFileIO.parse_location(root)

@@ -29,7 +29,7 @@ class LocalFiles(FileIO):
         return load_file_io(self.properties, self._location)
 
     def new_input(self, location: str) -> InputFile:
-        path = path_of(location) if location.endswith(_READ_HERE) else None
+        path = local_file_path(location) if location.endswith(_READ_HERE) else None
         return LocalFile(location, path) if path else self.files.new_input(location)
 
     def new_output(self, location: str) -> OutputFile:
@@ -56,7 +56,7 @@ class LocalFile(InputFile):
         return self._path.open("rb")
 
 
-def path_of(location: str) -> Path | None:
+def local_file_path(location: str) -> Path | None:
     """Return the path as pyiceberg finds it (``%20`` is kept), ``None`` if it is not local."""
     parsed = urlparse(location)
     if not parsed.scheme and location.startswith("/"):
@@ -67,7 +67,7 @@ def path_of(location: str) -> Path | None:
 # Tells which locations of tables are folders of this machine.
 
 
-def local_path(location: str) -> Path | None:
+def local_folder_path(location: str) -> Path | None:
     """Return the folder of a location on this machine, ``None`` for any other."""
     if location.startswith("/"):
         return Path(location)

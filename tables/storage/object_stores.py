@@ -85,7 +85,7 @@ def file_properties(
     }
 
 
-def refused_operation(error: BaseException) -> str | None:
+def refused_operation_of(error: BaseException) -> str | None:
     """Return what a store or a catalog's service refused for lack of rights, else ``None``.
 
     This is the operation's own name (``PutObject``, ``GetTable``), or ``access`` if it has none.
@@ -94,13 +94,13 @@ def refused_operation(error: BaseException) -> str | None:
     for _ in range(_CAUSES_MAX):
         if cause is None:
             return None
-        if (operation := _operation(cause)) is not None:
+        if (operation := _operation_in_message(cause)) is not None:
             return operation
         cause = cause.__cause__
     return None
 
 
-def lacks_client(error: BaseException, location: str) -> str:
+def missing_client_hint(error: BaseException, location: str) -> str:
     """Return what to install if the store's client cannot be loaded here, else nothing."""
     if "libjvm" in str(error) or "libhdfs" in str(error):
         return (
@@ -119,7 +119,7 @@ def where_to_look(location: str) -> str:
     return _WHERE_TO_LOOK.get(scheme, "check endpoint, region and bucket")
 
 
-def _operation(error: BaseException) -> str | None:
+def _operation_in_message(error: BaseException) -> str | None:
     text = str(error)
     if (arrow := _ARROW.search(text)) is not None:
         code, status, operation = arrow.groups()
@@ -138,17 +138,19 @@ def renewal_age_s(life_s: float) -> float:
     return max(life_s / 2, life_s - _EARLY_S)
 
 
-def has_temporary_keys(properties: Mapping[str, str]) -> bool:
+def has_temporary_credentials(properties: Mapping[str, str]) -> bool:
     """Return whether the keys for files are temporary, so that new ones can be had."""
     return any(name.startswith(_TEMPORARY) for name in properties)
 
 
-def has_long_lived_keys(properties: Mapping[str, str]) -> bool:
+def has_long_lived_credentials(properties: Mapping[str, str]) -> bool:
     """Return whether these are keys that stay valid: who reads an executor's memory has them."""
-    return not has_temporary_keys(properties) and any(name in properties for name in _LONG_LIVED)
+    return not has_temporary_credentials(properties) and any(
+        name in properties for name in _LONG_LIVED
+    )
 
 
-def key_lifetime_s(properties: Mapping[str, str], now_ms: int) -> float:
+def credential_lifetime_s(properties: Mapping[str, str], now_ms: int) -> float:
     """Return how long the keys for files are valid: forever if nothing says so."""
     ends = [
         int(text)
@@ -158,7 +160,7 @@ def key_lifetime_s(properties: Mapping[str, str], now_ms: int) -> float:
     return (min(ends) - now_ms) / 1000 if ends else float("inf")
 
 
-def require_no_signing(table: str, properties: Mapping[str, object]) -> None:
+def require_no_remote_signing(table: str, properties: Mapping[str, object]) -> None:
     """Raise ``RemoteSigning`` if the catalog wants to sign requests, and gives no keys."""
     is_signed = str(properties.get("s3.remote-signing-enabled", "")).lower() == "true"
     if (is_signed or "s3.signer" in properties) and "s3.access-key-id" not in properties:

@@ -79,7 +79,7 @@ class _CallersKeys(Credentials):  # type: ignore[misc] # botocore is not typed
         super().__init__("", "")
         self._here = threading.local()
 
-    def use_keys(self, keys: Credentials | None) -> None:
+    def use_credentials(self, keys: Credentials | None) -> None:
         self._here.keys = keys
 
     def get_frozen_credentials(self) -> Any:
@@ -138,11 +138,11 @@ class S3Store:
         return self._request_each((bucket, key), ask)
 
     def get(self, bucket: str, key: str) -> bytes:
-        return self._read(bucket, key)[0]
+        return self._get_object(bucket, key)[0]
 
     def read_tail(self, bucket: str, key: str, count: int) -> tuple[bytes, int]:
         """Return the last ``count`` bytes, or all, and the object's size."""
-        data, reply = self._read(bucket, key, Range=f"bytes=-{count}")
+        data, reply = self._get_object(bucket, key, Range=f"bytes=-{count}")
         total = str(reply.get("ContentRange", "")).rpartition("/")[2]
         return data, int(total) if total.isdecimal() else len(data)
 
@@ -165,7 +165,7 @@ class S3Store:
             some = keys[begin : begin + DELETED_AT_ONCE]
             asked = {"Objects": [{"Key": key} for key in some], "Quiet": True}
             answer = self._request_each(
-                (bucket, some[0]), partial(_delete, bucket=bucket, asked=asked)
+                (bucket, some[0]), partial(_delete_objects, bucket=bucket, asked=asked)
             )
             for error in answer.get("Errors", ()):
                 refused[error["Key"]] = f"{error.get('Code')}: {error.get('Message')}"
@@ -176,7 +176,7 @@ class S3Store:
         more: dict[str, str] = {}
         while True:
             page = self._request_each(
-                (bucket, prefix), partial(_list, Bucket=bucket, Prefix=prefix, **more)
+                (bucket, prefix), partial(_list_page, Bucket=bucket, Prefix=prefix, **more)
             )
             for entry in page.get("Contents", ()):
                 yield entry["Key"], int(entry["LastModified"].timestamp() * 1000)
@@ -188,7 +188,7 @@ class S3Store:
         """Yield the prefixes directly below this one, up to a slash, a thousand per request."""
         more: dict[str, str] = {}
         while True:
-            asked = partial(_list, Bucket=bucket, Prefix=prefix, Delimiter="/", **more)
+            asked = partial(_list_page, Bucket=bucket, Prefix=prefix, Delimiter="/", **more)
             page = self._request_each((bucket, prefix), asked)
             for entry in page.get("CommonPrefixes", ()):
                 yield entry["Prefix"]
@@ -229,14 +229,14 @@ class S3Store:
         of = {"Bucket": bucket, "Key": key, "UploadId": upload}
         self._request_each((bucket, key), lambda s3: s3.abort_multipart_upload(**of))
 
-    def _read(self, bucket: str, key: str, **asked: str) -> tuple[bytes, Mapping[str, Any]]:
+    def _get_object(self, bucket: str, key: str, **asked: str) -> tuple[bytes, Mapping[str, Any]]:
         """Return a whole body, with its headers. botocore's own retries end before the body."""
 
         def ask(s3: Any) -> tuple[bytes, Mapping[str, Any]]:
             for tried in range(1, TRIES + 1):
                 reply = s3.get_object(Bucket=bucket, Key=key, **asked)
                 try:
-                    return self._body(reply), reply
+                    return self._read_body(reply), reply
                 except BodyBroken:
                     if tried == TRIES or self._waiting.monotonic_s() > ends_s:
                         raise
@@ -246,7 +246,7 @@ class S3Store:
         ends_s = self._waiting.monotonic_s() + _BODY_S
         return self._request_each((bucket, key), ask)
 
-    def _body(self, reply: Mapping[str, Any]) -> bytes:
+    def _read_body(self, reply: Mapping[str, Any]) -> bytes:
         body, count = reply["Body"], int(reply["ContentLength"])
         ends_s = self._waiting.monotonic_s() + _BODY_S + count / _SLOWEST_BYTES_S
         # botocore's own read returns only when it has everything that was asked for.
@@ -269,22 +269,22 @@ class S3Store:
         bucket, key = of
         try:
             client, signing = _client(os.getpid(), self._place)
-            signing.use_keys(_credentials(os.getpid(), self._keys, self._place))
+            signing.use_credentials(_credentials(os.getpid(), self._keys, self._place))
             try:
                 return ask(client)
             finally:
-                signing.use_keys(None)
+                signing.use_credentials(None)
         except ClientError as error:
             raise _store_error(f"s3://{bucket}/{key}", error) from error
         except (BotoCoreError, BodyBroken) as error:
             raise OSError(f"s3://{bucket}/{key}: {type(error).__name__}: {error}") from error
 
 
-def _delete(s3: Any, *, bucket: str, asked: Mapping[str, Any]) -> Any:
+def _delete_objects(s3: Any, *, bucket: str, asked: Mapping[str, Any]) -> Any:
     return s3.delete_objects(Bucket=bucket, Delete=asked)
 
 
-def _list(s3: Any, **asked: str) -> Any:
+def _list_page(s3: Any, **asked: str) -> Any:
     return s3.list_objects_v2(**asked)
 
 

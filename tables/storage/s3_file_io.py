@@ -133,7 +133,7 @@ class S3Files(PyArrowFileIO):
         found = self.open_store(bucket).list_objects(bucket, key)
         return [(root + name[len(key) :], at) for name, at in found if not name.endswith("/")]
 
-    def folders(self, folder: str) -> list[str]:
+    def list_folders(self, folder: str) -> list[str]:
         """Return the names of the folders directly below this one."""
         bucket, key = bucket_and_key(folder.rstrip("/") + "/")
         found = self.open_store(bucket).list_folders(bucket, key)
@@ -156,7 +156,7 @@ class S3Files(PyArrowFileIO):
         return self.open_store(bucket).read_tail(bucket, key, count)
 
     def open_store(self, bucket: str) -> S3Store:
-        return S3Store(_place(self.properties, bucket), _keys(self.properties))
+        return S3Store(_place_of(self.properties, bucket), _keys_of(self.properties))
 
     @property
     def part_bytes(self) -> int:
@@ -247,7 +247,7 @@ def _arrow_client(properties: tuple[tuple[str, str], ...], bucket: str | None) -
     return PyArrowFileIO(dict(properties))._initialize_s3_fs(bucket)  # noqa: SLF001 - as its own would
 
 
-def _place(properties: Properties, bucket: str) -> Place:
+def _place_of(properties: Properties, bucket: str) -> Place:
     region = get_first_property_value(properties, S3_REGION, AWS_REGION)
     if region is None or property_as_bool(properties, S3_RESOLVE_REGION, default=False):
         region = _cached_resolve_s3_region(bucket=bucket) or region
@@ -262,15 +262,15 @@ def _place(properties: Properties, bucket: str) -> Place:
     )
 
 
-def _keys(properties: Properties) -> Keys:
-    def first_value(*names: str) -> str | None:
+def _keys_of(properties: Properties) -> Keys:
+    def first_property_of(*names: str) -> str | None:
         found = get_first_property_value(properties, *names)
         return None if found is None else str(found)
 
     return Keys(
-        access=first_value(S3_ACCESS_KEY_ID, AWS_ACCESS_KEY_ID),
-        secret=first_value(S3_SECRET_ACCESS_KEY, AWS_SECRET_ACCESS_KEY),
-        token=first_value(S3_SESSION_TOKEN, AWS_SESSION_TOKEN),
-        role=first_value(S3_ROLE_ARN, AWS_ROLE_ARN),
-        role_session=first_value(S3_ROLE_SESSION_NAME, AWS_ROLE_SESSION_NAME),
+        access=first_property_of(S3_ACCESS_KEY_ID, AWS_ACCESS_KEY_ID),
+        secret=first_property_of(S3_SECRET_ACCESS_KEY, AWS_SECRET_ACCESS_KEY),
+        token=first_property_of(S3_SESSION_TOKEN, AWS_SESSION_TOKEN),
+        role=first_property_of(S3_ROLE_ARN, AWS_ROLE_ARN),
+        role_session=first_property_of(S3_ROLE_SESSION_NAME, AWS_ROLE_SESSION_NAME),
     )

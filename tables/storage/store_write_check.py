@@ -18,7 +18,11 @@ from headgate.control_protocol.errors import (
 )
 from headgate.tables.storage.call_timeouts import call_with_timeout
 from headgate.tables.storage.file_io import open_files
-from headgate.tables.storage.object_stores import lacks_client, refused_operation, where_to_look
+from headgate.tables.storage.object_stores import (
+    missing_client_hint,
+    refused_operation_of,
+    where_to_look,
+)
 
 ANSWER_S_MAX = 10.0
 """A store that answers at all does so within this time, its keys' own service included."""
@@ -48,8 +52,8 @@ def try_store(properties: Mapping[str, str], location: str, answer_s: float = AN
 
     io = ask_in_time("opened", lambda: open_files(properties, path))
     try:
-        ask_in_time("written", lambda: _write(io, path))
-        ask_in_time("read", lambda: _read(io, path))
+        ask_in_time("written", lambda: _write_trial_file(io, path))
+        ask_in_time("read", lambda: _read_trial_file(io, path))
     except HeadgateError:
         with suppress(Exception):
             call_with_timeout(_REMOVAL_S_MAX, path, lambda: io.delete(path))
@@ -58,12 +62,12 @@ def try_store(properties: Mapping[str, str], location: str, answer_s: float = AN
     return path
 
 
-def _write(io: FileIO, path: str) -> None:
+def _write_trial_file(io: FileIO, path: str) -> None:
     with io.new_output(path).create() as stream:
         stream.write(_TEXT)
 
 
-def _read(io: FileIO, path: str) -> None:
+def _read_trial_file(io: FileIO, path: str) -> None:
     with io.new_input(path).open() as stream:
         if (result := stream.read()) != _TEXT:
             raise OSError(f"{len(result)} bytes came back of the {len(_TEXT)} that were written")
@@ -71,13 +75,13 @@ def _read(io: FileIO, path: str) -> None:
 
 def translate_store_error(error: Exception, what: str, location: str) -> HeadgateError:
     """Translate an error of a store's client into ours."""
-    if operation := refused_operation(error):
+    if operation := refused_operation_of(error):
         return MissingRights(
             f"{what}: the store refuses {operation}: {first_line_of_error(error)}",
             "check the keys, the role and the bucket's policy: it takes reading, writing and "
             "removing below the table's location",
         )
-    if hint := lacks_client(error, location):
+    if hint := missing_client_hint(error, location):
         return ConfigurationError(f"{what}: {first_line_of_error(error)}", hint)
     text = str(error) if isinstance(error, TimeoutError) else first_line_of_error(error)
     return Unreachable(f"{what}: {text}", where_to_look(location))

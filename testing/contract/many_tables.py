@@ -6,7 +6,7 @@ import pytest
 
 from headgate.data_plane.routing.routes import RAW_NAME_PROPERTY
 from headgate.operations.audit.audit import audit
-from headgate.operations.many_tables.list import tables
+from headgate.operations.many_tables.list import list_tables
 from headgate.testing.contract.world import (
     EACH,
     ManyTablesSinkWorld,
@@ -32,7 +32,7 @@ EVERY = ("orders", "returns", "zone_a", "rejected")
 
 def table_states(sink: SinkInProcess) -> dict[str, str]:
     """Return each table's state, as ``headgate tables`` says it."""
-    return {each.table: str(each.state) for each in tables(sink.settings).tables}
+    return {each.table: str(each.state) for each in list_tables(sink.settings).tables}
 
 
 def has_no_suspended_table(sink: SinkInProcess) -> bool:
@@ -67,7 +67,7 @@ class ManyTablesSinkContract:
             sink.run_until(lambda: "db.returns" in sink.suspended_tables())
             assert sink.suspended_tables()["db.returns"].startswith("HG-102")
             run_until_delivered(sink, "db.returns")
-            assert tables(sink.settings).exit_code == 1
+            assert list_tables(sink.settings).exit_code == 1
             remarks = audit(sink.settings, with_source=False).remarks
             assert any("db.returns is suspended" in remark for remark in remarks)
             world.bring_back("returns")

@@ -12,7 +12,7 @@ from headgate.control_protocol.errors import TableRolledBack, TagMissing
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.ports import Landed
 from headgate.operations.audit.audit import audit
-from headgate.operations.status.status import status
+from headgate.operations.status.status import read_status
 from headgate.testing.contract.world import (
     EACH,
     QuarantineSinkWorld,
@@ -183,7 +183,7 @@ class QuarantineSinkContract:
                 sink.produce(EACH)
                 sink.run_until(lambda: sink.lag() == 0 and sink.pending() == {f"db.{ASIDE}"})
                 assert len(table_places(world, ASIDE)) == before
-                assert status(sink.settings).pending_rows == before
+                assert read_status(sink.settings).pending_rows == before
                 remarks = audit(sink.settings, with_source=False).remarks
                 assert any("are pending for the quarantine" in remark for remark in remarks)
                 sink.end_lives()

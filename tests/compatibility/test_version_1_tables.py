@@ -56,7 +56,7 @@ def data_file(stage: Stage, told: dict[str, Any]) -> WrittenFile:
     topic_id = stage.source.topic_ids[TOPIC]
     rows = [SourceRecord(topic_id, TOPIC, *place) for place in told["rows"]]
     stage.catalog.storage.files[told["path"]] = rows
-    return FileDetail(told["spec"]).of(told["path"], len(rows), 100 * len(rows))
+    return FileDetail(told["spec"]).to_written_file(told["path"], len(rows), 100 * len(rows))
 
 
 def goes_on(stage: Stage) -> None:

@@ -16,13 +16,13 @@ from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.table_format import TableSpec
 from headgate.data_plane.batch.plugin_plans import plan_of_file_schema
 from headgate.data_plane.batch.writer_task_plan import SourcePlan
-from headgate.data_plane.files.data_files import DataFiles, file_shape
+from headgate.data_plane.files.data_files import DataFiles, file_shape_of
 from headgate.data_plane.files.partitioning import PartitionKey
 from headgate.tables.delta.open_table import DeltaLocation
 from headgate.tables.delta.reader import DeltaReader
 from headgate.tables.delta.table import DeltaSinkTable
 from headgate.tables.delta.table_format import DeltaFormat
-from headgate.tables.storage.file_io import on_s3, open_files
+from headgate.tables.storage.file_io import is_s3_files, open_files
 
 ROWS_PER_FILE = 3
 COLUMNS = Struct((Column("number", "long", required=False), Column("row", "long", required=False)))
@@ -47,7 +47,7 @@ class DeltaWorld:
             properties=properties or {},
             storage=storage or {},
         )
-        self.place = DeltaLocation.of(self.wanted)
+        self.place = DeltaLocation.from_spec(self.wanted)
         self._lies: list[bool] = []
         self._files = 0
         DeltaFormat().create(self.wanted)
@@ -69,7 +69,7 @@ class DeltaWorld:
         )
         self._files += 1
         prefix = f"{self.place.location}/data/headgate/x/{self._files}"
-        files = DataFiles(file_shape(plan), prefix, 1 << 20)
+        files = DataFiles(file_shape_of(plan), prefix, 1 << 20)
         files.write(PartitionKey(), rows(number).cast(plan.shape.arrow_schema()))
         (written,) = files.finish()
         return written
@@ -85,10 +85,10 @@ class DeltaWorld:
         return sorted(found)[::ROWS_PER_FILE]
 
     def table(self) -> DeltaTable:
-        return DeltaTable(self.uri, storage_options=self.place.options)
+        return DeltaTable(self.uri, storage_options=self.place.storage_options)
 
     def append_foreign(self, number: int) -> None:
-        options = self.place.options
+        options = self.place.storage_options
         write_deltalake(self.uri, rows(number), mode="append", storage_options=options)
 
     def compact(self) -> None:
@@ -106,7 +106,7 @@ class DeltaWorld:
             shutil.rmtree(self.uri)
             return
         files = open_files(self.place.storage, self.uri)
-        assert on_s3(files)
+        assert is_s3_files(files)
         assert files.delete_many([location for location, _ in files.list_files(self.uri)]) == {}
 
     def lose_next_answer(self, *, landed: bool) -> None:

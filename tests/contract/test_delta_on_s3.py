@@ -72,7 +72,7 @@ def test_a_store_that_does_not_answer_is_given_up(object_store: ObjectStore) -> 
         view, written = claim_table(world.open()), world.file(1)
         patient = world.place
         hurried = {**world.wanted.storage, "s3.request-timeout": str(HURRIED_S)}
-        world.place = DeltaLocation.of(replace(world.wanted, storage=hurried))
+        world.place = DeltaLocation.from_spec(replace(world.wanted, storage=hurried))
         proxy.refuse("PUT", HANGS, path=VERSION)
         assert isinstance(commit(world.open(), view, record(1, 1, 3), written), Unknown)
         proxy.refuse(".*", HANGS)
@@ -143,6 +143,6 @@ def test_the_tables_beside_one_are_listed_and_drafts_lie_in_the_store(
     )
     assert world.numbers() == [7]
     secondary.delete_undecided_files(Epoch(2), frozenset())
-    assert len(drafts.read(pending_commit.manifest)) == 1
+    assert len(drafts.read_list(pending_commit.manifest)) == 1
     with pytest.raises(FileNotFoundError):
-        drafts.read(undecided.manifest)
+        drafts.read_list(undecided.manifest)

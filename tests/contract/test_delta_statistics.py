@@ -33,7 +33,7 @@ from headgate.control_protocol.testing.contract.world import (
 )
 from headgate.data_plane.batch.plugin_plans import plan_of_file_schema
 from headgate.data_plane.batch.writer_task_plan import SourcePlan
-from headgate.data_plane.files.data_files import DataFiles, file_shape
+from headgate.data_plane.files.data_files import DataFiles, file_shape_of
 from headgate.tables.delta.open_table import DeltaLocation
 from headgate.tables.delta.table import DeltaSinkTable
 from headgate.tables.delta.table_format import DeltaFormat
@@ -82,14 +82,14 @@ def fill(folder: Path, columns: Struct, files: Sequence[pa.Table], *by: str) -> 
     wanted = TableSpec("db.t", str(folder / "t"), create=True, columns=columns, partition_by=by)
     DeltaFormat().create(wanted)
     layout = DeltaFormat().file_schema(wanted)
-    shape = file_shape(plan_of_file_schema(layout, "db.t", SourcePlan(kafka={})))
+    shape = file_shape_of(plan_of_file_schema(layout, "db.t", SourcePlan(kafka={})))
     written = []
     for number, rows in enumerate(files):
         file = DataFiles(shape, f"{layout.location}/data/headgate/{number}", 1 << 30)
         for key, part in shape.partitioner.split(rows.cast(shape.arrow_schema)):
             file.write(key, part)
         written += file.finish()
-    table = DeltaSinkTable(DeltaLocation.of(wanted), SinkName("sink"))
+    table = DeltaSinkTable(DeltaLocation.from_spec(wanted), SinkName("sink"))
     require_landed(commit(table, claim_table(table), record(1, 1, len(written)), *written))
     return folder / "t"
 

@@ -26,11 +26,11 @@ from support.small_rest_catalog import SmallRestCatalog
 from headgate.control_protocol.errors import HeadgateError, JointCommitsMissing, NotAtomic
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import CommitAttempt, CommitOutcome, Landed, Refused, Unknown
+from headgate.tables.concurrent_secondary_tables import SecondaryTables
 from headgate.tables.iceberg.atomic_deliveries import AtomicDeliveries
 from headgate.tables.iceberg.catalog import load_catalog
 from headgate.tables.iceberg.rest_catalog import JOINT_COMMIT
 from headgate.tables.iceberg.table import IcebergTable
-from headgate.tables.secondary_tables import SecondaryTables
 
 PATIENT_S, HURRIED_S = 60.0, 3.0
 """Only who is not answered is told not to wait: this machine may be busy."""

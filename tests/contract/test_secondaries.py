@@ -35,8 +35,8 @@ from headgate.control_protocol.ports import (
     Unknown,
 )
 from headgate.control_protocol.testing.contract.world import record, require_landed
-from headgate.tables.iceberg.pending_manifests import undecided_manifests
-from headgate.tables.secondary_tables import SecondaryTables
+from headgate.tables.concurrent_secondary_tables import SecondaryTables
+from headgate.tables.iceberg.pending_manifests import find_undecided_manifests
 from headgate.tables.staged_file_lists import KEPT_MS, StagedFileLists
 from headgate.tables.unstaged_secondary_table import FileListSecondaryTable, FixedColumns
 
@@ -224,7 +224,7 @@ def real(tmp_path: Path) -> Iterator[IcebergWorld]:
 
 def loose(world: IcebergWorld, before: int, *pending: PendingCommit) -> list[str]:
     manifests = frozenset(pending_commit.manifest for pending_commit in pending)
-    return undecided_manifests(world.table(), SinkName("sink"), Epoch(before), manifests)
+    return find_undecided_manifests(world.table(), SinkName("sink"), Epoch(before), manifests)
 
 
 def test_pending_2_only_what_an_older_epoch_drafted_and_nobody_decided_is_cleared_away(

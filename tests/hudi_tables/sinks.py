@@ -338,8 +338,8 @@ class ManyHudiOnS3Sink(HudiOnS3Sink, ManyHudiSink):
 def undelivered(*tables: TableSpec) -> Iterator[None]:
     """Hold Hudi's locks of tables: meanwhile nobody can deliver what they are pending."""
     with ExitStack() as held:
-        for place in map(HudiLocation.of, tables):
-            held.enter_context(HudiJava(place, place.config().schema)._lock())
+        for place in map(HudiLocation.from_spec, tables):
+            held.enter_context(HudiJava(place, place.read_config().schema)._holding_lock())
         yield
 
 
@@ -349,7 +349,7 @@ def ids_by_spark(spark: Any, *tables: TableSpec) -> Counter[int]:
 
 
 def rows_by_spark(spark: Any, table: TableSpec, *columns: str) -> list[Any]:
-    place = HudiLocation.of(table)
-    open_spark({}, place.hadoop)
+    place = HudiLocation.from_spec(table)
+    open_spark({}, place.hadoop_settings)
     found: list[Any] = spark.read.format("hudi").load(place.base_path).select(*columns).collect()
     return found

@@ -25,7 +25,7 @@ from headgate.control_protocol.testing.contract.world import (
     require_landed,
 )
 from headgate.tables.hudi.append_table import HudiSinkTable
-from headgate.tables.hudi.base_files import instant_of, stamp_of
+from headgate.tables.hudi.base_files import instant_of_file, stamp_of
 from headgate.tables.hudi.reserved_instants import Reservations
 from headgate.tables.hudi.table_format import HudiFormat
 from headgate.tables.hudi.table_properties import AUX
@@ -194,7 +194,7 @@ def test_what_is_written_behind_its_commit_goes_with_the_next(world: HudiWorld) 
     view = claim_table(table)
     good = world.file(1)
     view = require_landed(commit(table, view, record(1, 1, 3), good))
-    late = world.write(rows(7), stamp_of(world.place.location, instant_of(good.path)))[0]
+    late = world.write(rows(7), stamp_of(world.place.location, instant_of_file(good.path)))[0]
     require_landed(commit(table, view, record(1, 2, 6), world.file(2)))
     assert late.path.rpartition("/")[2] not in world.data_files()
     assert world.numbers() == [1, 2]
@@ -206,7 +206,7 @@ def test_a_claim_rolls_back_what_the_sink_left_pending(world: HudiWorld) -> None
     stale, file = claim_table(zombie), world.file(1)
     world.lose_next_answer(landed=False)
     assert isinstance(commit(zombie, stale, record(1, 1, 3), file), Unknown)
-    assert instant_of(file.path) in pending(world)
+    assert instant_of_file(file.path) in pending(world)
 
     claim_table(heir, epoch=2)
     assert not pending(world)
@@ -259,8 +259,8 @@ def test_an_eviction_leaves_a_commit_alone_that_was_completed_meanwhile(
     table = world.open()
     view, file = claim_table(table), world.file(1)
     require_landed(commit(table, view, record(1, 1, 3), file))
-    java = HudiJava(world.place, world.place.config().schema)
-    java.remove_instant(instant_of(file.path), lambda _: pytest.fail("it is complete"))
+    java = HudiJava(world.place, world.place.read_config().schema)
+    java.remove_instant(instant_of_file(file.path), lambda _: pytest.fail("it is complete"))
     assert world.numbers() == [1]
     assert table.read().record == record(1, 1, 3)
 
@@ -316,19 +316,24 @@ def test_a_rollback_of_others_that_is_under_way_refuses_for_good(world: HudiWorl
     """It is written into the timeline within Hudi's lock, and its files go outside of it."""
     table = world.open()
     view, file = claim_table(table), world.file(1)
-    instant = instant_of(file.path)
+    instant = instant_of_file(file.path)
 
     def plan() -> None:
-        java = HudiJava(world.place, world.place.config().schema)
-        spark = java._writer().getTableServiceClient()
-        made = spark.createTable(java._writer().getConfig(), java._conf())
+        java = HudiJava(world.place, world.place.read_config().schema)
+        spark = java._open_write_client().getTableServiceClient()
+        made = spark.createTable(java._open_write_client().getConfig(), java._storage_conf())
         (begun,) = (
             i
             for i in made.getActiveTimeline().filterInflights().getInstants()
             if str(i.requestedTime()) == instant
         )
         made.scheduleRollback(
-            java._writer().getEngineContext(), java.reserve_instant(), begun, False, True, False
+            java._open_write_client().getEngineContext(),
+            java.reserve_instant(),
+            begun,
+            False,
+            True,
+            False,
         )
 
     outcome = commit(racing(world, plan), view, record(1, 1, 3), file)
@@ -341,11 +346,11 @@ def test_a_commit_that_rose_again_stops_the_sink(world: HudiWorld) -> None:
     """H9: it was condemned, and completed by somebody whom no lock held back."""
     table = world.open()
     view, file = claim_table(table), world.file(1)
-    Reservations(world.place, SinkName("sink")).forbid_completion(instant_of(file.path))
+    Reservations(world.place, SinkName("sink")).forbid_completion(instant_of_file(file.path))
     assert isinstance(commit(table, view, record(1, 1, 3), file), Refused)
-    java = HudiJava(world.place, world.place.config().schema)
-    java.request_instant(java.load_meta_client(), instant_of(file.path))
-    java.commit(instant_of(file.path), (), encode(record(1, 1, 3)), lambda: None)
+    java = HudiJava(world.place, world.place.read_config().schema)
+    java.request_instant(java.load_meta_client(), instant_of_file(file.path))
+    java.commit(instant_of_file(file.path), (), encode(record(1, 1, 3)), lambda: None)
     with pytest.raises(HudiForked, match="was rolled back, and is complete"):
         table.read()
 
@@ -367,7 +372,7 @@ def test_instants_are_of_utc(world: HudiWorld) -> None:
     before = zone.getDefault()
     zone.setDefault(zone.getTimeZone("Pacific/Kiritimati"))
     try:
-        instant = instant_of(world.open().new_token())
+        instant = instant_of_file(world.open().new_token())
     finally:
         zone.setDefault(before)
     made = datetime.strptime(instant[:14], "%Y%m%d%H%M%S").replace(tzinfo=UTC)
@@ -405,10 +410,10 @@ def test_an_instant_that_the_archiver_has_passed_is_refused_for_good(
     old = world.write(rows(1), HudiSinkTable(world.place, SinkName("sink")).new_token())[0]
     table = world.open()
     view = claim_table(table)
-    java = HudiJava(world.place, world.place.config().schema)
+    java = HudiJava(world.place, world.place.read_config().schema)
     for number in range(1, 20):
         view = require_landed(commit(table, view, record(1, number, number)))
-        if java.is_before_timeline(java.load_meta_client(), instant_of(old.path)):
+        if java.is_before_timeline(java.load_meta_client(), instant_of_file(old.path)):
             break
     outcome = commit(table, view, record(1, 30, 30), old)
     assert isinstance(outcome, Refused), outcome
@@ -422,14 +427,14 @@ def test_a_ghost_in_the_metadata_table_is_laid_by_the_next_claim(world: HudiWorl
     table = world.open()
     view, file = claim_table(table), world.file(1)
     require_landed(commit(table, view, record(1, 1, 3), file))
-    for path in world.timeline(f"{instant_of(file.path)}*"):
+    for path in world.timeline(f"{instant_of_file(file.path)}*"):
         path.unlink()
-    java = HudiJava(world.place, world.place.config().schema)
-    assert java.ghosts(java.load_meta_client()) == {instant_of(file.path)}
+    java = HudiJava(world.place, world.place.read_config().schema)
+    assert java.find_ghosts(java.load_meta_client()) == {instant_of_file(file.path)}
 
     shutil.rmtree(world.folder / AUX / "sink" / "landed")
     claim_table(world.open(), epoch=2)
-    assert not java.ghosts(java.load_meta_client())
+    assert not java.find_ghosts(java.load_meta_client())
     assert world.numbers() == []
 
 
@@ -441,21 +446,21 @@ def test_a_ghost_that_others_have_compacted_goes_with_the_metadata_table(
     table = world.open()
     view, file = claim_table(table), world.file(1)
     require_landed(commit(table, view, record(1, 1, 3), file))
-    for path in world.timeline(f"{instant_of(file.path)}*"):
+    for path in world.timeline(f"{instant_of_file(file.path)}*"):
         path.unlink()
     shutil.rmtree(world.folder / AUX / "sink" / "landed")
     world.append_foreign(7)
     world.append_foreign(8)
-    java = HudiJava(world.place, world.place.config().schema)
-    assert java.ghosts(java.load_meta_client()) == {instant_of(file.path)}
+    java = HudiJava(world.place, world.place.read_config().schema)
+    assert java.find_ghosts(java.load_meta_client()) == {instant_of_file(file.path)}
 
     claim_table(world.open(), epoch=2)
-    assert not java.ghosts(java.load_meta_client())
+    assert not java.find_ghosts(java.load_meta_client())
     for number in range(9, 30):
         world.append_foreign(number)
-        if java.is_before_timeline(java.load_meta_client(), instant_of(file.path)):
+        if java.is_before_timeline(java.load_meta_client(), instant_of_file(file.path)):
             break
-    assert java.is_before_timeline(java.load_meta_client(), instant_of(file.path))
+    assert java.is_before_timeline(java.load_meta_client(), instant_of_file(file.path))
     assert world.numbers() == list(range(7, number + 1))
 
 
@@ -465,7 +470,7 @@ def test_a_fork_is_told_and_not_gone_on_with(world: HudiWorld) -> None:
     view = claim_table(table)
     stamp = HudiSinkTable(world.place, SinkName("sink")).new_token()
     require_landed(commit(table, view, record(1, 1, 3), world.file(1)))
-    java, instant = HudiJava(world.place, world.place.config().schema), instant_of(stamp)
+    java, instant = HudiJava(world.place, world.place.read_config().schema), instant_of_file(stamp)
     java.request_instant(java.load_meta_client(), instant)
     told = {**encode(record(1, 1, 3)), "headgate-hudi.sink.follows": str(view.tag)}
     java.commit(instant, (), told, lambda: None)

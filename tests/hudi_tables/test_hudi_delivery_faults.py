@@ -128,7 +128,9 @@ def staged(world: HudiWorld, file: WrittenFile) -> str:
     """What names the file until somebody delivers to it."""
     transaction = TransactionId(Epoch(1), TransactionNumber(1))
     draft = Staging(world.open().read(), transaction, Sender("member", "i"), (file,), since_ms=1)
-    (pending_commit,) = StagedFileLists({}, world.wanted.location, SinkName("sink")).write(draft)
+    (pending_commit,) = StagedFileLists({}, world.wanted.location, SinkName("sink")).write_lists(
+        draft
+    )
     return pending_commit.manifest
 
 
@@ -138,7 +140,7 @@ def lives_on(
     """Others bring what the fault has held up, unless it has landed, and go on until all of that
     is archived; returns up to which number. Every row is there once, by Hudi's Spark reader and by
     hudi-rs."""
-    table, java = world.open(), HudiJava(world.place, world.place.config().schema)
+    table, java = world.open(), HudiJava(world.place, world.place.read_config().schema)
     if not world.place.follows:
         eventually_claimed(table, epoch)
     first = java.reserve_instant()
@@ -151,7 +153,7 @@ def lives_on(
     expected = dict.fromkeys(range(1, number + 1), 3)
     assert numbers(world) == expected
     assert numbers_by_rust(world) == expected
-    assert not java.ghosts(java.load_meta_client())
+    assert not java.find_ghosts(java.load_meta_client())
     return number
 
 

@@ -25,7 +25,7 @@ from headgate.control_protocol.testing.contract.world import (
     require_landed,
 )
 from headgate.tables.hudi.append_table import HudiSinkTable
-from headgate.tables.hudi.base_files import instant_of
+from headgate.tables.hudi.base_files import instant_of_file
 from headgate.tables.hudi.settings import TYPE
 from headgate.tables.hudi.write_client import HudiJava
 
@@ -169,14 +169,14 @@ def lives_on(world: HudiWorld, epoch: int) -> None:
     for number in range(view.record.offsets[PARTITION] // 3 + 1, 30):
         file = write(world, table, number)
         view = require_landed(commit(table, view, record(epoch, number, 3 * number), file))
-        java = HudiJava(world.place, world.place.config().schema)
-        if java.is_before_timeline(java.load_meta_client(), instant_of(first)):
+        java = HudiJava(world.place, world.place.read_config().schema)
+        if java.is_before_timeline(java.load_meta_client(), instant_of_file(first)):
             break
-    assert java.is_before_timeline(java.load_meta_client(), instant_of(first))
+    assert java.is_before_timeline(java.load_meta_client(), instant_of_file(first))
     expected = dict.fromkeys(range(1, number + 1), 3)
     assert numbers(world) == expected
     assert numbers_by_rust(world) == expected
-    assert not java.ghosts(java.load_meta_client())
+    assert not java.find_ghosts(java.load_meta_client())
 
 
 def eventually_claimed(table: HudiSinkTable, epoch: int) -> TableView:

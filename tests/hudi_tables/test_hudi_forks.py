@@ -27,7 +27,7 @@ from headgate.control_protocol.testing.contract.world import (
 )
 from headgate.operations.cli.main import main
 from headgate.tables.hudi.append_table import HudiSinkTable
-from headgate.tables.hudi.base_files import instant_of
+from headgate.tables.hudi.base_files import instant_of_file
 from headgate.tables.hudi.lost_lock_detection import previous_completion_key
 from headgate.tables.hudi.reserved_instants import Reservations
 from headgate.tables.hudi.settings import TYPE
@@ -54,7 +54,7 @@ def test_a_fork_is_taken_back_behind_the_predecessor_of_both_commits(
     late = world.write(rows(1), HudiSinkTable(world.place, SinkName("sink")).new_token())[0]
     require_landed(commit(table, view, record(1, 1, 3), world.file(1)))
     completed_late(world.place, late, record(1, 1, 3), view.tag)
-    with pytest.raises(HudiForked, match=instant_of(late.path)):
+    with pytest.raises(HudiForked, match=instant_of_file(late.path)):
         world.open().read()
 
     restored(world.spark, world.place, view.tag)
@@ -101,18 +101,18 @@ def test_a_late_claim_is_taken_back_alone_where_the_other_commit_is_archived(
     table = world.open()
     view, file = claim_table(table), world.file(1)
     require_landed(commit(table, view, record(1, 1, 3), file))
-    java, foreign = HudiJava(world.place, world.place.config().schema), range(7, 20)
+    java, foreign = HudiJava(world.place, world.place.read_config().schema), range(7, 20)
     for number in foreign:
         world.append_foreign(number)
-        if java.is_before_timeline(java.load_meta_client(), instant_of(file.path)):
+        if java.is_before_timeline(java.load_meta_client(), instant_of_file(file.path)):
             break
-    before = next(java.commits(java.load_meta_client())).completed
+    before = next(java.completed_commits(java.load_meta_client())).completed
     claim = java.reserve_instant()
     java.request_instant(java.load_meta_client(), claim)
     told = {**encode(record(2, 0)), previous_completion_key(SinkName("sink")): str(view.tag)}
     java.commit(claim, (), told, lambda: None)
     java.close()
-    with pytest.raises(HudiForked, match=f"commit {claim} .* and not {instant_of(file.path)}"):
+    with pytest.raises(HudiForked, match=f"commit {claim} .* and not {instant_of_file(file.path)}"):
         world.open().read()
 
     restored(world.spark, world.place, before)
@@ -137,11 +137,11 @@ def test_a_forked_sink_is_restored_and_follows_its_table(
         process.terminate()
         assert process.wait(120) == 0, sink.said()[-4000:]
         (wanted,) = sink.wanted()
-        predecessor = fork(HudiLocation.of(wanted))
+        predecessor = fork(HudiLocation.from_spec(wanted))
         assert sink.start().wait(200) == 1, sink.said()[-4000:]
         assert "HG-255" in sink.said()
 
-        restored(spark, HudiLocation.of(wanted), predecessor)
+        restored(spark, HudiLocation.from_spec(wanted), predecessor)
         assert sink.ids() == Counter()
         told, coordinator = sink.file.read_text(), "[coordinator]\n"
         assert coordinator in told
@@ -164,7 +164,7 @@ def completed_late(
     place: HudiLocation, file: WrittenFile, late: CommitRecord, continues: int | None
 ) -> None:
     """Complete a zombie's commit whose file is gone by then, without a look at the table."""
-    java, instant = HudiJava(place, place.config().schema), instant_of(file.path)
+    java, instant = HudiJava(place, place.read_config().schema), instant_of_file(file.path)
     java.request_instant(java.load_meta_client(), instant)
     Path(file.path.removeprefix("file://")).unlink(missing_ok=True)
     told = {**encode(late), previous_completion_key(late.sink): str(continues)}
@@ -175,12 +175,14 @@ def completed_late(
 def fork(place: HudiLocation) -> int:
     """Let a zombie continue the sink's first commit; return when that was completed."""
     table = HudiSinkTable(place, SinkName("sink"))
-    view, java = table.read(), HudiJava(place, place.config().schema)
+    view, java = table.read(), HudiJava(place, place.read_config().schema)
     assert view.record is not None
     first = [
-        each for each in java.commits(java.load_meta_client()) if sink_in_summary(each.metadata)
+        each
+        for each in java.completed_commits(java.load_meta_client())
+        if sink_in_summary(each.metadata)
     ][-1]
-    name = f"gone-0_0-0-0_{instant_of(table.new_token())}.parquet"
+    name = f"gone-0_0-0-0_{instant_of_file(table.new_token())}.parquet"
     path = f"{place.location}/zone=a/{name}"
     completed_late(place, WrittenFile(path, 3, 1_000), view.record, first.completed)
     return first.completed
@@ -214,6 +216,6 @@ def goes_on(world: HudiWorld, table: HudiSinkTable, next_record: CommitRecord) -
     assert world.numbers() == [1, 2]
     found = hudi.HudiTableBuilder.from_base_uri(str(world.folder)).build().read()
     assert Counter(n for batch in found for n in batch.column("number").to_pylist()) == {1: 3, 2: 3}
-    java = HudiJava(world.place, world.place.config().schema)
+    java = HudiJava(world.place, world.place.read_config().schema)
     noted = Reservations(world.place, SinkName("sink")).reserved_instants()
-    assert not java.ghosts(java.load_meta_client()) & noted
+    assert not java.find_ghosts(java.load_meta_client()) & noted

@@ -41,17 +41,17 @@ except Exception as error:
 
 AGAIN = """
 import os, signal, sys
-from headgate.tables.hudi.jvm import ended, open_spark, session_of
+from headgate.tables.hudi.jvm import has_jvm_ended, open_spark, spark_session
 
 for _ in range(2):
     context = open_spark({"spark.jars": sys.argv[1]}, {})
-    session = session_of(context)
+    session = spark_session(context)
     print(session.read.schema("number long").json(sys.argv[2]).count())
     print(session.createDataFrame([], "number long").count())
     java = context._gateway.proc
     os.kill(java.pid, signal.SIGKILL)
     java.wait()
-    assert ended(context)
+    assert has_jvm_ended(context)
 """
 
 

@@ -23,7 +23,7 @@ from headgate.control_protocol.testing.contract.world import claim_table, requir
 from headgate.data_plane.routing.routes import RAW_NAME_PROPERTY
 from headgate.operations.audit.audit import audit
 from headgate.operations.audit.report import AuditReport
-from headgate.operations.many_tables.list import tables
+from headgate.operations.many_tables.list import list_tables
 from headgate.tables.hudi.table_format import HudiFormat
 from headgate.tables.hudi.table_properties import HudiLocation
 from headgate.tables.hudi.upsert_table import HudiKeyedJava
@@ -115,8 +115,10 @@ class HudiSinkWorld:
 
     @contextmanager
     def lock_table(self, name: str) -> Iterator[None]:
-        place = HudiLocation.of(secondary_table_spec(parse(many_tables_file(self)), f"db.{name}"))
-        with HudiJava(place, place.config().schema)._lock():
+        place = HudiLocation.from_spec(
+            secondary_table_spec(parse(many_tables_file(self)), f"db.{name}")
+        )
+        with HudiJava(place, place.read_config().schema)._holding_lock():
             yield
 
     def take_away(self, name: str) -> None:
@@ -188,8 +190,10 @@ def test_a_table_with_a_key_among_others_is_the_fold_of_its_topic_through_a_deat
         shop.begin_life()
         shop.produce(50)
         shop.run_until_settled()
-        place = HudiLocation.of(secondary_table_spec(settings, "db.orders"))
-        with HudiKeyedJava(place, place.config().schema)._lock():  # nobody can deliver to it
+        place = HudiLocation.from_spec(secondary_table_spec(settings, "db.orders"))
+        with HudiKeyedJava(
+            place, place.read_config().schema
+        )._holding_lock():  # nobody can deliver to it
             for _ in range(2):
                 shop.produce(25)
                 shop.run_until(lambda: shop.pending() == {"db.orders"} and shop.lag() == 0)
@@ -208,7 +212,7 @@ def test_a_table_with_a_key_among_others_is_the_fold_of_its_topic_through_a_deat
         report = told(settings)
         assert not report.findings
         assert f"db.orders: each of {len(expected)} live rows has a key of its own" in report.proven
-        (orders,) = (each for each in tables(settings).tables if each.table == "db.orders")
+        (orders,) = (each for each in list_tables(settings).tables if each.table == "db.orders")
         assert (orders.state, orders.keys is not None) == ("open", True)
     finally:
         shop.end_lives()
@@ -228,7 +232,7 @@ def test_ledger_2_what_was_filled_is_known_when_the_decision_is_archived(
     )
     for number in range(8):
         world.append_foreign(number)
-    java = HudiJava(world.place, world.place.config().schema)
+    java = HudiJava(world.place, world.place.read_config().schema)
     assert java.has_archived_commits(java.load_meta_client())
     assert not any(str(view.tag) in path.name for path in world.timeline("*.commit"))
     assert world.open().read().filled == {"lake.a": "u1"}

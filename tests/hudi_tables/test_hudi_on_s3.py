@@ -21,7 +21,7 @@ from headgate.control_protocol.testing.contract.world import (
     record,
     require_landed,
 )
-from headgate.tables.hudi.base_files import MARKERS, NOTED, instant_of
+from headgate.tables.hudi.base_files import MARKERS, NOTED, instant_of_file
 from headgate.tables.hudi.table_format import HudiFormat
 from headgate.tables.hudi.write_client import HudiJava
 
@@ -113,8 +113,8 @@ def test_a_file_whose_upload_ends_behind_a_rollback_is_removed(
     whole = world.place.folder.read(name)
     again = world.open()
     view = claim_table(again, 2)
-    java = HudiJava(world.place, world.place.config().schema)
-    assert not java.is_completed(java.load_meta_client(), instant_of(late.path))
+    java = HudiJava(world.place, world.place.read_config().schema)
+    assert not java.is_completed(java.load_meta_client(), instant_of_file(late.path))
     world.place.folder.put(name, whole)
     for number in (1, 2):
         (file,) = world.write(rows(number), again.new_token())

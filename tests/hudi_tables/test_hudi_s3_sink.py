@@ -21,8 +21,8 @@ from support.object_store import ObjectStore
 from headgate.config.load import load
 from headgate.config.table_format_registry import quarantine_spec
 from headgate.operations.cli.main import main
-from headgate.operations.many_tables.list import tables
-from headgate.operations.status.status import status
+from headgate.operations.many_tables.list import list_tables
+from headgate.operations.status.status import read_status
 
 pytest.importorskip("hudi", reason="needs Spark 3.5 and hudi-rs: make hudi")
 
@@ -75,12 +75,12 @@ def test_a_sink_with_many_tables_on_s3_that_is_killed_before_it_delivers_any_del
         first = sink.begin()
         settings = load(sink.file)
         aside = quarantine_spec(settings)
-        sink.wait(lambda: status(settings).pending_rows == 0, "all is delivered")
+        sink.wait(lambda: read_status(settings).pending_rows == 0, "all is delivered")
         with undelivered(*sink.wanted(), aside):
             sink.produce(300)
             sink.spoil(10)
             sink.wait(
-                lambda: status(settings).pending_rows == 310, "a decision that nobody delivers"
+                lambda: read_status(settings).pending_rows == 310, "a decision that nobody delivers"
             )
             first.kill()
             first.wait()
@@ -92,6 +92,8 @@ def test_a_sink_with_many_tables_on_s3_that_is_killed_before_it_delivers_any_del
             assert ids_by_spark(spark, table) == Counter(range(number, 660, 3)), table.name
         rows = rows_by_spark(spark, aside, "headers")
         assert Counter(int(row.headers[0]["value"]) for row in rows) == Counter(range(30))
-        pending = {each.table: (each.state, each.pending_rows) for each in tables(settings).tables}
+        pending = {
+            each.table: (each.state, each.pending_rows) for each in list_tables(settings).tables
+        }
         assert pending == {table.name: ("open", 0) for table in sink.wanted()}
         check(sink, proven=True)

@@ -201,7 +201,9 @@ def test_rows_of_a_quarantine_keep_their_headers_through_clustering(
         ]
     )
     for number, row in enumerate(told, 1):
-        files = aside.write(pa.Table.from_pylist([row], schema), f"{aside.place.files}/data")
+        files = aside.write(
+            pa.Table.from_pylist([row], schema), f"{aside.place.files_address}/data"
+        )
         table = aside.open()
         require_landed(table.commit(CommitAttempt(table.read(), record(1, number), files)))
     for happens in (lambda: None, lambda: aside.compact(by="offset")):

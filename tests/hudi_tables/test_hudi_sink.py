@@ -30,7 +30,7 @@ from headgate.config.table_format_registry import quarantine_spec, secondary_tab
 from headgate.operations.audit.audit import audit
 from headgate.operations.cli.main import main
 from headgate.operations.local_kafka.broker import EmbeddedKafka, fetch_broker_jars
-from headgate.operations.status.status import status
+from headgate.operations.status.status import read_status
 from headgate.tables.hudi.settings import write_settings
 
 pytest.importorskip("hudi", reason="needs Spark 3.5 and hudi-rs: make hudi")
@@ -140,7 +140,7 @@ def operate(sink: HudiSink) -> None:
         refused = CliRunner().invoke(main, [command, str(sink.file), *more])
         assert (refused.exit_code, "HG-151" in refused.output) == (2, True), refused.output
     well(sink, "offsets", "set", f"{TOPIC}/0=1300", "--yes")
-    assert status(load(sink.file)).lag == 50
+    assert read_status(load(sink.file)).total_lag == 50
 
 
 @pytest.mark.timeout(600)
@@ -156,7 +156,9 @@ def test_what_a_hudi_quarantine_is_pending_is_delivered_by_whoever_comes_next(
         sink.produce(200)
         sink.spoil(20)
         sink.waits_for(400)
-        sink.wait(lambda: status(settings).pending_rows == 20, "a decision that is not delivered")
+        sink.wait(
+            lambda: read_status(settings).pending_rows == 20, "a decision that is not delivered"
+        )
         first.kill()
         first.wait()
     assert "are pending for the quarantine" in " ".join(audit(settings).remarks)
@@ -188,7 +190,9 @@ def test_an_iceberg_quarantine_beside_a_hudi_table_is_delivered_by_whoever_comes
         sink.produce(200)
         sink.spoil(20)
         sink.waits_for(400)
-        sink.wait(lambda: status(settings).pending_rows == 20, "a decision that is not delivered")
+        sink.wait(
+            lambda: read_status(settings).pending_rows == 20, "a decision that is not delivered"
+        )
         first.kill()
         first.wait()
         assert "are pending for the quarantine" in " ".join(audit(settings).remarks)
@@ -254,7 +258,7 @@ def test_a_sink_that_is_killed_between_two_of_its_tables_delivers_the_rest_when_
             sink.produce(300)
             sink.waits_for(500)
             sink.wait(
-                lambda: status(settings).pending_rows == 100, "one table that is not delivered"
+                lambda: read_status(settings).pending_rows == 100, "one table that is not delivered"
             )
             first.kill()
             first.wait()

@@ -19,9 +19,9 @@ from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.table_format import RowKey, TableSpec
 from headgate.data_plane.batch.plugin_plans import plan_of_file_schema
 from headgate.data_plane.batch.writer_task_plan import SourcePlan
-from headgate.data_plane.files.data_files import DataFiles, file_shape
+from headgate.data_plane.files.data_files import DataFiles, file_shape_of
 from headgate.tables.hudi.append_table import HudiSinkTable
-from headgate.tables.hudi.base_files import instant_of
+from headgate.tables.hudi.base_files import instant_of_file
 from headgate.tables.hudi.jvm import open_spark
 from headgate.tables.hudi.reader import HudiReader
 from headgate.tables.hudi.secondary_table import HudiKeyedSecondary, HudiSecondary
@@ -89,7 +89,7 @@ class HudiWorld:
             **follows,
             **wanted,
         )
-        self.place = HudiLocation.of(self.wanted)
+        self.place = HudiLocation.from_spec(self.wanted)
         self._lies: list[bool] = []
         self._stamp = ""
         HudiFormat().require_supported(self.wanted)
@@ -118,8 +118,8 @@ class HudiWorld:
         """
         if self.place.follows or self.place.key:
             told = located(number) if self.place.key else rows(number)
-            return self.write(told, f"{self.place.files}/data")[0]
-        if not self._stamp or self._complete(instant_of(self._stamp)):
+            return self.write(told, f"{self.place.files_address}/data")[0]
+        if not self._stamp or self._complete(instant_of_file(self._stamp)):
             self._stamp = HudiSinkTable(self.place, SinkName("sink")).new_token()
         return self.write(rows(number), self._stamp)[0]
 
@@ -135,7 +135,7 @@ class HudiWorld:
         plan = plan_of_file_schema(
             HudiFormat().file_schema(self.wanted), "db.trips", SourcePlan(kafka={})
         )
-        shape = file_shape(plan)
+        shape = file_shape_of(plan)
         files = DataFiles(shape, stamp, target_bytes)
         for key, part in shape.partitioner.split(table.cast(plan.shape.arrow_schema())):
             files.write(key, part)
@@ -196,7 +196,7 @@ class HudiWorld:
     def roll_back(self, snapshot_id: int | None) -> None:
         """By a savepoint, as Hudi's operators do."""
         done = self.timeline(f"*_{snapshot_id}.*commit")
-        client = HudiJava(self.place, self.place.config().schema)._writer()
+        client = HudiJava(self.place, self.place.read_config().schema)._open_write_client()
         client.savepoint(done[0].name[:17], "operator", "")
         client.restoreToSavepoint(done[0].name[:17])
         client.close()

@@ -126,7 +126,7 @@ def main(
     table = world.open()
     view = table.read()
     if draft:
-        files = StagedFileLists({}, world.place.location, SinkName("sink")).read(draft)
+        files = StagedFileLists({}, world.place.location, SinkName("sink")).read_list(draft)
     elif isinstance(table, HudiSinkTable):
         files = list(world.write(rows(number), table.new_token()))
     else:

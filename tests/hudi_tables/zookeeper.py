@@ -10,7 +10,7 @@ from pathlib import Path
 import pyspark
 from support.java_server import java_server
 
-from headgate.operations.local_kafka.broker import free_port
+from headgate.operations.local_kafka.broker import find_free_port
 
 JARS = Path(pyspark.__file__).parent / "jars"
 MAIN = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
@@ -22,7 +22,7 @@ class ZooKeeper:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._port = free_port()
+        self._port = find_free_port()
         self._life = ExitStack()
         self.start()
 

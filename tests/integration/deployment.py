@@ -41,14 +41,14 @@ from headgate.control_protocol.commit_record import CommitRecord, PendingCommit
 from headgate.control_protocol.errors import TableMissing, Unreachable
 from headgate.control_protocol.identifiers import tag_name
 from headgate.control_protocol.table_history import History
-from headgate.operations.access.kafka_connection import open_source_topics
+from headgate.operations.access.kafka_connection import opening_source_topics
 from headgate.operations.access.tables import (
     open_reader,
 )
 from headgate.operations.audit.audit import audit
 from headgate.operations.audit.report import AuditReport
 from headgate.operations.demo.producer import produce
-from headgate.operations.status.status import status
+from headgate.operations.status.status import read_status
 from headgate.runtime.sink_tables import open_tables_read_only
 
 HEADGATE = Path(sys.executable).with_name("headgate")
@@ -351,7 +351,7 @@ class Deployment:
         record = self.record()
         if record is None:
             return None
-        with open_source_topics(self.settings) as topics:
+        with opening_source_topics(self.settings) as topics:
             described = topics.describe()
         ends = {
             (topic, number): log.end
@@ -370,7 +370,9 @@ class Deployment:
     def shares(self) -> list[int]:
         """How many partitions each living participant says that it owns, ascending."""
         with suppress(TableMissing):
-            return sorted(len(alive.partitions) for alive in status(self.settings).participants)
+            return sorted(
+                len(alive.partitions) for alive in read_status(self.settings).participants
+            )
         return []
 
     def committed(self) -> int:
@@ -381,7 +383,7 @@ class Deployment:
     def all_share(self) -> bool:
         """Whether the running participants, and nobody else, say that they own all partitions."""
         with suppress(TableMissing):
-            alive = status(self.settings).participants
+            alive = read_status(self.settings).participants
             owning = {int(p.member.rpartition("-")[2]): len(p.partitions) for p in alive}
             shares = [owning.get(participant.pid, 0) for participant in self.participants]
             return all(shares) and sum(shares) == self.partitions

@@ -30,11 +30,11 @@ from typing import NoReturn
 EVERYTHING = (
     *("headgate.operations.cli.main", "headgate.operations.cli.run", "headgate.config.load"),
     *("headgate.data_plane.formats.json.format", "headgate.data_plane.formats.avro.format"),
-    *("headgate.data_plane.formats.protobuf.format", "headgate.data_plane.formats.text"),
+    *("headgate.data_plane.formats.protobuf.format", "headgate.data_plane.formats.csv_and_strings"),
     *("headgate.data_plane.formats.connect.format", "headgate.data_plane.formats.registry.formats"),
     *("headgate.runtime.maintenance.scheduler", "headgate.tables.iceberg.rest_catalog"),
     *("headgate.data_plane.spark.batch_writer", "headgate.data_plane.spark.session"),
-    *("headgate.data_plane.spark.transform", "headgate.data_plane.transform.sql_select"),
+    *("headgate.data_plane.spark.transform", "headgate.data_plane.transform.select_parser"),
     *("pyiceberg.catalog.sql", "sqlalchemy.dialects.sqlite", "sqlalchemy.dialects.postgresql"),
     *("psycopg2", "pyspark.sql.functions"),
 )

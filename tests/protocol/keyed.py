@@ -28,10 +28,10 @@ class KeyedHead:
     def resolved(self, *changes: Change) -> Resolution:
         index = KeyIndex(10**6)
         for path, rows in self.files.items():
-            index.add(path, keys(rows))
+            index.add_file(path, keys(rows))
         sources = Sources(self.cohorts)
         for number in range(10):
-            sources.number("topic", number)
+            sources.number_of("topic", number)
         return resolve_changes(index, changes, self._dead, sources)
 
     def _dead(self, path: str) -> BitMap64:

@@ -23,7 +23,7 @@ from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import CommitAttempt, Landed, Lineage, Refused
 from headgate.operations.audit.audit import audit
 from headgate.operations.audit.audited_table import check_commit_chain
-from headgate.operations.audit.files import check_commits, check_live_files
+from headgate.operations.audit.files import check_files_of_commits, check_live_files
 from headgate.runtime.maintenance.table_maintenance import Round
 from headgate.tables.iceberg.history import read_history, summary_of
 from headgate.tables.iceberg.maintenance.compaction_commit import Replacement, Written
@@ -297,13 +297,16 @@ def test_rows_of_version_3_keep_their_ids_twice_over(make: Make) -> None:
 
 def ids_by_offset(sink: Maintained) -> dict[int, tuple[int, int]]:
     """Row id and last change of each row, as the specification says they are read."""
-    from headgate.tables.iceberg.maintenance.compaction_plan import _FIRST_ROW, live_entries
+    from headgate.tables.iceberg.maintenance.compaction_plan import (
+        _FIRST_ROW,
+        read_live_entries_of_snapshot,
+    )
 
     table = sink.table
     head = table.current_snapshot()
     assert head is not None
     found = {}
-    for entry in live_entries(table, head)[0]:
+    for entry in read_live_entries_of_snapshot(table, head)[0]:
         path = Path(entry.data_file.file_path.removeprefix("file://"))
         for place, row in enumerate(sink.rows_in(path)):
             row_id = row.get("_row_id")
@@ -583,7 +586,7 @@ def test_the_audits_sentences_stay_true(sink: Maintained) -> None:
     history, files = reader.history(), reader.live_files()
 
     assert check_commit_chain(history) == []
-    assert check_commits(reader, history, lambda *_: None) == []
+    assert check_files_of_commits(reader, history, lambda *_: None) == []
     assert check_live_files(reader, files, lambda *_: None)[0] == []
     assert sum(file.records for file in files) == sink.next_offset
     assert [found.sink for found in history.foreign] == [None] * 3
@@ -661,7 +664,7 @@ def test_planted_without_head_and_number_a_commit_is_lost(
 ) -> None:
     sink.commits(4)
     late = replacement(sink, written(sink))
-    right = Replacement._call
+    right = Replacement._call_catalog
 
     def on_any_head(self: Replacement, table: Any, snapshot: Any, manifests: Any) -> Settled:
         sink.commit()  # in between
@@ -670,7 +673,7 @@ def test_planted_without_head_and_number_a_commit_is_lost(
         renumbered = snapshot.model_copy(update={"sequence_number": number})
         return right(self, table, renumbered, manifests)
 
-    monkeypatch.setattr(Replacement, "_call", on_any_head)
+    monkeypatch.setattr(Replacement, "_call_catalog", on_any_head)
 
     assert late.try_commit() is Settled.LANDED
     assert len(sink.offsets()) == 20, "five rows are gone: what the requirements are for"

@@ -21,7 +21,10 @@ from support.maintained import settings
 
 from headgate.runtime.maintenance.table_maintenance import Round
 from headgate.tables.iceberg.maintenance.compaction_commit import MovedRows
-from headgate.tables.iceberg.maintenance.compaction_plan import _FIRST_ROW, live_entries
+from headgate.tables.iceberg.maintenance.compaction_plan import (
+    _FIRST_ROW,
+    read_live_entries_of_snapshot,
+)
 from headgate.tables.iceberg.maintenance.orphan_files import Ages, Orphans
 
 KEYS = 60
@@ -110,7 +113,7 @@ class Compacted:
         table = self.world.load()
         snapshot = table.metadata.snapshot_by_name(MAIN_BRANCH)
         assert snapshot
-        data, _ = live_entries(table, snapshot)
+        data, _ = read_live_entries_of_snapshot(table, snapshot)
         return {entry.data_file.file_path: entry.data_file.record_count for entry in data}
 
     def assert_fold(self) -> None:
@@ -125,7 +128,7 @@ class Compacted:
         assert snapshot
         live = {row["from_offset"] for row in self.world.source.fold.values()}
         found = {}
-        for entry in live_entries(table, snapshot)[0]:
+        for entry in read_live_entries_of_snapshot(table, snapshot)[0]:
             path = entry.data_file.file_path.removeprefix("file://")
             for place, row in enumerate(pq.ParquetFile(path).read().to_pylist()):
                 if row["from_offset"] in live:

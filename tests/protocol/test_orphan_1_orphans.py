@@ -24,7 +24,7 @@ from headgate.control_protocol.identifiers import (
     tag_name,
 )
 from headgate.control_protocol.ports import CommitAttempt, Landed, Staging
-from headgate.tables.iceberg.maintenance.compaction_plan import sinks_folder
+from headgate.tables.iceberg.maintenance.compaction_plan import sink_data_folder
 from headgate.tables.iceberg.maintenance.files_to_delete import Condemned
 from headgate.tables.iceberg.maintenance.orphan_files import (
     SKEW_MS,
@@ -87,7 +87,7 @@ def test_dropped_work_goes_and_what_is_live_stays(sink: Maintained) -> None:
     found = search.find_orphans()
 
     assert names(found) == [path.name for path in dropped]
-    assert search.delete(found) == 1
+    assert search.delete_orphans(found) == 1
     assert set(sink.live()) == set(aged_live) == sink.stored_files()
     sink.assert_whole()
 
@@ -272,14 +272,14 @@ def test_what_is_pending_stays_with_its_drafts_and_goes_when_nobody_is(make: Mak
     search = orphans(primary)
     found = search.find_orphans()
     assert len(found.files) == 2
-    assert search.delete(found) == 2
+    assert search.delete_orphans(found) == 2
     assert not manifest.exists()
 
 
 def test_key_2_key_files_that_are_pending_stay_with_their_drafts(make: Make) -> None:
     primary = make()
     table = primary.catalog.load_table("db.trips")
-    path = f"{sinks_folder(table, SINK)}/1-a/1/some-keys.parquet"
+    path = f"{sink_data_folder(table, SINK)}/1-a/1/some-keys.parquet"
     table.io.new_output(path).create().close()
     keys = (WrittenFile(path, 3, 10, FileKind.KEYS),)
     aged(keys)
@@ -312,7 +312,7 @@ def test_pending_7_key_files_that_were_delivered_and_acknowledged_are_not_awaite
     claim = replace(record, transaction=older)
     assert isinstance(secondary.commit(CommitAttempt(secondary.read(), claim)), Landed)
     table = primary.catalog.load_table("db.keyed")
-    path = f"{sinks_folder(table, SINK)}/1-a/1/some-keys.parquet"
+    path = f"{sink_data_folder(table, SINK)}/1-a/1/some-keys.parquet"
     table.io.new_output(path).create().close()
     keys = (WrittenFile(path, 3, 10, FileKind.KEYS),)
     pending_commits = secondary.stage(
@@ -437,7 +437,7 @@ def test_who_refers_to_a_condemned_file_in_time_keeps_it(sink: Maintained) -> No
     found = search.find_orphans()
     sink.table.add_files([files[0].path], check_duplicate_files=False)
 
-    assert search.delete(found) == 0
+    assert search.delete_orphans(found) == 0
     assert len(sink.live()) == 2
 
 
@@ -489,9 +489,9 @@ def test_planted_deleting_without_reading_again_loses_rows(
     search = orphans(sink)
     found = search.find_orphans()
     sink.table.add_files([files[0].path], check_duplicate_files=False)
-    monkeypatch.setattr(Condemned, "_keep_referenced", lambda *_: None)
+    monkeypatch.setattr(Condemned, "_spare_referenced", lambda *_: None)
 
-    assert search.delete(found) == 1
+    assert search.delete_orphans(found) == 1
     with pytest.raises(FileNotFoundError):
         sink.offsets()
 
@@ -508,7 +508,7 @@ def test_planted_without_the_tag_a_sleeper_commits_what_is_gone(
     )
     search = orphans(sink, wall_ms=lambda: now_ms)
 
-    assert search.delete(search.find_orphans()) == 1
+    assert search.delete_orphans(search.find_orphans()) == 1
     assert isinstance(sink.sink.commit(attempt), Landed)
     with pytest.raises(FileNotFoundError):
         sink.offsets()

@@ -21,7 +21,7 @@ from headgate.tables.iceberg.maintenance.snapshot_selection import (
     GC_ENABLED,
     KEEP_MIN,
     MAX_AGE_MS,
-    expired_snapshots,
+    select_expired_snapshots,
 )
 from headgate.tables.iceberg.tag_lineage import find_lineage
 
@@ -72,7 +72,7 @@ def table(
 
 
 def gone(metadata: TableMetadata, now_ms: int = NOW) -> list[int]:
-    return [snapshot.snapshot_id for snapshot in expired_snapshots(metadata, now_ms)]
+    return [snapshot.snapshot_id for snapshot in select_expired_snapshots(metadata, now_ms)]
 
 
 @pytest.mark.parametrize("asked", [{}, {"age": 0, "count": 1, "gc": "false"}])

@@ -19,8 +19,8 @@ from headgate.control_protocol.identifiers import Epoch, Sender, TransactionId, 
 from headgate.control_protocol.ports import CommitAttempt, Staging
 from headgate.coordinator.inputs_and_actions import ManifestsStaged, StageManifests
 from headgate.coordinator.phases import Phase
+from headgate.tables.concurrent_secondary_tables import SecondaryTables
 from headgate.tables.iceberg.table import IcebergTable
-from headgate.tables.secondary_tables import SecondaryTables
 
 COLUMNS = {"id": "long not null", "pad": "string", "fare": "float"}
 ROWS = pa.table(

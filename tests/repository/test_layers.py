@@ -100,7 +100,7 @@ ADAPTERS = {
         "headgate.tables.hudi.upsert_table",
     },
     "sqlglot": {
-        "headgate.data_plane.transform.sql_select",
+        "headgate.data_plane.transform.select_parser",
     },
     "botocore": {
         "headgate.data_plane.formats.registry.glue_client",

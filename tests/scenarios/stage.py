@@ -35,7 +35,7 @@ from headgate.coordinator.settings import CoordinatorSettings
 from headgate.coordinator.state import Identity
 from headgate.participant.settings import ParticipantSettings
 from headgate.participant.state import State, Timer
-from headgate.tables.secondary_tables import SecondaryTables
+from headgate.tables.concurrent_secondary_tables import SecondaryTables
 from headgate.testing.in_memory_deployment import Deployment
 from headgate.testing.node import Node, NodeLog
 

@@ -46,13 +46,13 @@ from headgate.control_protocol.testing import SourceRecord
 from headgate.data_plane.batch.writer_task_plan import SourcePlan
 from headgate.data_plane.cdc.envelope_reader import Columns
 from headgate.data_plane.cdc.policy import Changes, Envelope
-from headgate.data_plane.formats.format_registry import record_format
+from headgate.data_plane.formats.format_registry import create_record_format
 from headgate.data_plane.write.marked_deletes import MarkedDeletes
 from headgate.kafka.record_fetch import Chunk
 from headgate.native.byte_arrays import Packed
 from headgate.tables.iceberg.data_file import FileDetail
 from headgate.tables.iceberg.maintenance.row_expiry import HOUR_MS, ROW_EXPIRY
-from headgate.tables.iceberg.tag_lineage import properties_of
+from headgate.tables.iceberg.tag_lineage import summary_properties_of
 
 if TYPE_CHECKING:
     from simulation.world import World
@@ -129,7 +129,9 @@ class Ages:
             times,
         )
         self._marker = self._marker or _marker()
-        marks, _ = self._marker.times(chunk, np.array([keys.deletes(each) for each in records]))
+        marks, _ = self._marker.deletion_times(
+            chunk, np.array([keys.deletes(each) for each in records])
+        )
         return marks
 
     def said_ms(self, record: SourceRecord) -> int:
@@ -188,7 +190,7 @@ class Ages:
         self._wrong = self._wrong or wrong
 
     def _follow(self, head: Snapshot, there: frozenset[SourceRecord]) -> None:
-        summary, sink = properties_of(head), self._world.sink
+        summary, sink = summary_properties_of(head), self._world.sink
         gone = frozenset[SourceRecord]()
         if summary.get(maintenance_property(sink)) == ROW_EXPIRY:
             self._world.struck["rows expired"] += 1
@@ -259,7 +261,7 @@ class Ages:
 def _marker() -> MarkedDeletes:
     schema = pa.schema([pa.field("id", pa.int64()), pa.field(NAMES[DELETED_AT], _TIME)])
     changes = Changes(BY.key, Envelope.PLAIN, deleted_at=NAMES[DELETED_AT])
-    columns = Columns(schema, BY.key, {}, lambda: record_format("json", {}))
+    columns = Columns(schema, BY.key, {}, lambda: create_record_format("json", {}))
     start = TableStart("lake.records", "", 0, 0, "")
     first = TransactionId(Epoch(1), TransactionNumber(1))
     batch = Batch(1, first, start, {TopicPartition("source", 0): OffsetRange(0, 0)}, 1)
@@ -286,7 +288,7 @@ class AgedStorage(KeyedStorage):
             lower_bounds={AT: to_bytes(kind, min(known))},
             upper_bounds={AT: to_bytes(kind, max(known))},
         )
-        return detail.of(file.path, file.records, file.size_bytes)
+        return detail.to_written_file(file.path, file.records, file.size_bytes)
 
     def more_columns(self, records: list[SourceRecord]) -> dict[int | str, pa.Array]:
         times = [self._ages.time_ms(record) for record in records]

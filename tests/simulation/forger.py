@@ -393,7 +393,7 @@ def _with_file(
     records = rows if records is None else records
     if end - next_ < records:
         return None
-    file = FileDetail(start.tables[0].spec_id).of(path, rows, 100 * rows)
+    file = FileDetail(start.tables[0].spec_id).to_written_file(path, rows, 100 * rows)
     return by.table(start, {at: WrittenRange(OffsetRange(next_, end), records)}, file)
 
 

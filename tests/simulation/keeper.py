@@ -22,11 +22,15 @@ from simulation.real_catalog import RealCatalog
 
 from headgate.control_protocol.errors import HeadgateError
 from headgate.tables.iceberg.maintenance import orphan_files
-from headgate.tables.iceberg.maintenance.compaction_commit import Replacement, Written, moved_rows
+from headgate.tables.iceberg.maintenance.compaction_commit import (
+    Replacement,
+    Written,
+    locate_moved_rows,
+)
 from headgate.tables.iceberg.maintenance.compaction_plan import (
     CompactionLimits,
     choose_files,
-    sinks_folder,
+    sink_data_folder,
 )
 from headgate.tables.iceberg.maintenance.maintenance_commit import Settled
 from headgate.tables.iceberg.maintenance.orphan_files import Ages, Orphans
@@ -90,7 +94,7 @@ class Keeper:
         if not choice.portions:
             return
         since_s = world.clock.now_ms / 1000
-        prefix = f"{sinks_folder(table, world.sink)}/compacted/{self._dice.getrandbits(64):x}-"
+        prefix = f"{sink_data_folder(table, world.sink)}/compacted/{self._dice.getrandbits(64):x}-"
         yield
         stored = world.catalog.storage.files
         if any(file.path not in stored for portion in choice.portions for file in portion):
@@ -104,7 +108,7 @@ class Keeper:
                 if place not in file.dead
             ]
             files.append(world.catalog.storage.write(prefix, rows))
-            moved.append(moved_rows(portion, files[-1:]))
+            moved.append(locate_moved_rows(portion, files[-1:]))
             world.written_ms[files[-1].path] = world.clock.now_ms
         yield
         replacement = Replacement(
@@ -143,7 +147,7 @@ class Keeper:
             limit_ms=ages.limit_ms(),
             dead_per_thousand=ages.dead_per_thousand,
         )
-        due = expiry.find_due()
+        due = expiry.find_due_rows()
         if due is None or not due.rows:
             return
         yield
@@ -174,7 +178,7 @@ class Keeper:
         found = search.find_orphans()
         yield
         if found.files:
-            world.struck["orphans deleted"] += search.delete(found)
+            world.struck["orphans deleted"] += search.delete_orphans(found)
             storage = world.catalog.storage
             catalog.cleaned.update(path for path in found.files if not storage.holds(path))
 

@@ -28,7 +28,7 @@ from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.testing import SourceRecord
 from headgate.tables.iceberg import manifests_v3
 from headgate.tables.iceberg.commit_request import branch_update, next_snapshot
-from headgate.tables.iceberg.manifests import SnapshotFiles, manifest_files
+from headgate.tables.iceberg.manifests import SnapshotFiles, to_manifest_data_files
 from headgate.tables.iceberg.upsert.delete_files import referenced_file
 from headgate.tables.iceberg.upsert.delete_manifests import Deletions
 from headgate.tables.iceberg.upsert.key_files import OFFSET, PARTITION
@@ -142,7 +142,7 @@ class KeyedRealCatalog(RealCatalog):
             for manifest in manifests_v3.read_manifest_list(file_io, snapshot.manifest_list):
                 path = manifest.manifest_path
                 if path not in self._listed:
-                    self._listed[path] = list(manifests_v3.live_entries(file_io, manifest))
+                    self._listed[path] = list(manifests_v3.read_live_entries(file_io, manifest))
                 found += self._listed[path]
         except FileNotFoundError as error:
             what = f"{self.table} refers to what is gone: {error}"
@@ -165,7 +165,7 @@ class KeyedRealCatalog(RealCatalog):
         head = self.metadata.current_snapshot()
         table, snapshot_id = self._foreign(), self.metadata.new_snapshot_id()
         written = SnapshotFiles(table, snapshot_id)
-        listed = written.write_list((), head, self.metadata.next_sequence_number())
+        listed = written.write_manifest_list((), head, self.metadata.next_sequence_number())
         self._add(table, snapshot_id, listed, Operation.APPEND)
 
     def compact(self) -> None:
@@ -177,12 +177,14 @@ class KeyedRealCatalog(RealCatalog):
         gone = frozenset(entry.data_file.file_path for entry in self._of(head, deletes=False))
         records, table = self.visible_rows(), self._foreign()
         merged = [self.storage.write(f"{self.location}/compacted-", records)] if records else []
-        files, snapshot_id = manifest_files(table, merged), self.metadata.new_snapshot_id()
+        files, snapshot_id = to_manifest_data_files(table, merged), self.metadata.new_snapshot_id()
         written, number = SnapshotFiles(table, snapshot_id), self.metadata.next_sequence_number()
         if number % 2:
-            listed = written.write_replacement(gone, files, head, number, deletions=Deletions())
+            listed = written.write_manifest_list_without(
+                gone, files, head, number, deletions=Deletions()
+            )
         else:
-            listed = written.write_list(files, None, number)
+            listed = written.write_manifest_list(files, None, number)
         self._add(table, snapshot_id, listed, Operation.REPLACE)
 
     def _add(self, table: Table, snapshot_id: int, listed: Any, operation: Operation) -> None:

@@ -130,7 +130,7 @@ class LeasedJava(HudiJava):
         self._process.strike("timeline")
         return dict(self._table.timeline)
 
-    def commits(self, meta: Any) -> Iterator[Instant]:
+    def completed_commits(self, meta: Any) -> Iterator[Instant]:
         done = [moment.done for moment in meta.values() if moment.done]
         return iter(sorted(done, key=lambda each: -each.completed))
 
@@ -159,7 +159,7 @@ class LeasedJava(HudiJava):
     def is_before_timeline(self, meta: Any, instant: str) -> bool:
         return bool(meta) and instant < min(meta)
 
-    def ghosts(self, meta: Any, condemned: Collection[str] = ()) -> frozenset[str]:
+    def find_ghosts(self, meta: Any, condemned: Collection[str] = ()) -> frozenset[str]:
         last = dict(self._table.metadata)
         left = {each for each in last if last[each] is not None and each not in meta}
         return frozenset(
@@ -194,7 +194,7 @@ class LeasedJava(HudiJava):
     ) -> None:
         table, strike = self._table, self._process.strike
         paths = tuple(file.path.rpartition("/")[2] for file in files)
-        with self._lock():
+        with self._holding_lock():
             check()
             strike("behind the hook")
             table.reconcile(instant, paths)
@@ -215,7 +215,7 @@ class LeasedJava(HudiJava):
         pass
 
     @contextmanager
-    def _lock(self) -> Iterator[None]:
+    def _holding_lock(self) -> Iterator[None]:
         self._process.strike("lock")
         self._process.acquire()
         try:
@@ -225,7 +225,7 @@ class LeasedJava(HudiJava):
             if self._table.holder is self._process and not self._process.dead:
                 self._table.holder = None
 
-    def _begin(self, meta: Any, instant: str) -> None:
+    def _request_and_start(self, meta: Any, instant: str) -> None:
         self._table.begin(instant)
 
     def _roll_back(self, instant: str) -> None:
@@ -233,7 +233,7 @@ class LeasedJava(HudiJava):
         table, strike = self._table, self._process.strike
         found = table.timeline.get(instant)
         strike("rollback")
-        with self._lock():
+        with self._holding_lock():
             if found is None:
                 return
             planned = table.begun(instant)
@@ -241,7 +241,7 @@ class LeasedJava(HudiJava):
         for path in planned:
             (table.folder / path).unlink(missing_ok=True)
             strike("rolling back")
-        with self._lock():
+        with self._holding_lock():
             table.metadata.append((instant, None))
             moment = table.timeline.get(instant)
             if moment and (found.done or not moment.done):

@@ -29,7 +29,7 @@ from headgate.control_protocol.ports import (
 )
 from headgate.control_protocol.testing.contract.world import record
 from headgate.tables.hudi.append_table import HudiSinkTable
-from headgate.tables.hudi.base_files import instant_of
+from headgate.tables.hudi.base_files import instant_of_file
 from headgate.tables.hudi.table_properties import HudiLocation
 from headgate.testing.node import Killed
 
@@ -202,7 +202,7 @@ class Process:
 
     def _written(self) -> tuple[WrittenFile, ...]:
         """A marker, and the file; one in five statuses is refused later."""
-        instant, found = instant_of(self._stamp), []
+        instant, found = instant_of_file(self._stamp), []
         for refused in (False, *([True] if self._world.dice.random() < 0.2 else ())):
             self._world.files += 1
             path = self._world.hudi.folder / f"{self._world.files}_{instant}.parquet"

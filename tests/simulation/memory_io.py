@@ -34,7 +34,7 @@ class MemoryStorage(FakeStorage):
         path = f"{prefix}{self.written:05}.parquet"
         self.files[path] = records
         size_bytes = 100 * len(records)
-        return FileDetail().of(path, len(records), size_bytes)
+        return FileDetail().to_written_file(path, len(records), size_bytes)
 
     def holds(self, path: str) -> bool:
         return path in self.blobs or path in self.files or path in self.versions

@@ -37,7 +37,7 @@ from headgate.participant.driver import ParticipantDriver
 from headgate.participant.inputs_and_actions import Action, Input
 from headgate.participant.state import Phase as Participating
 from headgate.participant.state import State, Timer
-from headgate.tables.secondary_tables import SecondaryTables
+from headgate.tables.concurrent_secondary_tables import SecondaryTables
 from headgate.testing.node import Node as Process
 
 if TYPE_CHECKING:

@@ -37,7 +37,7 @@ from support.verdicts import Kind, Violation
 
 from headgate.control_protocol.testing import CommitFault, SourceRecord
 from headgate.tables.iceberg import manifests_v3
-from headgate.tables.iceberg.tag_lineage import properties_of
+from headgate.tables.iceberg.tag_lineage import summary_properties_of
 
 MAIN = "main"
 PROPERTIES = {
@@ -71,7 +71,7 @@ class RealSnapshot:
 
     @cached_property
     def summary(self) -> Mapping[str, str]:
-        return properties_of(self.real)
+        return summary_properties_of(self.real)
 
     @property
     def files(self) -> tuple[LiveFile, ...]:

@@ -21,7 +21,7 @@ from headgate.control_protocol.errors import HudiForked
 from headgate.control_protocol.ports import Lineage
 from headgate.tables.hudi import lost_lock_detection
 from headgate.tables.hudi.append_table import HudiSinkTable
-from headgate.tables.hudi.base_files import NOTE, NOTED, instant_of
+from headgate.tables.hudi.base_files import NOTE, NOTED, instant_of_file
 from headgate.tables.hudi.reserved_instants import Kept, Reservations
 from headgate.tables.hudi.write_client import Instant
 from headgate.testing.node import Killed
@@ -120,7 +120,7 @@ def test_what_rises_again_and_is_archived_at_once_stops_the_sink(
 ) -> None:
     """The timeline does not show it: the archive is asked, by its writer and by who claims next."""
     world, writer, heir = calm(tmp_path)
-    instant = instant_of(writer.stamp)
+    instant = instant_of_file(writer.stamp)
     for _ in range(KEPT_MAX):
         commit_foreign(world.hudi)
     writer.turn()  # it is refused, for the table has moved on
@@ -145,7 +145,7 @@ def test_a_claim_that_slept_in_the_lock_does_not_hide_what_was_archived_meanwhil
 ) -> None:
     """Rows of a commit that the claim does not know would be written again (H9, H10)."""
     world, writer, heir = calm(tmp_path)
-    instant = instant_of(writer.stamp)
+    instant = instant_of_file(writer.stamp)
     for _ in range(KEPT_MAX):
         commit_foreign(world.hudi)
     writer._view = None  # it reads the table again, and has written nothing yet
@@ -185,7 +185,7 @@ def test_what_others_condemn_before_or_within_the_lock_is_never_complete(
     tmp_path: Path, where: str
 ) -> None:
     world, writer, _ = calm(tmp_path)
-    instant = instant_of(writer.stamp)
+    instant = instant_of_file(writer.stamp)
     at(writer, where, lambda: Reservations(world.place, SINK).forbid_completion(instant))
     writer.turn()
     assert world.stopped is None
@@ -203,7 +203,7 @@ def test_what_others_condemn_before_or_within_the_lock_is_never_complete(
 def test_late_files_go_with_the_next_commit_and_committed_ones_stay(tmp_path: Path) -> None:
     """A marker tells of one that was begun in time, a note of one whose marker is gone (H5)."""
     world, writer, _ = calm(tmp_path)
-    instant, buried = instant_of(writer.stamp), world.hudi.tick()
+    instant, buried = instant_of_file(writer.stamp), world.hudi.tick()
     writer.turn()
     Reservations(world.place, SINK).forbid_completion(buried)
     committed = [each for each in world.hudi.folder.glob("*.parquet") if instant in each.name]
@@ -298,7 +298,7 @@ MUTANTS: dict[str, tuple[object, str, Callable[..., Any], int]] = {
     "H2 the hook looks at nothing": (HudiSinkTable, "_check_before_commit", nothing, 9),
     "H3 nothing is rolled back": (HudiSinkTable, "_unfinished_instants", nobody, 2),
     "H3 what is rolled back is not condemned": (Reservations, "forbid_completion", nothing, 17),
-    "H8 ghosts are not looked for": (LeasedJava, "ghosts", nobody, 17),
+    "H8 ghosts are not looked for": (LeasedJava, "find_ghosts", nobody, 17),
     "H9 what rose again stops nobody": (
         lost_lock_detection,
         "require_no_resurrected_instants",

@@ -18,7 +18,7 @@ from spark_query.spark_programs import (
     submit_options,
 )
 
-from headgate.operations.local_kafka.broker import free_port
+from headgate.operations.local_kafka.broker import find_free_port
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ def connect_server(folder: Path) -> Iterator[Server]:
     These read this environment's compiled modules: its home has no archive with their sources.
     They have but 10 s to start.
     """
-    port = free_port()
+    port = find_free_port()
     home = folder / "spark-home"
     if not home.exists():
         home.mkdir()

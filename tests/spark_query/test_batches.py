@@ -36,7 +36,7 @@ from headgate.control_protocol.errors import (
 from headgate.control_protocol.identifiers import Sender, TopicId
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import CommitAttempt, TopicState
-from headgate.data_plane.spark.query_rows import fit_table_rows
+from headgate.data_plane.spark.query_rows import cast_to_table_rows
 from headgate.operations.control.operator_claim import make_claim
 from headgate.spark import batches, query_table
 from headgate.spark.query_table import QueryTable
@@ -207,7 +207,7 @@ def test_query_20_each_table_says_itself_which_batch_it_lacks(
 
 def test_query_17_rows_get_the_columns_and_types_of_the_table() -> None:
     rows = pa.RecordBatch.from_pydict({"id": pa.array([1, 2], pa.int32())})
-    assert fit_table_rows(rows, SCHEMA).to_pydict() == {"id": [1, 2], "city": [None, None]}
+    assert cast_to_table_rows(rows, SCHEMA).to_pydict() == {"id": [1, 2], "city": [None, None]}
 
 
 @pytest.mark.parametrize(
@@ -215,7 +215,7 @@ def test_query_17_rows_get_the_columns_and_types_of_the_table() -> None:
 )
 def test_query_17_what_would_lose_something_is_refused(values: pa.Array) -> None:
     with pytest.raises(RowsUnfit, match="column id"):
-        fit_table_rows(pa.RecordBatch.from_pydict({"id": values}), SCHEMA)
+        cast_to_table_rows(pa.RecordBatch.from_pydict({"id": values}), SCHEMA)
 
 
 @pytest.mark.parametrize(
@@ -232,7 +232,7 @@ def test_query_17_what_arrow_would_cast_with_a_loss_is_refused(
     values: pa.Array, kind: pa.DataType
 ) -> None:
     with pytest.raises(RowsUnfit, match="column id"):
-        fit_table_rows(pa.RecordBatch.from_arrays([values], ["id"]), pa.schema({"id": kind}))
+        cast_to_table_rows(pa.RecordBatch.from_arrays([values], ["id"]), pa.schema({"id": kind}))
 
 
 def test_query_17_a_column_that_the_table_lacks_is_refused(history: History) -> None:

@@ -17,10 +17,10 @@ from spark_query.histories import SINK, PlayedCheckpoint, PlayedFrame
 from headgate.config.load import load
 from headgate.control_protocol.errors import BatchGap
 from headgate.operations.audit.audit import audit
-from headgate.operations.control.pause import pause, resume
-from headgate.operations.control.rollback import carry_out, plan_rollback
-from headgate.operations.control.stop import start, stop
-from headgate.operations.status.status import read_offsets, status
+from headgate.operations.control.pause import pause_sink, resume_sink
+from headgate.operations.control.rollback import carry_out_rollback, plan_rollback
+from headgate.operations.control.stop import start_sink, stop_sink
+from headgate.operations.status.status import read_offsets, read_status
 from headgate.runtime.health import Condition
 from headgate.spark import batches
 
@@ -161,32 +161,32 @@ def test_query_15_an_audit_does_not_replay_a_keyed_table_that_a_query_fills(fill
     assert report.findings == (), report
     assert any("not compared with the source" in text for text in report.unproven), report
     assert any("has a key of its own" in text for text in report.proven), report
-    assert status(sink.settings).lag == 0
+    assert read_status(sink.settings).total_lag == 0
 
 
 def test_query_22_the_table_says_how_a_sink_is_that_a_query_fills(filled: Any) -> None:
     sink = filled()
     with closing(sink.query):
         sink.batch(lambda offset: [offset])
-    found = status(sink.settings)
-    assert (found.condition, found.exit_code, found.lag) == (Condition.IDLE, 0, 0), found
+    found = read_status(sink.settings)
+    assert (found.condition, found.exit_code, found.total_lag) == (Condition.IDLE, 0, 0), found
     assert any("a Spark query" in text for text in found.notes), found
     sink.produce()
-    found = status(sink.settings)
-    assert (found.condition, found.exit_code, found.lag) == (Condition.RUNNING, 0, 15), found
+    found = read_status(sink.settings)
+    assert (found.condition, found.exit_code, found.total_lag) == (Condition.RUNNING, 0, 15), found
     soon = replace(sink.settings.coordinator, commit_interval_ms=100, commit_timeout_ms=100)
     impatient = replace(sink.settings, coordinator=soon)
-    while (found := status(impatient, with_age=True)).condition != Condition.STALLED:
+    while (found := read_status(impatient, with_age=True)).condition != Condition.STALLED:
         assert found.condition == Condition.RUNNING, found
     assert found.exit_code == 1
     assert found.lag_seconds.keys() == set(sink.settings.source.topics)
-    pause(sink.settings)
-    assert status(sink.settings).condition == Condition.PAUSED
-    resume(sink.settings)
-    stop(sink.settings)
-    assert status(sink.settings).condition == Condition.STOPPED
-    start(sink.settings)
-    assert status(sink.settings).condition == Condition.RUNNING
+    pause_sink(sink.settings)
+    assert read_status(sink.settings).condition == Condition.PAUSED
+    resume_sink(sink.settings)
+    stop_sink(sink.settings)
+    assert read_status(sink.settings).condition == Condition.STOPPED
+    start_sink(sink.settings)
+    assert read_status(sink.settings).condition == Condition.RUNNING
 
 
 def test_query_2_offsets_name_the_query_apart_from_its_source(filled: Any) -> None:
@@ -207,9 +207,9 @@ def test_query_7_after_a_rollback_the_checkpoint_is_refused_and_a_new_one_goes_o
     with closing(sink.query):
         sink.batch(lambda offset: [offset])
         sink.batch(lambda offset: [offset])
-    newest, before = status(sink.settings, 2).transactions
+    newest, before = read_status(sink.settings, 2).transactions
     assert (newest.records, before.records) == (15, 15)
-    carry_out(sink.settings, plan_rollback(sink.settings, before.transaction))
+    carry_out_rollback(sink.settings, plan_rollback(sink.settings, before.transaction))
     with closing(sink.query), pytest.raises(BatchGap):
         sink.batch(lambda offset: [offset])
     with closing(sink.start_anew()):

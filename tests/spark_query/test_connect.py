@@ -26,7 +26,7 @@ from spark_query.test_real_query import (
 
 from headgate.config.load import load
 from headgate.operations.audit.audit import audit
-from headgate.operations.status.status import status
+from headgate.operations.status.status import read_status
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -112,7 +112,7 @@ def test_query_27_the_example_of_the_page_fills_the_table_once_through_connect(
     settings = load(programs.sink_file)
     report = audit(settings)
     assert (report.findings, report.unproven) == ((), ()), report
-    assert status(settings).lag == 0
+    assert read_status(settings).total_lag == 0
     wait_for_no_worker(programs)
 
 

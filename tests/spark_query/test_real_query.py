@@ -21,7 +21,7 @@ from spark_query.spark_programs import Programs, dies, waits_for
 
 from headgate.config.load import load
 from headgate.operations.audit.audit import audit
-from headgate.operations.status.status import status
+from headgate.operations.status.status import read_status
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -83,8 +83,8 @@ def test_the_example_of_the_page_fills_the_table_once_and_commands_say_so(
     settings = load(programs.sink_file)
     report = audit(settings)
     assert (report.findings, report.unproven) == ((), ()), report
-    found = status(settings)
-    assert found.lag == 0, found
+    found = read_status(settings)
+    assert found.total_lag == 0, found
 
 
 @pytest.mark.parametrize(
@@ -220,7 +220,7 @@ def test_query_14_a_query_that_is_paused_waits_and_goes_on_when_it_is_resumed(
 ) -> None:
     end_of(programs)
     headgate("pause", programs.sink_file)
-    assert status(load(programs.sink_file)).paused
+    assert read_status(load(programs.sink_file)).paused
     produce(bootstrap, load(programs.sink_file).source.topics[0], RECORDS)
     waits = programs.query.replace("processAllAvailable()", "awaitTermination(20)")
     programs.run(query=waits)

@@ -16,7 +16,7 @@ from support.maven import maven_archive
 
 from headgate.control_protocol.errors import Unreachable
 from headgate.operations.java_installation import fetch_jars, require_java, user_cache_folder
-from headgate.operations.local_kafka.broker import free_port
+from headgate.operations.local_kafka.broker import find_free_port
 
 RELEASE = "3.0.9"
 SERIALIZER = "2.5.11.Final"
@@ -33,7 +33,7 @@ def apicurio_registry(folder: Path) -> Iterator[str]:
     """The address of a server that keeps everything in memory; skips where it cannot be had."""
     archive = f"io.apicurio:apicurio-registry-app:{RELEASE}:tar.gz:all"
     jars = maven_archive(f"apicurio-{RELEASE}", archive)
-    port = free_port()
+    port = find_free_port()
     told = {"QUARKUS_HTTP_HOST": "127.0.0.1", "QUARKUS_HTTP_PORT": str(port)}
     with java_server(folder, f"{jars}/*", ["io.quarkus.runner.GeneratedMain"], port, told):
         yield f"http://127.0.0.1:{port}"

@@ -101,8 +101,8 @@ class ChangesDesk:
             rules=rules or {},
             handling=Handling(
                 *(policy, changes.tombstones.disposal or Disposal.FAIL, limits, "headgate-sink"),
-                excerpts=not (row_rules and row_rules.hidden),
-                keeps_content=not (row_rules and row_rules.hidden),
+                excerpts=not (row_rules and row_rules.hidden_columns),
+                keeps_content=not (row_rules and row_rules.hidden_columns),
             ),
             sink="sink",
             changes=changes,

@@ -24,10 +24,10 @@ from integration import warm_start
 from headgate.config.load import load
 from headgate.control_protocol.errors import HeadgateError
 from headgate.operations.cli.main import main
-from headgate.operations.init.sink_file_template import init
+from headgate.operations.init.sink_file_template import write_sink_file
 from headgate.operations.kafka_connect.import_connector import import_connector, to_toml
-from headgate.operations.kafka_connect.table_properties import partition_parts
-from headgate.operations.status.status import status
+from headgate.operations.kafka_connect.tables_and_routes import partition_parts
+from headgate.operations.status.status import read_status
 from headgate.runtime.sink_tables import open_tables_read_only
 
 _COMMANDS = {"pause": "pause", "stop": "stop", "resume": "start"}
@@ -74,7 +74,7 @@ class Connector:
         proposed.parent.mkdir(exist_ok=True)
         proposed.unlink(missing_ok=True)
         try:
-            init(
+            write_sink_file(
                 proposed.stem,
                 proposed.parent,
                 topic=document["source"]["topics"][0],
@@ -118,7 +118,7 @@ class Connector:
 
     def _is_heard(self, sink: Path) -> bool:
         with suppress(HeadgateError):
-            return bool(status(load(sink)).participants)
+            return bool(read_status(load(sink)).participants)
         return False
 
     def delete(self) -> None:

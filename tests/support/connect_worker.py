@@ -17,7 +17,7 @@ from typing import Any, Self
 from support.maven import maven_jars
 
 from headgate.operations.java_installation import java_command
-from headgate.operations.local_kafka.broker import free_port
+from headgate.operations.local_kafka.broker import find_free_port
 
 RUNTIME, RELEASES = "3.9.2", ("1.11.0", "1.12.0")
 _HERE = Path(__file__).parent
@@ -55,7 +55,7 @@ class ConnectWorker:
         self.kill()
 
     def start(self) -> None:
-        port = free_port()
+        port = find_free_port()
         self._url = f"http://127.0.0.1:{port}/connectors"
         stored = {
             f"{what}.storage.{key}": value

@@ -6,7 +6,7 @@ import gc
 import warnings
 from contextlib import ExitStack
 
-from headgate.operations.local_kafka.broker import KAFKA_VERSION, free_port, node_properties
+from headgate.operations.local_kafka.broker import KAFKA_VERSION, find_free_port, node_properties
 
 
 def docker_broker(stack: ExitStack) -> str | None:
@@ -38,7 +38,7 @@ def _start(stack: ExitStack) -> str | None:
     from testcontainers.core.docker_client import DockerClient
     from testcontainers.core.wait_strategies import LogMessageWaitStrategy
 
-    port = free_port()
+    port = find_free_port()
     address = f"{DockerClient().host()}:{port}"
     container = DockerContainer(f"apache/kafka:{KAFKA_VERSION}").with_bind_ports(port, port)
     properties = node_properties(address, controller_port=port + 1)

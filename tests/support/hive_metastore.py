@@ -14,7 +14,7 @@ from support.java_server import java_server
 from support.maven import maven_jars
 
 from headgate.data_plane.spark.session import SparkOptions, open_jvm
-from headgate.operations.local_kafka.broker import free_port
+from headgate.operations.local_kafka.broker import find_free_port
 from headgate.tables.iceberg.jvm import Jvm
 
 HIVE_2, HIVE_3, HIVE_4 = "2.3.10", "3.1.3", "4.0.1"
@@ -112,7 +112,7 @@ def hive_metastore(folder: Path, release: str) -> Iterator[str]:
             **OWN_SETTINGS[release],
         },
     )
-    port = free_port()
+    port = find_free_port()
     main = ["org.apache.hadoop.hive.metastore.HiveMetaStore", "-p", str(port)]
     with java_server(folder, f"{folder}/conf:{metastore_jars(release)}/*", main, port):
         yield f"thrift://127.0.0.1:{port}"

@@ -46,4 +46,4 @@ def describe(table: Table, file: ManifestDataFile) -> WrittenFile:
         upper_bounds=file.upper_bounds or {},
         split_offsets=tuple(file.split_offsets or ()),
     )
-    return detail.of(file.file_path, file.record_count, file.file_size_in_bytes)
+    return detail.to_written_file(file.file_path, file.record_count, file.file_size_in_bytes)

@@ -36,8 +36,8 @@ from headgate.coordinator.secondary_pending_commits import (
     build_deliveries,
     find_undelivered_commits,
 )
+from headgate.tables.concurrent_secondary_tables import SecondaryTables
 from headgate.tables.iceberg.table import IcebergTable
-from headgate.tables.secondary_tables import SecondaryTables
 
 PRIMARY = "uuid-of-the-lead"
 Fold = dict[tuple[Any, ...], Row]

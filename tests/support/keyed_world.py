@@ -37,16 +37,16 @@ from headgate.control_protocol.identifiers import (
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import CommitAttempt, CommitOutcome, Landed, Refused
 from headgate.tables.iceberg import manifests_v3
-from headgate.tables.iceberg.maintenance.compaction_plan import sinks_folder
+from headgate.tables.iceberg.maintenance.compaction_plan import sink_data_folder
 from headgate.tables.iceberg.table import IcebergTable
 from headgate.tables.iceberg.table_creation import (
     CREATED_MS,
     TableDeclaration,
     ensure_table,
-    key_ids,
+    key_field_ids,
 )
 from headgate.tables.iceberg.upsert.delete_files import referenced_file
-from headgate.tables.iceberg.upsert.key_files import OFFSET, PARTITION, key_schema, write_keys
+from headgate.tables.iceberg.upsert.key_files import OFFSET, PARTITION, key_schema, write_key_file
 from headgate.tables.iceberg.upsert.upsert_commit import KeyedBy, KeyedRows
 
 SINK = SinkName("sink")
@@ -147,7 +147,7 @@ class KeyedWorld:
         io, found = self.load().io, defaultdict(list)
         for manifest in manifests_v3.read_manifest_list(io, snapshot.manifest_list):
             if manifest.content is ManifestContent.DELETES:
-                for entry in manifests_v3.live_entries(io, manifest):
+                for entry in manifests_v3.read_live_entries(io, manifest):
                     found[referenced_file(entry.data_file) or ""].append(entry.data_file)
         return found
 
@@ -208,12 +208,12 @@ def write_status_files(
     files: tuple[WrittenFile, ...] = ()
     if rows:
         arrow = schema_to_pyarrow(table.schema(), include_field_ids=False)
-        below = sinks_folder(table, SINK)
+        below = sink_data_folder(table, SINK)
         files += write_files(table, pa.Table.from_pylist(list(rows), arrow), below)
     if deletes:
-        columns = key_schema(table.schema(), key_ids(table.schema(), key), topics=False)
+        columns = key_schema(table.schema(), key_field_ids(table.schema(), key), topics=False)
         path = f"{table.location()}/data/keys-{uuid.uuid4()}.parquet"
-        files += (write_keys(table.io, path, pa.Table.from_pylist(list(deletes), columns)),)
+        files += (write_key_file(table.io, path, pa.Table.from_pylist(list(deletes), columns)),)
     return files
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from headgate.operations.local_kafka.broker import EmbeddedKafka, fetch_broker_jars, free_port
+from headgate.operations.local_kafka.broker import EmbeddedKafka, fetch_broker_jars, find_free_port
 
 METADATA, API_VERSIONS, ADD_PARTITIONS, END_TRANSACTION, DESCRIBE_CONFIGS = 3, 18, 24, 26, 32
 _UNSUPPORTED_VERSION = 35
@@ -23,13 +23,13 @@ class LesserKafka(EmbeddedKafka):
 
     def __init__(self, home: Path, newest: Mapping[int, int | None]) -> None:
         super().__init__(home, fetch_broker_jars())
-        self._port_behind = free_port()
+        self._port_behind = find_free_port()
         self._newest = newest
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.lesser = f"127.0.0.1:{self._listening.getsockname()[1]}"
 
-    def _configure(self, log_dir: Path) -> Path:
-        config = super()._configure(log_dir)
+    def _write_configuration(self, log_dir: Path) -> Path:
+        config = super()._write_configuration(log_dir)
         text = config.read_text()
         for key, at in (
             ("listeners", f"127.0.0.1:{self._port_behind}"),

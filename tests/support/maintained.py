@@ -28,7 +28,7 @@ from headgate.control_protocol.identifiers import (
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import CommitAttempt, Landed, TableView
 from headgate.data_plane.batch.writer_task_plan import SourcePlan, plan_of_table
-from headgate.data_plane.files.data_files import DataFiles, file_shape
+from headgate.data_plane.files.data_files import DataFiles, file_shape_of
 from headgate.runtime.maintenance.table_maintenance import Round
 from headgate.tables.iceberg.table import IcebergTable
 from headgate.tables.iceberg.table_creation import CREATED_MS, TableDeclaration, ensure_table
@@ -143,7 +143,7 @@ class Maintained:
         }
         metadata = table.metadata
         start = TableStart("db.trips", "", metadata.current_schema_id, metadata.default_spec_id, "")
-        shape = file_shape(plan_of_table(table, start, SourcePlan(kafka={})))
+        shape = file_shape_of(plan_of_table(table, start, SourcePlan(kafka={})))
         prefix = f"{metadata.location}/data/headgate/{SINK}/1-life/{self.number}"
         files = DataFiles(shape, prefix, 2**27)
         given = pa.table({name: values[name] for name in shape.arrow_schema.names})

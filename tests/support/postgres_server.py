@@ -20,7 +20,7 @@ import psycopg2
 import pytest
 
 from headgate.operations.child_process import WITH_LIFELINE
-from headgate.operations.local_kafka.broker import free_port
+from headgate.operations.local_kafka.broker import find_free_port
 
 DEBIAN = Path("/usr/lib/postgresql")
 PROGRAMS = ("initdb", "postgres", "pg_basebackup", "pg_dump", "pg_restore")
@@ -54,7 +54,7 @@ class PostgresServer:
         self._settings = settings
         self._programs = postgres_programs()
         self._account = _account()
-        self._port = free_port()
+        self._port = find_free_port()
         self._process: subprocess.Popen[bytes] | None = None
 
     @property

@@ -11,7 +11,7 @@ from headgate.config.observability_settings import HttpSettings
 from headgate.config.setting_types import Secret
 from headgate.config.sink_settings import SinkSettings
 from headgate.operations.http.routes import Site
-from headgate.operations.http.server import serving
+from headgate.operations.http.server import serving_http
 from headgate.operations.http.sink_status_cache import ServedSink
 
 _TOKEN = "operator-of-a-test"
@@ -21,7 +21,7 @@ def assert_served_without_rollback(settings: SinkSettings, rows: int) -> None:
     """The page and its JSON show the sink, with so many rows settled; a rollback is refused."""
     http = HttpSettings(operator_token=Secret(_TOKEN))
     site = Site({settings.name: ServedSink(replace(settings, http=http))}, http)
-    with serving("127.0.0.1:0", http, site) as url:
+    with serving_http("127.0.0.1:0", http, site) as url:
         status, page = _ask(f"{url}/")
         assert (status, 'class="state">' in page, "Rows per commit" in page) == (200, True, True)
         assert settings.table.identifier in page

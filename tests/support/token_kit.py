@@ -15,7 +15,7 @@ from typing import Any, Self
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
-from headgate.operations.local_kafka.broker import EmbeddedKafka, fetch_broker_jars, free_port
+from headgate.operations.local_kafka.broker import EmbeddedKafka, fetch_broker_jars, find_free_port
 
 SECRET = "s3cret-needle-of-the-token-server/+="
 
@@ -140,7 +140,7 @@ class KafkaWithTokens(EmbeddedKafka):
 
     def __init__(self, home: Path, server: TokenServer) -> None:
         super().__init__(home, fetch_broker_jars())
-        self.guarded = f"127.0.0.1:{free_port()}"
+        self.guarded = f"127.0.0.1:{find_free_port()}"
         home.mkdir(parents=True, exist_ok=True)
         self._jwks = home.resolve() / "jwks.json"
         self._jwks.write_text(server.jwks())
@@ -148,13 +148,13 @@ class KafkaWithTokens(EmbeddedKafka):
     def settings(self) -> Mapping[str, str]:
         return {"bootstrap.servers": self.guarded, "security.protocol": "SASL_PLAINTEXT"}
 
-    def _java(self, main: str, *arguments: str) -> list[str]:
-        java, *more = super()._java(main, *arguments)
+    def _java_command(self, main: str, *arguments: str) -> list[str]:
+        java, *more = super()._java_command(main, *arguments)
         prefix = "-Dorg.apache.kafka.sasl.oauthbearer.allowed"
         return [java, f"{prefix}.urls=file://{self._jwks}", f"{prefix}.files={self._jwks}", *more]
 
-    def _configure(self, log_dir: Path) -> Path:
-        config = super()._configure(log_dir)
+    def _write_configuration(self, log_dir: Path) -> Path:
+        config = super()._write_configuration(log_dir)
         text = config.read_text()
         for key in ("listeners", "advertised.listeners"):
             text = text.replace(f"\n{key}=PLAIN", f"\n{key}=GUARDED://{self.guarded},PLAIN")

@@ -21,7 +21,7 @@ from headgate.data_plane.formats.avro.decoder import (
     Cursors,
     Flags,
     Positions,
-    end_of,
+    end_of_value,
 )
 from headgate.data_plane.formats.avro.schema import Avro
 from headgate.data_plane.formats.casting.decimals import (
@@ -31,7 +31,7 @@ from headgate.data_plane.formats.casting.decimals import (
 )
 from headgate.data_plane.formats.casting.time_units import counted_type
 from headgate.data_plane.formats.record_format import Faults
-from headgate.data_plane.formats.utf8 import text_of
+from headgate.data_plane.formats.utf8 import decode_text
 
 _INT_MIN, _INT_MAX = -(2**31), 2**31 - 1
 # Items of no bytes (nulls, empty records) cost the writer nothing: without a limit, a few records
@@ -57,7 +57,7 @@ def read_values(
     rows = np.arange(len(values), dtype=np.int64)
     cursors = Cursors(buffer, faults, rows, begins)
     field = pa.field("", pa.struct(list(wanted))) if _is_record_type(avro_type) else wanted[0]
-    result = _read(avro_type, field, cursors)
+    result = _read_type(avro_type, field, cursors)
     cursors.fail(cursors.at < cursors.ends, "has extra bytes after its end")
     return result
 
@@ -72,24 +72,24 @@ def _fixed_bytes_max(avro_type: Avro) -> int:
     return max([avro_type.size, 16, *map(_fixed_bytes_max, avro_type.children)])
 
 
-def _read(avro_type: Avro, field: pa.Field | None, cursors: Cursors) -> pa.Array:
+def _read_type(avro_type: Avro, field: pa.Field | None, cursors: Cursors) -> pa.Array:
     if avro_type.type == "record":
-        return _record(avro_type, field, cursors)
+        return _read_record(avro_type, field, cursors)
     if avro_type.type == "union":
-        return _union(avro_type, field, cursors)
+        return _read_union(avro_type, field, cursors)
     if avro_type.type == "array":
         item = field.type.value_field if field is not None and _is_list(field.type) else None
         offsets, inside = _find_items(
-            cursors, avro_type.children[0], lambda at: skip(avro_type.children[0], at)
+            cursors, avro_type.children[0], lambda at: skip_value(avro_type.children[0], at)
         )
-        values = _read(avro_type.children[0], item, inside)
+        values = _read_type(avro_type.children[0], item, inside)
         return pa.LargeListArray.from_arrays(pa.array(offsets, pa.int64()), values)
     if avro_type.type == "map":
-        return _map(avro_type, field, cursors)
+        return _read_map(avro_type, field, cursors)
     return _PRIMITIVES[avro_type.type](avro_type, cursors)
 
 
-def _record(avro_type: Avro, field: pa.Field | None, cursors: Cursors) -> pa.Array:
+def _read_record(avro_type: Avro, field: pa.Field | None, cursors: Cursors) -> pa.Array:
     wanted = set(range(len(avro_type.names)))
     fields: dict[int, pa.Field] = {}
     if field is not None and pa_types.is_struct(field.type):
@@ -108,9 +108,9 @@ def _record(avro_type: Avro, field: pa.Field | None, cursors: Cursors) -> pa.Arr
     for place, (name, child) in enumerate(zip(avro_type.names, avro_type.children, strict=True)):
         with cursors.faults.inside(name):
             if place in wanted:
-                columns[name] = _read(child, fields.get(place), cursors)
+                columns[name] = _read_type(child, fields.get(place), cursors)
             else:
-                skip(child, cursors)
+                skip_value(child, cursors)
     if not columns:  # Arrow needs a column to know the number of rows
         return pa.array([{}] * len(cursors), pa.struct([]))
     result = pa.StructArray.from_arrays(list(columns.values()), list(columns))
@@ -119,16 +119,16 @@ def _record(avro_type: Avro, field: pa.Field | None, cursors: Cursors) -> pa.Arr
     return pa.ExtensionArray.from_storage(VariableScale(), result)
 
 
-def _union(avro_type: Avro, field: pa.Field | None, cursors: Cursors) -> pa.Array:
-    branches = _branches(avro_type, cursors)
+def _read_union(avro_type: Avro, field: pa.Field | None, cursors: Cursors) -> pa.Array:
+    branches = _read_branches(avro_type, cursors)
     real = [branch for branch, child in enumerate(avro_type.children) if child.type != "null"]
     if len(real) == 1:
-        return _nullable(avro_type.children[real[0]], branches == real[0], field, cursors)
+        return _read_nullable(avro_type.children[real[0]], branches == real[0], field, cursors)
     parts: dict[int, pa.Array] = {}
     for branch, child in enumerate(avro_type.children):
         chosen = branches == branch
-        inside = cursors.where(chosen)
-        parts[branch] = _read(child, field, inside)
+        inside = cursors.select(chosen)
+        parts[branch] = _read_type(child, field, inside)
         cursors.advance_to(chosen, inside)
     offsets = np.zeros(len(cursors), np.int32)
     for branch in parts:
@@ -140,18 +140,20 @@ def _union(avro_type: Avro, field: pa.Field | None, cursors: Cursors) -> pa.Arra
     )
 
 
-def _nullable(avro_type: Avro, chosen: Flags, field: pa.Field | None, cursors: Cursors) -> pa.Array:
+def _read_nullable(
+    avro_type: Avro, chosen: Flags, field: pa.Field | None, cursors: Cursors
+) -> pa.Array:
     # Bad records' cursors read zeros wherever they are: for them nothing needs to be taken apart.
     if chosen.all() or (chosen | (cursors.at >= cursors.buffer.rest)).all():
-        return _read(avro_type, field, cursors)
-    inside = cursors.where(chosen)
-    values = _read(avro_type, field, inside)
+        return _read_type(avro_type, field, cursors)
+    inside = cursors.select(chosen)
+    values = _read_type(avro_type, field, inside)
     cursors.advance_to(chosen, inside)
     places = np.cumsum(chosen, dtype=np.int64) - 1
     return values.take(pa.array(places, mask=~chosen))
 
 
-def _branches(avro_type: Avro, cursors: Cursors) -> Positions:
+def _read_branches(avro_type: Avro, cursors: Cursors) -> Positions:
     branches = cursors.read_longs()
     wrong = (branches < 0) | (branches >= len(avro_type.children))
     cursors.fail(wrong, "holds a union's branch that the writer's schema does not have")
@@ -159,17 +161,17 @@ def _branches(avro_type: Avro, cursors: Cursors) -> Positions:
     return branches
 
 
-def _map(avro_type: Avro, field: pa.Field | None, cursors: Cursors) -> pa.Array:
+def _read_map(avro_type: Avro, field: pa.Field | None, cursors: Cursors) -> pa.Array:
     item = field.type.item_field if field is not None and pa_types.is_map(field.type) else None
     text, child = Avro("string"), avro_type.children[0]
 
     def entry(at: Cursors) -> None:
-        skip(text, at)
-        skip(child, at)
+        skip_value(text, at)
+        skip_value(child, at)
 
     offsets, inside = _find_items(cursors, Avro("record", children=(text, child)), entry)
-    keys = _text(text, inside)
-    items = _read(child, item, inside)
+    keys = _read_text(text, inside)
+    items = _read_type(child, item, inside)
     # A bad record would have a null key here, which Arrow's maps refuse.
     return pa.MapArray.from_arrays(pa.array(offsets, pa.int32()), keys.fill_null(""), items)
 
@@ -201,7 +203,7 @@ def _find_items(
         # Of few, only those have items left that stand before an invalid one.
         done = open_[left[open_] == 0]
         open_ = open_[left[open_] > 0]
-        inside = cursors.where(open_)
+        inside = cursors.select(open_)
         owners.append(open_)
         begins.append(inside.at.copy())
         pass_over(inside)
@@ -223,7 +225,7 @@ def _find_valid_items(cursors: Cursors, owner: int, item: Avro, left: Positions)
     at, end, raw = int(cursors.at[owner]), int(cursors.ends[owner]), cursors.buffer.raw
     begins: list[int] = []
     while len(begins) < left[owner]:
-        behind = end_of(item, raw, at, end)
+        behind = end_of_value(item, raw, at, end)
         if behind == UNSOUND:
             break
         begins.append(at)
@@ -235,13 +237,13 @@ def _find_valid_items(cursors: Cursors, owner: int, item: Avro, left: Positions)
 
 def _read_block_sizes(cursors: Cursors, which: Positions, item: Avro) -> Positions:
     """Return the counts that begin the next blocks; zero ends the items."""
-    inside = cursors.where(which)
+    inside = cursors.select(which)
     counts = inside.read_longs()
     sized = counts < 0
     if sized.any():
         inside.fail(counts == np.iinfo(np.int64).min, "holds a block of senseless size")
         counts = np.abs(counts)
-        some = inside.where(sized)
+        some = inside.select(sized)
         lengths = some.read_longs()
         some.fail(
             (lengths < 0) | (lengths > some.ends - some.at), "holds a block of senseless size"
@@ -253,49 +255,51 @@ def _read_block_sizes(cursors: Cursors, which: Positions, item: Avro) -> Positio
     return np.where(inside.at >= inside.buffer.rest, 0, counts)
 
 
-def skip(avro_type: Avro, cursors: Cursors) -> None:
+def skip_value(avro_type: Avro, cursors: Cursors) -> None:
     """Skip a value that nobody needs."""
     if avro_type.type == "record":
         for child in avro_type.children:
-            skip(child, cursors)
+            skip_value(child, cursors)
     elif avro_type.type == "union":
-        branches = _branches(avro_type, cursors)
+        branches = _read_branches(avro_type, cursors)
         for branch, child in enumerate(avro_type.children):
             chosen = branches == branch
             if child.type != "null" and chosen.any():
-                inside = cursors.where(chosen)
-                skip(child, inside)
+                inside = cursors.select(chosen)
+                skip_value(child, inside)
                 cursors.advance_to(chosen, inside)
     elif avro_type.type == "array":
-        _find_items(cursors, avro_type.children[0], lambda at: skip(avro_type.children[0], at))
+        _find_items(
+            cursors, avro_type.children[0], lambda at: skip_value(avro_type.children[0], at)
+        )
     elif avro_type.type == "map":
         _skip_map(avro_type, cursors)
     elif avro_type.type in ("string", "bytes"):
-        cursors.skip(cursors.read_longs())
+        cursors.skip_bytes(cursors.read_longs())
     elif avro_type.type in ("boolean", "int", "enum"):
         _PRIMITIVES[avro_type.type](avro_type, cursors)
     elif avro_type.type == "long":
         cursors.read_longs()
     else:
-        cursors.skip({"null": 0, "float": 4, "double": 8}.get(avro_type.type, avro_type.size))
+        cursors.skip_bytes({"null": 0, "float": 4, "double": 8}.get(avro_type.type, avro_type.size))
 
 
 def _skip_map(avro_type: Avro, cursors: Cursors) -> None:
     entry = Avro("record", children=(Avro("string"), avro_type.children[0]))
-    _find_items(cursors, entry, lambda at: skip(entry, at))
+    _find_items(cursors, entry, lambda at: skip_value(entry, at))
 
 
-def _null(_: Avro, cursors: Cursors) -> pa.Array:
+def _read_null(_: Avro, cursors: Cursors) -> pa.Array:
     return pa.nulls(len(cursors))
 
 
-def _boolean(_: Avro, cursors: Cursors) -> pa.Array:
+def _read_boolean(_: Avro, cursors: Cursors) -> pa.Array:
     result = cursors.take_bytes(1)[:, 0]
     cursors.fail(result > 1, "holds a boolean that is neither 0 nor 1")
     return pa.array(result == 1)
 
 
-def _int(avro_type: Avro, cursors: Cursors) -> pa.Array:
+def _read_int(avro_type: Avro, cursors: Cursors) -> pa.Array:
     result = cursors.read_longs()
     wrong = (result < _INT_MIN) | (result > _INT_MAX)
     cursors.fail(wrong, "holds an int of more than 32 bits")
@@ -310,7 +314,7 @@ def _int(avro_type: Avro, cursors: Cursors) -> pa.Array:
     )
 
 
-def _long(avro_type: Avro, cursors: Cursors) -> pa.Array:
+def _read_long(avro_type: Avro, cursors: Cursors) -> pa.Array:
     result = cursors.read_longs()
     if not avro_type.logical:
         return _mark_counted(avro_type, result)
@@ -330,15 +334,15 @@ def _mark_counted(avro_type: Avro, found: Positions) -> pa.Array:
     return numbers if counted is None else pa.ExtensionArray.from_storage(counted, numbers)
 
 
-def _float(_: Avro, cursors: Cursors) -> pa.Array:
+def _read_float(_: Avro, cursors: Cursors) -> pa.Array:
     return pa.array(cursors.take_bytes(4).view("<f4")[:, 0])
 
 
-def _double(_: Avro, cursors: Cursors) -> pa.Array:
+def _read_double(_: Avro, cursors: Cursors) -> pa.Array:
     return pa.array(cursors.take_bytes(8).view("<f8")[:, 0])
 
 
-def _fixed(avro_type: Avro, cursors: Cursors) -> pa.Array:
+def _read_fixed(avro_type: Avro, cursors: Cursors) -> pa.Array:
     result = cursors.take_bytes(avro_type.size)
     if avro_type.logical == "decimal":
         begins = np.arange(len(cursors), dtype=np.int64) * avro_type.size
@@ -351,16 +355,16 @@ def _fixed(avro_type: Avro, cursors: Cursors) -> pa.Array:
     return pa.ExtensionArray.from_storage(pa.uuid(), storage) if avro_type.logical else storage
 
 
-def _bytes(avro_type: Avro, cursors: Cursors) -> pa.Array:
+def _read_bytes(avro_type: Avro, cursors: Cursors) -> pa.Array:
     lengths = cursors.read_longs()
     begins = cursors.at.copy()
-    cursors.skip(lengths)
+    cursors.skip_bytes(lengths)
     resting = cursors.at >= cursors.buffer.rest
     lengths[resting], begins[resting] = 0, 0
     if avro_type.logical == "decimal":
         result = decode_decimals(cursors.buffer.data, begins, lengths, avro_type.scale)
         return _note_wide_decimals(result, cursors)
-    return _slices(cursors.buffer, begins, lengths)
+    return _cut_slices(cursors.buffer, begins, lengths)
 
 
 def _note_wide_decimals(found: tuple[pa.Array, Flags], cursors: Cursors) -> pa.Array:
@@ -368,7 +372,7 @@ def _note_wide_decimals(found: tuple[pa.Array, Flags], cursors: Cursors) -> pa.A
     return found[0]
 
 
-def _slices(buffer: Buffer, begins: Positions, lengths: Positions) -> pa.Array:
+def _cut_slices(buffer: Buffer, begins: Positions, lengths: Positions) -> pa.Array:
     """Cut pieces, in rising order, as binary: every second element of a partition of the buffer."""
     ends = np.maximum.accumulate(begins + lengths)
     offsets = np.zeros(2 * len(begins) + 1, np.int64)
@@ -382,11 +386,11 @@ def _slices(buffer: Buffer, begins: Positions, lengths: Positions) -> pa.Array:
     return pieces.take(pa.array(np.arange(1, 2 * len(begins), 2)))
 
 
-def _text(avro_type: Avro, cursors: Cursors) -> pa.Array:
-    return text_of(_bytes(avro_type, cursors), cursors.fail)
+def _read_text(avro_type: Avro, cursors: Cursors) -> pa.Array:
+    return decode_text(_read_bytes(avro_type, cursors), cursors.fail)
 
 
-def _enum(avro_type: Avro, cursors: Cursors) -> pa.Array:
+def _read_enum(avro_type: Avro, cursors: Cursors) -> pa.Array:
     places = cursors.read_longs()
     wrong = (places < 0) | (places >= len(avro_type.names))
     cursors.fail(wrong, "holds an enum's symbol that the writer's schema does not have")
@@ -395,16 +399,16 @@ def _enum(avro_type: Avro, cursors: Cursors) -> pa.Array:
 
 
 _PRIMITIVES: dict[str, Callable[[Avro, Cursors], pa.Array]] = {
-    "null": _null,
-    "boolean": _boolean,
-    "int": _int,
-    "long": _long,
-    "float": _float,
-    "double": _double,
-    "bytes": _bytes,
-    "string": _text,
-    "fixed": _fixed,
-    "enum": _enum,
+    "null": _read_null,
+    "boolean": _read_boolean,
+    "int": _read_int,
+    "long": _read_long,
+    "float": _read_float,
+    "double": _read_double,
+    "bytes": _read_bytes,
+    "string": _read_text,
+    "fixed": _read_fixed,
+    "enum": _read_enum,
 }
 
 

@@ -68,7 +68,7 @@ class Cursors:
     def __len__(self) -> int:
         return len(self.at)
 
-    def where(self, wanted: Flags | Positions) -> Cursors:
+    def select(self, wanted: Flags | Positions) -> Cursors:
         """Return separate cursors for some of the values."""
         return Cursors(self.buffer, self.faults, self.rows[wanted], self.at[wanted])
 
@@ -83,7 +83,7 @@ class Cursors:
             self.faults.note(self.rows[wrong], reason)
             self.at[wrong] = self.ends[wrong] = self.buffer.rest
 
-    def skip(self, lengths: Positions | int) -> None:
+    def skip_bytes(self, lengths: Positions | int) -> None:
         """Skip bytes; negative lengths are a fault."""
         lengths = np.asarray(lengths, np.int64)
         self.fail((lengths < 0) | (lengths > self.ends - self.at), "ends too early, or is not Avro")
@@ -107,7 +107,7 @@ class Cursors:
             numbers, lengths = first.astype(np.uint64), np.ones_like(self.at)
         else:
             numbers, lengths = self._read_long_words()
-        self.skip(lengths)
+        self.skip_bytes(lengths)
         numbers[self.at >= self.buffer.rest] = 0
         result: Positions = (numbers >> _ONE).astype(np.int64) ^ -(numbers & _ONE).astype(np.int64)
         return result
@@ -148,7 +148,7 @@ _INT_MIN, _INT_MAX = -(2**31), 2**31 - 1
 _WIDTHS = {"null": 0, "float": 4, "double": 8}
 
 
-def end_of(avro_type: Avro, raw: bytes, at: int, end: int) -> int:
+def end_of_value(avro_type: Avro, raw: bytes, at: int, end: int) -> int:
     """Return where the value that begins at ``at`` ends, at most ``end``; else ``UNSOUND``."""
     name = avro_type.type
     if name in _WIDTHS or name == "fixed":
@@ -156,7 +156,7 @@ def end_of(avro_type: Avro, raw: bytes, at: int, end: int) -> int:
         return at if at <= end else UNSOUND
     if name == "record":
         for child in avro_type.children:
-            at = end_of(child, raw, at, end)
+            at = end_of_value(child, raw, at, end)
             if at == UNSOUND:
                 return UNSOUND
         return at
@@ -164,7 +164,7 @@ def end_of(avro_type: Avro, raw: bytes, at: int, end: int) -> int:
         return at + 1 if at < end and raw[at] <= 1 else UNSOUND
     if name in ("array", "map"):
         return _end_of_blocks(avro_type, raw, at, end)
-    number, at = _long(raw, at, end)
+    number, at = _read_long(raw, at, end)
     if at == UNSOUND or name == "long":
         return at
     if name == "int":
@@ -175,10 +175,10 @@ def end_of(avro_type: Avro, raw: bytes, at: int, end: int) -> int:
         return at if 0 <= number < len(avro_type.names) else UNSOUND
     if not 0 <= number < len(avro_type.children):
         return UNSOUND
-    return end_of(avro_type.children[number], raw, at, end)
+    return end_of_value(avro_type.children[number], raw, at, end)
 
 
-def _long(raw: bytes, at: int, end: int) -> tuple[int, int]:
+def _read_long(raw: bytes, at: int, end: int) -> tuple[int, int]:
     number = 0
     for shift in range(0, 70, 7):
         if at >= end:
@@ -196,14 +196,14 @@ def _end_of_blocks(avro_type: Avro, raw: bytes, at: int, end: int) -> int:
     if item.bytes_min == 0 and avro_type.type == "array":
         return UNSOUND  # of no bytes: avro_columns bounds how many may be claimed
     while True:
-        count, at = _long(raw, at, end)
+        count, at = _read_long(raw, at, end)
         if at == UNSOUND or count < 0:
             return UNSOUND  # a negative count has a size, which avro_bytes checks
         if count == 0:
             return at
         for _ in range(count):
             if avro_type.type == "map":
-                at = end_of(text, raw, at, end)
-            at = end_of(item, raw, at, end) if at != UNSOUND else UNSOUND
+                at = end_of_value(text, raw, at, end)
+            at = end_of_value(item, raw, at, end) if at != UNSOUND else UNSOUND
             if at == UNSOUND:
                 return UNSOUND

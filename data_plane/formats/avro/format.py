@@ -19,10 +19,10 @@ from headgate.data_plane.formats.avro.schema import Avro, parse_schema
 from headgate.data_plane.formats.avro.schema_inference import columns_of
 from headgate.data_plane.formats.casting.cast_to_table import (
     cast_rows,
-    drop_bad,
     flag_missing_field,
+    require_no_faults,
 )
-from headgate.data_plane.formats.format_registry import take_options
+from headgate.data_plane.formats.format_registry import options_with_defaults
 from headgate.data_plane.formats.record_format import Faults
 from headgate.data_plane.formats.unknown_fields import UnknownColumns, UnknownFieldFinder
 from headgate.native.kernels import Flags, Integers
@@ -42,7 +42,7 @@ class AvroWriter:
     def decode(self, values: Sequence[bytes], schema: pa.Schema) -> pa.RecordBatch:
         faults = Faults()
         read = read_values(values, self.writer, list(schema), faults)
-        return drop_bad(cast_rows(read, schema, faults), faults)
+        return require_no_faults(cast_rows(read, schema, faults), faults)
 
     def flag_missing_field(self, values: Sequence[bytes], path: Sequence[pa.Field]) -> Flags:
         wanted = path[-1]
@@ -66,7 +66,9 @@ class AvroRecords(AvroWriter):
     """Reads bare Avro values, all written with the option ``schema``."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        super().__init__(_parse_own(take_options(options, required=["schema"])["schema"]))
+        super().__init__(
+            _parse_configured_schema(options_with_defaults(options, required=["schema"])["schema"])
+        )
 
     def record_names(self, values: Sequence[bytes]) -> tuple[Integers, Sequence[str]]:
         """Return, for each value, the index of its record's full name; -1 if it is not a record."""
@@ -75,6 +77,6 @@ class AvroRecords(AvroWriter):
 
 
 @lru_cache(maxsize=_SCHEMAS_KEPT)
-def _parse_own(text: str) -> Avro:
+def _parse_configured_schema(text: str) -> Avro:
     """Return a sink file's schema, kept for the next batch; a registry's are in its own cache."""
     return parse_schema(text)

@@ -75,8 +75,8 @@ def parse_schema(text: str, references: Sequence[str] = ()) -> Avro:
     """
     reading = _Reading()
     for other in references:
-        reading.type_of(_json(other), "", 0)
-    return reading.type_of(_json(text), "", 0)
+        reading.parse_type(_parse_json(other), "", 0)
+    return reading.parse_type(_parse_json(text), "", 0)
 
 
 def defaulted_fields(writer: Avro) -> tuple[str, ...]:
@@ -91,7 +91,7 @@ def defaulted_fields(writer: Avro) -> tuple[str, ...]:
     return writer.defaulted
 
 
-def _json(text: str) -> Any:
+def _parse_json(text: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -104,19 +104,19 @@ class _Reading:
     def __init__(self) -> None:
         self.known: dict[str, Avro | None] = {}
 
-    def type_of(self, found: Any, namespace: str, depth: int) -> Avro:
+    def parse_type(self, found: Any, namespace: str, depth: int) -> Avro:
         if depth > _DEPTH_MAX:
             raise UnfitSchema(f"the schema nests deeper than {_DEPTH_MAX}")
         if isinstance(found, str):
             return self._resolve_name(found, namespace)
         if isinstance(found, list):
-            branches = tuple(self.type_of(branch, namespace, depth + 1) for branch in found)
+            branches = tuple(self.parse_type(branch, namespace, depth + 1) for branch in found)
             if not branches or any(branch.type == "union" for branch in branches):
                 raise UnfitSchema("a union is empty, or holds another union")
             return Avro("union", children=branches)
         if not isinstance(found, dict):
             raise UnfitSchema(f"the schema holds {found!r} where a type should be")
-        return self._complex(found, namespace, depth)
+        return self._parse_complex(found, namespace, depth)
 
     def _resolve_name(self, name: str, namespace: str) -> Avro:
         if name in _PRIMITIVES:
@@ -130,16 +130,20 @@ class _Reading:
                 return kind
         raise UnfitSchema(f"the schema uses the type {name!r}, which it does not define")
 
-    def _complex(self, found: dict[str, Any], namespace: str, depth: int) -> Avro:
+    def _parse_complex(self, found: dict[str, Any], namespace: str, depth: int) -> Avro:
         kind = found.get("type")
         if kind == "array":
-            return Avro("array", children=(self.type_of(found.get("items"), namespace, depth + 1),))
+            return Avro(
+                "array", children=(self.parse_type(found.get("items"), namespace, depth + 1),)
+            )
         if kind == "map":
-            return Avro("map", children=(self.type_of(found.get("values"), namespace, depth + 1),))
+            return Avro(
+                "map", children=(self.parse_type(found.get("values"), namespace, depth + 1),)
+            )
         if kind in ("record", "error", "enum", "fixed"):
             return self._define_named_type(str(kind), found, namespace, depth)
-        plain = self.type_of(kind, namespace, depth + 1)
-        return _logical(plain, found)
+        plain = self.parse_type(kind, namespace, depth + 1)
+        return _with_logical_type(plain, found)
 
     def _define_named_type(
         self, kind: str, found: dict[str, Any], namespace: str, depth: int
@@ -172,14 +176,14 @@ class _Reading:
             size = found.get("size")
             if type(size) is not int or not 0 <= size <= _FIXED_BYTES_MAX:
                 raise UnfitSchema(f"the fixed {found.get('name')} has the size {size!r}")
-            return _logical(Avro("fixed", size=size), found)
+            return _with_logical_type(Avro("fixed", size=size), found)
         fields = found.get("fields")
         if not isinstance(fields, list) or not all(isinstance(f, dict) for f in fields):
             raise UnfitSchema(f"the record {found.get('name')} has no list of fields")
         names = tuple(str(field.get("name")) for field in fields)
         if len(set(names)) < len(names):
             raise UnfitSchema(f"the record {found.get('name')} has a field twice")
-        types = tuple(self.type_of(field.get("type"), namespace, depth + 1) for field in fields)
+        types = tuple(self.parse_type(field.get("type"), namespace, depth + 1) for field in fields)
         # A default is of the first branch.
         other = (f for f in fields if "default" in f and _may_be_null(f) and f["type"][0] != "null")
         return Avro(
@@ -194,7 +198,7 @@ def _may_be_null(field: dict[str, Any]) -> bool:
     return isinstance(field["type"], list) and "null" in field["type"]
 
 
-def _logical(plain: Avro, found: dict[str, Any]) -> Avro:
+def _with_logical_type(plain: Avro, found: dict[str, Any]) -> Avro:
     logical = found.get("logicalType")
     called = found.get("connect.name")
     if logical is None and plain.type in ("int", "long") and counted_type(str(called)):

@@ -28,12 +28,12 @@ _LOGICAL = {
 
 def columns_of(written: Avro) -> Struct:
     """Return the columns of a record; any other type proposes none."""
-    kind = _type(written)
+    kind = _infer_type(written)
     return kind if isinstance(kind, Struct) else Struct()
 
 
-def _column(name: str, written: Avro) -> Column | None:
-    kind = _type(written)
+def _infer_column(name: str, written: Avro) -> Column | None:
+    kind = _infer_type(written)
     return None if kind is None else Column(name, kind, required=not _is_nullable(written))
 
 
@@ -42,29 +42,29 @@ def _is_nullable(written: Avro) -> bool:
     return any(branch.type == "null" for branch in branches)
 
 
-def _type(written: Avro) -> Type | None:
+def _infer_type(written: Avro) -> Type | None:
     match written.type:
         case "record":
             named = zip(written.names, written.children, strict=True)
-            columns = [column for name, kind in named if (column := _column(name, kind))]
+            columns = [column for name, kind in named if (column := _infer_column(name, kind))]
             return Struct(tuple(columns)) if columns else None
         case "array":
-            item = _column("", written.children[0])
+            item = _infer_column("", written.children[0])
             return None if item is None else ListOf(item)
         case "map":
-            item = _column("", written.children[0])
+            item = _infer_column("", written.children[0])
             return None if item is None else MapOf("string", item)
         case "union":
-            branches = (_type(branch) for branch in written.children)
+            branches = (_infer_type(branch) for branch in written.children)
             columns_ = [Struct((Column("", kind),)) for kind in branches if kind is not None]
             return reduce(unify_columns, columns_).fields[0].type if columns_ else None
         case "null":
             return None
         case _:
-            return _primitive(written)
+            return _infer_primitive(written)
 
 
-def _primitive(written: Avro) -> Type:
+def _infer_primitive(written: Avro) -> Type:
     if written.logical == "decimal":
         return f"decimal({written.precision}, {written.scale})"
     if written.logical in _LOGICAL:

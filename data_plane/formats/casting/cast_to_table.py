@@ -52,7 +52,7 @@ class _Place:
         rows = self.rows[at]
         self.faults.note(rows[rows >= 0], f"{self.path}: {reason}" if self.path else reason)
 
-    def inside(self, rows: Rows, name: str) -> _Place:
+    def nested(self, rows: Rows, name: str) -> _Place:
         return _Place(rows, self.faults, f"{self.path}{name}")
 
 
@@ -63,10 +63,10 @@ def cast_rows(values: pa.Array, schema: pa.Schema, faults: Faults) -> pa.RecordB
     """
     at = _Place(np.arange(len(values), dtype=np.int64), faults, "")
     if _is_record_type(values.type):
-        whole = _cast(values, pa.field("", pa.struct(list(schema)), nullable=False), at)
+        whole = _cast_field(values, pa.field("", pa.struct(list(schema)), nullable=False), at)
         columns = [whole.field(place) for place in range(len(schema))]
     elif len(schema) == 1:
-        columns = [_cast(values, schema.field(0), at.inside(at.rows, schema.field(0).name))]
+        columns = [_cast_field(values, schema.field(0), at.nested(at.rows, schema.field(0).name))]
     else:
         at.fail(
             np.ones(len(values), np.bool_), f"a single value is no row of {len(schema)} columns"
@@ -78,7 +78,7 @@ def cast_rows(values: pa.Array, schema: pa.Schema, faults: Faults) -> pa.RecordB
 def cast_column(values: pa.Array, field: pa.Field, faults: Faults) -> pa.Array:
     """Return one column, with one value per row."""
     rows = np.arange(len(values), dtype=np.int64)
-    return _cast(values, field, _Place(rows, faults, field.name))
+    return _cast_field(values, field, _Place(rows, faults, field.name))
 
 
 def flag_missing_field(values: pa.Array, path: Sequence[pa.Field]) -> Flags:
@@ -110,7 +110,7 @@ def _is_record_type(data_type: pa.DataType) -> bool:
     return bool(pa_types.is_struct(data_type))
 
 
-def drop_bad(rows: pa.RecordBatch, faults: Faults) -> pa.RecordBatch:
+def require_no_faults(rows: pa.RecordBatch, faults: Faults) -> pa.RecordBatch:
     """Return the rows if none is bad. Raises ``UndecodableRecords`` otherwise."""
     if not faults.reasons:
         return rows
@@ -121,7 +121,7 @@ def drop_bad(rows: pa.RecordBatch, faults: Faults) -> pa.RecordBatch:
     raise UndecodableRecords(faults.reasons, pa.RecordBatch.from_arrays(kept, schema=rows.schema))
 
 
-def _children(records: pa.StructArray, fields: list[pa.Field], at: _Place) -> list[pa.Array]:
+def _cast_children(records: pa.StructArray, fields: list[pa.Field], at: _Place) -> list[pa.Array]:
     available = [records.type.field(place).name for place in range(records.type.num_fields)]
     everything = np.ones(len(records), np.bool_)
     try:
@@ -132,19 +132,19 @@ def _children(records: pa.StructArray, fields: list[pa.Field], at: _Place) -> li
     rows = np.where(_valid_flags(records), at.rows, -1)
     dot = "." if at.path else ""
     return [
-        _cast(
+        _cast_field(
             pa.nulls(len(records)) if place is None else records.field(place),
             field,
-            at.inside(rows, f"{dot}{field.name}"),
+            at.nested(rows, f"{dot}{field.name}"),
         )
         for field, place in zip(fields, result, strict=True)
     ]
 
 
-def _cast(values: pa.Array, field: pa.Field, at: _Place) -> pa.Array:
+def _cast_field(values: pa.Array, field: pa.Field, at: _Place) -> pa.Array:
     source, target = values.type, field.type
     if pa_types.is_union(source):
-        return _from_union(values, field, at)
+        return _cast_union(values, field, at)
     if not field.nullable and values.null_count:
         at.fail(~_valid_flags(values), "a required value is missing")
     if pa_types.is_null(source):
@@ -155,7 +155,7 @@ def _cast(values: pa.Array, field: pa.Field, at: _Place) -> pa.Array:
         values = values.storage
     if pa_types.is_nested(values.type):
         return _cast_nested(values, field, at)
-    unit, as_text = column_options.unit_of(field), column_options.is_as_text(field)
+    unit, as_text = column_options.unit_of(field), column_options.is_read_as_text(field)
     return _cast_in_parts(values, _Column(target, unit, as_text), at)
 
 
@@ -171,12 +171,12 @@ class _Column:
     as_text: bool
 
     def cast_values(self, values: pa.Array) -> pa.Array:
-        shown = exact_casts.spell_out(values) if self.as_text else values
+        shown = exact_casts.numbers_to_text(values) if self.as_text else values
         return exact_casts.cast(shown, self.type, self.unit)
 
-    def suspects(self, values: pa.Array) -> Flags | None:
+    def find_suspects(self, values: pa.Array) -> Flags | None:
         asked = self.unit or self.as_text
-        return None if asked else exact_casts.suspects(values, self.type)
+        return None if asked else exact_casts.find_suspects(values, self.type)
 
 
 def _cast_in_parts(values: pa.Array, column: _Column, at: _Place) -> pa.Array:
@@ -191,34 +191,36 @@ def _cast_in_parts(values: pa.Array, column: _Column, at: _Place) -> pa.Array:
     except (pa.ArrowException, ValueError, ArithmeticError) as error:
         if len(values) == 1:
             return _cast_one_by_one(values, column, error, at)
-    suspects = column.suspects(values)
+    suspects = column.find_suspects(values)
     if suspects is not None and 0 < suspects.sum() < len(values):
         return _cast_suspects_apart(values, suspects, column, at)
     half = len(values) // 2
     parts = (slice(None, half), slice(half, None))
-    return _join([_cast_in_parts(values[p], column, at.inside(at.rows[p], "")) for p in parts])
+    return _concat_arrays(
+        [_cast_in_parts(values[p], column, at.nested(at.rows[p], "")) for p in parts]
+    )
 
 
 def _cast_suspects_apart(values: pa.Array, wrong: Flags, column: _Column, at: _Place) -> pa.Array:
-    good = _cast_in_parts(values.filter(pa.array(~wrong)), column, at.inside(at.rows[~wrong], ""))
+    good = _cast_in_parts(values.filter(pa.array(~wrong)), column, at.nested(at.rows[~wrong], ""))
     bad = [
-        _cast_in_parts(values[row : row + 1], column, at.inside(at.rows[row : row + 1], ""))
+        _cast_in_parts(values[row : row + 1], column, at.nested(at.rows[row : row + 1], ""))
         for row in np.flatnonzero(wrong).tolist()
     ]
     order = np.argsort(np.concatenate([np.flatnonzero(~wrong), np.flatnonzero(wrong)]))
-    return _join([good, *bad]).take(pa.array(order))
+    return _concat_arrays([good, *bad]).take(pa.array(order))
 
 
 def _cast_one_by_one(values: pa.Array, column: _Column, refusal: Exception, at: _Place) -> pa.Array:
     target = column.type
     try:
-        return exact_casts.cast_exactly(values, target, refusal, column.unit)
+        return exact_casts.cast_refused_value(values, target, refusal, column.unit)
     except ValueError as reason:
         at.fail(np.ones(1, np.bool_), str(reason))
         return pa.nulls(1, target)
 
 
-def _from_union(values: pa.UnionArray, field: pa.Field, at: _Place) -> pa.Array:
+def _cast_union(values: pa.UnionArray, field: pa.Field, at: _Place) -> pa.Array:
     codes = np.asarray(values.type_codes)
     offsets = np.asarray(values.offsets).astype(np.int64)
     parts, base = [], 0
@@ -226,13 +228,13 @@ def _from_union(values: pa.UnionArray, field: pa.Field, at: _Place) -> pa.Array:
     for code in range(values.type.num_fields):
         chosen = codes == code
         child = values.field(code).take(pa.array(offsets[chosen]))
-        parts.append(_cast(child, field, at.inside(at.rows[chosen], "")))
+        parts.append(_cast_field(child, field, at.nested(at.rows[chosen], "")))
         places[chosen] = base + np.arange(len(child))
         base += len(child)
-    return _join(parts).take(pa.array(places))
+    return _concat_arrays(parts).take(pa.array(places))
 
 
-def _join(parts: list[pa.Array]) -> pa.Array:
+def _concat_arrays(parts: list[pa.Array]) -> pa.Array:
     if len(parts) > 1 and isinstance(parts[0], pa.ExtensionArray):
         storage = pa.concat_arrays([part.storage for part in parts])
         return pa.ExtensionArray.from_storage(parts[0].type, storage)
@@ -245,16 +247,16 @@ def _join(parts: list[pa.Array]) -> pa.Array:
 def _cast_nested(values: pa.Array, field: pa.Field, at: _Place) -> pa.Array:
     source, target = values.type, field.type
     if pa_types.is_struct(source) and pa_types.is_struct(target):
-        children = _children(values, list(target), at)
+        children = _cast_children(values, list(target), at)
         if not children:
             return pa.array([{}] * len(values), target)
         return pa.StructArray.from_arrays(children, fields=list(target), mask=_null_mask(values))
     if pa_types.is_large_list(source) and _is_list(target):
-        return _list(values, target, at)
+        return _cast_list(values, target, at)
     if pa_types.is_map(source) and pa_types.is_map(target):
-        return _map(values, target, at)
+        return _cast_map(values, target, at)
     if pa_types.is_map(source) and pa_types.is_struct(target):
-        return _struct_of_map(values, target, at)
+        return _cast_map_to_struct(values, target, at)
     if pa_types.is_string(target) or pa_types.is_large_string(target):
         return _json_text_of(values, target)
     at.fail(
@@ -269,24 +271,26 @@ def _item_owners(values: pa.Array, at: _Place) -> tuple[pa.Array, Rows]:
     return offsets - offsets[0], np.repeat(at.rows, np.diff(offsets))
 
 
-def _list(values: pa.Array, target: pa.DataType, at: _Place) -> pa.Array:
+def _cast_list(values: pa.Array, target: pa.DataType, at: _Place) -> pa.Array:
     offsets, rows = _item_owners(values, at)
-    items = _cast(values.flatten(), target.value_field, at.inside(rows, "[]"))
+    items = _cast_field(values.flatten(), target.value_field, at.nested(rows, "[]"))
     large = pa_types.is_large_list(target)
     kind = pa.LargeListArray if large else pa.ListArray
     places = pa.array(offsets, pa.int64() if large else pa.int32())
     return kind.from_arrays(places, items, type=target, mask=_null_mask(values))
 
 
-def _map(values: pa.Array, target: pa.MapType, at: _Place) -> pa.Array:
+def _cast_map(values: pa.Array, target: pa.MapType, at: _Place) -> pa.Array:
     offsets, rows = _item_owners(values, at)
     begin, end = values.offsets[0].as_py(), values.offsets[-1].as_py()
     source_keys = values.keys.slice(begin, end - begin)
-    keys = _cast(source_keys, target.key_field, at.inside(rows, " key"))
-    items = _cast(values.items.slice(begin, end - begin), target.item_field, at.inside(rows, "[]"))
+    keys = _cast_field(source_keys, target.key_field, at.nested(rows, " key"))
+    items = _cast_field(
+        values.items.slice(begin, end - begin), target.item_field, at.nested(rows, "[]")
+    )
     owners = np.repeat(np.arange(len(values)), np.diff(offsets))
     bad = _find_repeated_key(keys, owners)
-    at.inside(rows, "").fail(bad, "has a key twice")
+    at.nested(rows, "").fail(bad, "has a key twice")
     if keys.null_count:  # noted as bad already; but Arrow's maps have no place for them
         whole = ~np.isin(owners, owners[~_valid_flags(keys)])
         keys, items, owners = (
@@ -308,7 +312,7 @@ def _find_repeated_key(keys: pa.Array, owners: Rows) -> Flags:
     return again
 
 
-def _struct_of_map(values: pa.Array, target: pa.StructType, at: _Place) -> pa.Array:
+def _cast_map_to_struct(values: pa.Array, target: pa.StructType, at: _Place) -> pa.Array:
     offsets, _ = _item_owners(values, at)
     begin, end = values.offsets[0].as_py(), values.offsets[-1].as_py()
     keys = values.keys.slice(begin, end - begin).to_pylist()
@@ -320,11 +324,11 @@ def _struct_of_map(values: pa.Array, target: pa.StructType, at: _Place) -> pa.Ar
         forms, lower = field_names.lookup_names_of(child), field_names.is_caseless(child)
         hits = np.array([(key.lower() if lower else key) in forms for key in keys], np.bool_)
         counts = np.bincount(owners[hits], minlength=len(values))
-        inside = at.inside(rows, f".{child.name}")
+        inside = at.nested(rows, f".{child.name}")
         inside.fail(counts > 1, "two keys belong into this column")
         places = np.zeros(len(values), np.int64)
         places[owners[hits]] = np.flatnonzero(hits)
-        children.append(_cast(items.take(pa.array(places, mask=counts == 0)), child, inside))
+        children.append(_cast_field(items.take(pa.array(places, mask=counts == 0)), child, inside))
     return pa.StructArray.from_arrays(children, fields=list(target), mask=_null_mask(values))
 
 
@@ -352,10 +356,10 @@ def _as_json_value(value: Any, data_type: pa.DataType) -> Any:
         return base64.b64encode(value).decode()
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)  # JSON has no number for it
-    return value if isinstance(value, str | int | float | Decimal) else _moment(value)
+    return value if isinstance(value, str | int | float | Decimal) else _time_as_json(value)
 
 
-def _moment(value: Any) -> Any:
+def _time_as_json(value: Any) -> Any:
     return value.isoformat() if hasattr(value, "isoformat") else str(value)
 
 

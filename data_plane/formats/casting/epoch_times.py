@@ -80,9 +80,9 @@ def convert_counts(values: pa.Array, unit: str, target: pa.DataType) -> pa.Array
     Raises ``ValueError`` or what Arrow raises.
     """
     if pa_types.is_integer(values.type):
-        return _of_integers(values.cast(pa.int64()), unit, target)
+        return _convert_integers(values.cast(pa.int64()), unit, target)
     if pa_types.is_decimal(values.type):
-        return _of_decimals(values.cast(pa.decimal256(76, _WIDE_SCALE)), unit, target)
+        return _convert_decimals(values.cast(pa.decimal256(76, _WIDE_SCALE)), unit, target)
     if pa_types.is_floating(values.type):
         there = values.is_valid().to_numpy(zero_copy_only=False)
         numbers = zip(values.to_numpy(zero_copy_only=False), there, strict=True)
@@ -91,10 +91,10 @@ def convert_counts(values: pa.Array, unit: str, target: pa.DataType) -> pa.Array
             for n, valid in numbers
         ]
         return pa.array(result, pa.int64()).cast(target)
-    return _of_texts(values, unit, target)
+    return _convert_texts(values, unit, target)
 
 
-def _of_integers(values: pa.Array, unit: str, target: pa.DataType) -> pa.Array:
+def _convert_integers(values: pa.Array, unit: str, target: pa.DataType) -> pa.Array:
     power = DIGITS[target.unit] - DIGITS[unit]
     factor = pa.scalar(10 ** abs(power), pa.int64())
     if power >= 0:
@@ -105,7 +105,7 @@ def _of_integers(values: pa.Array, unit: str, target: pa.DataType) -> pa.Array:
     return result.cast(target)
 
 
-def _of_decimals(values: pa.Array, unit: str, target: pa.DataType) -> pa.Array:
+def _convert_decimals(values: pa.Array, unit: str, target: pa.DataType) -> pa.Array:
     scale = _WIDE_SCALE - DIGITS[target.unit] + DIGITS[unit]
     kind = pa.decimal256(76, scale)  # the same digits, with the point elsewhere
     moved = pa.Array.from_buffers(kind, len(values), values.buffers(), offset=values.offset)
@@ -116,11 +116,11 @@ def _of_decimals(values: pa.Array, unit: str, target: pa.DataType) -> pa.Array:
     return whole.cast(pa.int64()).cast(target)
 
 
-def _of_texts(texts: pa.Array, unit: str, target: pa.DataType) -> pa.Array:
+def _convert_texts(texts: pa.Array, unit: str, target: pa.DataType) -> pa.Array:
     if _all_true(pc.match_substring_regex(texts, _PLAIN)):
-        return _of_integers(texts.cast(pa.int64()), unit, target)
+        return _convert_integers(texts.cast(pa.int64()), unit, target)
     if _all_true(pc.match_substring_regex(texts, f"{_PLAIN}|{_FRACTION}")):
-        return _of_decimals(texts.cast(pa.decimal256(76, _WIDE_SCALE)), unit, target)
+        return _convert_decimals(texts.cast(pa.decimal256(76, _WIDE_SCALE)), unit, target)
     result = [
         None if text is None else convert_count_text(text, unit, target)
         for text in texts.to_pylist()
@@ -128,7 +128,7 @@ def _of_texts(texts: pa.Array, unit: str, target: pa.DataType) -> pa.Array:
     return pa.array(result, pa.int64()).cast(target)
 
 
-def find_number_texts(texts: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def flag_number_texts(texts: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     """Return which texts spell a number; a null counts as one."""
     result = pc.match_substring_regex(texts, NUMBER_TEXT).fill_null(fill_value=True)
     return np.asarray(result)

@@ -1,7 +1,7 @@
 """Casts columns of single values between Arrow types, all or nothing, and never inexactly.
 
-``cast`` takes or refuses a whole column. ``cast_exactly`` takes or refuses one value, by the same
-rules (``cast_to_table`` lists them), including those that Arrow's casts do not know.
+``cast`` takes or refuses a whole column. ``cast_refused_value`` takes or refuses one value,
+by the same rules (``cast_to_table`` lists them), including those that Arrow's casts do not know.
 """
 
 from __future__ import annotations
@@ -69,21 +69,21 @@ def _cast_units(values: pa.Array, target: pa.DataType, unit: str) -> pa.Array:
         return epoch_times.convert_counts(values, unit, target)
     if not pa_types.is_large_string(kind):
         return cast(values, target)
-    numbers = epoch_times.find_number_texts(values)
+    numbers = epoch_times.flag_number_texts(values)
     if numbers.all():
         return epoch_times.convert_counts(values, unit, target)
     counted = epoch_times.convert_counts(values.filter(pa.array(numbers)), unit, target)
-    others = _texts(values.filter(pa.array(~numbers)), target)
+    others = _cast_to_texts(values.filter(pa.array(~numbers)), target)
     order = np.argsort(np.concatenate([np.flatnonzero(numbers), np.flatnonzero(~numbers)]))
     return pa.concat_arrays([counted, others]).take(pa.array(order))
 
 
-def spell_out(values: pa.Array) -> pa.Array:
+def numbers_to_text(values: pa.Array) -> pa.Array:
     """Convert numbers and booleans to text with the fewest digits that read as them."""
     if isinstance(values.type, Unscaled):
         values = unscaled_to_decimals(values)
     if isinstance(values.type, VariableScale):
-        return _each_scale(values, spell_out)
+        return _cast_each_scale(values, numbers_to_text)
     if isinstance(values.type, Counted):
         values = values.storage
     if pa_types.is_boolean(values.type) or pa_types.is_integer(values.type):
@@ -104,7 +104,7 @@ def _raise_impossible(values: pa.Array, target: pa.DataType) -> pa.Array:
     raise Impossible(f"{words} cannot go into a column of type {target}")
 
 
-def _integers(values: pa.Array, target: pa.DataType) -> pa.Array:
+def _cast_to_integers(values: pa.Array, target: pa.DataType) -> pa.Array:
     if pa_types.is_integer(target) or pa_types.is_floating(target):
         return values.cast(target)
     if pa_types.is_decimal(target):
@@ -123,7 +123,7 @@ def _cast_counted(values: pa.Array, target: pa.DataType) -> pa.Array:
     if not pa_types.is_temporal(target) or (
         pa_types.is_date(target) and source.can_hold_count(target)
     ):
-        return _integers(numbers, target)
+        return _cast_to_integers(numbers, target)
     return (
         epoch_times.convert_counts(numbers, source.unit, target)
         if source.can_hold_count(target)
@@ -131,7 +131,7 @@ def _cast_counted(values: pa.Array, target: pa.DataType) -> pa.Array:
     )
 
 
-def _floats(values: pa.Array, target: pa.DataType) -> pa.Array:
+def _cast_to_floats(values: pa.Array, target: pa.DataType) -> pa.Array:
     if pa_types.is_floating(target):
         result = values.cast(target)
         same = pc.equal(result.cast(values.type), values)
@@ -157,7 +157,7 @@ def _as_decimal(value: Any) -> Decimal:
     return Decimal(str(value))
 
 
-def _decimals(values: pa.Array, target: pa.DataType) -> pa.Array:
+def _cast_to_decimals(values: pa.Array, target: pa.DataType) -> pa.Array:
     if pa_types.is_decimal(target) or pa_types.is_integer(target):
         return values.cast(target)
     if pa_types.is_floating(target):
@@ -167,15 +167,15 @@ def _decimals(values: pa.Array, target: pa.DataType) -> pa.Array:
     return _raise_impossible(values, target)
 
 
-def _unscaled(values: pa.Array, target: pa.DataType) -> pa.Array:
-    return _decimals(unscaled_to_decimals(values), target)
+def _cast_unscaled(values: pa.Array, target: pa.DataType) -> pa.Array:
+    return _cast_to_decimals(unscaled_to_decimals(values), target)
 
 
 def _cast_variable_scale(values: pa.Array, target: pa.DataType) -> pa.Array:
-    return _each_scale(values, lambda part: _unscaled(part, target))
+    return _cast_each_scale(values, lambda part: _cast_unscaled(part, target))
 
 
-def _each_scale(values: pa.Array, convert: Callable[[pa.Array], pa.Array]) -> pa.Array:
+def _cast_each_scale(values: pa.Array, convert: Callable[[pa.Array], pa.Array]) -> pa.Array:
     parts = [(at, convert(part)) for at, part in split_by_scale(values)]
     order = pa.array(np.argsort(np.concatenate([at for at, _ in parts])))
     return pa.concat_arrays([part for _, part in parts]).take(order)
@@ -192,7 +192,7 @@ def _exact_float(value: Decimal, target: pa.DataType) -> Any:
     return result
 
 
-def _texts(values: pa.Array, target: pa.DataType) -> pa.Array:
+def _cast_to_texts(values: pa.Array, target: pa.DataType) -> pa.Array:
     if pa_types.is_large_string(target) or pa_types.is_string(target):
         return values.cast(target)
     if pa_types.is_integer(target) or pa_types.is_floating(target):
@@ -217,7 +217,7 @@ def _cast_number_texts(values: pa.Array, target: pa.DataType) -> pa.Array:
     return result
 
 
-def _to_bytes(values: pa.Array, target: pa.DataType) -> pa.Array:
+def _cast_to_bytes(values: pa.Array, target: pa.DataType) -> pa.Array:
     if pa_types.is_binary(target) or pa_types.is_large_binary(target):
         return values.cast(target)
     if not pa_types.is_fixed_size_binary(target) and target != pa.uuid():
@@ -230,27 +230,27 @@ def _to_bytes(values: pa.Array, target: pa.DataType) -> pa.Array:
     return pa.ExtensionArray.from_storage(target, result) if target == pa.uuid() else result
 
 
-def _uuids(values: pa.Array, target: pa.DataType) -> pa.Array:
+def _cast_to_uuids(values: pa.Array, target: pa.DataType) -> pa.Array:
     if target == values.type:
         return values
     if pa_types.is_large_string(target) or pa_types.is_string(target):
         return pa.array([None if v is None else str(v) for v in values.to_pylist()], target)
-    return _to_bytes(values.storage, target)
+    return _cast_to_bytes(values.storage, target)
 
 
-def _booleans(values: pa.Array, target: pa.DataType) -> pa.Array:
+def _cast_to_booleans(values: pa.Array, target: pa.DataType) -> pa.Array:
     return values if pa_types.is_boolean(target) else _raise_impossible(values, target)
 
 
-def _dates(values: pa.Array, target: pa.DataType) -> pa.Array:
+def _cast_to_dates(values: pa.Array, target: pa.DataType) -> pa.Array:
     return values if pa_types.is_date(target) else _raise_impossible(values, target)
 
 
-def _times(values: pa.Array, target: pa.DataType) -> pa.Array:
+def _cast_to_times(values: pa.Array, target: pa.DataType) -> pa.Array:
     return values.cast(target) if pa_types.is_time(target) else _raise_impossible(values, target)
 
 
-def _timestamps(values: pa.Array, target: pa.DataType) -> pa.Array:
+def _cast_to_timestamps(values: pa.Array, target: pa.DataType) -> pa.Array:
     if not pa_types.is_timestamp(target):
         return _raise_impossible(values, target)
     # With or without a zone, the count starts at the same midnight in UTC: only the unit can
@@ -269,30 +269,30 @@ def _is_within_day(times: pa.Array) -> bool:
 
 
 _CASTS: tuple[tuple[Callable[[pa.DataType], bool], Callable[..., pa.Array]], ...] = (
-    (pa_types.is_integer, _integers),
-    (pa_types.is_floating, _floats),
-    (pa_types.is_decimal, _decimals),
-    (pa_types.is_large_string, _texts),
-    (pa_types.is_boolean, _booleans),
-    (pa_types.is_date, _dates),
-    (pa_types.is_time, _times),
-    (pa_types.is_timestamp, _timestamps),
-    (lambda source: source == pa.uuid(), _uuids),
-    (lambda source: isinstance(source, Unscaled), _unscaled),
+    (pa_types.is_integer, _cast_to_integers),
+    (pa_types.is_floating, _cast_to_floats),
+    (pa_types.is_decimal, _cast_to_decimals),
+    (pa_types.is_large_string, _cast_to_texts),
+    (pa_types.is_boolean, _cast_to_booleans),
+    (pa_types.is_date, _cast_to_dates),
+    (pa_types.is_time, _cast_to_times),
+    (pa_types.is_timestamp, _cast_to_timestamps),
+    (lambda source: source == pa.uuid(), _cast_to_uuids),
+    (lambda source: isinstance(source, Unscaled), _cast_unscaled),
     (lambda source: isinstance(source, VariableScale), _cast_variable_scale),
     (lambda source: isinstance(source, Unread), _raise_first_unreadable),
     (lambda source: isinstance(source, Counted), _cast_counted),
     (
         lambda source: pa_types.is_large_binary(source) or pa_types.is_fixed_size_binary(source),
-        _to_bytes,
+        _cast_to_bytes,
     ),
 )
 
 
-def suspects(values: pa.Array, target: pa.DataType) -> Flags | None:
+def find_suspects(values: pa.Array, target: pa.DataType) -> Flags | None:
     """Guess which values made ``cast`` refuse the column; ``None`` if that cannot be seen.
 
-    The guess only saves time: ``cast_exactly`` decides about them, and ``cast`` about the others.
+    The guess only saves time: ``cast_refused_value`` decides about them, ``cast`` about the others.
     """
     if isinstance(values.type, Counted):
         return None
@@ -322,7 +322,7 @@ def _is_readable(text: str | None, target: pa.DataType) -> bool:
     return True
 
 
-def cast_exactly(
+def cast_refused_value(
     value: pa.Array, target: pa.DataType, refusal: Exception, unit: str = ""
 ) -> pa.Array:
     """Cast a column of one value that ``cast`` refused, if the rules accept it alone.
@@ -330,7 +330,7 @@ def cast_exactly(
     Raises ``ValueError`` whose message begins with the value.
     """
     result = _shorten(value)
-    if unit and pa_types.is_large_string(value.type) and epoch_times.find_number_texts(value).all():
+    if unit and pa_types.is_large_string(value.type) and epoch_times.flag_number_texts(value).all():
         pass  # it was tried alone already
     elif pa_types.is_large_string(value.type):
         try:

@@ -37,7 +37,7 @@ def relabel_rows(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def rows_from(values: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.RecordBatch:
+def rows_from_python(values: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.RecordBatch:
     """Build rows from Python values. Arrow itself cannot build UUIDs inside structs."""
     stored = _storage_schema(schema)
     if stored is schema:
@@ -45,7 +45,7 @@ def rows_from(values: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Reco
     return relabel_rows(pa.RecordBatch.from_pylist(list(values), stored), schema)
 
 
-def array_from(values: Sequence[Any], data_type: pa.DataType) -> pa.Array:
+def array_from_python(values: Sequence[Any], data_type: pa.DataType) -> pa.Array:
     """Build a column from Python values, likewise."""
     return relabel(pa.array(values, storage_type(data_type)), data_type)
 

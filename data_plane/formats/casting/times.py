@@ -62,7 +62,7 @@ def parse_time(text: str, unit: str) -> int:
     result = _TIME_TEXT.fullmatch(text)
     if not result:
         raise ValueError("is not a time like 12:30:15.123456")
-    return _units_of_day(result.groups(), unit)
+    return _parse_units_of_day(result.groups(), unit)
 
 
 def parse_timestamp(text: str, unit: str, *, zoned: bool) -> int:
@@ -76,7 +76,7 @@ def parse_timestamp(text: str, unit: str, *, zoned: bool) -> int:
         raise ValueError("has a zone offset, the column has none")
     per_second = _UNITS_PER_SECOND[unit]
     seconds = parse_days(date) * 86_400 - offset_s
-    units = seconds * per_second + (_units_of_day(time, unit) if time[0] else 0)
+    units = seconds * per_second + (_parse_units_of_day(time, unit) if time[0] else 0)
     return require_within_years(units, unit)
 
 
@@ -88,7 +88,7 @@ def require_within_years(units: int, unit: str) -> int:
     return units
 
 
-def _units_of_day(groups: tuple[str | None, ...] | list[str | None], unit: str) -> int:
+def _parse_units_of_day(groups: tuple[str | None, ...] | list[str | None], unit: str) -> int:
     hour, minute, second = (int(part or 0) for part in groups[:3])
     fraction = (groups[3] or "").ljust(9, "0")
     if hour > 23 or minute > 59 or second > 59:

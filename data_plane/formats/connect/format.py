@@ -22,15 +22,15 @@ import pyarrow.types as pa_types
 from headgate.control_protocol.columns import Struct
 from headgate.data_plane.formats import column_options
 from headgate.data_plane.formats.casting.cast_to_table import cast_rows
-from headgate.data_plane.formats.casting.relabel import relabel, rows_from
+from headgate.data_plane.formats.casting.relabel import relabel, rows_from_python
 from headgate.data_plane.formats.connect import schema_inference
 from headgate.data_plane.formats.connect.schema import (
-    connect_type,
+    arrow_type_of_schema,
     defaulted_fields,
     json_storage_type,
     pruned_type,
 )
-from headgate.data_plane.formats.format_registry import take_options
+from headgate.data_plane.formats.format_registry import options_with_defaults
 from headgate.data_plane.formats.json import paths
 from headgate.data_plane.formats.json import values as json_values
 from headgate.data_plane.formats.json.format import JsonRecords
@@ -54,7 +54,7 @@ class ConnectJsonRecords:
     records_with_ignored_fields = 0
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        take_options(options)
+        options_with_defaults(options)
         self._plain = JsonRecords()
         self._types: dict[str, pa.DataType | None] = {}
         self._columns: dict[str, Struct] = {}
@@ -67,7 +67,7 @@ class ConnectJsonRecords:
         alone: list[int] = []
         values = list(values)
         for row, value in enumerate(values):
-            prefix = self._prefix(value)
+            prefix = self._schema_prefix_of(value)
             if prefix is None:
                 alone.append(row)
                 continue
@@ -135,23 +135,23 @@ class ConnectJsonRecords:
     ) -> Iterable[UnknownColumns]:
         result: dict[Struct, list[int]] = {}
         for row in rows:
-            payload = json_values.parse(values[row])["payload"]
+            payload = json_values.parse_record(values[row])["payload"]
             if isinstance(payload, dict):
                 result.setdefault(self._finder.unknown_in_record(payload), []).append(row)
         for wanted, some in result.items():
             if wanted.fields:
                 yield np.array(some, np.int64), wanted
 
-    def _prefix(self, value: bytes) -> bytes | None:
+    def _schema_prefix_of(self, value: bytes) -> bytes | None:
         if not value.endswith(b"}"):
             return None
         for prefix in self._prefixes:
             if value.startswith(prefix):
                 return prefix
-        learned = self._learn_prefix(value)
+        learned = self._learn_schema_prefix(value)
         return learned if learned in self._prefixes else None
 
-    def _learn_prefix(self, value: bytes) -> bytes | None:
+    def _learn_schema_prefix(self, value: bytes) -> bytes | None:
         try:
             text = value.decode()
             if not text.startswith(_SCHEMA_KEY):
@@ -164,7 +164,7 @@ class ConnectJsonRecords:
             return None
         prefix = text[:end].encode()
         if len(self._prefixes) < _PREFIXES_MAX:
-            self._prefixes[prefix] = _key_of(schema)
+            self._prefixes[prefix] = _schema_key_of(schema)
         return prefix
 
     def _parse_whole(
@@ -174,11 +174,11 @@ class ConnectJsonRecords:
         groups: dict[str, tuple[list[int], list[bytes]]] = {}
         for row in rows:
             try:
-                record = json_values.parse(values[row])
+                record = json_values.parse_record(values[row])
                 if "schema" not in record or "payload" not in record:
                     raise json_values.BadValue('is not {"schema": ..., "payload": ...}')
                 payload = json_values.json_text(record["payload"]).encode("utf-8", "surrogatepass")
-                some, payloads = groups.setdefault(_key_of(record["schema"]), ([], []))
+                some, payloads = groups.setdefault(_schema_key_of(record["schema"]), ([], []))
             except ValueError as error:
                 faults.note([row], str(error))
                 continue
@@ -196,7 +196,7 @@ class ConnectJsonRecords:
             return dict.fromkeys(rows, str(error))
         schema = collector.schema
         if kind is None:
-            result, bad = _decode(self._plain, payloads, schema)
+            result, bad = _decode_json(self._plain, payloads, schema)
             return collector.add(result, rows, bad)
         kind = pruned_type(kind, schema)
         single = not pa_types.is_struct(kind)
@@ -204,7 +204,7 @@ class ConnectJsonRecords:
             kind = pa.struct([(_WHOLE, kind)])
             payloads = [b'{"%s":%s}' % (_WHOLE.encode(), payload) for payload in payloads]
         stored = pa.schema(list(json_storage_type(kind)))
-        read, bad = _decode(self._plain, payloads, stored)
+        read, bad = _decode_json(self._plain, payloads, stored)
         records = relabel(read.to_struct_array(), kind)
         if single:
             records = records.field(0)
@@ -223,7 +223,7 @@ class ConnectJsonRecords:
             try:
                 result = json.loads(text)
                 json_values.require_shallow(text, result)
-                self._types[text] = None if result is None else connect_type(result)
+                self._types[text] = None if result is None else arrow_type_of_schema(result)
             except RecursionError as error:
                 raise ValueError("a schema is nested too deeply") from error
         return self._types[text]
@@ -242,7 +242,7 @@ class _RowCollector:
 
     def __init__(self, schema: pa.Schema) -> None:
         self.schema = schema
-        self._parts = [rows_from([], schema)]
+        self._parts = [rows_from_python([], schema)]
         self._rows: list[int] = []
 
     def add(self, part: pa.RecordBatch, rows: list[int], bad: Mapping[int, str]) -> dict[int, str]:
@@ -259,7 +259,7 @@ class _RowCollector:
         return together
 
 
-def _decode(
+def _decode_json(
     records: JsonRecords, payloads: list[bytes], schema: pa.Schema
 ) -> tuple[pa.RecordBatch, dict[int, str]]:
     try:
@@ -272,5 +272,5 @@ def _is_struct(schema: Any) -> bool:
     return isinstance(schema, dict) and schema.get("type") == "struct"
 
 
-def _key_of(schema: Any) -> str:
+def _schema_key_of(schema: Any) -> str:
     return json_values.json_text(schema)

@@ -58,7 +58,7 @@ class Unread(pa.ExtensionType):  # type: ignore[misc] # pyarrow has no types
         return cls(serialized.decode())
 
 
-def connect_type(schema: Any, depth: int = 0) -> pa.DataType:
+def arrow_type_of_schema(schema: Any, depth: int = 0) -> pa.DataType:
     """Return the Arrow type of a schema's values. Raises ``ValueError``."""
     if not isinstance(schema, dict) or depth > _DEPTH_MAX:
         raise ValueError("the schema is none of Connect's")
@@ -70,18 +70,18 @@ def connect_type(schema: Any, depth: int = 0) -> pa.DataType:
         names = [str(field.get("field")) for field in fields]
         if len(set(names)) < len(names):
             raise ValueError("a struct of the schema has a field twice")
-        types = [_field_type(field, depth + 1) for field in fields]
+        types = [_arrow_type_of_field(field, depth + 1) for field in fields]
         made = pa.struct(list(zip(names, types, strict=True)))
         return VariableScale() if (name, made) == (VARIABLE_SCALE, VariableScale.stored) else made
     if kind == "array":
-        return pa.large_list(connect_type(schema.get("items"), depth + 1))
+        return pa.large_list(arrow_type_of_schema(schema.get("items"), depth + 1))
     if kind == "map":
         keys = schema.get("keys")
         if not isinstance(keys, dict) or keys.get("type") != "string":
             raise ValueError("the schema has a map whose keys are not strings")
-        return pa.map_(pa.large_string(), connect_type(schema.get("values"), depth + 1))
+        return pa.map_(pa.large_string(), arrow_type_of_schema(schema.get("values"), depth + 1))
     if (kind, name) == _DECIMAL:
-        return _decimal(schema.get("parameters"))
+        return _decimal_type(schema.get("parameters"))
     counted = counted_type(str(name))
     if counted and kind in ("int32", "int64"):
         return counted
@@ -92,9 +92,9 @@ def connect_type(schema: Any, depth: int = 0) -> pa.DataType:
     return _PLAIN[kind]
 
 
-def _field_type(schema: Any, depth: int) -> pa.DataType:
+def _arrow_type_of_field(schema: Any, depth: int) -> pa.DataType:
     try:
-        return connect_type(schema, depth)
+        return arrow_type_of_schema(schema, depth)
     except ValueError as error:
         return Unread(str(error))
 
@@ -104,10 +104,10 @@ def defaulted_fields(schema: Any) -> list[str]:
 
     Unless told otherwise, Kafka Connect's converters write the default instead of their nulls.
     """
-    fields = _fields(schema)
+    fields = _require_fields(schema)
     names = {field.get("field") for field in fields}
     if {"op", "after"} <= names:  # Debezium's envelope
-        fields = next(_fields(field) for field in fields if field.get("field") == "after")
+        fields = next(_require_fields(field) for field in fields if field.get("field") == "after")
     return [
         str(field.get("field"))
         for field in fields
@@ -115,14 +115,14 @@ def defaulted_fields(schema: Any) -> list[str]:
     ]
 
 
-def _fields(schema: Any) -> list[dict[str, Any]]:
+def _require_fields(schema: Any) -> list[dict[str, Any]]:
     fields = schema.get("fields") if isinstance(schema, dict) else None
     return (
         [field for field in fields if isinstance(field, dict)] if isinstance(fields, list) else []
     )
 
 
-def _decimal(parameters: Any) -> pa.DataType:
+def _decimal_type(parameters: Any) -> pa.DataType:
     scale = parameters.get("scale") if isinstance(parameters, dict) else None
     if not _SCALE.fullmatch(str(scale)):
         raise ValueError(f"a decimal of the schema has the scale {scale!r}")

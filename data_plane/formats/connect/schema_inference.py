@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from headgate.control_protocol.columns import DIGITS_MAX, Column, ListOf, MapOf, Struct, Type
-from headgate.data_plane.formats.connect.schema import connect_type
+from headgate.data_plane.formats.connect.schema import arrow_type_of_schema
 
 _PLAIN = {
     **dict.fromkeys(("int8", "int16", "int32"), "int"),
@@ -31,7 +31,7 @@ _NO_PRECISION = "decimal(0, "
 
 def columns_of(schema: Any) -> Struct:
     """Return the columns of a schema that ``schema`` reads; only a struct proposes any."""
-    kind = _type(schema)
+    kind = _infer_type(schema)
     return kind if isinstance(kind, Struct) else Struct()
 
 
@@ -40,34 +40,34 @@ def with_all_digits(wanted: Struct) -> Struct:
     return Struct(tuple(_column_with_all_digits(column) for column in wanted.fields))
 
 
-def _column(name: str, schema: Any) -> Column | None:
+def _infer_column(name: str, schema: Any) -> Column | None:
     try:
-        connect_type(schema)
+        arrow_type_of_schema(schema)
     except ValueError:
         return None  # nobody could fill it
-    kind = _type(schema)
+    kind = _infer_type(schema)
     return None if kind is None else Column(name, kind, required=not schema.get("optional"))
 
 
-def _type(schema: Any) -> Type | None:
+def _infer_type(schema: Any) -> Type | None:
     kind, name = schema.get("type"), schema.get("name")
     match kind:
         case "struct":
             named = ((str(field.get("field")), field) for field in schema["fields"])
-            columns = [column for name_, field in named if (column := _column(name_, field))]
+            columns = [column for name_, field in named if (column := _infer_column(name_, field))]
             return Struct(tuple(columns)) if columns else None
         case "array":
-            item = _column("", schema["items"])
+            item = _infer_column("", schema["items"])
             return None if item is None else ListOf(item)
         case "map":
-            item = _column("", schema["values"])
+            item = _infer_column("", schema["values"])
             return None if item is None else MapOf("string", item)
     if (kind, name) == _DECIMAL:
-        return _decimal(schema["parameters"])
+        return _infer_decimal(schema["parameters"])
     return _LOGICAL.get((kind, name)) or _PLAIN.get(kind)
 
 
-def _decimal(parameters: dict[str, Any]) -> str | None:
+def _infer_decimal(parameters: dict[str, Any]) -> str | None:
     scale, precision = max(0, int(parameters["scale"])), str(parameters.get(_PRECISION, ""))
     if scale > DIGITS_MAX:
         return None

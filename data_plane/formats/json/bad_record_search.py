@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pa_types
 
-from headgate.data_plane.formats.casting.relabel import rows_from
+from headgate.data_plane.formats.casting.relabel import rows_from_python
 from headgate.data_plane.formats.json import columns as json_columns
 from headgate.data_plane.formats.json import values as json_values
 from headgate.data_plane.formats.json.columns import Spelling
@@ -83,7 +83,7 @@ _KEYS = re.compile(rb'"((?:[^"\\]|\\.)*)"(\s*:)?', re.DOTALL)
 _OBJECT = rf"^{_SPACE}(?:\{{{_SPACE}\}}|{_object_regex(3)}){_SPACE}$"
 
 
-def suspect_records(
+def flag_suspect_records(
     values: pa.LargeBinaryArray, fields: Fields | None = None
 ) -> tuple[Flags, Flags, Octets | None]:
     """Return which values are not one JSON object each (RFC 8259), and which name a key twice.
@@ -105,17 +105,17 @@ def suspect_records(
     ill_formed: Flags = ~np.asarray(pc.match_substring_regex(values, _OBJECT)) | deep
     twice = np.zeros(len(values), np.bool_)
     for row in np.flatnonzero(~ill_formed).tolist():
-        twice[row] = _names_twice(values[row].as_py())
+        twice[row] = _has_repeated_key(values[row].as_py())
     return ill_formed, twice, None
 
 
-def _names_twice(value: bytes) -> bool:
+def _has_repeated_key(value: bytes) -> bool:
     """Return whether an object in a well-formed value names a key twice."""
     keys = [text for text, colon in _KEYS.findall(value) if colon]
     if len(set(keys)) == len(keys) and not any(b"\\" in key for key in keys):
         return False
     try:
-        json_values.parse(value)
+        json_values.parse_record(value)
     except json_values.KeyTwice:
         return True
     except ValueError:
@@ -123,7 +123,7 @@ def _names_twice(value: bytes) -> bool:
     return False
 
 
-def suspects_of(field: pa.Field, rough: pa.Array, places: Integers) -> Flags:
+def flag_suspects_of(field: pa.Field, rough: pa.Array, places: Integers) -> Flags:
     """Find suspects; ``rough`` is as the parser read it: doubles for numbers, else text."""
     here = rough.take(pa.array(places))
     result: Flags = np.zeros(len(places), np.bool_)
@@ -239,7 +239,7 @@ class BadRecordSearch:
         self.parts: list[tuple[Rows, pa.RecordBatch]] = []
         self.refused: dict[int, str] = {}
         """Rows left to the explaining path, and the column that is probably at fault, if known."""
-        self.ill_formed, twice, self.marks = suspect_records(values.array, fields)
+        self.ill_formed, twice, self.marks = flag_suspect_records(values.array, fields)
         search = self.ill_formed | twice
         self.refused |= dict.fromkeys(np.flatnonzero(search).tolist(), "")
         self._parse(np.flatnonzero(~search), watched=watch.needs_search)
@@ -249,7 +249,7 @@ class BadRecordSearch:
         if len(self.parts) == 1:
             return self.parts[0]
         rows = np.concatenate([np.zeros(0, np.int64), *(rows for rows, _ in self.parts)])
-        empty = rows_from([], self._schema)
+        empty = rows_from_python([], self._schema)
         order = np.argsort(rows, kind="stable")
         batch = pa.concat_batches([empty, *(part for _, part in self.parts)])
         return rows[order], batch.take(pa.array(order))
@@ -270,11 +270,13 @@ class BadRecordSearch:
                 self._parse_without(rows, suspects)
                 return
         try:
-            rough = json_columns.parse(self._values_at(rows), list(self._schema), self._spelling)
+            rough = json_columns.parse_objects(
+                self._values_at(rows), list(self._schema), self._spelling
+            )
         except (pa.ArrowException, ValueError) as error:
             self._parse_suspects_apart(rows, str(error))
             return
-        self._convert(rows, rough)
+        self._convert_columns(rows, rough)
 
     def _parse_suspects_apart(self, rows: Rows, reason: str) -> None:
         if len(rows) == 1:
@@ -310,7 +312,7 @@ class BadRecordSearch:
         if column and start:
             leaf = _FIELD.findall(reason)[-1]
             pattern = rf"{re.escape(json.dumps(leaf))}\s*:\s*{start}"
-            result = self._matching(rows, pattern)
+            result = self._rows_matching(rows, pattern)
             if result:
                 self._watch.patterns[pattern] = column
                 return dict.fromkeys(result, column)
@@ -320,13 +322,13 @@ class BadRecordSearch:
         """Return what looks like recent bad records; forget patterns that no longer occur."""
         suspects: dict[int, str] = {}
         for pattern, column in list(self._watch.patterns.items()):
-            result = self._matching(rows, pattern)
+            result = self._rows_matching(rows, pattern)
             if not result:
                 del self._watch.patterns[pattern]
             suspects |= dict.fromkeys(result, column)
         return suspects
 
-    def _matching(self, rows: Rows, pattern: str) -> list[int]:
+    def _rows_matching(self, rows: Rows, pattern: str) -> list[int]:
         try:
             hits = pc.match_substring_regex(self._values_at(rows).array, pattern)
         except pa.ArrowInvalid:  # a key that the library cannot take as a regular expression
@@ -335,10 +337,10 @@ class BadRecordSearch:
 
     # ------------------------------------------------------------------------------ the columns
 
-    def _convert(self, rows: Rows, rough: pa.StructArray) -> None:
+    def _convert_columns(self, rows: Rows, rough: pa.StructArray) -> None:
         refused = np.zeros(len(rows), np.bool_)
         columns = [
-            self._column(rows, field, rough.field(at), refused)
+            self._convert_column(rows, field, rough.field(at), refused)
             for at, field in enumerate(self._schema)
         ]
         batch = pa.RecordBatch.from_arrays(columns, schema=self._schema)
@@ -346,7 +348,9 @@ class BadRecordSearch:
             rows, batch = rows[~refused], batch.filter(pa.array(~refused))
         self.parts.append((rows, batch))
 
-    def _column(self, rows: Rows, field: pa.Field, rough: pa.Array, refused: Any) -> pa.Array:
+    def _convert_column(
+        self, rows: Rows, field: pa.Field, rough: pa.Array, refused: Any
+    ) -> pa.Array:
         """Return the column; values that it refuses become null and are noted as refused."""
 
         def attempt(places: Rows | None) -> pa.Array:
@@ -362,7 +366,7 @@ class BadRecordSearch:
                 return attempt(None)
             except (pa.ArrowException, ValueError):
                 self._watch.columns.add(field.name)
-        isolation = _Isolation(attempt, partial(suspects_of, field, rough))
+        isolation = _Isolation(attempt, partial(flag_suspects_of, field, rough))
         result, bad = isolation.convert_column(np.arange(len(rows), dtype=np.int64), field.type)
         refused[bad] = True
         self.refused |= dict.fromkeys(rows[bad].tolist(), field.name)
@@ -392,7 +396,7 @@ class _Isolation:
             bad = np.array(self._bad, np.int64)
             self._pieces.append((bad, pa.nulls(len(bad), data_type)))
         order = np.argsort(np.concatenate([rows for rows, _ in self._pieces]))
-        return _join([piece for _, piece in self._pieces]).take(pa.array(order)), self._bad
+        return _concat_arrays([piece for _, piece in self._pieces]).take(pa.array(order)), self._bad
 
     def _convert_or_split(self, places: Rows) -> None:
         if not len(places):
@@ -407,7 +411,7 @@ class _Isolation:
                 self._convert_or_split(part)
 
 
-def _join(parts: list[pa.Array]) -> pa.Array:
+def _concat_arrays(parts: list[pa.Array]) -> pa.Array:
     if len(parts) > 1 and isinstance(parts[0], pa.ExtensionArray):
         storage = pa.concat_arrays([part.storage for part in parts])
         return pa.ExtensionArray.from_storage(parts[0].type, storage)

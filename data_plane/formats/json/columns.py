@@ -62,18 +62,18 @@ class _NeedsWide(Exception):
     """Says that a column holds numbers that doubles cannot carry exactly."""
 
 
-def learn(spelling: Spelling, field: pa.Field, value: Any, path: str = "") -> None:
+def learn_spelling(spelling: Spelling, field: pa.Field, value: Any, path: str = "") -> None:
     """Note how this parsed value spells what can be spelled in two ways."""
     path, target = f"{path}.{field.name}", field.type
     if pa_types.is_struct(target) and isinstance(value, dict):
         for child in target:
-            learn(spelling, child, value.get(child.name), path)
+            learn_spelling(spelling, child, value.get(child.name), path)
     elif pa_types.is_map(target) and isinstance(value, dict):
         for item in value.values():
-            learn(spelling, target.item_field, item, path)
+            learn_spelling(spelling, target.item_field, item, path)
     elif _is_list(target) and isinstance(value, list):
         for item in value:
-            learn(spelling, target.value_field, item, path)
+            learn_spelling(spelling, target.value_field, item, path)
     elif value is not None and (pa_types.is_temporal(target) or pa_types.is_decimal(target)):
         spelling[path] = not isinstance(value, str)
 
@@ -81,7 +81,7 @@ def learn(spelling: Spelling, field: pa.Field, value: Any, path: str = "") -> No
 def decode_block(values: Packed, schema: pa.Schema, spelling: Spelling) -> pa.RecordBatch:
     """Return all values, or raise ``Unfit``."""
     try:
-        rough = parse(values, list(schema), spelling)
+        rough = parse_objects(values, list(schema), spelling)
         columns = [
             convert_column(field, rough.field(place), partial(parse_wide, values, field, spelling))
             for place, field in enumerate(schema)
@@ -91,11 +91,11 @@ def decode_block(values: Packed, schema: pa.Schema, spelling: Spelling) -> pa.Re
         raise Unfit(str(error)) from error
 
 
-def parse(
+def parse_objects(
     values: Packed, fields: list[pa.Field], spelling: Spelling, *, wide: bool = False
 ) -> pa.StructArray:
     asked = _Reader(spelling, wide=wide)
-    row = pa.struct([pa.field(field.name, asked.type_of(field, "")) for field in fields])
+    row = pa.struct([pa.field(field.name, asked.parse_type_of(field, "")) for field in fields])
     text = wrap_in_objects(values)
     if is_beyond_parser(text):
         raise Unfit("text that the parser gets wrong")
@@ -144,7 +144,7 @@ def parse_wide(values: Packed, field: pa.Field, spelling: Spelling) -> pa.Array:
     pattern = _TOO_FINE if _holds_integers(field.type) else _TOO_FINE_DECIMAL
     if pc.any(pc.match_substring_regex(values.array, pattern)).as_py():
         raise Unfit("a number has more digits than the wide reading keeps")
-    return parse(values, [field], spelling, wide=True).field(0)
+    return parse_objects(values, [field], spelling, wide=True).field(0)
 
 
 def _holds_integers(target: pa.DataType) -> bool:
@@ -159,7 +159,7 @@ class _Reader:
         self._spelling = spelling
         self._wide = wide
 
-    def type_of(self, field: pa.Field, path: str) -> pa.DataType:
+    def parse_type_of(self, field: pa.Field, path: str) -> pa.DataType:
         path, target = f"{path}.{field.name}", field.type
         if pa_types.is_struct(target):
             return pa.struct([self._inner_field(child, path) for child in target])
@@ -169,12 +169,12 @@ class _Reader:
             if not _is_text(target.key_type):
                 raise Unfit("only text can be a map's key on the fast path")
             return pa.map_(_TEXT, self._inner_field(target.item_field, path))
-        return self._primitive(target, path)
+        return self._parse_type_of_primitive(target, path)
 
     def _inner_field(self, field: pa.Field, path: str) -> pa.Field:
-        return pa.field(field.name, self.type_of(field, path))
+        return pa.field(field.name, self.parse_type_of(field, path))
 
-    def _primitive(self, target: pa.DataType, path: str) -> pa.DataType:
+    def _parse_type_of_primitive(self, target: pa.DataType, path: str) -> pa.DataType:
         if pa_types.is_boolean(target):
             return target
         if pa_types.is_integer(target):
@@ -201,15 +201,17 @@ def _convert(field: pa.Field, rough: pa.Array, wide: pa.Array | None, hidden: in
         raise Unfit(f"{field.name}: a required value is missing")
     target = field.type
     if pa_types.is_struct(target):
-        return _struct(target, rough, wide)
+        return _convert_struct(target, rough, wide)
     if _is_list(target):
-        return _list(target, rough, wide)
+        return _convert_list(target, rough, wide)
     if pa_types.is_map(target):
-        return _map(target, rough, wide)
+        return _convert_map(target, rough, wide)
     if pa_types.is_integer(target):
-        return _integers(target, rough, wide)
+        return _convert_integers(target, rough, wide)
     column = (
-        _numbers(target, rough, wide) if rough.type == _DOUBLE else convert_texts(target, rough)
+        _convert_numbers(target, rough, wide)
+        if rough.type == _DOUBLE
+        else convert_texts(target, rough)
     )
     if (pa_types.is_date(target) or pa_types.is_timestamp(target)) and not (
         times.are_all_within_years(column)
@@ -218,7 +220,7 @@ def _convert(field: pa.Field, rough: pa.Array, wide: pa.Array | None, hidden: in
     return column
 
 
-def _struct(target: pa.StructType, rough: pa.Array, wide: pa.Array | None) -> pa.Array:
+def _convert_struct(target: pa.StructType, rough: pa.Array, wide: pa.Array | None) -> pa.Array:
     children = [
         _convert(
             child, rough.field(at), wide.field(at) if wide is not None else None, rough.null_count
@@ -229,7 +231,7 @@ def _struct(target: pa.StructType, rough: pa.Array, wide: pa.Array | None) -> pa
     return pa.StructArray.from_arrays(children, fields=list(target), mask=mask)
 
 
-def _list(target: pa.DataType, rough: pa.Array, wide: pa.Array | None) -> pa.Array:
+def _convert_list(target: pa.DataType, rough: pa.Array, wide: pa.Array | None) -> pa.Array:
     values = _convert(
         target.value_field, rough.values, wide.values if wide is not None else None, 0
     )
@@ -239,7 +241,7 @@ def _list(target: pa.DataType, rough: pa.Array, wide: pa.Array | None) -> pa.Arr
     return kind.from_arrays(offsets, values, type=target, mask=mask)
 
 
-def _map(target: pa.MapType, rough: pa.Array, wide: pa.Array | None) -> pa.Array:
+def _convert_map(target: pa.MapType, rough: pa.Array, wide: pa.Array | None) -> pa.Array:
     offsets = np.asarray(rough.offsets)
     codes = np.asarray(rough.keys.dictionary_encode().indices)
     rows = np.repeat(np.arange(len(rough)), np.diff(offsets))
@@ -251,7 +253,7 @@ def _map(target: pa.MapType, rough: pa.Array, wide: pa.Array | None) -> pa.Array
     return pa.MapArray.from_arrays(rough.offsets, keys, items, type=target, mask=mask)
 
 
-def _integers(target: pa.DataType, rough: pa.Array, wide: pa.Array | None) -> pa.Array:
+def _convert_integers(target: pa.DataType, rough: pa.Array, wide: pa.Array | None) -> pa.Array:
     _require_finite(rough)
     bounds = pc.min_max(rough).as_py()
     if max(abs(bounds["min"] or 0), abs(bounds["max"] or 0)) < _EXACT_DOUBLE_MAX:
@@ -264,17 +266,17 @@ def _integers(target: pa.DataType, rough: pa.Array, wide: pa.Array | None) -> pa
     return exact
 
 
-def _numbers(target: pa.DataType, rough: pa.Array, wide: pa.Array | None) -> pa.Array:
+def _convert_numbers(target: pa.DataType, rough: pa.Array, wide: pa.Array | None) -> pa.Array:
     if pa_types.is_floating(target):
         nearest = rough.cast(target)
         _require_finite(nearest)
         return nearest
     if pa_types.is_decimal(target):
-        return _decimals(target, rough, wide)
-    return _epochs(target, rough, wide)
+        return _convert_decimals(target, rough, wide)
+    return _convert_epochs(target, rough, wide)
 
 
-def _decimals(target: pa.DataType, rough: pa.Array, wide: pa.Array | None) -> pa.Array:
+def _convert_decimals(target: pa.DataType, rough: pa.Array, wide: pa.Array | None) -> pa.Array:
     _require_finite(rough)
     if wide is None:
         raise _NeedsWide
@@ -284,7 +286,7 @@ def _decimals(target: pa.DataType, rough: pa.Array, wide: pa.Array | None) -> pa
     return wide.cast(target)
 
 
-def _epochs(target: pa.DataType, rough: pa.Array, wide: pa.Array | None) -> pa.Array:
+def _convert_epochs(target: pa.DataType, rough: pa.Array, wide: pa.Array | None) -> pa.Array:
     """Return days, milliseconds of the day, or milliseconds since 1970."""
     counts = rough.cast(pa.int64())  # refuses fractions and, from 2**53 on, everything
     if wide is None:
@@ -308,16 +310,16 @@ def convert_texts(target: pa.DataType, rough: pa.Array) -> pa.Array:
     if pa_types.is_date(target):
         rough = times.without_zone(rough)
     if target == pa.uuid():
-        return pa.ExtensionArray.from_storage(target, _uuids(rough))
+        return pa.ExtensionArray.from_storage(target, _bytes_from_uuid_texts(rough))
     if _is_binary(target):
-        return _base64(target, rough)
+        return _bytes_from_base64(target, rough)
     if pa_types.is_decimal(target):
         # Arrow's cast silently fails for some exponents ("7e28", "1e-311").
         _require_all(pc.match_substring_regex(rough, _PLAIN_DECIMAL), "a decimal has an exponent")
     return rough.cast(target)
 
 
-def _uuids(texts: pa.Array) -> pa.Array:
+def _bytes_from_uuid_texts(texts: pa.Array) -> pa.Array:
     """Convert canonical UUID text (36 characters) to 16 bytes each."""
     _require_all(pc.equal(pc.binary_length(texts), 36), "a UUID has not 36 characters")
     filled = texts.fill_null("0" * 8 + "-0000-0000-0000-" + "0" * 12)
@@ -341,7 +343,7 @@ for _digit in "0123456789abcdefABCDEF":
     _HEX_DIGITS[ord(_digit)] = int(_digit, 16)
 
 
-def _base64(target: pa.DataType, texts: pa.Array) -> pa.Array:
+def _bytes_from_base64(target: pa.DataType, texts: pa.Array) -> pa.Array:
     data = [
         None if text is None else base64.b64decode(text, validate=True)
         for text in texts.to_pylist()

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.types as pa_types
 
 from headgate.data_plane.formats import column_options
-from headgate.data_plane.formats.casting.cast_to_table import cast_column, drop_bad
+from headgate.data_plane.formats.casting.cast_to_table import cast_column, require_no_faults
 from headgate.data_plane.formats.json import paths
 from headgate.data_plane.formats.record_format import Faults, UndecodableRecords
 from headgate.native.byte_arrays import Packed
@@ -34,7 +34,7 @@ class _Found:
     marked: dict[Path, pa.Array]
 
 
-def decode(some: Sequence[bytes], schema: pa.Schema, plain: Decode) -> pa.RecordBatch:
+def decode_with_marked(some: Sequence[bytes], schema: pa.Schema, plain: Decode) -> pa.RecordBatch:
     """Decode like a ``RecordFormat``. ``plain`` decodes what is not marked."""
     values, faults = Packed.pack(some), Faults()
     rest = [field for field in map(_without_mark, schema) if field is not None]
@@ -43,7 +43,7 @@ def decode(some: Sequence[bytes], schema: pa.Schema, plain: Decode) -> pa.Record
     except UndecodableRecords as error:
         rows, bad = error.rest, error.bad
         return _decode_around_bad(values, schema, rows, bad)
-    return drop_bad(_join_marked(values, schema, rows, faults), faults)
+    return require_no_faults(_merge_marked_columns(values, schema, rows, faults), faults)
 
 
 def _decode_around_bad(
@@ -52,29 +52,29 @@ def _decode_around_bad(
     good = np.ones(len(values), np.bool_)
     good[list(bad)] = False
     left, faults = np.flatnonzero(good), Faults()
-    result = _join_marked(values.filter(good), schema, rows, faults)
+    result = _merge_marked_columns(values.filter(good), schema, rows, faults)
     try:
-        result = drop_bad(result, faults)
+        result = require_no_faults(result, faults)
     except UndecodableRecords as error:
         result = error.rest
     further = {int(left[row]): reason for row, reason in faults.reasons.items()}
     raise UndecodableRecords({**bad, **further}, result)
 
 
-def _join_marked(
+def _merge_marked_columns(
     values: Packed, schema: pa.Schema, rows: pa.RecordBatch, faults: Faults
 ) -> pa.RecordBatch:
     marked = {
-        path: _read(values, path, field, faults)
+        path: _read_marked(values, path, field, faults)
         for column in schema
         for path, field in _find_marked_fields(column, ())
     }
     result = _Found(rows, marked)
-    columns = [_column(result, field, (), None) for field in schema]
+    columns = [_build_column(result, field, (), None) for field in schema]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _read(values: Packed, path: Path, field: pa.Field, faults: Faults) -> pa.Array:
+def _read_marked(values: Packed, path: Path, field: pa.Field, faults: Faults) -> pa.Array:
     kinds_, texts = paths.pick_path(values, path)
     name = ".".join(path)
     for kind, reason in _NEVER.items():
@@ -97,7 +97,7 @@ def _with_nulls_at(texts: pa.Array, odd: np.ndarray[tuple[int], np.dtype[np.bool
     return texts.take(pa.array(places, mask=odd))
 
 
-def _column(found: _Found, field: pa.Field, path: Path, parent: pa.Array | None) -> pa.Array:
+def _build_column(found: _Found, field: pa.Field, path: Path, parent: pa.Array | None) -> pa.Array:
     """Build the column, or a field inside one; ``parent``: what the plain path read around it."""
     path = (*path, field.name)
     if column_options.is_marked(field):
@@ -106,7 +106,7 @@ def _column(found: _Found, field: pa.Field, path: Path, parent: pa.Array | None)
     if not pa_types.is_struct(field.type) or not column_options.has_marked_field(field.type):
         assert read is not None, "what is not marked is read by the plain path"
         return read
-    children = [_column(found, child, path, read) for child in field.type]
+    children = [_build_column(found, child, path, read) for child in field.type]
     mask = read.is_null() if read is not None and read.null_count else None
     return pa.StructArray.from_arrays(children, fields=list(field.type), mask=mask)
 

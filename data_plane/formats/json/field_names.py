@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.types as pa_types
 
 from headgate.data_plane.formats import column_options, field_names
-from headgate.data_plane.formats.casting.relabel import relabel_rows, rows_from
+from headgate.data_plane.formats.casting.relabel import relabel_rows, rows_from_python
 from headgate.data_plane.formats.json import values as json_values
 from headgate.data_plane.formats.record_format import Faults, UndecodableRecords
 
@@ -43,7 +43,7 @@ class KeysByFieldName:
         for row, value in enumerate(values):
             groups.setdefault(self._relevant_keys(value), []).append(row)
         faults = Faults()
-        parts: list[pa.RecordBatch] = [rows_from([], self._schema)]
+        parts: list[pa.RecordBatch] = [rows_from_python([], self._schema)]
         order: list[int] = []
         for keys, rows in groups.items():
             part, good = self._decode_group(keys, [values[row] for row in rows], rows, faults)
@@ -98,7 +98,7 @@ class KeysByFieldName:
             return None
         spelled = [key.decode(errors="replace") for key in sorted(keys)]
         try:
-            return pa.schema([_requested_field(field, spelled) for field in self._schema])
+            return pa.schema([_field_as_spelled(field, spelled) for field in self._schema])
         except field_names.TwoFields:
             return None
 
@@ -107,7 +107,7 @@ class KeysByFieldName:
         row = pa.struct(list(self._schema))
         for place, value in enumerate(values):
             try:
-                renamed = _rename(json_values.parse(value), row)
+                renamed = _with_column_names(json_values.parse_record(value), row)
                 result.append(json_values.json_text(renamed).encode("utf-8", "surrogatepass"))
             except ValueError as error:
                 result.append(b"")
@@ -129,37 +129,37 @@ def _fields_in(data_type: pa.DataType) -> list[pa.Field]:
     return [field for child in inside for field in _fields_in(child)]
 
 
-def _requested_field(field: pa.Field, spelled: list[str]) -> pa.Field:
+def _field_as_spelled(field: pa.Field, spelled: list[str]) -> pa.Field:
     place = field_names.match_fields([field], spelled)[0]
     name = field.name if place is None else spelled[place]
     if place is None and field.name in spelled:
         raise field_names.TwoFields  # the key of that name is another column's
-    kind = _requested_type(field.type, spelled)
-    return pa.field(name, kind, field.nullable, metadata=column_options.marks(field))
+    kind = _type_as_spelled(field.type, spelled)
+    return pa.field(name, kind, field.nullable, metadata=column_options.marks_of(field))
 
 
-def _requested_type(data_type: pa.DataType, spelled: list[str]) -> pa.DataType:
+def _type_as_spelled(data_type: pa.DataType, spelled: list[str]) -> pa.DataType:
     if pa_types.is_struct(data_type):
-        return pa.struct([_requested_field(child, spelled) for child in data_type])
+        return pa.struct([_field_as_spelled(child, spelled) for child in data_type])
     if pa_types.is_map(data_type):
-        return pa.map_(data_type.key_type, _requested_type(data_type.item_type, spelled))
+        return pa.map_(data_type.key_type, _type_as_spelled(data_type.item_type, spelled))
     if pa_types.is_large_list(data_type):
-        return pa.large_list(_requested_type(data_type.value_type, spelled))
+        return pa.large_list(_type_as_spelled(data_type.value_type, spelled))
     return data_type
 
 
-def _rename(value: Any, data_type: pa.DataType) -> Any:
+def _with_column_names(value: Any, data_type: pa.DataType) -> Any:
     """Return the parsed value with the columns' names as its keys. Raises ``TwoFields``."""
     if pa_types.is_struct(data_type) and isinstance(value, dict):
         keys = list(value)
         result = field_names.match_fields(list(data_type), keys)
         return {
-            field.name: _rename(value[keys[place]], field.type)
+            field.name: _with_column_names(value[keys[place]], field.type)
             for field, place in zip(data_type, result, strict=True)
             if place is not None
         }
     if pa_types.is_map(data_type) and isinstance(value, dict):
-        return {key: _rename(item, data_type.item_type) for key, item in value.items()}
+        return {key: _with_column_names(item, data_type.item_type) for key, item in value.items()}
     if pa_types.is_large_list(data_type) and isinstance(value, list):
-        return [_rename(item, data_type.value_type) for item in value]
+        return [_with_column_names(item, data_type.value_type) for item in value]
     return value

@@ -16,8 +16,8 @@ import pyarrow.types as pa_types
 from headgate.control_protocol.columns import Struct
 from headgate.data_plane.formats import column_options as formats_column_options
 from headgate.data_plane.formats import field_names
-from headgate.data_plane.formats.casting.relabel import rows_from
-from headgate.data_plane.formats.format_registry import take_options
+from headgate.data_plane.formats.casting.relabel import rows_from_python
+from headgate.data_plane.formats.format_registry import options_with_defaults
 from headgate.data_plane.formats.json import (
     bad_record_search,
     columns,
@@ -44,7 +44,7 @@ class JsonRecords:
     rules = formats_column_options.EVERY
 
     def __init__(self, options: Mapping[str, str] | None = None) -> None:
-        take_options(options or {})
+        options_with_defaults(options or {})
         self._spellings: dict[pa.Schema, columns.Spelling] = {}
         self._watch = bad_record_search.Watch()
         self._named: tuple[pa.Schema, KeysByFieldName] | None = None
@@ -81,7 +81,7 @@ class JsonRecords:
         result: dict[Struct, list[int]] = {}
         for row in rows:
             try:
-                record = json_values.parse(values[row])
+                record = json_values.parse_record(values[row])
             except ValueError:
                 continue
             self.records_with_ignored_fields += not marked and self._finder.has_ignored_field(
@@ -100,10 +100,10 @@ class JsonRecords:
         values = Packed.pack(some)
         marked = formats_column_options.has_marked_field(schema)
         plan = self._plan_for(schema)
-        taken = one_pass.walk(values, plan) if plan else None
+        taken = one_pass.read_in_one_pass(values, plan) if plan else None
         if taken is None or not taken.batch.num_rows:
             return self._decode_without_pass(values, schema, marked=marked)
-        left = taken.left_rows()
+        left = taken.rows_left_over()
         watched = self._finder is not None and self._finder.fields is not None
         marks = (taken.found >> 2).astype(np.uint8) if watched else None
         self._marks = marks
@@ -138,12 +138,12 @@ class JsonRecords:
         self, values: Packed, schema: pa.Schema, *, marked: bool
     ) -> pa.RecordBatch:
         if marked:
-            return columns_with_options.decode(values, schema, self._decode)
+            return columns_with_options.decode_with_marked(values, schema, self._decode)
         return self._decode_by_rules(values, schema)
 
     def _are_mostly_bad(self, values: Packed, schema: pa.Schema) -> bool:
         """Judge by a few of them: a block of bad ones would be divided until each stands alone."""
-        self._know_spelling(values, schema)
+        self._ensure_spelling_known(values, schema)
         some = values[:: -(-len(values) // _PROBES)]
         refused = [
             isinstance(self._decode_one(value or b"", schema, "", ill_formed=True), str)
@@ -157,9 +157,9 @@ class JsonRecords:
         ``none``: no rows, of the schema.
         """
         schema = none.schema
-        self._know_spelling(values, schema)
+        self._ensure_spelling_known(values, schema)
         fields = self._finder.fields if self._finder else None
-        ill_formed, _, marks = bad_record_search.suspect_records(values.array, fields)
+        ill_formed, _, marks = bad_record_search.flag_suspect_records(values.array, fields)
         self._marks = _doubt_ill_formed(marks, ill_formed)
         parts = [none]
         bad: dict[int, str] = {}
@@ -174,13 +174,13 @@ class JsonRecords:
             raise UndecodableRecords(bad, rest)
         return rest
 
-    def _know_spelling(self, values: Packed, schema: pa.Schema) -> None:
+    def _ensure_spelling_known(self, values: Packed, schema: pa.Schema) -> None:
         if schema not in self._spellings:
             self._spellings[schema] = {}
             self._learn_spelling(values, schema)
 
     def _decode_by_rules(self, values: Packed, schema: pa.Schema) -> pa.RecordBatch:
-        self._know_spelling(values, schema)
+        self._ensure_spelling_known(values, schema)
         try:
             apart = bad_record_search.BadRecordSearch(
                 values,
@@ -202,11 +202,11 @@ class JsonRecords:
         # From the last to the first: what the first record shows stays.
         for value in values[:: -max(1, len(values) // _SAMPLES)]:
             try:
-                record = json_values.parse(value)
+                record = json_values.parse_record(value)
             except ValueError:
                 continue
             for field in schema:
-                columns.learn(spelling, field, record.get(field.name))
+                columns.learn_spelling(spelling, field, record.get(field.name))
         return before != spelling
 
     def _merge_rows(
@@ -235,21 +235,21 @@ class JsonRecords:
     ) -> pa.RecordBatch | str:
         """Return the row, or the reason why there is none."""
         try:
-            record = json_values.parse(value)
+            record = json_values.parse_record(value)
         except json_values.KeyTwice as reason:
             return str(reason)
         except ValueError as reason:
             return self._decode_leniently(value, schema, reason, sure=ill_formed)
         row: dict[str, Any] = {}
         # Bad records often come in rows, with the same fault: what was wrong before comes first.
-        for field in _fields_after(schema, suspected, self._refused):
+        for field in _fields_named_first(schema, suspected, self._refused):
             try:
                 row[field.name] = json_values.convert_field(field, record)
             except ValueError as reason:
                 self._refused = field.name
                 sure = _is_common_type(field.type)
                 return self._decode_leniently(value, schema, reason, sure=sure)
-        return rows_from([row], schema)
+        return rows_from_python([row], schema)
 
     def _decode_leniently(
         self, value: bytes, schema: pa.Schema, reason: ValueError, *, sure: bool
@@ -268,7 +268,7 @@ class JsonRecords:
         return str(reason)
 
 
-def _fields_after(schema: pa.Schema, *names: str) -> Iterator[pa.Field]:
+def _fields_named_first(schema: pa.Schema, *names: str) -> Iterator[pa.Field]:
     """Yield the fields of these names, if there are any, and then all."""
     for name in names:
         if (at := schema.get_field_index(name)) >= 0:

@@ -110,10 +110,10 @@ class Plan:
         if not len(schema):
             raise _Unplanned
         row = pa.struct(list(schema))
-        self._add(_Column(_Kind.STRUCT, row, place=0 if fields else Fields.OPAQUE))
-        for column in self._unfinished():
+        self._add_column(_Column(_Kind.STRUCT, row, place=0 if fields else Fields.OPAQUE))
+        for column in self._unfinished_columns():
             if column.kind == _Kind.LIST:
-                column.item = self._add(self._column_of(column.type.value_field, column))
+                column.item = self._add_column(self._plan_column(column.type.value_field, column))
                 column.children = [column.item]
             elif column.kind == _Kind.MAP:
                 self._add_entries(column)
@@ -122,19 +122,19 @@ class Plan:
         self.walk = WalkPlan(self._keys)
         self.table: Table = np.zeros((len(self.columns), _NULLS + 1), np.int64)
         for at, column in enumerate(self.columns):
-            self.table[at, : _OPTION + 1] = self._numbers(column)
+            self.table[at, : _OPTION + 1] = self._encode_column(column)
 
-    def _unfinished(self) -> Iterable[_Column]:
+    def _unfinished_columns(self) -> Iterable[_Column]:
         """Return every column, also those that are added meanwhile."""
         yield from self.columns
 
-    def _add(self, column: _Column) -> int:
+    def _add_column(self, column: _Column) -> int:
         if column.depth > _DEPTH_MAX:
             raise _Unplanned
         self.columns.append(column)
         return len(self.columns) - 1
 
-    def _column_of(self, source: pa.Field, around: _Column, place: int | None = None) -> _Column:
+    def _plan_column(self, source: pa.Field, around: _Column, place: int | None = None) -> _Column:
         kind, one, other = _kind_of(source.type)
         at = around.place if place is None else place
         made = _Column(kind, source.type, source.nullable, one, other, at, around.depth + 1)
@@ -144,18 +144,18 @@ class Plan:
             only = around.depth and all(map(_is_ruled, around.type))
             if made.repeated or only or at >= 0:
                 raise _Unplanned
-            made.option = _option_of(source, kind)
+            made.option = _option_code_of(source, kind)
         return made
 
     def _add_entries(self, column: _Column) -> None:
         inside = self._any[column.place] if column.place >= 0 else Fields.OPAQUE
         if not inside:  # somebody takes it for a struct
             raise _Unplanned
-        key = self._column_of(column.type.key_field, column, Fields.OPAQUE)
+        key = self._plan_column(column.type.key_field, column, Fields.OPAQUE)
         if key.kind != _Kind.STRING:
             raise _Unplanned
-        column.key = self._add(key)
-        column.item = self._add(self._column_of(column.type.item_field, column, inside))
+        column.key = self._add_column(key)
+        column.item = self._add_column(self._plan_column(column.type.item_field, column, inside))
         column.children = [column.key, column.item]
 
     def _add_keys(self, column: _Column) -> None:
@@ -175,7 +175,7 @@ class Plan:
                 raise _Unplanned
             taken.add(name)
             place = known.get(name, _UNKNOWN_FIELD) if column.place >= 0 else Fields.OPAQUE
-            at = self._add(self._column_of(child, column, place))
+            at = self._add_column(self._plan_column(child, column, place))
             column.children.append(at)
             self._keys.append((inside, name, at, _MARKS.get(place, 0)))
         for name, place in known.items():
@@ -184,13 +184,13 @@ class Plan:
             at = -1
             if place >= 0 and not self._any[place]:
                 skipped = _Column(_Kind.SKIPPED, pa.null(), place=place, depth=column.depth + 1)
-                at = self._add(skipped)
+                at = self._add_column(skipped)
             elif place >= 0:
                 raise _Unplanned
             self._keys.append((inside, name, at, _MARKS.get(place, 0)))
         column.key_count = len(self._keys) - column.first_key
 
-    def _numbers(self, column: _Column) -> list[int]:
+    def _encode_column(self, column: _Column) -> list[int]:
         large = column.type in (pa.large_string(), pa.large_binary())
         large = large or pa_types.is_large_list(column.type)
         keys = [column.first_key, column.key_count, column.unknown, column.item, column.key]
@@ -267,10 +267,14 @@ def _is_ruled(field: pa.Field) -> bool:
     return column_options.is_marked(field)
 
 
-def _option_of(marked: pa.Field, kind: _Kind) -> int:
+def _option_code_of(marked: pa.Field, kind: _Kind) -> int:
     """Return what the C code must know of the field's rule (``column_options``)."""
     unit = column_options.unit_of(marked)
-    if unit and kind in (_Kind.TIME, _Kind.TIMESTAMP) and not column_options.is_as_text(marked):
+    if (
+        unit
+        and kind in (_Kind.TIME, _Kind.TIMESTAMP)
+        and not column_options.is_read_as_text(marked)
+    ):
         return int(10 ** epoch_times.DIGITS[unit])
     if unit or kind != _Kind.STRING:
         raise _Unplanned
@@ -287,16 +291,16 @@ class Taken:
     batch: pa.RecordBatch
     found: Octets
 
-    def left_rows(self) -> Integers:
+    def rows_left_over(self) -> Integers:
         return np.flatnonzero(self.found == LEFT)
 
 
-def walk(values: Packed, plan: Plan) -> Taken | None:
+def read_in_one_pass(values: Packed, plan: Plan) -> Taken | None:
     """Read what is plain; ``None`` if nobody can, since there is no C code or the block is huge."""
     array = values.array
     if not loops().walks_json or not len(array) or array.null_count:
         return None
-    size = _size_of(array)
+    size = _data_size_of(array)
     if size > _BYTES_MAX:
         return None
     buffers = _Buffers(plan, len(array), size)
@@ -310,7 +314,7 @@ def walk(values: Packed, plan: Plan) -> Taken | None:
     return Taken(pa.RecordBatch.from_arrays(columns, schema=plan.schema), into.found)
 
 
-def _size_of(array: pa.LargeBinaryArray) -> int:
+def _data_size_of(array: pa.LargeBinaryArray) -> int:
     bounds = np.frombuffer(array.buffers()[1], np.int64)
     return int(bounds[array.offset + len(array)] - bounds[array.offset])
 

@@ -67,11 +67,11 @@ def flag_missing_field(
         kinds, _ = pick_path(values, [*front, *(field.name for field in path)])
         return np.asarray(kinds == MISSING)
     return np.array(
-        [_lacks(json.loads(value, strict=False), path, front) for value in values], np.bool_
+        [_lacks_field(json.loads(value, strict=False), path, front) for value in values], np.bool_
     )
 
 
-def _lacks(value: object, path: Sequence[pa.Field], front: Sequence[str]) -> bool:
+def _lacks_field(value: object, path: Sequence[pa.Field], front: Sequence[str]) -> bool:
     for key in front:
         value = value.get(key) if isinstance(value, dict) else None
     for field in path:
@@ -116,7 +116,7 @@ def _pick_one(value: bytes, path: Sequence[str]) -> _Pick:
     for name in path:
         if text[at] != "{":
             return (NULL if text[at] == "n" else NO_OBJECT), ""
-        result = _member(text, at, name)
+        result = _find_member(text, at, name)
         if result is None:
             return MISSING, ""
         at = result
@@ -125,7 +125,7 @@ def _pick_one(value: bytes, path: Sequence[str]) -> _Pick:
     return kind, parsed if kind == TEXT else text[at:end]
 
 
-def _member(text: str, at: int, wanted: str) -> int | None:
+def _find_member(text: str, at: int, wanted: str) -> int | None:
     """Return where the value of this key begins, in the object that begins here."""
     at = _skip_space(text, at + 1)
     while text[at] != "}":

@@ -85,7 +85,7 @@ _DECODER = json.JSONDecoder(
 )
 
 
-def parse(value: bytes) -> dict[str, Any]:
+def parse_record(value: bytes) -> dict[str, Any]:
     """Return the record's JSON object; numbers with fraction or exponent as exact decimals.
 
     Raises ``BadValue``.
@@ -100,7 +100,7 @@ def parse(value: bytes) -> dict[str, Any]:
     except (ValueError, ArithmeticError) as error:
         raise BadValue(f"not a JSON object: {error or type(error).__name__}") from error
     if not isinstance(parsed, dict):
-        raise BadValue(f"not a JSON object but {_kind(parsed)}")
+        raise BadValue(f"not a JSON object but {_json_type_of(parsed)}")
     require_shallow(text, parsed)
     return parsed
 
@@ -138,7 +138,7 @@ def convert_value(field: pa.Field, value: Any, path: str) -> Any:
             raise BadValue(f"{path}: a required value is missing")
         return None
     try:
-        return _converter(field.type)(value, field.type, path)
+        return _converter_for(field.type)(value, field.type, path)
     except _Nested as error:
         raise BadValue(str(error)) from error
     except (ValueError, ArithmeticError) as error:
@@ -149,7 +149,7 @@ class _Nested(BadValue):
     """Gives a reason that already names the place: nothing is put in front of it."""
 
 
-def _converter(target: pa.DataType) -> Callable[[Any, pa.DataType, str], Any]:
+def _converter_for(target: pa.DataType) -> Callable[[Any, pa.DataType, str], Any]:
     for test, convert in _CONVERTERS:
         if test(target):
             return convert
@@ -180,14 +180,14 @@ def _parse_whole_number(value: Any) -> int:
     return int(number)
 
 
-def _integer(value: Any, target: pa.DataType, _: str) -> int:
+def _convert_integer(value: Any, target: pa.DataType, _: str) -> int:
     whole = _parse_whole_number(value)
     if not -(2 ** (target.bit_width - 1)) <= whole < 2 ** (target.bit_width - 1):
         raise BadValue(f"is out of the range of {target}")
     return whole
 
 
-def _floating(value: Any, target: pa.DataType, _: str) -> float:
+def _convert_floating(value: Any, target: pa.DataType, _: str) -> float:
     try:
         nearest = float(_parse_number(value))
         if target.bit_width == 32:
@@ -199,7 +199,7 @@ def _floating(value: Any, target: pa.DataType, _: str) -> float:
     return nearest
 
 
-def _decimal(value: Any, target: pa.DataType, _: str) -> Decimal:
+def _convert_decimal(value: Any, target: pa.DataType, _: str) -> Decimal:
     number = _parse_number(value)
     exact = Decimal(number)
     if exact and exact.adjusted() >= target.precision - target.scale:
@@ -211,13 +211,13 @@ def _decimal(value: Any, target: pa.DataType, _: str) -> Decimal:
     return exact.quantize(Decimal(1).scaleb(-target.scale), context=_SMALL)
 
 
-def _boolean(value: Any, _target: pa.DataType, _: str) -> bool:
+def _convert_boolean(value: Any, _target: pa.DataType, _: str) -> bool:
     if not isinstance(value, bool):
         raise BadValue("is not true or false")
     return value
 
 
-def _string(value: Any, _target: pa.DataType, _: str) -> str:
+def _convert_string(value: Any, _target: pa.DataType, _: str) -> str:
     if isinstance(value, dict | list):
         return json_text(value)
     text = _require_text(value)
@@ -234,12 +234,12 @@ def _require_text(value: Any) -> str:
     return value
 
 
-def _date(value: Any, _target: pa.DataType, _: str) -> int:
+def _convert_date(value: Any, _target: pa.DataType, _: str) -> int:
     days = times.parse_days(value) if isinstance(value, str) else _parse_whole_number(value)
     return times.require_within_years(days, "d")
 
 
-def _time(value: Any, target: pa.DataType, _: str) -> int:
+def _convert_time(value: Any, target: pa.DataType, _: str) -> int:
     if isinstance(value, str):
         return times.parse_time(value, target.unit)
     milliseconds = _parse_whole_number(value)
@@ -248,7 +248,7 @@ def _time(value: Any, target: pa.DataType, _: str) -> int:
     return milliseconds * _PER_MILLISECOND[target.unit]
 
 
-def _timestamp(value: Any, target: pa.DataType, _: str) -> int:
+def _convert_timestamp(value: Any, target: pa.DataType, _: str) -> int:
     if isinstance(value, str):
         return times.parse_timestamp(value, target.unit, zoned=target.tz is not None)
     return times.require_within_years(
@@ -259,14 +259,14 @@ def _timestamp(value: Any, target: pa.DataType, _: str) -> int:
 _PER_MILLISECOND = {"us": 1_000, "ns": 1_000_000}
 
 
-def _uuid(value: Any, _target: pa.DataType, _: str) -> bytes:
+def _convert_uuid(value: Any, _target: pa.DataType, _: str) -> bytes:
     text = _require_text(value)
     if not _UUID_TEXT.fullmatch(text):
         raise BadValue("is not a UUID like 123e4567-e89b-12d3-a456-426614174000")
     return UUID(text).bytes
 
 
-def _binary(value: Any, target: pa.DataType, _: str) -> bytes:
+def _convert_binary(value: Any, target: pa.DataType, _: str) -> bytes:
     try:
         data = base64.b64decode(_require_text(value), validate=True)
     except binascii.Error as error:
@@ -276,19 +276,19 @@ def _binary(value: Any, target: pa.DataType, _: str) -> bytes:
     return data
 
 
-def _struct(value: Any, target: pa.DataType, path: str) -> dict[str, Any]:
+def _convert_struct(value: Any, target: pa.DataType, path: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise BadValue("is not an object")
     return {field.name: convert_field(field, value, f"{path}.") for field in target}
 
 
-def _list(value: Any, target: pa.DataType, path: str) -> list[Any]:
+def _convert_list(value: Any, target: pa.DataType, path: str) -> list[Any]:
     if not isinstance(value, list):
         raise BadValue("is not an array")
     return [convert_value(target.value_field, item, f"{path}[]") for item in value]
 
 
-def _map(value: Any, target: pa.DataType, path: str) -> list[tuple[Any, Any]]:
+def _convert_map(value: Any, target: pa.DataType, path: str) -> list[tuple[Any, Any]]:
     if not isinstance(value, dict):
         raise BadValue("is not an object")
     entries = [
@@ -334,7 +334,7 @@ def _enclose(front: str, parts: list[list[Any]], back: str) -> list[Any]:
     return [*result, _Written(back)]
 
 
-def _kind(value: Any) -> str:
+def _json_type_of(value: Any) -> str:
     names = {dict: "an object", list: "an array", str: "text", bool: "a boolean"}
     return "null" if value is None else names.get(type(value), "a number")
 
@@ -345,24 +345,27 @@ def _shorten_json(value: Any) -> str:
 
 
 _CONVERTERS: tuple[tuple[Callable[[pa.DataType], bool], Callable[..., Any]], ...] = (
-    (pa_types.is_signed_integer, _integer),
-    (pa_types.is_floating, _floating),
-    (pa_types.is_decimal, _decimal),
-    (pa_types.is_boolean, _boolean),
-    (lambda target: pa_types.is_string(target) or pa_types.is_large_string(target), _string),
-    (pa_types.is_date32, _date),
-    (pa_types.is_time64, _time),
-    (pa_types.is_timestamp, _timestamp),
-    (lambda target: target == pa.uuid(), _uuid),
+    (pa_types.is_signed_integer, _convert_integer),
+    (pa_types.is_floating, _convert_floating),
+    (pa_types.is_decimal, _convert_decimal),
+    (pa_types.is_boolean, _convert_boolean),
+    (
+        lambda target: pa_types.is_string(target) or pa_types.is_large_string(target),
+        _convert_string,
+    ),
+    (pa_types.is_date32, _convert_date),
+    (pa_types.is_time64, _convert_time),
+    (pa_types.is_timestamp, _convert_timestamp),
+    (lambda target: target == pa.uuid(), _convert_uuid),
     (
         lambda target: (
             pa_types.is_fixed_size_binary(target)
             or pa_types.is_binary(target)
             or pa_types.is_large_binary(target)
         ),
-        _binary,
+        _convert_binary,
     ),
-    (pa_types.is_struct, _struct),
-    (lambda target: pa_types.is_list(target) or pa_types.is_large_list(target), _list),
-    (pa_types.is_map, _map),
+    (pa_types.is_struct, _convert_struct),
+    (lambda target: pa_types.is_list(target) or pa_types.is_large_list(target), _convert_list),
+    (pa_types.is_map, _convert_map),
 )

@@ -27,7 +27,7 @@ from headgate.data_plane.formats.protobuf.decoder import (
     OTHER_OF_ONEOF,
     VARINT,
     Messages,
-    slots,
+    build_slots,
 )
 from headgate.data_plane.formats.protobuf.descriptors import (
     TIMESTAMP,
@@ -38,7 +38,7 @@ from headgate.data_plane.formats.protobuf.descriptors import (
     UnfitTypes,
 )
 from headgate.data_plane.formats.record_format import Faults
-from headgate.data_plane.formats.utf8 import text_of
+from headgate.data_plane.formats.utf8 import decode_text
 from headgate.native.kernels import FieldScan, Flags, Integers, loops
 
 _WIRES = {
@@ -105,7 +105,7 @@ class Reader:
     def __init__(self, types: Types) -> None:
         self._types = types
 
-    def records(
+    def read_records(
         self,
         values: Sequence[bytes],
         message_type: Message,
@@ -116,9 +116,11 @@ class Reader:
 
         Raises ``UnfitTypes`` for types that cannot be read.
         """
-        return self._message(Messages.from_values(values, faults), message_type, list(wanted), ())
+        return self._read_message(
+            Messages.from_values(values, faults), message_type, list(wanted), ()
+        )
 
-    def _message(
+    def _read_message(
         self,
         messages: Messages,
         message_type: Message,
@@ -140,9 +142,9 @@ class Reader:
             for field in message_type.fields
             if field.oneof in oneofs and all(field is not other for other, _ in chosen)
         ]
-        modes = [(f.number, _wire(f), _scan_mode(f), f.oneof) for f, _ in chosen]
-        modes += [(f.number, _wire(f), OTHER_OF_ONEOF, f.oneof) for f in others]
-        scanned = messages.scan(slots(modes))
+        modes = [(f.number, _wire_type_of(f), _scan_mode_of(f), f.oneof) for f, _ in chosen]
+        modes += [(f.number, _wire_type_of(f), OTHER_OF_ONEOF, f.oneof) for f in others]
+        scanned = messages.scan_fields(build_slots(modes))
         columns = []
         for slot, (field, column) in enumerate(chosen):
             with messages.faults.inside(field.name):
@@ -181,7 +183,7 @@ class Reader:
         scanned, slot = read
         bits, sizes = scanned.values[slot], scanned.sizes[slot]
         if field.repeated:
-            return self._repeated(messages, field, bits, target)
+            return self._read_repeated(messages, field, bits, target)
         there = sizes >= 0
         sound = scanned.found != 1
         if field.required:
@@ -192,26 +194,30 @@ class Reader:
             there = np.ones(len(there), np.bool_)
         return self._read_values(_Values(messages, bits, sizes, there), field, target)
 
-    def _repeated(
+    def _read_repeated(
         self, messages: Messages, field: Field, counts: Integers, target: _Target
     ) -> pa.Array:
-        offsets, bits, sizes = messages.items(field.number, _wire(field), counts)
+        offsets, bits, sizes = messages.read_items(field.number, _wire_type_of(field), counts)
         rows = np.repeat(messages.rows, counts)
-        items = messages.inside(np.zeros(0, np.int64), np.zeros(0, np.int64), rows)
+        items = messages.nested(np.zeros(0, np.int64), np.zeros(0, np.int64), rows)
         values = _Values(items, bits, sizes, np.ones(len(bits), np.bool_))
         if field.type == "message" and self._types.message(field.type_name).entry:
-            return self._map(values, field, offsets, target)
+            return self._read_map(values, field, offsets, target)
         item = target.type.value_field if _is_list(target.type) else None
         result = self._read_values(values, field, target.with_column(item))
         return pa.LargeListArray.from_arrays(pa.array(offsets), result)
 
-    def _map(self, entries: _Values, field: Field, offsets: Integers, target: _Target) -> pa.Array:
+    def _read_map(
+        self, entries: _Values, field: Field, offsets: Integers, target: _Target
+    ) -> pa.Array:
         kind = self._types.message(field.type_name)
-        inside = entries.messages.inside(entries.bits, entries.sizes, entries.messages.rows)
+        inside = entries.messages.nested(entries.bits, entries.sizes, entries.messages.rows)
         both = sorted(kind.fields, key=lambda part: part.number)
         if [part.number for part in both] != [1, 2]:
             raise UnfitTypes(f"{kind.name} is no map's entry")
-        scanned = inside.scan(slots([(p.number, _wire(p), _scan_mode(p), -1) for p in both]))
+        scanned = inside.scan_fields(
+            build_slots([(p.number, _wire_type_of(p), _scan_mode_of(p), -1) for p in both])
+        )
         item = target.type.item_field if pa_types.is_map(target.type) else None
         parts = []
         for slot, (part, column) in enumerate(zip(both, (None, item), strict=True)):
@@ -223,7 +229,7 @@ class Reader:
         keys, items = parts
         keys = keys.fill_null("") if keys.null_count else keys  # of bad records
         owners = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
-        last = _last_of_each(keys, owners)
+        last = _flag_last_of_each_key(keys, owners)
         if not last.all():
             counts = np.bincount(owners[last], minlength=len(offsets) - 1)
             offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
@@ -232,28 +238,30 @@ class Reader:
 
     def _read_values(self, values: _Values, field: Field, target: _Target) -> pa.Array:
         if field.type == "message":
-            return self._messages(values, field, target)
+            return self._read_messages(values, field, target)
         if field.type == "enum":
             names_ = self._types.enum(field.type_name)
-            return _enum(values, names_, field.type_name, target)
+            return _convert_enum(values, names_, field.type_name, target)
         if field.type in ("string", "bytes"):
-            return _bytes_or_text(values, text=field.type == "string")
+            return _convert_bytes(values, text=field.type == "string")
         read: Callable[[_Values], pa.Array] = _NUMBERS[field.type]
         return read(values)
 
-    def _messages(self, values: _Values, field: Field, target: _Target) -> pa.Array:
+    def _read_messages(self, values: _Values, field: Field, target: _Target) -> pa.Array:
         kind = self._types.message(field.type_name)
         there, messages = values.there, values.messages
-        inside = messages.inside(values.bits[there], values.sizes[there], messages.rows[there])
+        inside = messages.nested(values.bits[there], values.sizes[there], messages.rows[there])
         above, into = target.above, target.type
         whole = pa_types.is_struct(into) or pa_types.is_map(into)
         if kind.name in WRAPPERS and not whole:
-            result = self._message(inside, kind, None, above).field(0)
+            result = self._read_message(inside, kind, None, above).field(0)
         elif kind.name == TIMESTAMP and not whole:
             unit = into.unit if pa_types.is_timestamp(into) else "us"
-            result = _convert_timestamps(inside, self._message(inside, kind, None, above), unit)
+            result = _convert_timestamps(
+                inside, self._read_message(inside, kind, None, above), unit
+            )
         else:
-            result = self._message(inside, kind, target.fields, above)
+            result = self._read_message(inside, kind, target.fields, above)
         if there.all():
             return result
         places = np.cumsum(there, dtype=np.int64) - 1
@@ -264,17 +272,17 @@ def _is_list(data_type: pa.DataType) -> bool:
     return bool(pa_types.is_list(data_type) or pa_types.is_large_list(data_type))
 
 
-def _wire(field: Field) -> int:
+def _wire_type_of(field: Field) -> int:
     return _WIRES.get(field.type, VARINT)
 
 
-def _scan_mode(field: Field) -> int:
+def _scan_mode_of(field: Field) -> int:
     if field.repeated:
-        return MANY_BYTES if _wire(field) == BYTES else MANY
+        return MANY_BYTES if _wire_type_of(field) == BYTES else MANY
     return ONE_MESSAGE if field.type == "message" else ONE
 
 
-def _last_of_each(keys: pa.Array, owners: Integers) -> Flags:
+def _flag_last_of_each_key(keys: pa.Array, owners: Integers) -> Flags:
     """Flag the last entry for each key of one map."""
     codes = np.asarray(keys.dictionary_encode().indices)
     pairs = np.stack([owners, codes], axis=1)[::-1]
@@ -298,44 +306,44 @@ def _narrow_to_int32(values: _Values) -> np.ndarray[Any, np.dtype[np.int32]]:
     return narrow
 
 
-def _zigzag(bits: Integers) -> Integers:
+def _decode_zigzag(bits: Integers) -> Integers:
     result: Integers = ((bits.view(np.uint64) >> np.uint64(1)).view(np.int64)) ^ -(bits & 1)
     return result
 
 
-def _int32(values: _Values) -> pa.Array:
+def _convert_int32(values: _Values) -> pa.Array:
     return _array_with_nulls(values, _narrow_to_int32(values))
 
 
-def _sint32(values: _Values) -> pa.Array:
-    wide = _Values(values.messages, _zigzag(values.bits), values.sizes, values.there)
+def _convert_sint32(values: _Values) -> pa.Array:
+    wide = _Values(values.messages, _decode_zigzag(values.bits), values.sizes, values.there)
     return _array_with_nulls(values, _narrow_to_int32(wide))
 
 
-def _uint32(values: _Values) -> pa.Array:
+def _convert_uint32(values: _Values) -> pa.Array:
     narrow = values.bits.astype(np.uint32)
     values.fail(narrow != values.bits, "holds a number of more than 32 bits")
     return _array_with_nulls(values, narrow.astype(np.int64))
 
 
-def _bool(values: _Values) -> pa.Array:
+def _convert_bool(values: _Values) -> pa.Array:
     values.fail(values.bits.view(np.uint64) > 1, "holds a boolean that is neither 0 nor 1")
     return _array_with_nulls(values, values.bits == 1)
 
 
-def _float(values: _Values) -> pa.Array:
+def _convert_float(values: _Values) -> pa.Array:
     return _array_with_nulls(values, values.bits.astype(np.uint32).view(np.float32))
 
 
 _NUMBERS = {
-    "int32": _int32,
-    "sint32": _sint32,
-    "uint32": _uint32,
-    "bool": _bool,
-    "float": _float,
+    "int32": _convert_int32,
+    "sint32": _convert_sint32,
+    "uint32": _convert_uint32,
+    "bool": _convert_bool,
+    "float": _convert_float,
     "int64": lambda values: _array_with_nulls(values, values.bits),
     "sfixed64": lambda values: _array_with_nulls(values, values.bits),
-    "sint64": lambda values: _array_with_nulls(values, _zigzag(values.bits)),
+    "sint64": lambda values: _array_with_nulls(values, _decode_zigzag(values.bits)),
     "uint64": lambda values: _array_with_nulls(values, values.bits.view(np.uint64)),
     "fixed64": lambda values: _array_with_nulls(values, values.bits.view(np.uint64)),
     "double": lambda values: _array_with_nulls(values, values.bits.view(np.float64)),
@@ -346,17 +354,17 @@ _NUMBERS = {
 }
 
 
-def _bytes_or_text(values: _Values, *, text: bool) -> pa.Array:
+def _convert_bytes(values: _Values, *, text: bool) -> pa.Array:
     there = values.there
     # Asked for now, and ``bits`` are places, not addresses: messages that came in parts are put
     # together at the end of a new buffer (``_merge_parts`` of the decoder).
     base = values.messages.data.ctypes.data
     addresses = np.where(there, values.bits + base, 0).astype(np.uint64)
     data = loops().gather(addresses, np.where(there, values.sizes, 0))
-    return text_of(data, values.fail) if text else data
+    return decode_text(data, values.fail) if text else data
 
 
-def _enum(values: _Values, known: dict[int, str], name: str, target: _Target) -> pa.Array:
+def _convert_enum(values: _Values, known: dict[int, str], name: str, target: _Target) -> pa.Array:
     numbers, into = _narrow_to_int32(values), target.type
     if not (pa_types.is_null(into) or pa_types.is_string(into) or pa_types.is_large_string(into)):
         return _array_with_nulls(values, numbers)

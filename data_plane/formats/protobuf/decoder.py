@@ -58,12 +58,12 @@ class Messages:
     def fail(self, at: Flags, reason: str) -> None:
         self.faults.note(self.rows[at], reason)
 
-    def inside(self, begins: Integers, sizes: Integers, rows: Integers) -> Messages:
+    def nested(self, begins: Integers, sizes: Integers, rows: Integers) -> Messages:
         """Return messages inside these ones."""
         spans = Spans(np.ascontiguousarray(begins), np.ascontiguousarray(begins + sizes))
         return Messages(self.data, spans, rows, self.faults)
 
-    def scan(self, wanted: Slots) -> FieldScan:
+    def scan_fields(self, wanted: Slots) -> FieldScan:
         """Read what is wanted of each; an invalid one is noted, and has no values."""
         result = loops().scan_messages(self.data, self.spans, wanted)
         if result is None:
@@ -77,7 +77,7 @@ class Messages:
             self._merge_parts(wanted, result)
         return result
 
-    def items(
+    def read_items(
         self, number: int, wire: int, counts: Integers
     ) -> tuple[Integers, Integers, Integers]:
         """Return offsets of each message's items of a repeated field, their values and sizes."""
@@ -85,7 +85,7 @@ class Messages:
         np.cumsum(counts, out=offsets[1:])
         result = loops().read_items(self.data, self.spans, (number, wire), offsets)
         if result is None:
-            result = _items(self.data, self.spans, (number, wire), offsets)
+            result = _read_items(self.data, self.spans, (number, wire), offsets)
         return offsets, *result
 
     def _merge_parts(self, wanted: Slots, found: FieldScan) -> None:
@@ -108,7 +108,7 @@ class Messages:
         parts: dict[int, list[bytes]] = {}
         numbers, wires, modes, oneofs = wanted.kinds.tolist()
         slot_of = {number: slot for slot, number in enumerate(numbers)}
-        for number, wire, begin, size in fields(raw, 0, len(raw)):
+        for number, wire, begin, size in read_fields(raw, 0, len(raw)):
             slot = slot_of.get(number, -1)
             if slot < 0 or wire != wires[slot] or modes[slot] in (MANY, MANY_BYTES):
                 continue
@@ -121,7 +121,7 @@ class Messages:
         return parts
 
 
-def slots(kinds: Sequence[tuple[int, int, int, int]]) -> Slots:
+def build_slots(kinds: Sequence[tuple[int, int, int, int]]) -> Slots:
     """Build slots from the number, wire type, mode and oneof of each field."""
     columns = np.ascontiguousarray(np.array(kinds, np.int32).reshape(-1, 4).T)
     small = [number for number in columns[0].tolist() if number < _DENSE_MAX]
@@ -135,10 +135,10 @@ def slots(kinds: Sequence[tuple[int, int, int, int]]) -> Slots:
 # ----------------------------------------------------------------------------- one by one
 
 
-def fields(raw: bytes, at: int, end: int) -> Iterator[Read]:
+def read_fields(raw: bytes, at: int, end: int) -> Iterator[Read]:
     """Yield the fields of a message, groups left out. Raises ``Broken``."""
     while at < end:
-        read, at = _field(raw, at, end)
+        read, at = _read_field(raw, at, end)
         if read[1] == GROUP_END:
             raise Broken
         if read[1] == GROUP:
@@ -147,7 +147,7 @@ def fields(raw: bytes, at: int, end: int) -> Iterator[Read]:
             yield read
 
 
-def varint(raw: bytes, at: int, end: int) -> tuple[int, int]:
+def read_varint(raw: bytes, at: int, end: int) -> tuple[int, int]:
     """Return a number of at most 64 bits, and where it ends. Raises ``Broken``."""
     result = 0
     for shift in range(0, 70, 7):
@@ -160,19 +160,19 @@ def varint(raw: bytes, at: int, end: int) -> tuple[int, int]:
     raise Broken
 
 
-def _field(raw: bytes, at: int, end: int) -> tuple[Read, int]:
-    tag, at = varint(raw, at, end)
+def _read_field(raw: bytes, at: int, end: int) -> tuple[Read, int]:
+    tag, at = read_varint(raw, at, end)
     number, wire = tag >> 3, tag & 7
     if tag >= _NUMBER_MAX or not number or wire > FOUR:
         raise Broken
     if wire == VARINT:
-        value, at = varint(raw, at, end)
+        value, at = read_varint(raw, at, end)
         return (number, wire, value, 0), at
     if wire in (GROUP, GROUP_END):
         return (number, wire, 0, 0), at
     size = 8 if wire == EIGHT else 4
     if wire == BYTES:
-        size, at = varint(raw, at, end)
+        size, at = read_varint(raw, at, end)
     if size > end - at:
         raise Broken
     value = at if wire == BYTES else int.from_bytes(raw[at : at + size], "little")
@@ -182,7 +182,7 @@ def _field(raw: bytes, at: int, end: int) -> tuple[Read, int]:
 def _skip_group(raw: bytes, at: int, end: int, number: int) -> int:
     open_ = [number]
     while open_:
-        read, at = _field(raw, at, end)
+        read, at = _read_field(raw, at, end)
         if read[1] == GROUP_END and read[0] != open_.pop():
             raise Broken
         if read[1] == GROUP:
@@ -198,7 +198,7 @@ def _read_packed(raw: bytes, begin: int, size: int, wire: int) -> Iterator[int]:
         raise Broken
     while at < end:
         if wire == VARINT:
-            value, at = varint(raw, at, end)
+            value, at = read_varint(raw, at, end)
         else:
             value = int.from_bytes(raw[at : at + width], "little")
             at += width
@@ -218,7 +218,7 @@ def _scan(data: Octets, spans: Spans, wanted: Slots) -> FieldScan:
     each = zip(spans.begins.tolist(), spans.ends.tolist(), strict=True)
     for row, (begin, end) in enumerate(each):
         try:
-            _scan_one(fields(raw, begin, end), raw, wanted, (result, row))
+            _scan_one(read_fields(raw, begin, end), raw, wanted, (result, row))
         except Broken:
             result.found[row] = 1
     return result
@@ -246,14 +246,16 @@ def _scan_one(read: Iterator[Read], raw: bytes, wanted: Slots, into: tuple[Field
             result.sizes[slot, row] = size
 
 
-def _items(
+def _read_items(
     data: Octets, spans: Spans, which: tuple[int, int], offsets: Integers
 ) -> tuple[Integers, Integers]:
     values, sizes = np.zeros(offsets[-1], np.int64), np.zeros(offsets[-1], np.int64)
     raw, (wanted, wire_wanted) = data.tobytes(), which
     for row in np.flatnonzero(np.diff(offsets)).tolist():
         to = int(offsets[row])
-        for number, wire, value, size in fields(raw, int(spans.begins[row]), int(spans.ends[row])):
+        for number, wire, value, size in read_fields(
+            raw, int(spans.begins[row]), int(spans.ends[row])
+        ):
             if number != wanted:
                 continue
             if wire == wire_wanted:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
-from headgate.data_plane.formats.protobuf.decoder import BYTES, VARINT, Broken, fields
+from headgate.data_plane.formats.protobuf.decoder import BYTES, VARINT, Broken, read_fields
 
 _KINDS = (
     "", "double", "float", "int64", "uint64", "int32", "fixed64", "fixed32", "bool", "string",
@@ -102,12 +102,12 @@ def parse_types(files: Iterable[bytes]) -> Types:
         except (Broken, UnicodeDecodeError) as error:
             raise UnfitTypes("it is not a descriptor, or is cut off") from error
     for name, message in result.messages.items():
-        read = tuple(_resolve(part, name, result) for part in message.fields)
+        read = tuple(_with_resolved_type(part, name, result) for part in message.fields)
         result.messages[name] = replace(message, fields=read)
     return result
 
 
-def _resolve(part: Field, scope: str, types: Types) -> Field:
+def _with_resolved_type(part: Field, scope: str, types: Types) -> Field:
     """Return the field with the full name of its type.
 
     Descriptors may use the relative name from the text, and leave open whether it is a message or
@@ -131,7 +131,7 @@ def _resolve(part: Field, scope: str, types: Types) -> Field:
 def split_descriptor_set(descriptor_set: bytes) -> list[bytes]:
     """Return the files in the output of ``protoc --descriptor_set_out``. Raises ``UnfitTypes``."""
     try:
-        result = list(_bytes_fields(descriptor_set, 1))
+        result = list(_read_bytes_fields(descriptor_set, 1))
     except Broken as error:
         raise UnfitTypes("it is not a descriptor set, or is cut off") from error
     if not result:
@@ -139,79 +139,85 @@ def split_descriptor_set(descriptor_set: bytes) -> list[bytes]:
     return result
 
 
-def _bytes_fields(raw: bytes, wanted: int) -> Iterator[bytes]:
-    for number, wire, begin, size in fields(raw, 0, len(raw)):
+def _read_bytes_fields(raw: bytes, wanted: int) -> Iterator[bytes]:
+    for number, wire, begin, size in read_fields(raw, 0, len(raw)):
         if number == wanted and wire == BYTES:
             yield raw[begin : begin + size]
 
 
-def _text_field(raw: bytes, wanted: int) -> str:
-    return next(_bytes_fields(raw, wanted), b"").decode()
+def _read_text_field(raw: bytes, wanted: int) -> str:
+    return next(_read_bytes_fields(raw, wanted), b"").decode()
 
 
-def _number_field(raw: bytes, wanted: int, default: int = 0) -> int:
+def _read_number_field(raw: bytes, wanted: int, default: int = 0) -> int:
     result = default
-    for number, wire, value, _ in fields(raw, 0, len(raw)):
+    for number, wire, value, _ in read_fields(raw, 0, len(raw)):
         if number == wanted and wire == VARINT:
             result = value
     return result
 
 
-def file_name(raw: bytes) -> str:
+def file_name_of(raw: bytes) -> str:
     """Raises ``UnfitTypes``."""
     try:
-        return _text_field(raw, 1)
+        return _read_text_field(raw, 1)
     except (Broken, UnicodeDecodeError) as error:
         raise UnfitTypes("it is not a descriptor, or is cut off") from error
 
 
 def _read_file(raw: bytes, into: Types) -> None:
-    name, package, syntax = _text_field(raw, 1), _text_field(raw, 2), _text_field(raw, 12)
+    name, package, syntax = (
+        _read_text_field(raw, 1),
+        _read_text_field(raw, 2),
+        _read_text_field(raw, 12),
+    )
     if syntax == _UNKNOWN_SYNTAX:
         raise UnfitTypes(f"{name} is written in an edition; proto2 and proto3 are read")
     scope = f"{package}." if package else ""
-    for enum in _bytes_fields(raw, 5):
+    for enum in _read_bytes_fields(raw, 5):
         _read_enum(enum, scope, into)
     into.files[name] = tuple(
         _read_message(message, scope, (into, syntax == "proto3"), 0)
-        for message in _bytes_fields(raw, 4)
+        for message in _read_bytes_fields(raw, 4)
     )
 
 
 def _read_enum(raw: bytes, scope: str, into: Types) -> None:
     names: dict[int, str] = {}
-    for value in _bytes_fields(raw, 2):
-        number = _number_field(value, 2)
-        names.setdefault(number - 2**64 if number >= 2**63 else number, _text_field(value, 1))
-    into.enums[scope + _text_field(raw, 1)] = names
+    for value in _read_bytes_fields(raw, 2):
+        number = _read_number_field(value, 2)
+        names.setdefault(number - 2**64 if number >= 2**63 else number, _read_text_field(value, 1))
+    into.enums[scope + _read_text_field(raw, 1)] = names
 
 
 def _read_message(raw: bytes, scope: str, context: tuple[Types, bool], depth: int) -> str:
     into, proto3 = context
     if depth > _DEPTH_MAX:
         raise UnfitTypes("its messages are declared too deep in one another")
-    name = scope + _text_field(raw, 1)
-    for enum in _bytes_fields(raw, 4):
+    name = scope + _read_text_field(raw, 1)
+    for enum in _read_bytes_fields(raw, 4):
         _read_enum(enum, f"{name}.", into)
-    nested = tuple(_read_message(m, f"{name}.", context, depth + 1) for m in _bytes_fields(raw, 3))
-    read = tuple(_read_field(f, proto3=proto3) for f in _bytes_fields(raw, 2))
-    options = next(_bytes_fields(raw, 7), b"")
+    nested = tuple(
+        _read_message(m, f"{name}.", context, depth + 1) for m in _read_bytes_fields(raw, 3)
+    )
+    read = tuple(_read_field(f, proto3=proto3) for f in _read_bytes_fields(raw, 2))
+    options = next(_read_bytes_fields(raw, 7), b"")
     # A map's entry counts among the nested messages, as a record's index does.
-    into.messages[name] = Message(name, read, bool(_number_field(options, 7)), nested)
+    into.messages[name] = Message(name, read, bool(_read_number_field(options, 7)), nested)
     return name
 
 
 def _read_field(raw: bytes, *, proto3: bool) -> Field:
-    code, label = _number_field(raw, 5), _number_field(raw, 4)
-    if code >= len(_KINDS) or (not code and not _text_field(raw, 6)):
-        raise UnfitTypes(f"the field {_text_field(raw, 1)!r} has an unknown type")
-    kind, oneof = _KINDS[code], _number_field(raw, 9, -1)
+    code, label = _read_number_field(raw, 5), _read_number_field(raw, 4)
+    if code >= len(_KINDS) or (not code and not _read_text_field(raw, 6)):
+        raise UnfitTypes(f"the field {_read_text_field(raw, 1)!r} has an unknown type")
+    kind, oneof = _KINDS[code], _read_number_field(raw, 9, -1)
     implicit = proto3 and oneof < 0 and kind != "message"
     return Field(
-        name=_text_field(raw, 1),
-        number=_number_field(raw, 3),
+        name=_read_text_field(raw, 1),
+        number=_read_number_field(raw, 3),
         type=kind,
-        type_name=_text_field(raw, 6),
+        type_name=_read_text_field(raw, 6),
         repeated=label == _REPEATED,
         required=label == _REQUIRED,
         presence=label != _REPEATED and not implicit,

@@ -18,8 +18,8 @@ import pyarrow as pa
 from headgate.control_protocol.columns import Struct
 from headgate.control_protocol.errors import DescriptorUnfit
 from headgate.data_plane.formats import column_options
-from headgate.data_plane.formats.casting.cast_to_table import cast_rows, drop_bad
-from headgate.data_plane.formats.format_registry import suggest_similar, take_options
+from headgate.data_plane.formats.casting.cast_to_table import cast_rows, require_no_faults
+from headgate.data_plane.formats.format_registry import options_with_defaults, suggest_similar
 from headgate.data_plane.formats.protobuf.columns import Reader
 from headgate.data_plane.formats.protobuf.descriptors import (
     Message,
@@ -50,8 +50,8 @@ class ProtobufWriter:
 
     def decode(self, values: Sequence[bytes], schema: pa.Schema) -> pa.RecordBatch:
         faults = Faults()
-        read = self._reader.records(values, self._kind, list(schema), faults)
-        return drop_bad(cast_rows(read, schema, faults), faults)
+        read = self._reader.read_records(values, self._kind, list(schema), faults)
+        return require_no_faults(cast_rows(read, schema, faults), faults)
 
     def flag_missing_field(self, values: Sequence[bytes], _: Sequence[pa.Field]) -> Flags:
         """Return missing fields; the wire has no nulls, so a null is missing."""
@@ -77,7 +77,7 @@ class ProtobufRecords(ProtobufWriter):
     """
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        taken = take_options(options, required=["descriptor", "message"])
+        taken = options_with_defaults(options, required=["descriptor", "message"])
         try:
             raw = base64.b64decode(taken["descriptor"], validate=True)
         except binascii.Error as error:

@@ -27,33 +27,33 @@ _DEPTH_MAX = 8
 
 def columns_of(types: Types, message_type: Message) -> Struct:
     """Return a message's columns; recursive types, groups and unknown types propose none."""
-    return _fields(types, message_type, ()) or Struct()
+    return _infer_columns(types, message_type, ()) or Struct()
 
 
-def _fields(types: Types, message_type: Message, above: tuple[str, ...]) -> Struct | None:
+def _infer_columns(types: Types, message_type: Message, above: tuple[str, ...]) -> Struct | None:
     if message_type.name in above or len(above) >= _DEPTH_MAX:
         return None
     above = (*above, message_type.name)
     columns = [
         Column(field.name, result, required=not field.presence)
         for field in message_type.fields
-        if (result := _type(types, field, above)) is not None
+        if (result := _infer_type(types, field, above)) is not None
     ]
     return Struct(tuple(columns)) if columns else None
 
 
-def _type(types: Types, field: Field, above: tuple[str, ...]) -> Type | None:
+def _infer_type(types: Types, field: Field, above: tuple[str, ...]) -> Type | None:
     if field.repeated and field.type == "message":
         entry = types.messages.get(field.type_name)
         if entry is not None and entry.entry:
-            return _map(types, entry, above)
-    result = _single(types, field, above)
+            return _infer_map_type(types, entry, above)
+    result = _infer_single_type(types, field, above)
     if result is None or not field.repeated:
         return result
     return ListOf(Column("", result))
 
 
-def _single(types: Types, field: Field, above: tuple[str, ...]) -> Type | None:
+def _infer_single_type(types: Types, field: Field, above: tuple[str, ...]) -> Type | None:
     if field.type != "message":
         return _PLAIN.get(field.type)
     kind = types.messages.get(field.type_name)
@@ -63,11 +63,11 @@ def _single(types: Types, field: Field, above: tuple[str, ...]) -> Type | None:
         return "timestamptz"
     if kind.name in WRAPPERS:
         return _PLAIN[kind.fields[0].type]
-    return _fields(types, kind, above)
+    return _infer_columns(types, kind, above)
 
 
-def _map(types: Types, entry: Message, above: tuple[str, ...]) -> Type | None:
-    parts = {part.number: _single(types, part, above) for part in entry.fields}
+def _infer_map_type(types: Types, entry: Message, above: tuple[str, ...]) -> Type | None:
+    parts = {part.number: _infer_single_type(types, part, above) for part in entry.fields}
     key, value = parts.get(1), parts.get(2)
     if not isinstance(key, str) or value is None:
         return None

@@ -92,7 +92,7 @@ class ClientOptions:
     numbers: Mapping[str, float]
 
     @classmethod
-    def of(cls, settings: Mapping[str, str]) -> ClientOptions:
+    def from_settings(cls, settings: Mapping[str, str]) -> ClientOptions:
         """Raises ``ValueError``."""
         unknown = sorted(settings.keys() - OPTIONS)
         if unknown:
@@ -103,7 +103,7 @@ class ClientOptions:
             raise ValueError("its address is missing: set registry.url")
         texts = {name: settings[name] for name in _TEXTS & settings.keys() if settings[name]}
         for url in urls:
-            _check_url(url, texts)
+            _require_valid_url(url, texts)
         numbers = {name: number_option(name, settings.get(name, d)) for name, d in NUMBERS.items()}
         return cls(urls, texts, numbers)
 
@@ -119,7 +119,7 @@ def number_option(name: str, text: str | float) -> float:
     return found
 
 
-def _check_url(url: str, texts: Mapping[str, str]) -> None:
+def _require_valid_url(url: str, texts: Mapping[str, str]) -> None:
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError("registry.url is no address: write https://HOST or https://HOST/PATH")
@@ -153,21 +153,23 @@ class RegistryClient:
         if AUTH in options.texts:
             self._keeper = keeper_of(options.texts[AUTH], "")
         if options.urls[0].startswith("https") or "ssl.certificate.location" in options.texts:
-            self._tls()
+            self._tls_context()
 
     def get(self, path: Sequence[str], what: str, **query: str) -> Any:
         """Return the JSON under this path.
 
         Raises ``NoSuchSchema``, ``MissingRights`` and ``Unreachable``, which ``what`` begins.
         """
-        return self._get(path, query, _Question(what, _json))
+        return self._get_with_retries(path, query, _Question(what, _decode_json))
 
     def get_text(self, path: Sequence[str], what: str) -> str:
         """Return the text under this path. Raises as ``get``."""
-        found: str = self._get(path, {}, _Question(what, _text))
+        found: str = self._get_with_retries(path, {}, _Question(what, _decode_text))
         return found
 
-    def _get(self, path: Sequence[str], query: Mapping[str, str], asked: _Question) -> Any:
+    def _get_with_retries(
+        self, path: Sequence[str], query: Mapping[str, str], asked: _Question
+    ) -> Any:
         tail = "/".join(quote(part, safe="") for part in path)
         if query:
             tail = f"{tail}?{urlencode(query)}"
@@ -175,9 +177,9 @@ class RegistryClient:
         reason = ""
         for number in range(retries + 1):
             if number:
-                self._wait(number)
+                self._wait_before_retry(number)
             try:
-                return self._ask_all(tail, asked)
+                return self._ask_each_address(tail, asked)
             except _AskAgain as error:
                 reason = str(error)
             except _Useless as error:
@@ -187,26 +189,26 @@ class RegistryClient:
             f"the schema registry does not give {asked.what}: {reason}", f"asked at {self.where}"
         )
 
-    def _wait(self, number: int) -> None:
+    def _wait_before_retry(self, number: int) -> None:
         numbers = self._options.numbers
         wait_ms = min(
             numbers["retries.max.wait.ms"], numbers["retries.wait.ms"] * 2 ** (number - 1)
         )
         time.sleep(wait_ms / 1000 * random.uniform(0.8, 1.2))
 
-    def _ask_all(self, tail: str, asked: _Question) -> Any:
+    def _ask_each_address(self, tail: str, asked: _Question) -> Any:
         """Ask one address after the other, until one gives an answer that counts."""
         for url in self._urls[:-1]:
             try:
-                return self._ask(url, tail, asked)
+                return self._ask_address(url, tail, asked)
             except (_AskAgain, _Useless):
                 continue
-        return self._ask(self._urls[-1], tail, asked)
+        return self._ask_address(self._urls[-1], tail, asked)
 
-    def _ask(self, url: str, tail: str, asked: _Question) -> Any:
+    def _ask_address(self, url: str, tail: str, asked: _Question) -> Any:
         what = asked.what
         secrets, headers = self._headers()
-        status, body = self._body(f"{_root(url, tail)}/{tail}", headers, what)
+        status, body = self._read_response(f"{_root_url_of(url, tail)}/{tail}", headers, what)
         if status == 200:
             return asked.read(body)
         said, code = _read_error(body)
@@ -243,7 +245,7 @@ class RegistryClient:
             headers["Authorization"] = authorization
         return secrets, headers
 
-    def _body(self, url: str, headers: Mapping[str, str], what: str) -> tuple[int, bytes]:
+    def _read_response(self, url: str, headers: Mapping[str, str], what: str) -> tuple[int, bytes]:
         import requests
 
         timeout_s = self._options.numbers["timeout"]
@@ -253,7 +255,7 @@ class RegistryClient:
             with session.get(
                 url,
                 headers=headers,
-                auth=_keep,
+                auth=_without_auth,
                 timeout=timeout_s,
                 allow_redirects=False,
                 stream=True,
@@ -267,12 +269,12 @@ class RegistryClient:
         except (requests.RequestException, OSError, ValueError) as error:
             # Certificates are read again with the next question: they may have been renewed.
             self._close(session)
-            raise _AskAgain(_reason(error, timeout_s)) from None
+            raise _AskAgain(_describe_failure(error, timeout_s)) from None
         except Exception as error:
             if type(error).__module__.partition(".")[0] != "urllib3":
                 raise
             self._close(session)
-            raise _AskAgain(_reason(error, timeout_s)) from None
+            raise _AskAgain(_describe_failure(error, timeout_s)) from None
 
     def _open_session(self) -> requests.Session:
         with self._lock:
@@ -293,7 +295,7 @@ class RegistryClient:
         session = requests.Session()
         session.cookies.set_policy(DefaultCookiePolicy(allowed_domains=[]))
         try:
-            context = self._tls()
+            context = self._tls_context()
         except ValueError as error:
             raise Unreachable(str(error)) from None
 
@@ -307,7 +309,7 @@ class RegistryClient:
         session.mount("https://", Adapter())
         return session
 
-    def _tls(self) -> ssl.SSLContext:
+    def _tls_context(self) -> ssl.SSLContext:
         """Return what proves who asks. Raises ``ValueError``."""
         texts = self._options.texts
         context = ssl.create_default_context()
@@ -330,7 +332,7 @@ class RegistryClient:
         return context
 
 
-def _keep(request: Any) -> Any:
+def _without_auth(request: Any) -> Any:
     """Add nothing: without an ``auth``, requests would take a password from a .netrc file."""
     return request
 
@@ -356,16 +358,16 @@ def _authorization_header(options: ClientOptions) -> tuple[frozenset[str], str]:
     return frozenset(filter(None, (pair, password, encoded))), f"Basic {encoded}"
 
 
-def _root(url: str, tail: str) -> str:
+def _root_url_of(url: str, tail: str) -> str:
     """Return where the path begins: Apicurio's own API is beside the one that ``url`` is of."""
     return url.partition("/apis/")[0] if tail.startswith("apis/") else url
 
 
-def _text(body: bytes) -> str:
+def _decode_text(body: bytes) -> str:
     return body.decode(errors="surrogateescape")
 
 
-def _json(body: bytes) -> Any:
+def _decode_json(body: bytes) -> Any:
     try:
         return json.loads(body)
     except (ValueError, RecursionError):
@@ -387,7 +389,7 @@ def _read_error(body: bytes) -> tuple[str, int]:
     return words, code if isinstance(code, int) else 0
 
 
-def _reason(error: Exception, timeout_s: float) -> str:
+def _describe_failure(error: Exception, timeout_s: float) -> str:
     """Return what failed, in words without anything that was sent."""
     import requests
 

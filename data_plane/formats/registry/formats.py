@@ -8,7 +8,7 @@ import numpy as np
 
 from headgate.data_plane.formats.avro.format import AvroWriter
 from headgate.data_plane.formats.avro.schema import defaulted_fields
-from headgate.data_plane.formats.format_registry import take_options
+from headgate.data_plane.formats.format_registry import options_with_defaults
 from headgate.data_plane.formats.json.format import JsonRecords
 from headgate.data_plane.formats.protobuf.format import ProtobufWriter
 from headgate.data_plane.formats.registry.client import NoSuchSchema
@@ -18,10 +18,10 @@ from headgate.data_plane.formats.registry.frames import (
     FRAMING,
     FRAMINGS,
     IDS_OF_HEADERS,
-    by_frame,
-    by_message_frame,
-    id_of,
-    indexes_of,
+    message_indexes_of,
+    schema_id_of,
+    split_by_frame,
+    split_by_message_frame,
 )
 from headgate.data_plane.formats.registry.json_schema_records import SchemaJsonRecords
 from headgate.data_plane.formats.registry.schemas import SchemaRegistry
@@ -31,13 +31,13 @@ _PREFIX = "registry."
 SCHEMA, USE, IGNORE = "schema", "use", "ignore"
 
 
-def _take(
+def _split_options(
     options: Mapping[str, str], further: Mapping[str, Sequence[str]] | None = None
 ) -> tuple[dict[str, str], dict[str, str]]:
     """Return the registry's options, and the rest. Raises ``ValueError``."""
     choices = {FRAMING: FRAMINGS, **(further or {})}
     own = {name: value for name, value in options.items() if not name.startswith(_PREFIX)}
-    taken = take_options(own, {name: values[0] for name, values in choices.items()})
+    taken = options_with_defaults(own, {name: values[0] for name, values in choices.items()})
     for name, values in choices.items():
         if taken[name] not in values:
             raise ValueError(f"{name} cannot be {taken[name]!r}: it is one of {', '.join(values)}")
@@ -47,9 +47,9 @@ def _take(
     return of_registry, taken
 
 
-def _id_of(frame: bytes, framing: str) -> bytes:
+def _schema_id_of(frame: bytes, framing: str) -> bytes:
     """Return the schema's id. Raises ``NoSuchSchema``."""
-    found = id_of(frame)
+    found = schema_id_of(frame)
     if not found or (found[0] in IDS_OF_HEADERS and framing != APICURIO_HEADER):
         raise NoSuchSchema(
             "does not begin with a zero byte and a schema id of four bytes, nor with a one and a "
@@ -69,23 +69,23 @@ class RegistryAvroRecords(FramedRecords):
     keeps_nulls = "value.converter.ignore.default.for.nullables=true"
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        of_registry, taken = _take(options)
-        registry = SchemaRegistry.of(of_registry)
+        of_registry, taken = _split_options(options)
+        registry = SchemaRegistry.shared_for_settings(of_registry)
 
         def open_writer(frame: bytes) -> AvroWriter:
-            return AvroWriter(registry.avro(_id_of(frame, taken[FRAMING])))
+            return AvroWriter(registry.read_avro_schema(_schema_id_of(frame, taken[FRAMING])))
 
-        super().__init__(by_frame, open_writer)
+        super().__init__(split_by_frame, open_writer)
 
     def defaulted_fields(self, values: Sequence[bytes]) -> list[str]:
         """Return what the writers' schemas say (``avro.schema.defaulted_fields``)."""
-        found = (defaulted_fields(reader.writer) for _, reader in self.readers(values))
+        found = (defaulted_fields(reader.writer) for _, reader in self.readers_of(values))
         return [*dict.fromkeys(name for names in found for name in names)]
 
     def record_names(self, values: Sequence[bytes]) -> tuple[Integers, Sequence[str]]:
         """Do the same as ``AvroRecords``; without a schema in the registry there is no name."""
         codes, names = np.full(len(values), -1, np.int64), list[str]()
-        for rows, reader in self.readers(values):
+        for rows, reader in self.readers_of(values):
             if reader.writer.called:
                 codes[rows] = len(names)
                 names.append(reader.writer.called)
@@ -101,17 +101,17 @@ class RegistryJsonRecords(FramedRecords):
     """
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        of_registry, taken = _take(options, {SCHEMA: (USE, IGNORE)})
-        registry = SchemaRegistry.of(of_registry)
+        of_registry, taken = _split_options(options, {SCHEMA: (USE, IGNORE)})
+        registry = SchemaRegistry.shared_for_settings(of_registry)
         plain = JsonRecords()
 
         def open_writer(frame: bytes) -> JsonRecords | SchemaJsonRecords:
-            front = _id_of(frame, taken[FRAMING])
+            front = _schema_id_of(frame, taken[FRAMING])
             if taken[SCHEMA] == IGNORE:
                 return plain
-            return SchemaJsonRecords(registry.json(front))
+            return SchemaJsonRecords(registry.read_json_schema(front))
 
-        super().__init__(by_frame, open_writer)
+        super().__init__(split_by_frame, open_writer)
 
 
 class RegistryProtobufRecords(FramedRecords):
@@ -121,19 +121,19 @@ class RegistryProtobufRecords(FramedRecords):
     """
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        of_registry, taken = _take(options)
+        of_registry, taken = _split_options(options)
         if taken[FRAMING] == APICURIO_HEADER:
             raise ValueError(
                 f"{FRAMING} cannot be {APICURIO_HEADER} here: such a message has its type in a "
                 "header of its own; let Apicurio's serializer write as Confluent's does"
             )
-        registry = SchemaRegistry.of(of_registry)
+        registry = SchemaRegistry.shared_for_settings(of_registry)
 
         def open_writer(frame: bytes) -> ProtobufWriter:
-            front = _id_of(frame, taken[FRAMING])
+            front = _schema_id_of(frame, taken[FRAMING])
             if len(frame) == len(front):
                 raise NoSuchSchema("has a schema id, and no message indexes behind it")
-            types, file = registry.protobuf(front)
-            return ProtobufWriter(types, types.message_at(file, indexes_of(frame)))
+            types, file = registry.read_protobuf_types(front)
+            return ProtobufWriter(types, types.message_at(file, message_indexes_of(frame)))
 
-        super().__init__(by_message_frame, open_writer)
+        super().__init__(split_by_message_frame, open_writer)

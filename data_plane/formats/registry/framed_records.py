@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from headgate.data_plane.formats import column_options
 from headgate.data_plane.formats.avro.schema import UnfitSchema
-from headgate.data_plane.formats.casting.relabel import rows_from
+from headgate.data_plane.formats.casting.relabel import rows_from_python
 from headgate.data_plane.formats.protobuf.descriptors import UnfitTypes
 from headgate.data_plane.formats.record_format import UndecodableRecords
 from headgate.data_plane.formats.registry.client import NoSuchSchema
@@ -77,16 +77,16 @@ class FramedRecords:
         return sum(writer.records_with_ignored_fields for writer in self._writers.values())
 
     def decode(self, values: Sequence[bytes], schema: pa.Schema) -> pa.RecordBatch:
-        self._last = shares = list(self._shares(values))
+        self._last = shares = list(self._split_into_shares(values))
         if len(shares) == 1 and shares[0].reader is not None:
-            rows, bad = _decode(shares[0], schema)
+            rows, bad = _decode_share(shares[0], schema)
             if bad:
                 raise UndecodableRecords(bad, rows)
             return rows
-        parts, places = [rows_from([], schema)], [np.zeros(0, np.int64)]
+        parts, places = [rows_from_python([], schema)], [np.zeros(0, np.int64)]
         reasons: dict[int, str] = {}
         for share in shares:
-            rows, bad = _decode(share, schema)
+            rows, bad = _decode_share(share, schema)
             parts.append(rows)
             places.append(np.delete(share.rows, list(bad)) if bad else share.rows)
             reasons |= {int(share.rows[row]): reason for row, reason in bad.items()}
@@ -99,7 +99,7 @@ class FramedRecords:
     def flag_missing_field(self, values: Sequence[bytes], path: Sequence[pa.Field]) -> Flags:
         """Return which records have no field at the end of the path; none without a schema does."""
         result = np.ones(len(values), np.bool_)
-        for share in self._shares(values):
+        for share in self._split_into_shares(values):
             if share.reader is not None:
                 result[share.rows] = share.reader.flag_missing_field(share.values, path)
         return result
@@ -121,20 +121,20 @@ class FramedRecords:
             for rows, wanted in share.reader.unknown_columns(share.values, own):
                 yield share.rows[rows], wanted
 
-    def readers(self, values: Sequence[bytes]) -> Iterator[tuple[Integers, Any]]:
+    def readers_of(self, values: Sequence[bytes]) -> Iterator[tuple[Integers, Any]]:
         """Yield the indexes of values, and what reads them; none where nothing does."""
-        for share in self._shares(values):
+        for share in self._split_into_shares(values):
             if share.reader is not None:
                 yield share.rows, share.reader
 
-    def _shares(self, values: Sequence[bytes]) -> Iterator[_Share]:
+    def _split_into_shares(self, values: Sequence[bytes]) -> Iterator[_Share]:
         for frame, rows, some in self._cut(values):
             try:
-                yield _Share(rows, some, self._writer(frame))
+                yield _Share(rows, some, self._writer_format_of(frame))
             except UNFIT as error:
                 yield _Share(rows, some, None, str(error))
 
-    def _writer(self, frame: bytes) -> Any:
+    def _writer_format_of(self, frame: bytes) -> Any:
         found = self._writers.get(frame)
         if found is None:
             found = self._writers[frame] = self._open_writer(frame)
@@ -143,7 +143,7 @@ class FramedRecords:
         return found
 
 
-def _decode(share: _Share, schema: pa.Schema) -> tuple[pa.RecordBatch, dict[int, str]]:
+def _decode_share(share: _Share, schema: pa.Schema) -> tuple[pa.RecordBatch, dict[int, str]]:
     """Return the rows of the good records, and why the others are bad."""
     if share.reader is not None:
         try:
@@ -152,4 +152,4 @@ def _decode(share: _Share, schema: pa.Schema) -> tuple[pa.RecordBatch, dict[int,
             return error.rest, error.bad
         except UNFIT as error:
             share.reason = str(error)
-    return rows_from([], schema), dict.fromkeys(range(len(share.rows)), share.reason)
+    return rows_from_python([], schema), dict.fromkeys(range(len(share.rows)), share.reason)

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.data_plane.formats.protobuf.decoder import Broken, varint
+from headgate.data_plane.formats.protobuf.decoder import Broken, read_varint
 from headgate.kafka.record_samples import HeadersByName, KeyAndValue, Reading
 from headgate.native.byte_arrays import Packed
 from headgate.native.kernels import Integers
@@ -90,7 +90,7 @@ class IdHeaders:
         return Packed.from_values(map(self.with_frame, values, known))
 
 
-def reading_of(options: Mapping[str, str], key_options: Mapping[str, str]) -> Reading:
+def record_reader_of(options: Mapping[str, str], key_options: Mapping[str, str]) -> Reading:
     """Return what takes a record's key and value as formats with these options read them."""
     of_values, of_keys = id_headers_of(options, "value"), id_headers_of(key_options, "key")
 
@@ -104,43 +104,43 @@ def reading_of(options: Mapping[str, str], key_options: Mapping[str, str]) -> Re
 # ------------------------------------------------------------------------------------------- values
 
 
-def by_frame(values: Sequence[bytes]) -> Iterator[Part]:
+def split_by_frame(values: Sequence[bytes]) -> Iterator[Part]:
     """Group values with the same frame. One without any known frame has what is there instead."""
     data = Packed.pack(values).array
-    yield from _split(data, np.arange(len(data), dtype=np.int64), _ID_BYTES[ID])
+    yield from _split_at_size(data, np.arange(len(data), dtype=np.int64), _ID_BYTES[ID])
 
 
-def _split(data: pa.Array, rows: Integers, size: int) -> Iterator[Part]:
+def _split_at_size(data: pa.Array, rows: Integers, size: int) -> Iterator[Part]:
     fronts = pc.binary_slice(data, 0, size).dictionary_encode()
     codes = np.asarray(fronts.indices)
-    if len(fronts.dictionary) == 1 and _size_of(fronts.dictionary[0].as_py()) == size:
-        yield fronts.dictionary[0].as_py(), rows, Packed(_behind(data, size))
+    if len(fronts.dictionary) == 1 and _frame_size_of(fronts.dictionary[0].as_py()) == size:
+        yield fronts.dictionary[0].as_py(), rows, Packed(_data_behind_frame(data, size))
         return
     longer: dict[int, list[Integers]] = {}
     for code, front in enumerate(fronts.dictionary.to_pylist()):
         chosen = np.flatnonzero(codes == code)
-        needed = _size_of(front)
+        needed = _frame_size_of(front)
         if needed > size:
             longer.setdefault(needed, []).append(chosen)
             continue
         some = data.take(pa.array(chosen))
-        yield front, rows[chosen], Packed(_behind(some, size))
+        yield front, rows[chosen], Packed(_data_behind_frame(some, size))
     for needed, parts in longer.items():
         chosen = np.sort(np.concatenate(parts))
-        yield from _split(data.take(pa.array(chosen)), rows[chosen], needed)
+        yield from _split_at_size(data.take(pa.array(chosen)), rows[chosen], needed)
 
 
-def _size_of(front: bytes) -> int:
+def _frame_size_of(front: bytes) -> int:
     """Return how long a frame is that begins so."""
     return _ID_BYTES.get(front[0], _ID_BYTES[ID]) if front else _ID_BYTES[ID]
 
 
-def _behind(data: pa.Array, size: int) -> pa.Array:
+def _data_behind_frame(data: pa.Array, size: int) -> pa.Array:
     # With an end: without one, Arrow's calculation of the result's size overflows.
     return pc.binary_slice(data, size, _VALUE_BYTES_MAX)
 
 
-def id_of(front: bytes) -> bytes:
+def schema_id_of(front: bytes) -> bytes:
     """Return the part of a frame that names the schema; empty if it has none."""
     size = _ID_BYTES.get(front[0], 0) if front else 0
     return front[:size] if len(front) >= size else b""
@@ -149,13 +149,13 @@ def id_of(front: bytes) -> bytes:
 # ----------------------------------------------------------------------------------------- messages
 
 
-def by_message_frame(values: Sequence[bytes]) -> Iterator[Part]:
+def split_by_message_frame(values: Sequence[bytes]) -> Iterator[Part]:
     """Group Protobuf messages with the same frame, which includes their indexes."""
     packed = Packed.pack(values)
-    yield from _by_sizes(packed, _frame_sizes(packed)) if len(packed) else ()
+    yield from _split_by_sizes(packed, _frame_sizes(packed)) if len(packed) else ()
 
 
-def _by_sizes(values: Packed, sizes: Integers) -> Iterator[Part]:
+def _split_by_sizes(values: Packed, sizes: Integers) -> Iterator[Part]:
     """Group values with the same first bytes; ``sizes``: how many of each, 0 for no frame."""
     for size in np.unique(sizes).tolist():
         rows = np.flatnonzero(sizes == size)
@@ -164,16 +164,16 @@ def _by_sizes(values: Packed, sizes: Integers) -> Iterator[Part]:
             yield b"", rows, Packed(some)
             continue
         fronts = pc.binary_slice(some, 0, size).dictionary_encode()
-        behind = _behind(some, size)
+        behind = _data_behind_frame(some, size)
         codes = np.asarray(fronts.indices)
         for code, front in enumerate(fronts.dictionary.to_pylist()):
             chosen = np.flatnonzero(codes == code)
             yield front, rows[chosen], Packed(behind.take(pa.array(chosen)))
 
 
-def indexes_of(front: bytes) -> list[int]:
+def message_indexes_of(front: bytes) -> list[int]:
     """Return the message indexes that follow the id. Raises ``Broken``."""
-    return _indexes(front, _ID_BYTES[front[0]])[0]
+    return _read_message_indexes(front, _ID_BYTES[front[0]])[0]
 
 
 def _frame_sizes(values: Packed) -> Integers:
@@ -191,28 +191,28 @@ def _frame_sizes(values: Packed) -> Integers:
     sizes[single] = ids[single] + 2
     for row in np.flatnonzero(sizes == 0).tolist():
         try:
-            sizes[row] = _indexes(values[row], int(ids[row]))[1]
+            sizes[row] = _read_message_indexes(values[row], int(ids[row]))[1]
         except Broken:
             sizes[row] = 0
     return sizes
 
 
-def _indexes(value: bytes, at: int) -> tuple[list[int], int]:
+def _read_message_indexes(value: bytes, at: int) -> tuple[list[int], int]:
     """Return the message indexes that stand here, and where they end. Raises ``Broken``."""
-    count, at = _zigzag(value, at)
+    count, at = _read_zigzag(value, at)
     if not count:
         return [0], at
     if not 0 < count <= _INDEXES_MAX:
         raise Broken
     result = []
     for _ in range(count):
-        place, at = _zigzag(value, at)
+        place, at = _read_zigzag(value, at)
         result.append(place)
     return result, at
 
 
-def _zigzag(value: bytes, at: int) -> tuple[int, int]:
-    number, behind = varint(value, at, len(value))
+def _read_zigzag(value: bytes, at: int) -> tuple[int, int]:
+    number, behind = read_varint(value, at, len(value))
     return number >> 1 ^ -(number & 1), behind
 
 
@@ -230,20 +230,20 @@ _INFLATED_SMALL_BYTES = 64 * 1024
 """A value may have so many bytes in any case: a few kilobytes of zeros are no attack."""
 
 
-def is_of_glue(value: bytes) -> bool:
+def has_glue_frame(value: bytes) -> bool:
     """Return whether the value begins as those of AWS Glue's serializers."""
     return value[:2] in (_GLUE_PLAIN, _GLUE_DEFLATED) and len(value) >= _GLUE_BYTES
 
 
-def by_glue_frame(values: Sequence[bytes]) -> Iterator[Part]:
+def split_by_glue_frame(values: Sequence[bytes]) -> Iterator[Part]:
     """Group values by a three and their schema version's UUID; what was compressed no more is."""
     data = Packed.pack(values).array
     heads = pc.binary_slice(data, 0, len(_GLUE_PLAIN))
     whole = pc.greater_equal(pc.binary_length(data), _GLUE_BYTES)
     plain = _rows_where(whole, pc.equal(heads, pa.scalar(_GLUE_PLAIN, pa.large_binary())))
     deflated = _rows_where(whole, pc.equal(heads, pa.scalar(_GLUE_DEFLATED, pa.large_binary())))
-    bodies = _behind(data.take(pa.array(deflated)), _GLUE_BYTES).to_pylist()
-    found = [_inflate(body) for body in bodies]
+    bodies = _data_behind_frame(data.take(pa.array(deflated)), _GLUE_BYTES).to_pylist()
+    found = [_decompress(body) for body in bodies]
     bad: dict[bytes, list[int]] = {}
     for row, (_, wrong) in zip(deflated.tolist(), found, strict=True):
         if wrong:
@@ -259,7 +259,9 @@ def by_glue_frame(values: Sequence[bytes]) -> Iterator[Part]:
     rows = np.append(plain, deflated[good])
     order = np.argsort(rows)
     rows = rows[order]
-    behind = pa.concat_arrays([_behind(data.take(pa.array(plain)), _GLUE_BYTES), inflated])
+    behind = pa.concat_arrays(
+        [_data_behind_frame(data.take(pa.array(plain)), _GLUE_BYTES), inflated]
+    )
     behind = behind.take(pa.array(order))
     ids = pc.binary_slice(data.take(pa.array(rows)), len(_GLUE_PLAIN), _GLUE_BYTES)
     versions = ids.dictionary_encode()
@@ -273,7 +275,7 @@ def _rows_where(one: pa.Array, other: pa.Array) -> Integers:
     return np.flatnonzero(pc.and_(one, other).to_numpy(zero_copy_only=False))
 
 
-def _inflate(body: bytes) -> tuple[bytes, bytes]:
+def _decompress(body: bytes) -> tuple[bytes, bytes]:
     """Return what was compressed, and what is wrong with it. Never reads more than it may."""
     most = min(_INFLATED_BYTES_MAX, max(_INFLATED_SMALL_BYTES, _INFLATED_FACTOR_MAX * len(body)))
     inflater = zlib.decompressobj()
@@ -286,7 +288,7 @@ def _inflate(body: bytes) -> tuple[bytes, bytes]:
     return found, b"" if inflater.eof and not inflater.unused_data else BROKEN_DATA
 
 
-def by_message_number(values: Sequence[bytes]) -> Iterator[Part]:
+def split_by_message_number(values: Sequence[bytes]) -> Iterator[Part]:
     """Group messages by the number of their type, which Glue's serializers put in front."""
     packed = Packed.pack(values)
     raw, ends = packed.concat_with_tail(b"\x80")
@@ -297,12 +299,12 @@ def by_message_number(values: Sequence[bytes]) -> Iterator[Part]:
     for row in np.flatnonzero(sizes == 0).tolist():
         value = packed[row]
         try:
-            sizes[row] = varint(value, 0, len(value))[1]
+            sizes[row] = read_varint(value, 0, len(value))[1]
         except Broken:
             sizes[row] = 0
-    yield from _by_sizes(packed, sizes) if len(packed) else ()
+    yield from _split_by_sizes(packed, sizes) if len(packed) else ()
 
 
-def number_of(front: bytes) -> int:
-    """Return the number in a frame of ``by_message_number``. Raises ``Broken``."""
-    return varint(front, 0, len(front))[0]
+def message_number_of(front: bytes) -> int:
+    """Return the number in a frame of ``split_by_message_number``. Raises ``Broken``."""
+    return read_varint(front, 0, len(front))[0]

@@ -10,10 +10,13 @@ from typing import Any
 
 from headgate.data_plane.formats.avro.format import AvroWriter
 from headgate.data_plane.formats.avro.schema import Avro, UnfitSchema, parse_schema
-from headgate.data_plane.formats.connect.json_schema import JsonSchema, json_schema_of
-from headgate.data_plane.formats.format_registry import take_options
+from headgate.data_plane.formats.connect.json_schema_translation import (
+    JsonSchema,
+    translate_json_schema,
+)
+from headgate.data_plane.formats.format_registry import options_with_defaults
 from headgate.data_plane.formats.protobuf.decoder import Broken
-from headgate.data_plane.formats.protobuf.descriptors import UnfitTypes, file_name, parse_types
+from headgate.data_plane.formats.protobuf.descriptors import UnfitTypes, file_name_of, parse_types
 from headgate.data_plane.formats.protobuf.format import ProtobufWriter
 from headgate.data_plane.formats.registry.client import NoSuchSchema
 from headgate.data_plane.formats.registry.framed_records import FramedRecords
@@ -23,14 +26,19 @@ from headgate.data_plane.formats.registry.frames import (
     GLUE,
     NO_FRAME,
     TOO_LONG,
-    by_glue_frame,
-    by_message_number,
-    number_of,
+    message_number_of,
+    split_by_glue_frame,
+    split_by_message_number,
 )
 from headgate.data_plane.formats.registry.glue_client import GlueClient, GlueOptions
 from headgate.data_plane.formats.registry.json_schema_records import SchemaJsonRecords
-from headgate.data_plane.formats.registry.proto_text import compile_text
-from headgate.data_plane.formats.registry.schema_cache import Fetched, SchemaCache, fetched, name_of
+from headgate.data_plane.formats.registry.proto_text import compile_proto_text
+from headgate.data_plane.formats.registry.schema_cache import (
+    Fetched,
+    SchemaCache,
+    schema_name_of,
+    to_fetched,
+)
 from headgate.data_plane.formats.registry.schemas import File
 
 _WRONG = {
@@ -58,42 +66,42 @@ class GlueRegistry:
         )
 
     @classmethod
-    def of(cls, settings: Mapping[str, str]) -> GlueRegistry:
+    def shared_for_settings(cls, settings: Mapping[str, str]) -> GlueRegistry:
         """Return this process's one for these settings. Raises ``ValueError``."""
         key = os.getpid(), tuple(sorted(settings.items()))
         with cls._lock:
             if key not in cls._known:
-                cls._known[key] = cls(GlueOptions.of(settings))
+                cls._known[key] = cls(GlueOptions.from_settings(settings))
             return cls._known[key]
 
-    def schema(self, front: bytes) -> Avro | JsonSchema | File:
+    def read_schema(self, front: bytes) -> Avro | JsonSchema | File:
         """Return the schema in the form of its data format.
 
         Raises ``NoSuchSchema``, ``UnfitSchema``, ``UnfitTypes``, ``DescriptorUnfit``;
         ``Unreachable``, ``MissingRights``, ``ConfigurationError`` and ``SchemaIdReused``.
         """
-        return self._kept.get(front, lambda: self._fetch(front))
+        return self._kept.get_or_fetch(front, lambda: self._fetch_schema(front))
 
-    def _fetch(self, front: bytes) -> Fetched[Avro | JsonSchema | File]:
-        what = name_of(front)
-        kind, text = self._client.schema_version(str(uuid.UUID(bytes=front[1:])), what)
+    def _fetch_schema(self, front: bytes) -> Fetched[Avro | JsonSchema | File]:
+        what = schema_name_of(front)
+        kind, text = self._client.fetch_schema_version(str(uuid.UUID(bytes=front[1:])), what)
         try:
-            return fetched(_parse(kind, text), (kind, text))
+            return to_fetched(_parse_schema(kind, text), (kind, text))
         except UnfitSchema as error:
             raise UnfitSchema(f"{what}: {error}") from error
         except UnfitTypes as error:
             raise UnfitTypes(f"{what}: {error}") from error
 
 
-def _parse(kind: str, text: str) -> Avro | JsonSchema | File:
+def _parse_schema(kind: str, text: str) -> Avro | JsonSchema | File:
     match kind:
         case "AVRO":
             return parse_schema(text)
         case "JSON":
-            return json_schema_of(text, {})
+            return translate_json_schema(text, {})
         case "PROTOBUF":
-            files = compile_text(text, {})
-            return parse_types(files), file_name(files[-1])
+            files = compile_proto_text(text, {})
+            return parse_types(files), file_name_of(files[-1])
         case _:
             raise UnfitSchema(f"it is {kind[:20]}, which is none of AVRO, JSON and PROTOBUF")
 
@@ -108,14 +116,16 @@ class GlueRecords(FramedRecords):
 
     def __init__(self, options: Mapping[str, str]) -> None:
         own = {name: value for name, value in options.items() if name == FRAMING}
-        if take_options(own, {FRAMING: GLUE})[FRAMING] != GLUE:
+        if options_with_defaults(own, {FRAMING: GLUE})[FRAMING] != GLUE:
             raise ValueError(f"{FRAMING} cannot be {own[FRAMING]!r}: it is {GLUE}")
-        registry = GlueRegistry.of({k: v for k, v in options.items() if k not in own})
+        registry = GlueRegistry.shared_for_settings(
+            {k: v for k, v in options.items() if k not in own}
+        )
 
         def open_writer(frame: bytes) -> Any:
             if frame in _WRONG:
                 raise NoSuchSchema(_WRONG[frame])
-            match registry.schema(frame):
+            match registry.read_schema(frame):
                 case Avro() as written:
                     return AvroWriter(written)
                 case JsonSchema() as written:
@@ -123,7 +133,7 @@ class GlueRecords(FramedRecords):
                 case file:
                     return _NumberedMessages(file)
 
-        super().__init__(by_glue_frame, open_writer)
+        super().__init__(split_by_glue_frame, open_writer)
 
 
 class _NumberedMessages(FramedRecords):
@@ -134,9 +144,9 @@ class _NumberedMessages(FramedRecords):
 
         def open_writer(frame: bytes) -> ProtobufWriter:
             try:
-                number = number_of(frame)
+                number = message_number_of(frame)
             except Broken:
                 raise NoSuchSchema("has no number of a message type behind its schema") from None
             return ProtobufWriter(types, types.numbered_message(name, number))
 
-        super().__init__(by_message_number, open_writer)
+        super().__init__(split_by_message_number, open_writer)

@@ -51,7 +51,7 @@ class GlueOptions:
     numbers: Mapping[str, float]
 
     @classmethod
-    def of(cls, settings: Mapping[str, str]) -> GlueOptions:
+    def from_settings(cls, settings: Mapping[str, str]) -> GlueOptions:
         """Raises ``ValueError``."""
         known = {*_TEXTS, *(f"registry.{name}" for name in _NUMBERS)}
         unknown = sorted(settings.keys() - known)
@@ -84,17 +84,20 @@ class GlueClient:
         self._client: Any = None
         self._credentials: Any = None
 
-    def schema_version(self, uuid: str, what: str) -> tuple[str, str]:
+    def fetch_schema_version(self, uuid: str, what: str) -> tuple[str, str]:
         """Return data format and text. Raises ``NoSuchSchema``, ``MissingRights``,
         ``ConfigurationError`` and ``Unreachable``."""
         said = self._ask(uuid, what)
         status, kind, text = (said.get(k) for k in ("Status", "DataFormat", "SchemaDefinition"))
         if not isinstance(text, str) or not isinstance(kind, str):
-            raise Unreachable(f"Glue's answer for {what} holds no schema", self._where())
+            raise Unreachable(
+                f"Glue's answer for {what} holds no schema", self._describe_registry()
+            )
         if status != _READABLE:
             # Glue still compares it with the versions before, or has begun to delete it.
             raise Unreachable(
-                f"{what} is {to_printable_line(str(status))[:20]} in Glue", self._where()
+                f"{what} is {to_printable_line(str(status))[:20]} in Glue",
+                self._describe_registry(),
             )
         if len(text) > SCHEMA_BYTES_MAX:
             raise NoSuchSchema(f"{what} is longer than {SCHEMA_BYTES_MAX} bytes")
@@ -108,7 +111,7 @@ class GlueClient:
         try:
             said: Mapping[str, Any] = client.get_schema_version(SchemaVersionId=uuid)
         except ClientError as error:
-            raise self._explain(error.response, what) from None
+            raise self._translate_error(error.response, what) from None
         except NoCredentialsError:
             raise MissingRights(
                 f"Glue is not asked for {what}: AWS's chain finds no credentials",
@@ -116,11 +119,11 @@ class GlueClient:
             ) from None
         except (BotoCoreError, ResponseParserError, OSError, ValueError) as error:
             raise Unreachable(
-                f"Glue does not give {what}: {type(error).__name__}", self._where()
+                f"Glue does not give {what}: {type(error).__name__}", self._describe_registry()
             ) from None
         return said
 
-    def _explain(self, answer: Mapping[str, Any], what: str) -> Exception:
+    def _translate_error(self, answer: Mapping[str, Any], what: str) -> Exception:
         """Return what an error of Glue's is here."""
         error = answer.get("Error", {})
         code, text = str(error.get("Code", "")), str(error.get("Message", ""))
@@ -131,7 +134,7 @@ class GlueClient:
         status = answer.get("ResponseMetadata", {}).get("HTTPStatusCode")
         if code in _DENIED or status in _DENIED_STATUSES:
             return MissingRights(f"Glue refuses {what}: {words}", _RIGHTS)
-        return Unreachable(f"Glue does not give {what}: {words}", self._where())
+        return Unreachable(f"Glue does not give {what}: {words}", self._describe_registry())
 
     def _redact(self, text: str) -> str:
         """Mask the credentials that signed the question, which a role renews."""
@@ -139,7 +142,7 @@ class GlueClient:
         own = (keys.access_key, keys.secret_key, keys.token)
         return Redaction(frozenset(filter(None, own)))(text)
 
-    def _where(self) -> str:
+    def _describe_registry(self) -> str:
         meta = self._client.meta
         return f"asked at {meta.endpoint_url} in {meta.region_name}"
 

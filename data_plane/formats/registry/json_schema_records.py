@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from headgate.control_protocol.columns import Column, ListOf, Struct, Type
 from headgate.data_plane.formats.connect.format import ConnectJsonRecords
-from headgate.data_plane.formats.connect.json_schema import JsonSchema
+from headgate.data_plane.formats.connect.json_schema_translation import JsonSchema
 from headgate.data_plane.formats.connect.schema_inference import with_all_digits
 from headgate.data_plane.formats.json.format import JsonRecords
 from headgate.data_plane.formats.record_format import UndecodableRecords
@@ -66,7 +66,7 @@ class SchemaJsonRecords(JsonRecords):
         if self._typed is not None:
             self._marks = None
         for rows, shown in super().unknown_columns(values, bad):
-            beyond = _beyond(shown, self._schema.columns)
+            beyond = _columns_beyond(shown, self._schema.columns)
             if beyond.fields:
                 yield rows, beyond
 
@@ -74,39 +74,43 @@ class SchemaJsonRecords(JsonRecords):
 def _without_optional(wanted: Struct) -> Struct:
     """Leave out columns that are only to become optional: a schema that does not name a field says
     nothing of it."""
-    kept = (replace(each, type=_inside(each.type)) for each in wanted.fields if each.required)
+    kept = (
+        replace(each, type=_without_optional_inside(each.type))
+        for each in wanted.fields
+        if each.required
+    )
     return Struct(tuple(each for each in kept if each.type != Struct()))
 
 
-def _inside(column_type: Type) -> Type:
+def _without_optional_inside(column_type: Type) -> Type:
     match column_type:
         case Struct():
             return _without_optional(column_type)
         case ListOf(element):
-            return ListOf(replace(element, type=_inside(element.type)))
+            return ListOf(replace(element, type=_without_optional_inside(element.type)))
         case _:
             return column_type
 
 
-def _beyond(shown: Struct, declared: Struct) -> Struct:
+def _columns_beyond(shown: Struct, declared: Struct) -> Struct:
     """Return what values show, without what the schema declares."""
     known = {column.name: column.type for column in declared.fields}
     found: list[Column] = []
     for column in shown.fields:
         if column.name not in known:
             found.append(column)
-        elif (kind := _beyond_type(column.type, known[column.name])) is not None:
+        elif (kind := _type_beyond(column.type, known[column.name])) is not None:
             found.append(replace(column, type=kind))
     return Struct(tuple(found))
 
 
-def _beyond_type(shown: Type, declared: Type) -> Type | None:
+def _type_beyond(shown: Type, declared: Type) -> Type | None:
     match shown, declared:
         case Struct(), Struct():
-            left = _beyond(shown, declared)
+            left = _columns_beyond(shown, declared)
             return left if left.fields else None
         case ListOf(item), ListOf(known):
-            kind = _beyond_type(item.type, known.type)
+            kind = _type_beyond(item.type, known.type)
             return None if kind is None else ListOf(replace(item, type=kind))
         case _:
             return None

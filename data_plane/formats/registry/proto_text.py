@@ -39,7 +39,7 @@ sys.exit(protoc.main(["protoc", "-I.", f"-I{{known}}", "--include_imports", *sys
 _NO_COMPILER = 77
 
 
-def compile_text(text: str, imports: Mapping[str, str]) -> list[bytes]:
+def compile_proto_text(text: str, imports: Mapping[str, str]) -> list[bytes]:
     """Return the descriptors of the imports, and last of the text itself.
 
     ``imports``: texts by the names that they are imported by. Raises ``UnfitTypes`` for a text that
@@ -52,7 +52,7 @@ def compile_text(text: str, imports: Mapping[str, str]) -> list[bytes]:
             path = folder / at
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(content, encoding="utf-8", errors="surrogatepass")
-        ended = _run(folder)
+        ended = _run_protoc(folder)
         if ended.returncode == _NO_COMPILER:
             raise DescriptorUnfit(
                 "the schema registry gives a .proto as text, and there is no compiler for it",
@@ -77,7 +77,7 @@ def _require_inside(name: str) -> None:
         raise UnfitTypes(f"it brings a {name} of its own")
 
 
-def _run(folder: Path) -> subprocess.CompletedProcess[bytes]:
+def _run_protoc(folder: Path) -> subprocess.CompletedProcess[bytes]:
     told = [sys.executable, "-c", _COMPILE, "--descriptor_set_out=out.desc", MAIN]
     try:
         return subprocess.run(  # noqa: S603 - our own program; texts are in files

@@ -58,7 +58,7 @@ class SchemaCache(Generic[_Kind]):
         self._asked_in_vain_until_s = 0.0
         self._lock = threading.Lock()
 
-    def get(self, front: bytes, fetch: Callable[[], Fetched[_Kind]]) -> _Kind:
+    def get_or_fetch(self, front: bytes, fetch: Callable[[], Fetched[_Kind]]) -> _Kind:
         """Return what is kept for this id; else fetch it.
 
         Raises what ``fetch`` raises, and ``SchemaIdReused``.
@@ -109,24 +109,24 @@ class SchemaCache(Generic[_Kind]):
 
 def _reused_error(front: bytes) -> SchemaIdReused:
     return SchemaIdReused(
-        f"the registry gives another schema than before as {name_of(front)}",
+        f"the registry gives another schema than before as {schema_name_of(front)}",
         "was it emptied, restored or replaced? restore its ids, then restart",
     )
 
 
-def name_of(front: bytes) -> str:
+def schema_name_of(front: bytes) -> str:
     """Return what messages call the schema with this id, as records have it."""
-    return f"the schema {id_text(front)}"
+    return f"the schema {schema_id_text(front)}"
 
 
-def id_text(front: bytes) -> str:
+def schema_id_text(front: bytes) -> str:
     """Return the registry's spelling of an id as records have it."""
     if len(front) == 1 + _UUID_BYTES:
         return str(uuid.UUID(bytes=front[1:]))
     return str(int.from_bytes(front[1:], "big"))
 
 
-def fetched(made: _Kind, texts: Iterable[str]) -> Fetched[_Kind]:
+def to_fetched(made: _Kind, texts: Iterable[str]) -> Fetched[_Kind]:
     """Return what was made of these texts, with their size and digest."""
     every = tuple(texts)
     digest = hashlib.sha256(repr([*map(_normal_form, every)]).encode("utf-8", "surrogatepass"))

@@ -11,11 +11,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from headgate.data_plane.formats.avro.schema import Avro, UnfitSchema, parse_schema
-from headgate.data_plane.formats.connect.json_schema import JsonSchema, json_schema_of
+from headgate.data_plane.formats.connect.json_schema_translation import (
+    JsonSchema,
+    translate_json_schema,
+)
 from headgate.data_plane.formats.protobuf.descriptors import (
     Types,
     UnfitTypes,
-    file_name,
+    file_name_of,
     parse_types,
 )
 from headgate.data_plane.formats.registry.client import (
@@ -24,14 +27,14 @@ from headgate.data_plane.formats.registry.client import (
     RegistryClient,
 )
 from headgate.data_plane.formats.registry.frames import CONTENT_ID, GLOBAL_ID, GUID, ID
-from headgate.data_plane.formats.registry.proto_text import compile_text
+from headgate.data_plane.formats.registry.proto_text import compile_proto_text
 from headgate.data_plane.formats.registry.schema_cache import (
     Fetched,
     OtherKind,
     SchemaCache,
-    fetched,
-    id_text,
-    name_of,
+    schema_id_text,
+    schema_name_of,
+    to_fetched,
 )
 
 _REFERENCES_MAX = 100
@@ -58,7 +61,7 @@ class _Answer:
     references: tuple[tuple[str, Path], ...]
 
     @classmethod
-    def of(cls, said: Any, what: str, context: str) -> _Answer:
+    def from_json(cls, said: Any, what: str, context: str) -> _Answer:
         """Raises ``NoSuchSchema`` for an answer of another form."""
         try:
             text, schema_type = said["schema"], said.get("schemaType") or _AVRO
@@ -113,7 +116,7 @@ class SchemaRegistry:
 
     def __init__(self, settings: Mapping[str, str]) -> None:
         """Asks nothing yet. Raises ``ValueError`` for settings that cannot be."""
-        options = ClientOptions.of(settings)
+        options = ClientOptions.from_settings(settings)
         self._client = RegistryClient(options)
         self._context = options.texts.get("context", "").strip(":.")
         capacity = int(options.numbers["cache.capacity"])
@@ -123,7 +126,7 @@ class SchemaRegistry:
         self._files = SchemaCache[File](capacity, fresh_s)
 
     @classmethod
-    def of(cls, settings: Mapping[str, str]) -> SchemaRegistry:
+    def shared_for_settings(cls, settings: Mapping[str, str]) -> SchemaRegistry:
         """Return this process's one for these settings. Raises as the constructor."""
         key = os.getpid(), tuple(sorted(settings.items()))
         with cls._lock:
@@ -131,81 +134,83 @@ class SchemaRegistry:
                 cls._kept[key] = cls(settings)
             return cls._kept[key]
 
-    def avro(self, front: bytes) -> Avro:
+    def read_avro_schema(self, front: bytes) -> Avro:
         """Raises ``NoSuchSchema``, ``UnfitSchema``; ``Unreachable``, ``MissingRights`` and
         ``SchemaIdReused``."""
-        return self._avro.get(front, lambda: self._fetch_avro(front))
+        return self._avro.get_or_fetch(front, lambda: self._fetch_avro(front))
 
-    def json(self, front: bytes) -> JsonSchema:
-        """Raises as ``avro``."""
-        return self._json.get(front, lambda: self._fetch_json(front))
+    def read_json_schema(self, front: bytes) -> JsonSchema:
+        """Raises as ``read_avro_schema``."""
+        return self._json.get_or_fetch(front, lambda: self._fetch_json(front))
 
-    def protobuf(self, front: bytes) -> File:
+    def read_protobuf_types(self, front: bytes) -> File:
         """Return the types of messages, and the name of the schema's file.
 
         Raises ``NoSuchSchema``, ``UnfitTypes``, ``DescriptorUnfit``; ``Unreachable``,
         ``MissingRights`` and ``SchemaIdReused``.
         """
-        return self._files.get(front, lambda: self._fetch_protobuf(front))
+        return self._files.get_or_fetch(front, lambda: self._fetch_protobuf(front))
 
     def _fetch_avro(self, front: bytes) -> Fetched[Avro]:
-        answer, what = self._answer(front, _AVRO, "Avro")
-        texts = self._references(answer)
+        answer, what = self._fetch_answer(front, _AVRO, "Avro")
+        texts = self._fetch_references(answer)
         try:
             made = parse_schema(answer.text, list(texts.values()))
-            return fetched(made, (answer.text, *texts.values()))
+            return to_fetched(made, (answer.text, *texts.values()))
         except UnfitSchema as error:
             raise UnfitSchema(f"{what}: {error}") from error
 
     def _fetch_json(self, front: bytes) -> Fetched[JsonSchema]:
-        answer, what = self._answer(front, "JSON", "JSON Schema")
-        texts = self._references(answer)
+        answer, what = self._fetch_answer(front, "JSON", "JSON Schema")
+        texts = self._fetch_references(answer)
         try:
-            return fetched(json_schema_of(answer.text, texts), (answer.text, *texts.values()))
+            return to_fetched(
+                translate_json_schema(answer.text, texts), (answer.text, *texts.values())
+            )
         except UnfitSchema as error:
             raise UnfitSchema(f"{what}: {error}") from error
 
     def _fetch_protobuf(self, front: bytes) -> Fetched[File]:
-        answer, what = self._answer(front, "PROTOBUF", "Protobuf", **_SERIALIZED)
-        texts = self._references(answer, **_SERIALIZED)
+        answer, what = self._fetch_answer(front, "PROTOBUF", "Protobuf", **_SERIALIZED)
+        texts = self._fetch_references(answer, **_SERIALIZED)
         try:
-            files = _descriptors(answer.text, texts)
-            made = parse_types(files), file_name(files[-1])
-            return fetched(made, (answer.text, *texts.values()))
+            files = _compile_descriptors(answer.text, texts)
+            made = parse_types(files), file_name_of(files[-1])
+            return to_fetched(made, (answer.text, *texts.values()))
         except UnfitTypes as error:
             raise UnfitTypes(f"{what}: {error}") from error
 
-    def _answer(
+    def _fetch_answer(
         self, front: bytes, schema_type: str, called: str, **asked: str
     ) -> tuple[_Answer, str]:
         """Return the answer for an id, and what to call it."""
-        what, number = name_of(front), id_text(front)
+        what, number = schema_name_of(front), schema_id_text(front)
         if front[0] in _APICURIO_IDS:
-            return self._artifact(
+            return self._fetch_artifact(
                 (*_APICURIO, "ids", _APICURIO_IDS[front[0]], number), schema_type, what
             )
         path: Path = ("schemas", "guids" if front[0] == GUID else "ids", number)
         if front[0] == ID and self._context:
             asked = {**asked, "subject": f":.{self._context}:"}
-        answer = _Answer.of(self._client.get(path, what, **asked), what, self._context)
+        answer = _Answer.from_json(self._client.get(path, what, **asked), what, self._context)
         if answer.schema_type != schema_type:
             raise OtherKind(f"{what} is {answer.schema_type[:20]}, not {called}")
         return answer, what
 
-    def _artifact(self, path: Path, schema_type: str, what: str) -> tuple[_Answer, str]:
+    def _fetch_artifact(self, path: Path, schema_type: str, what: str) -> tuple[_Answer, str]:
         """Return what Apicurio's own API has there; it leaves open of which type a text is."""
         is_version = "versions" in path
         text = self._client.get_text((*path, "content") if is_version else path, what)
         said = self._client.get((*path, "references"), what)
         return _Answer(schema_type, text, _artifact_references(said, what)), what
 
-    def _references(self, answer: _Answer, **asked: str) -> dict[str, str]:
+    def _fetch_references(self, answer: _Answer, **asked: str) -> dict[str, str]:
         """Return what the schema refers to by the names in use, each after its own references."""
         texts: dict[str, str] = {}
-        self._collect(answer, texts, set(), asked)
+        self._collect_references(answer, texts, set(), asked)
         return texts
 
-    def _collect(
+    def _collect_references(
         self,
         answer: _Answer,
         texts: dict[str, str],
@@ -220,16 +225,18 @@ class SchemaRegistry:
                 raise NoSuchSchema(f"a schema refers to more than {_REFERENCES_MAX} others")
             what = f"version {path[-1]} of {path[-3][:100]}"
             if path[0] == _APICURIO[0]:
-                found, _ = self._artifact(path, answer.schema_type, what)
+                found, _ = self._fetch_artifact(path, answer.schema_type, what)
             else:
-                found = _Answer.of(self._client.get(path, what, **asked), what, self._context)
-            self._collect(found, texts, seen, asked)
+                found = _Answer.from_json(
+                    self._client.get(path, what, **asked), what, self._context
+                )
+            self._collect_references(found, texts, seen, asked)
             texts.setdefault(name, found.text)
 
 
-def _descriptors(text: str, imports: Mapping[str, str]) -> list[bytes]:
+def _compile_descriptors(text: str, imports: Mapping[str, str]) -> list[bytes]:
     """Return the descriptors of all files, the schema's own last. Raises ``UnfitTypes``."""
     try:
         return [base64.b64decode(each, validate=True) for each in (*imports.values(), text)]
     except (binascii.Error, ValueError):
-        return compile_text(text, imports)
+        return compile_proto_text(text, imports)

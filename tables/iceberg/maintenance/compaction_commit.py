@@ -27,21 +27,21 @@ from headgate.tables.iceberg.commit_request import snapshot_counts
 from headgate.tables.iceberg.maintenance.compaction_plan import (
     Choice,
     SmallFile,
-    live_entries,
+    read_live_entries_of_snapshot,
 )
 from headgate.tables.iceberg.maintenance.files_to_delete import now_s
 from headgate.tables.iceberg.maintenance.maintenance_commit import MaintenanceCommit, Settled
-from headgate.tables.iceberg.manifests import manifest_files
-from headgate.tables.iceberg.tag_lineage import properties_of
+from headgate.tables.iceberg.manifests import to_manifest_data_files
+from headgate.tables.iceberg.tag_lineage import summary_properties_of
 from headgate.tables.iceberg.upsert.delete_files import (
     Positions,
     Target,
     bitmap_of,
-    positions_of,
+    sorted_positions_of,
 )
 from headgate.tables.iceberg.upsert.delete_manifests import Deletions
 from headgate.tables.iceberg.upsert.live_files import Head
-from headgate.tables.storage.file_io import delete_quietly, read_whole
+from headgate.tables.storage.file_io import delete_quietly, with_whole_reads
 
 # Tracks rows whose files were rewritten, and which of them died meanwhile (KEY-11). Pure.
 #
@@ -86,14 +86,14 @@ class MovedRows:
             now = dead(source.path)
             if source.dead - now:
                 return None
-            died = positions_of(now - source.dead)
-            positions.append(begin + died - np.searchsorted(positions_of(source.dead), died))
+            died = sorted_positions_of(now - source.dead)
+            positions.append(begin + died - np.searchsorted(sorted_positions_of(source.dead), died))
             begin += source.live_row_count
         numbers = np.concatenate(positions)
         written = np.sort(numbers if self.places is None else self.places[numbers])
-        return dict(self._in_files(written))
+        return dict(self._split_by_file(written))
 
-    def _in_files(self, written: Positions) -> Sequence[tuple[str, BitMap64]]:
+    def _split_by_file(self, written: Positions) -> Sequence[tuple[str, BitMap64]]:
         """Turn sorted row numbers into positions of the files that have them."""
         ends = np.cumsum([rows for _, rows in self.files])
         parts = np.split(written, np.searchsorted(written, ends)[:-1]) if self.files else []
@@ -125,7 +125,7 @@ class Written:
         return frozenset(file.path for portion in self.choice.portions for file in portion)
 
 
-def moved_rows(
+def locate_moved_rows(
     portion: Sequence[SmallFile], files: Sequence[WrittenFile], places: Positions | None = None
 ) -> MovedRows:
     """Return where the live rows of a portion went, which became these files."""
@@ -161,7 +161,7 @@ class Replacement(MaintenanceCommit):
     def try_commit(self) -> Settled:
         """Try once, on the current head. Raises what loading a table and storage raise."""
         table = self._catalog.load_table(self._identifier)
-        standing = self._still_there(table)
+        standing = self._find_sources_on_head(table)
         if standing is None:
             return Settled.GONE
         removed, head = standing
@@ -169,20 +169,22 @@ class Replacement(MaintenanceCommit):
         parent = metadata.snapshot_by_id(head.snapshot_id or 0)
         assert parent is not None, "its files were just read"
         number = metadata.next_sequence_number()
-        added = manifest_files(table, self._written.files)
-        deletions = self._carry_over(table, head, [Target.of(file, number) for file in added])
+        added = to_manifest_data_files(table, self._written.files)
+        deletions = self._carry_over_deletes(
+            table, head, [Target.from_data_file(file, number) for file in added]
+        )
         if deletions is None:
             return Settled.GONE
         retired = [entry.data_file for entry in deletions.retired]
         summary = self._summary(metadata, parent, [*added, *deletions.added], [*removed, *retired])
         paths = self._written.removed_paths
-        snapshot, manifests = self._write(
+        snapshot, manifests = self._write_snapshot(
             table, parent, summary, deletions=deletions, removed=paths, added=added
         )
         if self._clock_s() - self._written.since_s > self._age_max_s:
-            manifests.take_back()
+            manifests.delete_written()
             return Settled.GONE
-        return self._call(table, snapshot, manifests)
+        return self._call_catalog(table, snapshot, manifests)
 
     def delete_new_files(self) -> bool:
         """Delete the files, unless a try may have landed; return whether they were deleted."""
@@ -192,15 +194,15 @@ class Replacement(MaintenanceCommit):
         delete_quietly(io, [file.path for file in self._written.files])
         return True
 
-    def _still_there(self, table: Table) -> tuple[list[ManifestDataFile], Head] | None:
+    def _find_sources_on_head(self, table: Table) -> tuple[list[ManifestDataFile], Head] | None:
         """Return the sources on the current head; ``None`` if the files must not land.
 
         All sources have to be live, and no equality delete may be new.
         """
-        snapshot = self._head(table.metadata)
+        snapshot = self._head_if_tagged(table.metadata)
         if snapshot is None:
             return None
-        data, head = live_entries(table, snapshot)
+        data, head = read_live_entries_of_snapshot(table, snapshot)
         equality = {file.file_path for file in head.equality_deletes()}
         if equality - self._written.choice.equality_deletes:
             return None
@@ -210,19 +212,23 @@ class Replacement(MaintenanceCommit):
         same = records == {file.file_path: file.record_count for file in entries}
         return (entries, head) if same and len(entries) == len(records) else None
 
-    def _carry_over(self, table: Table, head: Head, targets: list[Target]) -> Deletions | None:
+    def _carry_over_deletes(
+        self, table: Table, head: Head, targets: list[Target]
+    ) -> Deletions | None:
         """Carry over to the new files what died in the sources since they were read; the sources'
         own delete files retire. ``None`` if a row lives again that is not in the new files."""
-        io, dead_rows = read_whole(table.io), self._written.choice.dead_rows
+        io, dead_rows = with_whole_reads(table.io), self._written.choice.dead_rows
         died: dict[str, BitMap64] = {}
         for moved_rows in self._written.moved:
-            positions = moved_rows.dead_positions(lambda path: dead_rows.of(io, head, path))
+            positions = moved_rows.dead_positions(
+                lambda path: dead_rows.dead_positions_of(io, head, path)
+            )
             if positions is None:
                 return None
             died |= positions
         dead = [(target, died[target.path]) for target in targets if target.path in died]
         paths = self._written.removed_paths
-        return self._deletions(table, head, "compacted", dead=dead, retiring=paths)
+        return self._build_deletions(table, head, "compacted", dead=dead, retiring=paths)
 
     def _summary(
         self,
@@ -234,7 +240,7 @@ class Replacement(MaintenanceCommit):
         counts = snapshot_counts(metadata, added, removed)
         # pyiceberg does not sum a REPLACE
         summed = update_snapshot_summaries(
-            Summary(Operation.OVERWRITE, **counts), properties_of(head)
+            Summary(Operation.OVERWRITE, **counts), summary_properties_of(head)
         )
         marked = {maintenance_property(self._sink): COMPACTION}
         return Summary(Operation.REPLACE, **summed.additional_properties, **marked)

@@ -29,7 +29,7 @@ from headgate.tables.iceberg import manifests_v3
 from headgate.tables.iceberg.file_schema import data_location
 from headgate.tables.iceberg.upsert.delete_files import Target
 from headgate.tables.iceberg.upsert.live_files import DeadRows, Head
-from headgate.tables.storage.file_io import read_whole
+from headgate.tables.storage.file_io import with_whole_reads
 
 FILES_MIN = 20
 DEAD_PER_THOUSAND = 200
@@ -98,7 +98,7 @@ class Choice:
     more: bool = False
 
 
-def sinks_folder(table: Table, sink: SinkName) -> str:
+def sink_data_folder(table: Table, sink: SinkName) -> str:
     """Return where the sink's data files lie in this table, without a slash at the end."""
     return f"{data_location(table.properties, table.metadata.location)}/headgate/{sink}"
 
@@ -109,13 +109,13 @@ def choose_files(table: Table, sink: SinkName, branch: str, limits: CompactionLi
     snapshot = table.metadata.snapshot_by_id(ref.snapshot_id) if ref else None
     if snapshot is None:
         return Choice(None, (), frozenset(), (), 0)
-    data, head = live_entries(table, snapshot)
+    data, head = read_live_entries_of_snapshot(table, snapshot)
     equality = list(head.equality_deletes())
     left: Counter[str] = Counter()
     partitions: dict[Any, list[SmallFile]] = defaultdict(list)
-    folder = sinks_folder(table, sink) + "/"
+    folder = sink_data_folder(table, sink) + "/"
     for entry in data:
-        file = _small_file(table, entry, head)
+        file = _to_small_file(table, entry, head)
         if (
             not (_is_small(file, limits) or _has_many_dead_rows(file, limits))
             or file.path in limits.but
@@ -128,7 +128,7 @@ def choose_files(table: Table, sink: SinkName, branch: str, limits: CompactionLi
         else:
             partitions[_partition_key(file.partition)].append(file)
     worth = list(_split_into_portions(partitions.values(), limits))
-    portions = list(_limit_bytes(worth, limits.bytes_max))
+    portions = list(_portions_within_bytes(worth, limits.bytes_max))
     dead_rows = DeadRows()
     return Choice(
         snapshot.snapshot_id,
@@ -142,27 +142,35 @@ def choose_files(table: Table, sink: SinkName, branch: str, limits: CompactionLi
     )
 
 
-def live_entries(table: Table, snapshot: Snapshot) -> tuple[list[ManifestEntry], Head]:
+def read_live_entries_of_snapshot(
+    table: Table, snapshot: Snapshot
+) -> tuple[list[ManifestEntry], Head]:
     """Return the data files of a snapshot, and what deletes rows of them."""
     data: list[ManifestEntry] = []
     listed: dict[str, list[ManifestEntry]] = {}
     numbered = isinstance(table.metadata, TableMetadataV3)
     for manifest in manifests_v3.read_manifest_list(table.io, snapshot.manifest_list):
         if manifest.content != ManifestContent.DATA:
-            listed[manifest.manifest_path] = list(manifests_v3.live_entries(table.io, manifest))
+            listed[manifest.manifest_path] = list(
+                manifests_v3.read_live_entries(table.io, manifest)
+            )
         elif numbered:
-            data.extend(manifests_v3.live_entries(table.io, manifest))
+            data.extend(manifests_v3.read_live_entries(table.io, manifest))
         else:
             data.extend(manifest.fetch_manifest_entry(table.io, discard_deleted=True))
-    targets = (Target.of(entry.data_file, entry.sequence_number or 0) for entry in data)
-    return data, Head.of(snapshot.snapshot_id, {each.path: each for each in targets}, listed)
+    targets = (Target.from_data_file(entry.data_file, entry.sequence_number or 0) for entry in data)
+    return data, Head.from_entries(
+        snapshot.snapshot_id, {each.path: each for each in targets}, listed
+    )
 
 
 def _with_dead_rows(
     table: Table, head: Head, dead_rows: DeadRows, portion: tuple[SmallFile, ...]
 ) -> tuple[SmallFile, ...]:
-    io = read_whole(table.io)
-    return tuple(replace(file, dead=dead_rows.of(io, head, file.path)) for file in portion)
+    io = with_whole_reads(table.io)
+    return tuple(
+        replace(file, dead=dead_rows.dead_positions_of(io, head, file.path)) for file in portion
+    )
 
 
 def choose_size_tier(files: Sequence[SmallFile], files_min: int) -> Sequence[SmallFile]:
@@ -202,7 +210,7 @@ def _split_into_portions(
             yield tuple(portion)
 
 
-def _limit_bytes(
+def _portions_within_bytes(
     portions: list[tuple[SmallFile, ...]], bytes_max: int
 ) -> Iterator[tuple[SmallFile, ...]]:
     """Those with the most files first, as many as the bytes allow; one at least."""
@@ -232,20 +240,20 @@ def _unfit_reason(table: Table, file: DataFile, equality: Iterable[DataFile]) ->
         return "are not Parquet"
     if file.spec_id != table.metadata.default_spec_id:
         return "are of an older partition spec"
-    if any(_may_hide(delete, file) for delete in equality):
+    if any(_may_delete_rows_of(delete, file) for delete in equality):
         return "have rows that others deleted by equality"
     if isinstance(table.metadata, TableMetadataV3) and file[_FIRST_ROW] is None:
         return "have no row ids yet: the next commit gives them some"
     return ""
 
 
-def _may_hide(delete: DataFile, file: DataFile) -> bool:
+def _may_delete_rows_of(delete: DataFile, file: DataFile) -> bool:
     """Return whether equality deletes may hide rows of the file; without a partition they may."""
     of, partition = _partition_key(delete.partition), _partition_key(file.partition)
     return not of or (delete.spec_id, of) == (file.spec_id, partition)
 
 
-def _small_file(table: Table, entry: ManifestEntry, head: Head) -> SmallFile:
+def _to_small_file(table: Table, entry: ManifestEntry, head: Head) -> SmallFile:
     file = entry.data_file
     alone = head.deletes.get(file.file_path, ())
     return SmallFile(

@@ -25,7 +25,9 @@ _Item = TypeVar("_Item")
 _Read = TypeVar("_Read")
 
 
-def unreachable_files(table: Table, removed: Sequence[Snapshot], time_max_s: float) -> list[str]:
+def find_unreachable_files(
+    table: Table, removed: Sequence[Snapshot], time_max_s: float
+) -> list[str]:
     """Return their paths in the order to delete in: a file that refers to others goes before them.
 
     Raises ``TimeoutError`` when it is not known within ``time_max_s``, and what storage raises.
@@ -34,43 +36,45 @@ def unreachable_files(table: Table, removed: Sequence[Snapshot], time_max_s: flo
     retained = [s for s in table.metadata.snapshots if s.snapshot_id not in gone]
     with ThreadPoolExecutor(STORAGE_THREADS) as threads:
         reading = _Reading(table.io, threads, time.monotonic() + time_max_s)
-        manifests, others = reading.only_in(removed, retained)
-        files = reading.only_live_in(manifests, others)
+        manifests, others = reading.manifests_only_in(removed, retained)
+        files = reading.files_only_live_in(manifests, others)
     lists = {s.manifest_list for s in removed} - {s.manifest_list for s in retained}
     return [
         *sorted(files),
         *sorted(manifest.manifest_path for manifest in manifests),
         *sorted(lists),
-        *sorted(statistics_of(table.metadata, gone)),
+        *sorted(statistics_files_of(table.metadata, gone)),
     ]
 
 
-def referenced_files(table: Table, snapshots: Sequence[Snapshot], time_max_s: float) -> set[str]:
+def find_referenced_files(
+    table: Table, snapshots: Sequence[Snapshot], time_max_s: float
+) -> set[str]:
     """Return all files that these snapshots refer to, and the table's statistics.
 
-    Raises as ``unreachable_files``.
+    Raises as ``find_unreachable_files``.
     """
     metadata = table.metadata
     paths = {
         file.statistics_path for file in (*metadata.statistics, *metadata.partition_statistics)
     }
-    return paths | _reach(table.io, snapshots, time_max_s)
+    return paths | _find_reachable_files(table.io, snapshots, time_max_s)
 
 
-def all_there(io: FileIO, snapshot: Snapshot, time_max_s: float) -> bool:
+def has_all_files(io: FileIO, snapshot: Snapshot, time_max_s: float) -> bool:
     """Return whether nobody has deleted a file that the snapshot refers to.
 
     Raises what storage raises, and ``TimeoutError``.
     """
     try:
-        paths = _reach(io, [snapshot], time_max_s)
+        paths = _find_reachable_files(io, [snapshot], time_max_s)
     except FileNotFoundError:
         return False
     with ThreadPoolExecutor(STORAGE_THREADS) as threads:
         return all(threads.map(lambda path: io.new_input(path).exists(), sorted(paths)))
 
 
-def _reach(io: FileIO, snapshots: Sequence[Snapshot], time_max_s: float) -> set[str]:
+def _find_reachable_files(io: FileIO, snapshots: Sequence[Snapshot], time_max_s: float) -> set[str]:
     paths = {snapshot.manifest_list for snapshot in snapshots}
     with ThreadPoolExecutor(STORAGE_THREADS) as threads:
         reading = _Reading(io, threads, time.monotonic() + time_max_s)
@@ -78,7 +82,7 @@ def _reach(io: FileIO, snapshots: Sequence[Snapshot], time_max_s: float) -> set[
             manifest for listed in reading.read_manifest_lists(snapshots) for manifest in listed
         }
         paths |= {manifest.manifest_path for manifest in manifests}
-        return paths.union(*reading.live(manifests))
+        return paths.union(*reading.live_paths(manifests))
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +91,7 @@ class _Reading:
     threads: Executor
     until_s: float
 
-    def only_in(
+    def manifests_only_in(
         self, removed: Sequence[Snapshot], retained: Sequence[Snapshot]
     ) -> tuple[set[ManifestFile], set[ManifestFile]]:
         """Return manifests that only removed snapshots list; if there are any, also all retained
@@ -105,9 +109,9 @@ class _Reading:
                 break
         return ours, others
 
-    def only_live_in(self, ours: set[ManifestFile], others: set[ManifestFile]) -> set[str]:
+    def files_only_live_in(self, ours: set[ManifestFile], others: set[ManifestFile]) -> set[str]:
         """Return data and delete files that are live in ``ours`` and not in ``others``."""
-        files = {path for live in self.live(ours) for path in live}
+        files = {path for live in self.live_paths(ours) for path in live}
         oldest = min((m.sequence_number or 0 for m in ours), default=0)
 
         def likely_first(manifest: ManifestFile) -> tuple[bool, int]:
@@ -115,7 +119,7 @@ class _Reading:
             sequence_number = manifest.sequence_number or 0
             return sequence_number < oldest, sequence_number
 
-        for live in self.live(sorted(others, key=likely_first)) if files else ():
+        for live in self.live_paths(sorted(others, key=likely_first)) if files else ():
             files.difference_update(live)
             if not files:
                 break
@@ -124,12 +128,12 @@ class _Reading:
     def read_manifest_lists(self, snapshots: Sequence[Snapshot]) -> Iterator[list[ManifestFile]]:
         return self._read_in_chunks(lambda snapshot: snapshot.manifests(self.io), snapshots)
 
-    def live(self, manifests: Iterable[ManifestFile]) -> Iterator[list[str]]:
-        def paths(manifest: ManifestFile) -> list[str]:
+    def live_paths(self, manifests: Iterable[ManifestFile]) -> Iterator[list[str]]:
+        def read_live_paths(manifest: ManifestFile) -> list[str]:
             entries = manifest.fetch_manifest_entry(self.io, discard_deleted=True)
             return [entry.data_file.file_path for entry in entries]
 
-        return self._read_in_chunks(paths, list(manifests))
+        return self._read_in_chunks(read_live_paths, list(manifests))
 
     def _read_in_chunks(
         self, read: Callable[[_Item], _Read], items: Sequence[_Item]
@@ -140,7 +144,7 @@ class _Reading:
             yield from self.threads.map(read, items[begin : begin + _CHUNK])
 
 
-def statistics_of(metadata: TableMetadata, gone: set[int]) -> set[str]:
+def statistics_files_of(metadata: TableMetadata, gone: set[int]) -> set[str]:
     files = [*metadata.statistics, *metadata.partition_statistics]
     retained = {file.statistics_path for file in files if file.snapshot_id not in gone}
     return {file.statistics_path for file in files if file.snapshot_id in gone} - retained

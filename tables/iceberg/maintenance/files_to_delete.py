@@ -18,9 +18,9 @@ from pyiceberg.table.metadata import TableMetadata
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.tables.iceberg.maintenance.files_of_expired_snapshots import (
     STORAGE_THREADS,
-    referenced_files,
+    find_referenced_files,
 )
-from headgate.tables.storage.file_io import delete_quietly, on_s3
+from headgate.tables.storage.file_io import delete_quietly, is_s3_files
 
 READ_BACK_MAX_S = 30.0
 
@@ -56,18 +56,18 @@ class Condemned:
         self._judged = {snapshot.snapshot_id for snapshot in after.snapshots}
         self._uuid = str(after.table_uuid)
 
-    def delete(self, table: Table) -> None:
+    def delete_within_time(self, table: Table) -> None:
         """Delete what the time allows, the rest at the next call. Raises what storage raises."""
         if not self._files:
             return
         read_s = now_s()  # before the read: the answer is as old as its question
-        self._keep_referenced(self._catalog.load_table(table.name()))
+        self._spare_referenced(self._catalog.load_table(table.name()))
         until_s = now_s() + _DELETING_MAX_S
         with ThreadPoolExecutor(STORAGE_THREADS) as threads:
             # Asked before every handful: a process that stood still here for an hour deletes no
             # more than the handful that it holds, and then reads the table again.
             while self._files and now_s() < until_s and now_s() - read_s < READ_BACK_MAX_S:
-                many = on_s3(table.io)
+                many = is_s3_files(table.io)
                 count = min(BULK if many else _DELETED_AT_ONCE, len(self._files))
                 paths = [self._files.popleft() for _ in range(count)]
                 if many:
@@ -75,7 +75,7 @@ class Condemned:
                 else:
                     list(threads.map(lambda path: delete_quietly(table.io, [path]), paths))
 
-    def _keep_referenced(self, now: Table) -> None:
+    def _spare_referenced(self, now: Table) -> None:
         """Keep files to which somebody refers again; they stay, as orphans at worst."""
         snapshots = {snapshot.snapshot_id: snapshot for snapshot in now.metadata.snapshots}
         if str(now.metadata.table_uuid) != self._uuid:
@@ -89,7 +89,7 @@ class Condemned:
             self._files.clear()
             return
         new = [snapshots[snapshot_id] for snapshot_id in snapshots.keys() - self._judged]
-        used = referenced_files(now, new, _READING_MAX_S)
+        used = find_referenced_files(now, new, _READING_MAX_S)
         before = len(self._files)
         self._files = deque(path for path in self._files if path not in used)
         self.acquitted += before - len(self._files)

@@ -34,9 +34,9 @@ from headgate.tables.iceberg.commit_request import (
     branch_update,
     next_snapshot,
 )
-from headgate.tables.iceberg.maintenance.compaction_plan import sinks_folder
+from headgate.tables.iceberg.maintenance.compaction_plan import sink_data_folder
 from headgate.tables.iceberg.manifests import SnapshotFiles
-from headgate.tables.iceberg.upsert.delete_files import Target, delete_files
+from headgate.tables.iceberg.upsert.delete_files import Target, build_delete_files
 from headgate.tables.iceberg.upsert.delete_manifests import Deletions
 from headgate.tables.iceberg.upsert.live_files import Head
 
@@ -78,13 +78,13 @@ class MaintenanceCommit:
         self._calling = calling or nullcontext()
         self._doubtful = False
 
-    def _head(self, metadata: TableMetadata) -> Snapshot | None:
+    def _head_if_tagged(self, metadata: TableMetadata) -> Snapshot | None:
         """Return the branch's head, if the sink's tag is there too: it is the lock."""
         if self._tag not in metadata.refs or self._branch not in metadata.refs:
             return None
         return metadata.snapshot_by_id(metadata.refs[self._branch].snapshot_id)
 
-    def _deletions(
+    def _build_deletions(
         self,
         table: Table,
         head: Head,
@@ -97,12 +97,12 @@ class MaintenanceCommit:
 
         ``retiring``: the data files whose delete files are replaced, or go with them.
         """
-        below = f"{sinks_folder(table, self._sink)}/{folder}"
-        made = delete_files(table.metadata.format_version, below, dead)
+        below = f"{sink_data_folder(table, self._sink)}/{folder}"
+        made = build_delete_files(table.metadata.format_version, below, dead)
         retired = [entry for path in sorted(retiring) for entry in head.deletes.get(path, ())]
         return Deletions(made.listed, tuple(retired), made.bytes_of, head.listed)
 
-    def _write(
+    def _write_snapshot(
         self,
         table: Table,
         parent: Snapshot,
@@ -117,16 +117,16 @@ class MaintenanceCommit:
         snapshot_id, number = metadata.new_snapshot_id(), metadata.next_sequence_number()
         manifests = SnapshotFiles(table, snapshot_id)
         try:
-            listed = manifests.write_replacement(
+            listed = manifests.write_manifest_list_without(
                 removed, added, parent, number, deletions=deletions
             )
         except BaseException:
-            manifests.take_back()
+            manifests.delete_written()
             raise
         snapshot = next_snapshot(metadata, parent, listed, snapshot_id=snapshot_id, summary=summary)
         return snapshot, manifests
 
-    def _call(self, table: Table, snapshot: Snapshot, manifests: SnapshotFiles) -> Settled:
+    def _call_catalog(self, table: Table, snapshot: Snapshot, manifests: SnapshotFiles) -> Settled:
         metadata = table.metadata
         try:
             with self._calling:
@@ -153,7 +153,7 @@ class MaintenanceCommit:
             return Settled.LANDED
         taken = {other.sequence_number for other in now.snapshots}
         if snapshot.sequence_number in taken:
-            manifests.take_back()
+            manifests.delete_written()
             self._doubtful = doubtful
             return Settled.REFUSED
         _log.info("%s: whether a call landed is not known: %r", self._identifier, error)

@@ -23,13 +23,13 @@ from headgate.control_protocol.commit_record import CommitRecord, PendingCommit
 from headgate.control_protocol.commit_record_codec import decode
 from headgate.control_protocol.identifiers import SinkName, branch_of_tag, sink_of_tag
 from headgate.control_protocol.redacting_loggers import redacted_logger
-from headgate.tables.iceberg.maintenance.compaction_plan import sinks_folder
-from headgate.tables.iceberg.maintenance.files_of_expired_snapshots import referenced_files
+from headgate.tables.iceberg.maintenance.compaction_plan import sink_data_folder
+from headgate.tables.iceberg.maintenance.files_of_expired_snapshots import find_referenced_files
 from headgate.tables.iceberg.maintenance.files_to_delete import Condemned
 from headgate.tables.iceberg.maintenance.snapshot_selection import GC_ENABLED
 from headgate.tables.iceberg.pending_manifests import read_staged_files
 from headgate.tables.iceberg.table_creation import CREATED_MS
-from headgate.tables.iceberg.tag_lineage import properties_of
+from headgate.tables.iceberg.tag_lineage import summary_properties_of
 from headgate.tables.storage.file_store import files_below
 
 SKEW_MS = 600_000
@@ -101,7 +101,7 @@ class Orphans:
         # The order is the proof (see above): a file that is committed after the listing is younger
         # than the limit, one that was decided before is named by the primary table or the table
         # read now.
-        stored = self._stored_files(table)
+        stored = self._list_stored_files(table)
         primary = (self.deciding or self._load_deciding_tags)()
         table = self.catalog.load_table(self.table)  # loaded now, to hold deliveries made meanwhile
         delivered = _sink_tags(table, self.sink)
@@ -127,13 +127,13 @@ class Orphans:
         young = len(loose) - len(files) - earlier
         return Found(table, files, young, earlier, elsewhere=self._data_folder_elsewhere(table))
 
-    def delete(self, orphans: Found) -> int:
+    def delete_orphans(self, orphans: Found) -> int:
         """Delete what was found, unless somebody refers to it by now; return how many went."""
         condemned = Condemned(self.catalog)
         condemned.add(orphans.files, orphans.table.metadata)
         before = len(orphans.files)
         while condemned.has_files:
-            condemned.delete(orphans.table)
+            condemned.delete_within_time(orphans.table)
         return before - condemned.acquitted
 
     def _load_deciding_tags(self) -> Deciding:
@@ -149,7 +149,7 @@ class Orphans:
                 return f"{self.table} shares its location with another table of the sink: {other}"
         return ""
 
-    def _stored_files(self, table: Table) -> list[tuple[str, int]]:
+    def _list_stored_files(self, table: Table) -> list[tuple[str, int]]:
         """List the sink's folders of data, and its drafts (rule PENDING-2).
 
         Where the table's owner has moved its data, the folder before lies at its location.
@@ -157,20 +157,20 @@ class Orphans:
         location = table.metadata.location.rstrip("/")
         default = f"{location}/data/headgate/{self.sink}"
         drafts = f"{table.metadata.location}/metadata/headgate/{self.sink}"
-        now = () if self._data_folder_elsewhere(table) else (sinks_folder(table, self.sink),)
+        now = () if self._data_folder_elsewhere(table) else (sink_data_folder(table, self.sink),)
         folders = dict.fromkeys((default, *now, drafts))
         return [each for folder in folders for each in self.listing(table.io, folder)]
 
     def _data_folder_elsewhere(self, table: Table) -> str:
         """Return the folder of its data if that is not at its location: others may be there."""
-        folder = sinks_folder(table, self.sink)
+        folder = sink_data_folder(table, self.sink)
         return "" if folder.startswith(f"{table.metadata.location.rstrip('/')}/") else folder
 
     def _needed_names(
         self, table: Table, records: Iterable[CommitRecord], spent: _Spent
     ) -> set[str]:
         """Return names, not locations: a reader may write a location's scheme in another way."""
-        paths = referenced_files(table, table.metadata.snapshots, READING_MAX_S)
+        paths = find_referenced_files(table, table.metadata.snapshots, READING_MAX_S)
         for record in records:
             paths |= set(_pending_file_names(table, record, spent))
         return {_comparable_name(path, self.sink) for path in paths}
@@ -214,7 +214,7 @@ def _sink_tags(table: Table, sink: SinkName) -> list[tuple[int, CommitRecord | N
         branch = branch_of_tag(name)
         snapshot = table.metadata.snapshot_by_id(ref.snapshot_id)
         if branch and sink_of_tag(name, branch) == sink and snapshot:
-            records.append((snapshot.timestamp_ms, decode(sink, properties_of(snapshot))))
+            records.append((snapshot.timestamp_ms, decode(sink, summary_properties_of(snapshot))))
     return records
 
 

@@ -43,7 +43,7 @@ from headgate.control_protocol.commit_record_codec import (
 from headgate.control_protocol.errors import RowExpiryUnfit
 from headgate.control_protocol.identifiers import SinkName
 from headgate.tables.iceberg.commit_request import snapshot_counts
-from headgate.tables.iceberg.maintenance.compaction_plan import live_entries
+from headgate.tables.iceberg.maintenance.compaction_plan import read_live_entries_of_snapshot
 from headgate.tables.iceberg.maintenance.maintenance_commit import (
     MaintenanceCommit,
     Settled,
@@ -51,10 +51,10 @@ from headgate.tables.iceberg.maintenance.maintenance_commit import (
 )
 from headgate.tables.iceberg.manifests import is_writable_spec
 from headgate.tables.iceberg.row_deletion import MatchingRows, is_copy_on_write
-from headgate.tables.iceberg.tag_lineage import properties_of
+from headgate.tables.iceberg.tag_lineage import summary_properties_of
 from headgate.tables.iceberg.upsert.delete_manifests import Deletions
 from headgate.tables.iceberg.upsert.live_files import DeadRows, Head
-from headgate.tables.storage.file_io import read_whole
+from headgate.tables.storage.file_io import with_whole_reads
 
 ROW_EXPIRY = "row-expiry"
 DAY_MS = 24 * 3_600_000
@@ -141,11 +141,11 @@ class RowExpiry(MaintenanceCommit):
         self._sent: dict[int, DueRows] = {}
         self.done: DueRows | None = None
 
-    def find_due(self) -> DueRows | None:
+    def find_due_rows(self) -> DueRows | None:
         """Return what is due now; ``None`` without the sink's tag."""
         table = self._catalog.load_table(self._identifier)
-        parent = self._head(table.metadata)
-        return None if parent is None else self._find_due(table, parent)
+        parent = self._head_if_tagged(table.metadata)
+        return None if parent is None else self._find_due_rows(table, parent)
 
     def try_commit(self) -> Settled:
         """Try once, on the current head."""
@@ -154,33 +154,33 @@ class RowExpiry(MaintenanceCommit):
         if (landed := find_landed(metadata, self._sent)) is not None:
             self.done = landed
             return Settled.LANDED
-        parent = self._head(metadata)
+        parent = self._head_if_tagged(metadata)
         if parent is None:
             return Settled.GONE
-        due = self._find_due(table, parent)
+        due = self._find_due_rows(table, parent)
         if not due.rows:
             self.done = due
             return Settled.LANDED
         dead = [(due.head.data[path], bits) for path, bits in sorted(due.dead.items())]
         retiring = {*due.whole, *due.parts}
-        deletions = self._deletions(table, due.head, "expired", dead=dead, retiring=retiring)
+        deletions = self._build_deletions(table, due.head, "expired", dead=dead, retiring=retiring)
         summary, removed = self._summary(metadata, parent, deletions, due), frozenset(due.whole)
-        snapshot, manifests = self._write(
+        snapshot, manifests = self._write_snapshot(
             table, parent, summary, deletions=deletions, removed=removed
         )
         self._sent[snapshot.snapshot_id] = due
-        outcome = self._call(table, snapshot, manifests)
+        outcome = self._call_catalog(table, snapshot, manifests)
         if outcome is Settled.LANDED:
             self.done = due
         return outcome
 
     # ------------------------------------------------------------------------------- what is due
 
-    def _find_due(self, table: Table, parent: Snapshot) -> DueRows:
+    def _find_due_rows(self, table: Table, parent: Snapshot) -> DueRows:
         of = require_expirable(self._identifier, table.schema(), self._column)
-        data, head = live_entries(table, parent)
+        data, head = read_live_entries_of_snapshot(table, parent)
         files = [entry.data_file for entry in data]
-        io = read_whole(table.io)
+        io = with_whole_reads(table.io)
         whole, others = dict[str, DataFile](), list[DataFile]()
         for file in files:
             if self._is_due_as_a_whole(file, of) and is_writable_spec(
@@ -189,11 +189,11 @@ class RowExpiry(MaintenanceCommit):
                 whole[file.file_path] = file
             else:
                 others.append(file)
-        due = self._rows_below(self._limit_ms, of).of(table, others)
-        dead = {path: self._dead_rows.of(io, head, path) for path in (*whole, *due)}
+        due = self._finder_of_rows_below(self._limit_ms, of).positions_in(table, others)
+        dead = {path: self._dead_rows.dead_positions_of(io, head, path) for path in (*whole, *due)}
         alive = {path: live for path, rows in due.items() if (live := rows - dead[path])}
         by_path = {file.file_path: file for file in others}
-        parts, left = self._worth_marking(table, alive, by_path, of)
+        parts, left = self._files_worth_marking(table, alive, by_path, of)
         return DueRows(
             head,
             whole,
@@ -213,12 +213,12 @@ class RowExpiry(MaintenanceCommit):
         """
         upper = (file.upper_bounds or {}).get(of.field_id)
         nulls = (file.null_value_counts or {}).get(of.field_id)
-        if nulls != 0 or upper is None or len(upper) != _bound_bytes(of):
+        if nulls != 0 or upper is None or len(upper) != _bound_size(of):
             return False
         kind = cast("PrimitiveType", of.field_type)
-        return cast("int", from_bytes(kind, upper)) < _in_units(self._limit_ms, of)
+        return cast("int", from_bytes(kind, upper)) < _limit_in_column_units(self._limit_ms, of)
 
-    def _worth_marking(
+    def _files_worth_marking(
         self,
         table: Table,
         alive: Mapping[str, BitMap64],
@@ -238,10 +238,10 @@ class RowExpiry(MaintenanceCommit):
             if len(rows) * 1_000 > self._dead_per_thousand * files[path].record_count
         }
         few = [files[path] for path in alive if path not in many]
-        waited = self._rows_below(self._limit_ms - WAIT_MS, of).of(table, few)
+        waited = self._finder_of_rows_below(self._limit_ms - WAIT_MS, of).positions_in(table, few)
         return many | {path for path, rows in waited.items() if rows & alive[path]}, ()
 
-    def _rows_below(self, limit_ms: int, of: NestedField) -> MatchingRows:
+    def _finder_of_rows_below(self, limit_ms: int, of: NestedField) -> MatchingRows:
         """Return what finds the rows below this limit: each file is read once for it."""
         if limit_ms not in self._matching:
             self._matching[limit_ms] = MatchingRows(_rows_older_than(self._column, limit_ms, of))
@@ -261,7 +261,7 @@ class RowExpiry(MaintenanceCommit):
             expired_rows_property(self._sink): str(due.rows),
         }
         summary = Summary(Operation.DELETE, **counts, **marked)
-        return update_snapshot_summaries(summary, properties_of(parent))
+        return update_snapshot_summaries(summary, summary_properties_of(parent))
 
     def _updates(self, metadata: TableMetadata, snapshot: Snapshot) -> tuple[TableUpdate, ...]:
         """EXPIRY-1: the limit that the table stores never goes back; the rows add up."""
@@ -276,17 +276,17 @@ class RowExpiry(MaintenanceCommit):
         return (*super()._updates(metadata, snapshot), SetPropertiesUpdate(updates=stored))
 
 
-def _bound_bytes(of: NestedField) -> int:
+def _bound_size(of: NestedField) -> int:
     """Return how long a bound of the column is: files of a former type may have others."""
     return 4 if isinstance(of.field_type, DateType) else 8
 
 
-def _in_units(limit_ms: int, of: NestedField) -> int:
+def _limit_in_column_units(limit_ms: int, of: NestedField) -> int:
     """Return the limit as the column counts; a day is due when it is over."""
     return limit_ms // DAY_MS if isinstance(of.field_type, DateType) else limit_ms * 1_000
 
 
-def limit_text(limit_ms: int, of: NestedField) -> str:
+def limit_as_literal(limit_ms: int, of: NestedField) -> str:
     """Return the limit as a condition on the column has it."""
     moment = dt.datetime.fromtimestamp(limit_ms // 1_000, dt.UTC)
     if isinstance(of.field_type, DateType):
@@ -296,4 +296,4 @@ def limit_text(limit_ms: int, of: NestedField) -> str:
 
 
 def _rows_older_than(column: str, limit_ms: int, of: NestedField) -> BooleanExpression:
-    return LessThan(term=Reference(name=column), value=literal(limit_text(limit_ms, of)))
+    return LessThan(term=Reference(name=column), value=literal(limit_as_literal(limit_ms, of)))

@@ -19,15 +19,15 @@ from pyiceberg.utils.properties import property_as_bool
 
 from headgate.control_protocol.current_sink import in_same_sink_context
 from headgate.control_protocol.redacting_loggers import redacted_logger
-from headgate.tables.iceberg.commit_lock import CommitLock
+from headgate.tables.iceberg.commit_mutex import CommitLock
 from headgate.tables.iceberg.maintenance.files_of_expired_snapshots import (
-    referenced_files,
-    statistics_of,
-    unreachable_files,
+    find_referenced_files,
+    find_unreachable_files,
+    statistics_files_of,
 )
 from headgate.tables.iceberg.maintenance.files_to_delete import Condemned
-from headgate.tables.iceberg.maintenance.snapshot_removal import SnapshotRemoval, snapshot_ids
-from headgate.tables.iceberg.maintenance.snapshot_selection import expired_snapshots
+from headgate.tables.iceberg.maintenance.snapshot_removal import SnapshotRemoval, snapshot_ids_of
+from headgate.tables.iceberg.maintenance.snapshot_selection import select_expired_snapshots
 from headgate.tables.storage.file_io import delete_quietly
 
 DUE_MIN = 25
@@ -75,7 +75,7 @@ class SnapshotExpiry:
         self._gone: set[int] = set()
         self._rest_until_s = 0.0
 
-    def after_commit(self, table: Table, before: TableMetadata) -> None:
+    def on_commit(self, table: Table, before: TableMetadata) -> None:
         """Keep up ``table`` as the commit left it. Never raises: the commit has landed.
 
         Without threads it takes the time of a few catalog calls and at most about half a minute of
@@ -83,7 +83,7 @@ class SnapshotExpiry:
         """
         self._commit_lock.note_landing()
         with self._lock:
-            self._old_metadata |= _fell_out(table, before)
+            self._old_metadata |= _metadata_files_out_of_log(table, before)
             self._next = table
             if self._thread is not None or self._closing or not self._is_due(table):
                 return
@@ -96,7 +96,7 @@ class SnapshotExpiry:
                 return
         self._maintain_queued()
 
-    def finish(self, load: Callable[[], Table]) -> None:
+    def resolve_unconfirmed_removal(self, load: Callable[[], Table]) -> None:
         """Look once more after a removal that nobody confirmed. Never raises.
 
         A coordinator that loses leadership commits no more, and nobody else knows of the
@@ -120,7 +120,9 @@ class SnapshotExpiry:
 
     def expirable_snapshots(self, table: Table) -> list[Snapshot]:
         """Return the snapshots that may expire now, oldest first."""
-        return expired_snapshots(table.metadata, int(time.time() * 1000), self._expire_after_ms)
+        return select_expired_snapshots(
+            table.metadata, int(time.time() * 1000), self._expire_after_ms
+        )
 
     def expire_now(self, table: Table) -> int:
         """Expire what is due, however few, and delete its files; return how many snapshots went.
@@ -129,12 +131,12 @@ class SnapshotExpiry:
         """
         gone = 0
         while self.expirable_snapshots(table):
-            before = snapshot_ids(table.metadata)
+            before = snapshot_ids_of(table.metadata)
             self._expire(table, due_min=1)
             self._resolve_doubt(table)
             while self._condemned.has_files:
-                self._condemned.delete(table)
-            went = len(before - snapshot_ids(table.metadata))
+                self._condemned.delete_within_time(table)
+            went = len(before - snapshot_ids_of(table.metadata))
             if not went:
                 break
             gone += went
@@ -161,17 +163,17 @@ class SnapshotExpiry:
 
     def _maintain(self, table: Table) -> None:
         try:
-            if self._doubted is not None or self._gone & snapshot_ids(table.metadata):
+            if self._doubted is not None or self._gone & snapshot_ids_of(table.metadata):
                 # The commit landed before the removal, so its view does not show that.
                 table = self._catalog.load_table(table.name())
             self._resolve_doubt(table)
             self._drop_old_metadata(table)
             if self._doubted is None and self._has_rested:
                 self._expire(table)
-            self._condemned.delete(table)
+            self._condemned.delete_within_time(table)
         except Exception as error:  # noqa: BLE001 - storage and catalogs fail in many ways
             self._rest_until_s = time.monotonic() + _PAUSE_S
-            _log.warning("%s: not cleaned up for now: %r", _name(table), error)
+            _log.warning("%s: not cleaned up for now: %r", _table_name(table), error)
 
     def _resolve_doubt(self, table: Table) -> None:
         """Settle a removal that nobody confirmed: it landed, or never will if our tag moved on."""
@@ -190,7 +192,7 @@ class SnapshotExpiry:
             return
         removed = due[:REMOVED_MAX]
         # Before the call: afterwards nothing tells any more what these snapshots reached.
-        files = unreachable_files(table, removed, _READING_MAX_S)
+        files = find_unreachable_files(table, removed, _READING_MAX_S)
         for _ in range(_TRIES):
             before = table.metadata
             with self.calling:
@@ -199,17 +201,17 @@ class SnapshotExpiry:
             if landed:  # anything else leaves the doubt, and the files, to a later look
                 self._doubted = None
                 self._gone = {snapshot.snapshot_id for snapshot in removed}
-                self._old_metadata |= _fell_out(table, before)
+                self._old_metadata |= _metadata_files_out_of_log(table, before)
                 self._drop_old_metadata(table)
                 # Only here: on the very version by which snapshot_removal.py judged the files.
                 self._condemned.add(files, table.metadata)
-                _log.info("%s: %d snapshots expired", _name(table), len(removed))
+                _log.info("%s: %d snapshots expired", _table_name(table), len(removed))
                 return
             if not removal.overtaken:
                 return
             self._doubted = None
             still_due = {snapshot.snapshot_id for snapshot in self.expirable_snapshots(table)}
-            still = _still_unreachable(table, before, removed, files)
+            still = _select_still_unreachable(table, before, removed, files)
             if still is None or not {snapshot.snapshot_id for snapshot in removed} <= still_due:
                 return
             files = still
@@ -221,7 +223,7 @@ class SnapshotExpiry:
         delete_quietly(table.io, old)
 
 
-def _still_unreachable(
+def _select_still_unreachable(
     table: Table, before: TableMetadata, removed: Sequence[Snapshot], files: Sequence[str]
 ) -> list[str] | None:
     """Return those of ``files``, judged by ``before``, that nobody reaches in ``table`` now.
@@ -233,11 +235,13 @@ def _still_unreachable(
         return None
     known = {snapshot.snapshot_id for snapshot in before.snapshots}
     new = [snapshot for snapshot in table.metadata.snapshots if snapshot.snapshot_id not in known]
-    used = referenced_files(table, new, _READING_MAX_S) - statistics_of(table.metadata, gone)
+    used = find_referenced_files(table, new, _READING_MAX_S) - statistics_files_of(
+        table.metadata, gone
+    )
     return [path for path in files if path not in used]
 
 
-def _fell_out(table: Table, before: TableMetadata) -> set[str]:
+def _metadata_files_out_of_log(table: Table, before: TableMetadata) -> set[str]:
     """Return metadata files that fell out of the log, if the table's properties have them go."""
     if not property_as_bool(
         table.properties, TableProperties.METADATA_DELETE_AFTER_COMMIT_ENABLED, default=False
@@ -247,5 +251,5 @@ def _fell_out(table: Table, before: TableMetadata) -> set[str]:
     return old - {entry.metadata_file for entry in table.metadata.metadata_log}
 
 
-def _name(table: Table) -> str:
+def _table_name(table: Table) -> str:
     return ".".join(table.name())

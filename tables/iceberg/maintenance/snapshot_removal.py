@@ -32,7 +32,7 @@ from pyiceberg.table.update import (
 
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.tables.iceberg.commit_request import AssertNumberFree
-from headgate.tables.iceberg.maintenance.files_of_expired_snapshots import all_there
+from headgate.tables.iceberg.maintenance.files_of_expired_snapshots import has_all_files
 
 _TRIES = 5
 _LOOKING_MAX_S = 20.0
@@ -57,25 +57,25 @@ class SnapshotRemoval:
 
         ``table`` holds the newest metadata afterwards. Raises what loading a table raises.
         """
-        if self._load(table).metadata_location != self._location:
+        if self._load_table(table).metadata_location != self._location:
             self.overtaken = True
-            _log.info("%s: no snapshot expired this time: others were faster", self._name)
+            _log.info("%s: no snapshot expired this time: others were faster", self._table_name)
             return False
         try:
             updates = _updates(self._before, set(self._removed))
             response = self._catalog.commit_table(table, _requirements(self._before), updates)
             table.metadata, table.metadata_location = response.metadata, response.metadata_location
         except Exception as error:  # noqa: BLE001 - refused or unknown: the table itself tells
-            self._load(table)
+            self._load_table(table)
             if not self.has_landed(table.metadata):
-                _log.info("%s: no snapshot expired this time: %r", self._name, error)
+                _log.info("%s: no snapshot expired this time: %r", self._table_name, error)
                 return False
         if self._is_exact_successor(table.metadata):
             return True
         _log.warning(
             "%s: snapshots expired while others changed the table; files that only they referred "
             "to are left to the table's own orphan clean-up",
-            self._name,
+            self._table_name,
         )
         self.set_lost_refs_again(table)
         return False
@@ -83,7 +83,7 @@ class SnapshotRemoval:
     def has_landed(self, metadata: TableMetadata) -> bool:
         """Return whether the table is the same and holds none of the snapshots any more."""
         same = metadata.table_uuid == self._before.table_uuid
-        return same and not self._removed.keys() & snapshot_ids(metadata)
+        return same and not self._removed.keys() & snapshot_ids_of(metadata)
 
     def is_decided(self, metadata: TableMetadata) -> bool:
         """Return whether it has landed, or never will, because a ref that it requires has moved.
@@ -104,7 +104,7 @@ class SnapshotRemoval:
             _log.error(
                 "%s: it is not known whether the catalog will still remove snapshots on which %s "
                 "stands since; this sink does not look any more: set it again if it is gone",
-                self._name,
+                self._table_name,
                 ", ".join(endangered),
             )
 
@@ -115,7 +115,7 @@ class SnapshotRemoval:
                 _log.error(
                     "%s: %s was set on snapshot %d while that expired, and is gone; of its files "
                     "some are gone too, by an orphan clean-up, or cannot be looked for",
-                    self._name,
+                    self._table_name,
                     name,
                     ref.snapshot_id,
                 )
@@ -123,21 +123,21 @@ class SnapshotRemoval:
             for _ in range(_TRIES):
                 if name in table.metadata.refs or self._restore_ref(table, name, ref):
                     break
-                self._load(table)
+                self._load_table(table)
             else:
                 _log.error(
                     "%s: %s was set on snapshot %d while that expired, and is gone; its files are "
                     "kept: set it again from the metadata files of this minute",
-                    self._name,
+                    self._table_name,
                     name,
                     ref.snapshot_id,
                 )
 
     @property
-    def _name(self) -> str:
+    def _table_name(self) -> str:
         return ".".join(self._identifier)
 
-    def _load(self, table: Table) -> Table:
+    def _load_table(self, table: Table) -> Table:
         again = self._catalog.load_table(self._identifier)
         table.metadata, table.metadata_location = again.metadata, again.metadata_location
         return again
@@ -147,14 +147,16 @@ class SnapshotRemoval:
         log = after.metadata_log
         on_what_was_judged = bool(log) and log[-1].metadata_file == self._location
         same_refs = after.refs == self._before.refs
-        same_snapshots = snapshot_ids(after) == snapshot_ids(self._before) - self._removed.keys()
+        same_snapshots = (
+            snapshot_ids_of(after) == snapshot_ids_of(self._before) - self._removed.keys()
+        )
         return on_what_was_judged and same_refs and same_snapshots
 
     def _refs_taken_along(self, table: Table) -> dict[str, SnapshotRef]:
         """Return refs to the snapshots in the version that the removal was applied to."""
         newer = table.metadata
         for older in self._versions_since(table):
-            if snapshot_ids(older) - snapshot_ids(newer) == self._removed.keys():
+            if snapshot_ids_of(older) - snapshot_ids_of(newer) == self._removed.keys():
                 refs = older.refs.items()
                 return {name: ref for name, ref in refs if ref.snapshot_id in self._removed}
             newer = older
@@ -163,7 +165,7 @@ class SnapshotRemoval:
                 "%s: the table has changed so often since snapshots expired that its metadata log "
                 "does not tell any more whether somebody had just set a ref on one of them: if one "
                 "is missing, set it again",
-                self._name,
+                self._table_name,
             )
         return {}
 
@@ -180,9 +182,9 @@ class SnapshotRemoval:
     def _has_all_files(self, table: Table, ref: SnapshotRef) -> bool:
         """Return whether its files are still there: an orphan clean-up may have run meanwhile."""
         try:
-            return all_there(table.io, self._removed[ref.snapshot_id], _LOOKING_MAX_S)
+            return has_all_files(table.io, self._removed[ref.snapshot_id], _LOOKING_MAX_S)
         except Exception as error:  # noqa: BLE001 - a ref to what is not there is worse than none
-            _log.info("%s: files of a snapshot cannot be looked for: %r", self._name, error)
+            _log.info("%s: files of a snapshot cannot be looked for: %r", self._table_name, error)
             return False
 
     def _restore_ref(self, table: Table, name: str, ref: SnapshotRef) -> bool:
@@ -204,13 +206,13 @@ class SnapshotRemoval:
         try:
             response = self._catalog.commit_table(table, requirements, updates)
         except Exception as error:  # noqa: BLE001 - it is tried again on what is there then
-            _log.info("%s: %s could not be set again yet: %r", self._name, name, error)
+            _log.info("%s: %s could not be set again yet: %r", self._table_name, name, error)
             return False
         table.metadata, table.metadata_location = response.metadata, response.metadata_location
         _log.warning(
             "%s: %s was set on snapshot %d while that expired; it is set again, on snapshot %d "
             "with the same files",
-            self._name,
+            self._table_name,
             name,
             ref.snapshot_id,
             again.snapshot_id,
@@ -273,5 +275,5 @@ def _updates(metadata: TableMetadata, gone: set[int]) -> tuple[TableUpdate, ...]
     )
 
 
-def snapshot_ids(metadata: TableMetadata) -> set[int]:
+def snapshot_ids_of(metadata: TableMetadata) -> set[int]:
     return {snapshot.snapshot_id for snapshot in metadata.snapshots}

@@ -15,7 +15,7 @@ from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.utils.properties import property_as_bool
 
 from headgate.control_protocol.identifiers import branch_of_tag
-from headgate.tables.iceberg.tag_lineage import ancestry, snapshots_by_id
+from headgate.tables.iceberg.tag_lineage import ancestors_of, snapshots_by_id
 
 GC_ENABLED = "gc.enabled"
 MAX_AGE_MS = "history.expire.max-snapshot-age-ms"
@@ -25,7 +25,7 @@ _MAX_AGE_MS_DEFAULT = 5 * 24 * 3_600_000  # Iceberg's own, if only the other one
 _KEEP_MIN_DEFAULT = 1
 
 
-def expired_snapshots(
+def select_expired_snapshots(
     metadata: TableMetadata, now_ms: int, unasked_age_ms: int | None = None
 ) -> list[Snapshot]:
     """Return the snapshots that may go, oldest first. ``now_ms``: epoch.
@@ -38,21 +38,23 @@ def expired_snapshots(
     snapshots = snapshots_by_id(metadata)
     unasked = None if unasked_age_ms is None else (unasked_age_ms, _KEEP_MIN_DEFAULT)
 
-    def retention_of(branch: SnapshotRef | None = None) -> tuple[int, int] | None:
+    def retention_of_branch(branch: SnapshotRef | None = None) -> tuple[int, int] | None:
         return snapshot_retention(metadata.properties, branch) or unasked
 
     lines = {
-        name: list(ancestry(snapshots, ref))
+        name: list(ancestors_of(snapshots, ref))
         for name, ref in metadata.refs.items()
         if ref.snapshot_ref_type is SnapshotRefType.BRANCH
     }
     kept = {ref.snapshot_id for ref in metadata.refs.values()}
     for name, line in lines.items():
-        kept.update(_ids_of(_kept_snapshots(line, retention_of(metadata.refs[name]), now_ms)))
+        kept.update(
+            _ids_of(_kept_snapshots(line, retention_of_branch(metadata.refs[name]), now_ms))
+        )
     kept.update(_ids_of(_needed_by_sinks(metadata.refs, lines)))
     on_branches = {snapshot_id for line in lines.values() for snapshot_id in _ids_of(line)}
     loose = [s for s in metadata.snapshots if s.snapshot_id not in on_branches]
-    kept.update(_ids_of(_young_snapshots(loose, retention_of(), now_ms)))
+    kept.update(_ids_of(_young_snapshots(loose, retention_of_branch(), now_ms)))
     gone = [s for s in metadata.snapshots if s.snapshot_id not in kept]
     return sorted(gone, key=lambda snapshot: snapshot.sequence_number or 0)
 

@@ -51,12 +51,12 @@ class Deletions:
     counts: KeyCounts = field(default_factory=KeyCounts)
 
     @property
-    def specs(self) -> list[int]:
+    def changed_spec_ids(self) -> list[int]:
         """Return the partition specs whose manifests of deletes change."""
         retired = (entry.data_file for entry in self.retired)
         return sorted({file.spec_id for file in (*self.added, *retired)})
 
-    def find_replaced(self, manifests: Iterable[ManifestFile], spec_id: int) -> set[str]:
+    def find_replaced_manifests(self, manifests: Iterable[ManifestFile], spec_id: int) -> set[str]:
         """Return the paths of the spec's manifests that list retiring files; of all, if they are
         many."""
         of_spec = [
@@ -73,7 +73,7 @@ class Deletions:
             if any(path_and_offset(entry.data_file) in retired for entry in self.beneath[path])
         }
 
-    def write(self, writer: ManifestWriter, spec_id: int, replaced: Iterable[str]) -> None:
+    def write_entries(self, writer: ManifestWriter, spec_id: int, replaced: Iterable[str]) -> None:
         """Write the spec's new delete files, and all entries of the replaced manifests."""
         for file in self.added:
             if file.spec_id == spec_id:
@@ -127,7 +127,9 @@ class DeleteManifestWriter(ManifestWriterV2):
     def to_manifest_file(self) -> ManifestFile:
         made = super().to_manifest_file()
         return (
-            made if self._of_version < manifests_v3.VERSION else manifests_v3.without_row_id(made)
+            made
+            if self._of_version < manifests_v3.VERSION
+            else manifests_v3.manifest_without_row_ids(made)
         )
 
 

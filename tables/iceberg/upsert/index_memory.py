@@ -17,7 +17,7 @@ class IndexMemory:
         self._held: list[int] = []
         self._lock = Lock()
 
-    def share(self) -> Take:
+    def new_share(self) -> Take:
         """Return the share of another index, which holds nothing at first."""
         with self._lock:
             place = len(self._held)

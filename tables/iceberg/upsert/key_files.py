@@ -35,7 +35,7 @@ def key_schema(schema: Schema, key: Sequence[int], *, topics: bool) -> pa.Schema
     return pa.schema([*columns, *coordinates])
 
 
-def write_keys(io: FileIO, path: str, rows: pa.Table) -> WrittenFile:
+def write_key_file(io: FileIO, path: str, rows: pa.Table) -> WrittenFile:
     """Write rows of a ``key_schema`` to one file. Raises what storage raises."""
     with io.new_output(path).create() as stream:
         with pq.ParquetWriter(stream, rows.schema, compression="zstd") as writer:

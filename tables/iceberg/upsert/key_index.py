@@ -34,7 +34,7 @@ from headgate.tables.iceberg.upsert.key_runs import (
     SearchedKeys,
     StoredRun,
     merge_runs,
-    merge_stored,
+    merge_stored_runs,
     store_runs,
     stored_bytes_max,
 )
@@ -106,10 +106,10 @@ class KeyIndex:
         if self._merge:
             self._merge.cancel()
 
-    def path(self, number: int) -> str:
+    def path_of_file(self, number: int) -> str:
         return self._paths[number]
 
-    def add(self, path: str, keys: FileKeys) -> None:
+    def add_file(self, path: str, keys: FileKeys) -> None:
         """Raises ``KeyIndexFull`` where it would become too large; it is as before then."""
         number = self._next
         order, high = sort_words(keys.high)
@@ -121,16 +121,16 @@ class KeyIndex:
             keys.sources[order],
         )
         self.numbers[path], self._paths[number] = number, path
-        if not (self._store(run) or self._hold(run)):
-            self._forget_gone()
-            if not (self._store(run) or self._hold(run)):
+        if not (self._store_in_file(run) or self._hold_in_memory(run)):
+            self._drop_gone_rows()
+            if not (self._store_in_file(run) or self._hold_in_memory(run)):
                 del self.numbers[path], self._paths[number]
                 raise self._full_error(len(keys))
         self._next += 1
-        while self._two_are_merged():
+        while self._is_merging_two():
             self._runs[-2:] = [merge_runs([*map(self._filter_of_live_rows(), self._runs[-2:])])]
 
-    def _hold(self, run: Run) -> bool:
+    def _hold_in_memory(self, run: Run) -> bool:
         """Keep the run in memory; return whether there was room."""
         rows = sum(map(len, self._runs)) + len(run)
         if not self._has_room(self._bytes_of(rows, self._stored)):
@@ -138,7 +138,7 @@ class KeyIndex:
         self._runs.append(run)
         return True
 
-    def _store(self, run: Run) -> bool:
+    def _store_in_file(self, run: Run) -> bool:
         """Write all that is in memory, and the run, to a file: if that is too much for memory.
 
         Return whether it was done.
@@ -171,7 +171,7 @@ class KeyIndex:
             return
         chosen = [run for run in self._stored if len(run) <= 2 * HELD_ROWS_MAX]
         if len(chosen) < MERGED_RUNS:
-            chosen = [run for run in self._stored if 2 * self._live_rows(run) < len(run)]
+            chosen = [run for run in self._stored if 2 * self._live_row_count(run) < len(run)]
         more = stored_bytes_max(sum(map(len, chosen)))
         if chosen and self._has_room(self.held_bytes + more):
             self._merge = Merge(self.folder, chosen, self._filter_of_live_rows())
@@ -185,7 +185,7 @@ class KeyIndex:
             kept = [run for run in self._stored if run not in merge.runs]
             self._stored = kept + merge.result()
 
-    def _live_rows(self, run: StoredRun) -> int:
+    def _live_row_count(self, run: StoredRun) -> int:
         """Return how many of its rows are in files that the table has, dead ones among them."""
         return sum(rows for number, rows in run.rows_of.items() if number not in self._gone)
 
@@ -210,17 +210,17 @@ class KeyIndex:
         del self._paths[number]
         self._gone.add(number)
 
-    def find(self, high: Words, low: Words) -> Found:
+    def find_rows(self, high: Words, low: Words) -> Found:
         """Every row with one of these keys, dead ones among them. ``high`` is sorted."""
         self._take_merged()
-        wanted = SearchedKeys.of(high, low)
-        found = [run.find(wanted) for run in self._runs or [EMPTY]]
+        wanted = SearchedKeys.from_words(high, low)
+        found = [run.find_keys(wanted) for run in self._runs or [EMPTY]]
         if self._stored:
             # A disk answers many at once: in turn, each page would wait for the one before.
             parts = wanted.split(-(-READERS // len(self._stored)))
             with ThreadPoolExecutor(READERS) as readers:
                 asked = [(run, part) for run in self._stored for part in parts]
-                found += readers.map(lambda pair: pair[0].find(pair[1]), asked)
+                found += readers.map(lambda pair: pair[0].find_keys(pair[1]), asked)
         return Found(
             np.concatenate([each.asked for each in found]),
             np.concatenate([each.files for each in found]),
@@ -228,7 +228,7 @@ class KeyIndex:
             np.concatenate([each.sources for each in found]),
         ).without_files(self._gone)
 
-    def _two_are_merged(self) -> bool:
+    def _is_merging_two(self) -> bool:
         if len(self._runs) < 2:
             return False
         larger, newest = self._runs[-2:]
@@ -252,22 +252,22 @@ class KeyIndex:
 
         return alive
 
-    def _forget_gone(self) -> None:
+    def _drop_gone_rows(self) -> None:
         """Make room, for which a commit waits: the sink would stop otherwise."""
         if self._merge:
             self._merge.wait()
             self._take_merged()
         self._runs = [run for run in map(self._filter_of_live_rows(), self._runs) if len(run)]
-        worn = [run for run in self._stored if self._live_rows(run) < len(run)]
+        worn = [run for run in self._stored if self._live_row_count(run) < len(run)]
         if worn and self.folder is not None:
             with suppress(OSError):  # there is no room for what would make some
-                merged = merge_stored(self.folder, worn, self._filter_of_live_rows())
+                merged = merge_stored_runs(self.folder, worn, self._filter_of_live_rows())
                 kept = [run for run in self._stored if run not in worn]
                 self._stored = kept + ([merged] if merged else [])
         self._gone &= set().union(*(run.rows_of for run in self._stored))
 
 
-def join_keys(parts: Sequence[FileKeys]) -> FileKeys:
+def concat_keys(parts: Sequence[FileKeys]) -> FileKeys:
     """The keys of the parts, one after the other."""
     if len(parts) == 1:
         return parts[0]
@@ -343,17 +343,17 @@ class KeyHash:
     )
 
     def __call__(self, columns: Sequence[pa.Array]) -> tuple[Words, Words]:
-        if len(columns) == 1 and _is_number(columns[0].type):
-            numbers = _numbers(columns[0])
+        if len(columns) == 1 and _is_number_type(columns[0].type):
+            numbers = _as_words(columns[0])
             return _mix_bits(numbers ^ np.uint64(self.seeds[0])), np.zeros(len(numbers), np.uint64)
         one, other = (np.full(len(columns[0]), seed, np.uint64) for seed in self.seeds)
         lanes = one, other
         for column in columns:
-            if _is_number(column.type):
-                numbers = _numbers(column)
+            if _is_number_type(column.type):
+                numbers = _as_words(column)
                 lanes = loops().absorb_words(numbers, lanes) or _mix_in_word(lanes, _Word(numbers))
             else:
-                lanes = _with_bytes(lanes, _as_binary(column))
+                lanes = _mix_in_bytes(lanes, _as_binary(column))
         return lanes
 
 
@@ -382,13 +382,13 @@ def _mix_bits(words: Words) -> Words:
         return words ^ (words >> _SHIFTS[2])
 
 
-def _is_number(kind: pa.DataType) -> bool:
+def _is_number_type(kind: pa.DataType) -> bool:
     return bool(
         pa.types.is_integer(kind) or pa.types.is_temporal(kind) or pa.types.is_boolean(kind)
     )
 
 
-def _numbers(column: pa.Array) -> Words:
+def _as_words(column: pa.Array) -> Words:
     """Times as what they count: a table's column says in which unit."""
     kind = column.type
     if pa.types.is_temporal(kind):
@@ -405,7 +405,7 @@ def _as_binary(column: pa.Array) -> pa.LargeBinaryArray:
     return pc.cast(column, pa.large_binary())
 
 
-def _with_bytes(lanes: Lanes, values: pa.LargeBinaryArray) -> Lanes:
+def _mix_in_bytes(lanes: Lanes, values: pa.LargeBinaryArray) -> Lanes:
     """The length of each value first: else parts of a key could move from one column to another."""
     lengths: Integers = pc.binary_length(values).to_numpy(zero_copy_only=False)
     if (done := loops().absorb_bytes(values, _LONG_BYTES, lanes)) is None:

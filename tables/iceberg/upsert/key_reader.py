@@ -17,10 +17,10 @@ from pyiceberg.schema import Schema
 
 from headgate.control_protocol.commit_record import PartitionCohorts, cohort_of_partition
 from headgate.control_protocol.errors import KeysUnreadable
-from headgate.tables.iceberg.parquet_columns import read_column_batches
+from headgate.tables.iceberg.parquet_column_reader import read_column_batches
 from headgate.tables.iceberg.upsert.delete_files import Target
 from headgate.tables.iceberg.upsert.key_files import OFFSET, PARTITION, TOPIC
-from headgate.tables.iceberg.upsert.key_index import FileKeys, KeyHash, join_keys
+from headgate.tables.iceberg.upsert.key_index import FileKeys, KeyHash, concat_keys
 
 Numbers = npt.NDArray[np.signedinteger[Any]]
 
@@ -41,7 +41,7 @@ class Sources:
     _places: list[tuple[str, int]] = field(default_factory=list)
     _lock: Lock = field(default_factory=Lock)
 
-    def number(self, topic: str, partition: int) -> int:
+    def number_of(self, topic: str, partition: int) -> int:
         at = topic, partition
         with self._lock:
             if at not in self._numbers:
@@ -68,7 +68,7 @@ class Sources:
         together: npt.NDArray[np.bool_] = topics[these] == topics[those]
         return together & (self.cohorts_of(these) > self.cohorts_of(those))
 
-    def numbers(self, topics: pa.Array | None, partitions: pa.Array) -> npt.NDArray[np.int32]:
+    def numbers_of(self, topics: pa.Array | None, partitions: pa.Array) -> npt.NDArray[np.int32]:
         """Return the numbers; ``UNKNOWN`` for a row without coordinates, written by others."""
         parts = pc.cast(partitions, pa.int64())
         if topics is None:
@@ -85,7 +85,7 @@ class Sources:
         # One number for each pair, by a hash: sorting pairs took most of a cold start.
         pairs = pa.array(codes << _PARTITION_BITS | values).dictionary_encode()
         found = [
-            self.number(texts[pair >> _PARTITION_BITS], pair & _PARTITIONS)
+            self.number_of(texts[pair >> _PARTITION_BITS], pair & _PARTITIONS)
             for pair in pairs.dictionary.to_pylist()
         ]
         places = pairs.indices.to_numpy(zero_copy_only=False)
@@ -104,7 +104,7 @@ class Columns:
     topic: int | None = None
 
     @classmethod
-    def of(cls, schema: Schema, key: Sequence[int], coordinates: Sequence[str]) -> Columns:
+    def from_schema(cls, schema: Schema, key: Sequence[int], coordinates: Sequence[str]) -> Columns:
         """Find the columns; ``coordinates``: those for partition, offset and, if any, topic."""
         columns = schema_to_pyarrow(Schema(*(schema.find_field(of) for of in key)))
         ids = [schema.find_field(name).field_id if name else None for name in coordinates]
@@ -131,12 +131,12 @@ class KeyReader:
     def read_data_file(self, io: FileIO, columns: Columns, target: Target) -> FileKeys:
         """Read a live data file, without offsets. Raises as ``read_added_file``."""
         if not target.parquet:
-            raise _unreadable(target.path, "it is not Parquet")
+            raise _unreadable_error(target.path, "it is not Parquet")
         columns_read, optional = (
             columns.row_file_columns(offsets=False),
             {columns.partition, columns.topic},
         )
-        return self._read(io, target.path, columns, columns_read, optional=optional)
+        return self._read_keys(io, target.path, columns, columns_read, optional=optional)
 
     def read_added_file(
         self, io: FileIO, columns: Columns, path: str, *, deletes: bool
@@ -146,12 +146,12 @@ class KeyReader:
         Raises ``KeysUnreadable``, and what storage raises.
         """
         columns_read = columns.key_file_columns() if deletes else columns.row_file_columns()
-        keys = self._read(io, path, columns, columns_read)
+        keys = self._read_keys(io, path, columns, columns_read)
         if (keys.sources == UNKNOWN).any():
-            raise _unreadable(path, "a record in it has no partition")
+            raise _unreadable_error(path, "a record in it has no partition")
         return keys
 
-    def _read(
+    def _read_keys(
         self,
         io: FileIO,
         path: str,
@@ -162,15 +162,15 @@ class KeyReader:
     ) -> FileKeys:
         try:
             parts = [
-                self._keys(batch, columns)
+                self._to_file_keys(batch, columns)
                 for batch in read_column_batches(io, path, columns_read, optional)
             ]
         except (KeyError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            raise _unreadable(path, str(error)) from error
-        return join_keys(parts)
+            raise _unreadable_error(path, str(error)) from error
+        return concat_keys(parts)
 
-    def _keys(self, batch: list[Any], columns: Columns) -> FileKeys:
-        key, (partitions, *more) = _split(batch, len(columns.key))
+    def _to_file_keys(self, batch: list[Any], columns: Columns) -> FileKeys:
+        key, (partitions, *more) = _split_columns(batch, len(columns.key))
         topics = None if columns.topic is None else more.pop(0)
         typed = [pc.cast(c, kind) for c, kind in zip(key, columns.types, strict=True)]
         if any(column.null_count for column in typed):
@@ -179,22 +179,22 @@ class KeyReader:
         return FileKeys(
             high,
             low,
-            self.sources.numbers(topics, partitions),
-            _offsets(more[0]) if more else np.broadcast_to(np.int64(UNKNOWN), len(high)),
+            self.sources.numbers_of(topics, partitions),
+            _offsets_as_numpy(more[0]) if more else np.broadcast_to(np.int64(UNKNOWN), len(high)),
         )
 
 
-def _offsets(column: pa.Array) -> npt.NDArray[np.int64]:
+def _offsets_as_numpy(column: pa.Array) -> npt.NDArray[np.int64]:
     found: npt.NDArray[np.int64]
     found = pc.cast(column, pa.int64()).fill_null(UNKNOWN).to_numpy(zero_copy_only=False)
     return found
 
 
-def _split(batch: list[Any], count: int) -> tuple[list[Any], list[Any]]:
+def _split_columns(batch: list[Any], count: int) -> tuple[list[Any], list[Any]]:
     return batch[:count], batch[count:]
 
 
-def _unreadable(path: str, why: str) -> KeysUnreadable:
+def _unreadable_error(path: str, why: str) -> KeysUnreadable:
     return KeysUnreadable(
         f"{path}: {why}",
         "files of a keyed table are Parquet, with columns of its key and of table.record_columns",

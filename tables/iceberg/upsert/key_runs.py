@@ -66,12 +66,12 @@ class Run:
             self.sources[chosen],
         )
 
-    def find(self, wanted: SearchedKeys) -> Found:
+    def find_keys(self, wanted: SearchedKeys) -> Found:
         """Return where the wanted keys are."""
-        at = self.place_words(wanted.high)
-        return _equal_keys(self, wanted, np.arange(len(at)), at)
+        at = self.insertion_points_of(wanted.high)
+        return _select_equal_keys(self, wanted, np.arange(len(at)), at)
 
-    def place_words(self, ascending: Words) -> Integers:
+    def insertion_points_of(self, ascending: Words) -> Integers:
         """Return where each word belongs, before its equals."""
         return loops().place_words(self.high, ascending)
 
@@ -130,7 +130,7 @@ class SearchedKeys:
     first: int = 0
 
     @classmethod
-    def of(cls, high: Words, low: Words) -> SearchedKeys:
+    def from_words(cls, high: Words, low: Words) -> SearchedKeys:
         return cls(high, low, _filter_bits(high))
 
     def split(self, count: int) -> list[SearchedKeys]:
@@ -169,13 +169,13 @@ class StoredRun:
         """What it takes of memory that nobody can take back."""
         return self._firsts.nbytes + self._passing.nbytes
 
-    def find(self, wanted: SearchedKeys) -> Found:
+    def find_keys(self, wanted: SearchedKeys) -> Found:
         """Return where the wanted keys are."""
         words = self._passing[_filter_places(wanted.high, len(self._passing))]
         asked = np.flatnonzero(words & wanted.bits == wanted.bits)
-        return _equal_keys(self, wanted, asked, self.place_words(wanted.high[asked]))
+        return _select_equal_keys(self, wanted, asked, self.insertion_points_of(wanted.high[asked]))
 
-    def place_words(self, ascending: Words) -> Integers:
+    def insertion_points_of(self, ascending: Words) -> Integers:
         """Return where each word belongs, before its equals: a search within its page."""
         page = np.maximum(loops().place_words(self._firsts, ascending) - 1, 0)
         begin = page * _PAGE_ROWS
@@ -198,7 +198,7 @@ class StoredRun:
 
 def store_runs(folder: str, runs: Sequence[Run]) -> StoredRun | None:
     """Store one run of all of them; ``None`` for no rows. Raises ``OSError``."""
-    return _store(folder, [merge_runs(runs)], sum(map(len, runs)))
+    return _store_parts(folder, [merge_runs(runs)], sum(map(len, runs)))
 
 
 class Merge:
@@ -215,7 +215,7 @@ class Merge:
         self._cancelled = False
         self._made: StoredRun | None = None
         self.error: BaseException | None = None
-        work = in_same_sink_context(self._work)
+        work = in_same_sink_context(self._merge)
         self._thread = threading.Thread(target=work, name="headgate-key-merge", daemon=True)
         self._thread.start()
 
@@ -241,9 +241,9 @@ class Merge:
             return list(self.runs)
         return [self._made] if self._made else []
 
-    def _work(self) -> None:
+    def _merge(self) -> None:
         try:
-            self._made = merge_stored(self._folder, self.runs, self._alive_unless_cancelled)
+            self._made = merge_stored_runs(self._folder, self.runs, self._alive_unless_cancelled)
         except BaseException as error:  # noqa: BLE001 - the runs stay apart, whatever it was
             self.error = error
 
@@ -253,7 +253,7 @@ class Merge:
         return self._alive(run)
 
 
-def merge_stored(
+def merge_stored_runs(
     folder: str, runs: Sequence[StoredRun], alive: Callable[[Run], Run]
 ) -> StoredRun | None:
     """Store one run of what is ``alive`` in these; ``None`` for no rows. Raises ``OSError``.
@@ -263,14 +263,14 @@ def merge_stored(
     total = sum(map(len, runs))
     count = total // _SLICE_ROWS + 1
     bounds = np.array([(number << 64) // count for number in range(count)], np.uint64)
-    cuts = [[*run.place_words(bounds).tolist(), len(run)] for run in runs]
+    cuts = [[*run.insertion_points_of(bounds).tolist(), len(run)] for run in runs]
 
     def slices() -> Iterator[Run]:
         for at in range(count):
             parts = zip(runs, cuts, strict=True)
             yield merge_runs([alive(run.copy_rows(cut[at], cut[at + 1])) for run, cut in parts])
 
-    return _store(folder, slices(), total)
+    return _store_parts(folder, slices(), total)
 
 
 def stored_bytes_max(rows: int) -> int:
@@ -278,7 +278,7 @@ def stored_bytes_max(rows: int) -> int:
     return (rows // _FILTERED_ROWS + rows // _PAGE_ROWS + 2) * _ONE.itemsize
 
 
-def _store(folder: str, parts: Iterable[Run], rows_max: int) -> StoredRun | None:
+def _store_parts(folder: str, parts: Iterable[Run], rows_max: int) -> StoredRun | None:
     passing = np.zeros(rows_max // _FILTERED_ROWS + 1, np.uint64)
     firsts: list[Words] = []
     rows_of: dict[int, int] = {}
@@ -287,7 +287,7 @@ def _store(folder: str, parts: Iterable[Run], rows_max: int) -> StoredRun | None
         for part in parts:
             for begin in range(0, len(part), _SLICE_ROWS):
                 some = part.select_rows(slice(begin, begin + _SLICE_ROWS))
-                file.write(_as_stored(some).data)
+                file.write(_to_stored_array(some).data)
                 firsts.append(some.high[-count % _PAGE_ROWS :: _PAGE_ROWS])
                 _add_to_filter(passing, some.high)
                 numbers, counts = np.unique(some.files, return_counts=True)
@@ -301,7 +301,7 @@ def _store(folder: str, parts: Iterable[Run], rows_max: int) -> StoredRun | None
     return StoredRun(mapped, np.concatenate(firsts), passing, rows_of)
 
 
-def _as_stored(run: Run) -> npt.NDArray[Any]:
+def _to_stored_array(run: Run) -> npt.NDArray[Any]:
     rows = np.zeros(len(run), _STORED)
     rows["high"], rows["low"] = run.high, run.low
     rows["file"], rows["position"], rows["source"] = run.files, run.positions, run.sources
@@ -329,7 +329,9 @@ def _add_to_filter(passing: Words, ascending: Words) -> None:
     passing[places[begins]] |= np.bitwise_or.reduceat(_filter_bits(ascending), begins)
 
 
-def _equal_keys(run: Run | StoredRun, wanted: SearchedKeys, asked: Integers, at: Integers) -> Found:
+def _select_equal_keys(
+    run: Run | StoredRun, wanted: SearchedKeys, asked: Integers, at: Integers
+) -> Found:
     """Return the rows with the same high word, and of those the rows with the same low one."""
     inside = at < len(run)
     asked, at = asked[inside], at[inside]
@@ -340,7 +342,7 @@ def _equal_keys(run: Run | StoredRun, wanted: SearchedKeys, asked: Integers, at:
     if several.any():
         counts = np.ones(len(at), np.int64)
         words = wanted.high[asked[several]]
-        behind = run.place_words(np.minimum(words, _LAST - _ONE) + _ONE)
+        behind = run.insertion_points_of(np.minimum(words, _LAST - _ONE) + _ONE)
         counts[several] = np.where(words == _LAST, len(run), behind) - at[several]
         firsts = np.repeat(np.cumsum(counts) - counts, counts)
         asked, at = np.repeat(asked, counts), np.repeat(at, counts)

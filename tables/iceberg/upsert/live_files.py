@@ -30,7 +30,7 @@ from headgate.tables.iceberg.upsert.delete_files import (
     read_deletion_vectors,
     referenced_file,
 )
-from headgate.tables.storage.file_io import read_whole
+from headgate.tables.storage.file_io import with_whole_reads
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Head:
     vectors: Mapping[str, list[DataFile]] = field(default_factory=dict)
 
     @classmethod
-    def of(
+    def from_entries(
         cls,
         snapshot_id: int,
         data: Mapping[str, Target],
@@ -64,7 +64,7 @@ class Head:
                 alone[path].append(entry)
             elif entry.data_file.content == DataFileContent.POSITION_DELETES:
                 shared.append(entry)
-        return cls(snapshot_id, data, alone, tuple(shared), listed, _vectors(entries))
+        return cls(snapshot_id, data, alone, tuple(shared), listed, _vectors_by_file(entries))
 
     def equality_deletes(self) -> Iterator[DataFile]:
         """Yield those that cannot be turned into positions without reading the rows."""
@@ -79,7 +79,7 @@ class DeadRows:
 
     _said: dict[tuple[str, int], Mapping[str, BitMap64]] = field(default_factory=dict)
 
-    def of(self, io: FileIO, head: Head, path: str) -> BitMap64:
+    def dead_positions_of(self, io: FileIO, head: Head, path: str) -> BitMap64:
         """Return the positions of a live data file that delete files of the head mark as dead.
 
         Rows that equality deletes hide are not among them: they stay hidden beneath.
@@ -91,7 +91,7 @@ class DeadRows:
                 dead |= self._read_dead_rows(io, head, entry).get(path, BitMap64())
         return dead
 
-    def remember(self, of: tuple[str, int], path: str, dead: BitMap64) -> None:
+    def remember_delete_file(self, of: tuple[str, int], path: str, dead: BitMap64) -> None:
         """Remember the content of a delete file just made: it need not be read back."""
         self._said[of] = {path: dead}
 
@@ -121,36 +121,38 @@ class Heads:
     _deletes: dict[str, list[ManifestEntry]] = field(default_factory=dict)
     dead_rows: DeadRows = field(default_factory=DeadRows)
 
-    def read(self, table: Table, snapshot: Snapshot | None) -> Head:
+    def read_head(self, table: Table, snapshot: Snapshot | None) -> Head:
         """Read the head. Raises what storage raises."""
         if snapshot is None:
             return Head()
-        io = read_whole(table.io)
+        io = with_whole_reads(table.io)
         manifests = manifests_v3.read_manifest_list(io, snapshot.manifest_list)
         of_data = [each for each in manifests if each.content == ManifestContent.DATA]
         of_deletes = [each for each in manifests if each.content == ManifestContent.DELETES]
-        self._data = {each.manifest_path: self._targets(io, each) for each in of_data}
-        self._deletes = {each.manifest_path: self._entries(io, each) for each in of_deletes}
+        self._data = {each.manifest_path: self._read_targets(io, each) for each in of_data}
+        self._deletes = {
+            each.manifest_path: self._read_delete_entries(io, each) for each in of_deletes
+        }
         entries = [entry for listed in self._deletes.values() for entry in listed]
         self.dead_rows.forget_all_but({path_and_offset(entry.data_file) for entry in entries})
         data = {each.path: each for targets in self._data.values() for each in targets}
-        return Head.of(snapshot.snapshot_id, data, self._deletes)
+        return Head.from_entries(snapshot.snapshot_id, data, self._deletes)
 
-    def _targets(self, io: FileIO, manifest: ManifestFile) -> list[Target]:
+    def _read_targets(self, io: FileIO, manifest: ManifestFile) -> list[Target]:
         known = self._data.get(manifest.manifest_path)
         if known is not None:
             return known
         return [
-            Target.of(entry.data_file, entry.sequence_number or 0)
-            for entry in manifests_v3.live_entries(io, manifest)
+            Target.from_data_file(entry.data_file, entry.sequence_number or 0)
+            for entry in manifests_v3.read_live_entries(io, manifest)
         ]
 
-    def _entries(self, io: FileIO, manifest: ManifestFile) -> list[ManifestEntry]:
+    def _read_delete_entries(self, io: FileIO, manifest: ManifestFile) -> list[ManifestEntry]:
         known = self._deletes.get(manifest.manifest_path)
-        return list(manifests_v3.live_entries(io, manifest)) if known is None else known
+        return list(manifests_v3.read_live_entries(io, manifest)) if known is None else known
 
 
-def _vectors(entries: Iterable[ManifestEntry]) -> dict[str, list[DataFile]]:
+def _vectors_by_file(entries: Iterable[ManifestEntry]) -> dict[str, list[DataFile]]:
     found: dict[str, list[DataFile]] = defaultdict(list)
     for file in (entry.data_file for entry in entries):
         if file.file_format == FileFormat.PUFFIN:

@@ -18,7 +18,7 @@ from pyroaring import BitMap64
 from headgate.control_protocol.commit_record import KeyCounts
 from headgate.control_protocol.errors import KeyInTwoPartitions, KeyTwice
 from headgate.native.kernels import Words
-from headgate.tables.iceberg.upsert.delete_files import bitmap_of, positions_of
+from headgate.tables.iceberg.upsert.delete_files import bitmap_of, sorted_positions_of
 from headgate.tables.iceberg.upsert.key_index import (
     FileKeys,
     KeyIndex,
@@ -66,7 +66,7 @@ class _Records:
     transactions: Numbers
 
     @classmethod
-    def of(cls, changes: Sequence[Change]) -> _Records:
+    def from_changes(cls, changes: Sequence[Change]) -> _Records:
         numbers = [np.full(len(change.keys), n, np.int32) for n, change in enumerate(changes)]
         decided = [np.full(len(change.keys), change.transaction, np.int64) for change in changes]
         return cls(
@@ -79,7 +79,7 @@ class _Records:
             np.concatenate(decided),
         )
 
-    def ordered(self) -> tuple[Numbers, Words]:
+    def places_in_key_order(self) -> tuple[Numbers, Words]:
         """Return the records' places in the order of their keys, and the high words in it.
 
         The newest record of each key comes last. Few have the same high word, as a rule: to sort
@@ -107,26 +107,26 @@ def resolve_changes(
     """
     if not any(len(change.keys) for change in changes):
         return Resolution()
-    records = _Records.of(changes)
-    order, high = records.ordered()
+    records = _Records.from_changes(changes)
+    order, high = records.places_in_key_order()
     low = records.low[order]
     follows = (high[1:] == high[:-1]) & (low[1:] == low[:-1])
     older = order[:-1][follows]
     newer = order[1:][follows]
     _require_one_source(records, older, newer, sources)
-    _require_ordered(records, older, newer, sources)
+    _require_ordered_changes(records, older, newer, sources)
     killed: dict[str, BitMap64] = {}
     lost = older[records.rows[older] >= 0]
     for number, positions in group_by_number(records.changes[lost], records.rows[lost]):
         killed[changes[number].path] = bitmap_of(positions)
     last = np.append(~follows, True)
     winners = order[last]
-    found = index.find(high[last], low[last])
+    found = index.find_rows(high[last], low[last])
     hits = np.zeros(len(winners), np.int64)
     for number, places in group_by_number(found.files, np.arange(len(found.files))):
-        path = index.path(number)
+        path = index.path_of_file(number)
         before = dead(path)
-        alive = places[~np.isin(found.positions[places], positions_of(before))]
+        alive = places[~np.isin(found.positions[places], sorted_positions_of(before))]
         if len(alive):
             asked = found.asked[alive]
             _require_same_source(records, winners[asked], found.sources[alive], sources)
@@ -171,7 +171,9 @@ def _require_one_source(
         raise _two_partitions_error(f"the records at {one} and {other} have the same key")
 
 
-def _require_ordered(records: _Records, older: Numbers, newer: Numbers, sources: Sources) -> None:
+def _require_ordered_changes(
+    records: _Records, older: Numbers, newer: Numbers, sources: Sources
+) -> None:
     """QUERY-24: refuse two changes of a key by one record, or by one batch that has none."""
     same = np.ones(len(older), np.bool_)
     for places in (records.sources, records.offsets, records.transactions):

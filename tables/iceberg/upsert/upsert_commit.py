@@ -25,19 +25,19 @@ from headgate.control_protocol.events import FileKind, WrittenFile
 from headgate.control_protocol.log_event_names import LogEvent, log_extra
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.control_protocol.table_format import RowKey
-from headgate.tables.iceberg.table_creation import key_ids
+from headgate.tables.iceberg.table_creation import key_field_ids
 from headgate.tables.iceberg.tag_lineage import snapshots_by_id
 from headgate.tables.iceberg.upsert.delete_files import (
     Positions,
     Target,
-    delete_files,
+    build_delete_files,
     path_and_offset,
-    positions_of,
+    sorted_positions_of,
 )
 from headgate.tables.iceberg.upsert.delete_manifests import Deletions
 from headgate.tables.iceberg.upsert.index_memory import IndexMemory
 from headgate.tables.iceberg.upsert.key_index import FileKeys, KeyIndex
-from headgate.tables.iceberg.upsert.key_property import key_text
+from headgate.tables.iceberg.upsert.key_property import key_property_text
 from headgate.tables.iceberg.upsert.key_reader import Columns, KeyReader
 from headgate.tables.iceberg.upsert.live_files import Head, Heads
 from headgate.tables.iceberg.upsert.position_lookup import Change, resolve_changes
@@ -76,15 +76,15 @@ class KeyedRows:
         self._by = by
         self._reader = reader or KeyReader()
         self._heads = Heads()
-        self._take = (memory or IndexMemory(by.index_bytes_max)).share()
+        self._take = (memory or IndexMemory(by.index_bytes_max)).new_share()
         self._index = self._new_index()
         self._stands_at: int | None = None
         self._dead: dict[str, BitMap64] = {}
         self._read: dict[str, FileKeys] = {}
 
-    def key_property(self, metadata: TableMetadata) -> str:
+    def key_property_of(self, metadata: TableMetadata) -> str:
         """Return the table property that stores this key. Raises ``KeyUnfit``."""
-        return key_text(metadata.schema(), self._by.key)
+        return key_property_text(metadata.schema(), self._by.key)
 
     def start_reading_index(self, table: Table, head: Snapshot | None) -> None:
         """Begin to read the index of ``head``, unless it was read or begun (KEY-7). Never
@@ -95,7 +95,7 @@ class KeyedRows:
         def read() -> None:
             try:
                 with self._following:
-                    self._update_index(table, head, self._columns(table))
+                    self._update_index(table, head, self._find_columns(table))
             except Exception as error:  # noqa: BLE001 - the commit reads on, and says what is wrong
                 _log.debug("the index of %s was not read ahead: %r", table.name(), error)
 
@@ -134,11 +134,13 @@ class KeyedRows:
         """
         with self._following:
             self._reader.sources.cohorts = cohorts
-            columns = self._columns(table)
+            columns = self._find_columns(table)
             head = self._update_index(table, parent, columns)
             files = [file for file, _ in written]
             read = read_ahead_in_order(
-                lambda file: self._change(table, columns, file), files, _read_ahead_count(files)
+                lambda file: self._read_change(table, columns, file),
+                files,
+                _read_ahead_count(files),
             )
             changes = [
                 replace(change, transaction=number)
@@ -146,21 +148,23 @@ class KeyedRows:
             ]
             self._read = {change.path: change.keys for change in changes if not change.deletes}
 
-            def dead(path: str) -> BitMap64:
-                self._dead[path] = found = self._heads.dead_rows.of(table.io, head, path)
+            def dead_positions_in(path: str) -> BitMap64:
+                self._dead[path] = found = self._heads.dead_rows.dead_positions_of(
+                    table.io, head, path
+                )
                 return found
 
-            result = resolve_changes(self._index, changes, dead, self._reader.sources)
+            result = resolve_changes(self._index, changes, dead_positions_in, self._reader.sources)
             if result.doubled:
                 _log.warning(
                     "%d keys had several rows; they have one, or none, now", result.doubled
                 )
             number = table.metadata.next_sequence_number()
-            targets = {file.file_path: Target.of(file, number) for file in listed}
+            targets = {file.file_path: Target.from_data_file(file, number) for file in listed}
             pairs = [(targets.get(at) or head.data[at], bits) for at, bits in result.dead.items()]
-            made = delete_files(table.metadata.format_version, folder, pairs)
+            made = build_delete_files(table.metadata.format_version, folder, pairs)
             for file, (target, bits) in zip(made.listed, pairs, strict=True):
-                self._heads.dead_rows.remember(path_and_offset(file), target.path, bits)
+                self._heads.dead_rows.remember_delete_file(path_and_offset(file), target.path, bits)
             retired = [entry for at in result.dead for entry in head.deletes.get(at, ())]
             return Deletions(made.listed, tuple(retired), made.bytes_of, head.listed, result.counts)
 
@@ -172,17 +176,17 @@ class KeyedRows:
             self._positions_known_dead,
             self._take,
             lambda: bool(self._dead),
-            _folder_of_files(),
+            _folder_for_runs(),
         )
 
-    def _columns(self, table: Table) -> Columns:
+    def _find_columns(self, table: Table) -> Columns:
         schema = table.schema()
         coordinates = (self._by.partition, self._by.offset, self._by.topic)
-        return Columns.of(schema, sorted(key_ids(schema, self._by.key)), coordinates)
+        return Columns.from_schema(schema, sorted(key_field_ids(schema, self._by.key)), coordinates)
 
     def _update_index(self, table: Table, parent: Snapshot | None, columns: Columns) -> Head:
         """Bring the key index to this snapshot: read new files, forget those that are gone."""
-        head = self._heads.read(table, parent)
+        head = self._heads.read_head(table, parent)
         if not _continues_line(table.metadata, self._stands_at, parent):
             # Rows that were dead may live again: read again what merges have left out of the index.
             self._index.close()
@@ -193,21 +197,21 @@ class KeyedRows:
             self._index.forget_file(path)
         new = [target for path, target in head.data.items() if path not in self._index.numbers]
 
-        def keys(target: Target) -> FileKeys:
+        def read_keys_of(target: Target) -> FileKeys:
             return self._read.get(target.path) or self._reader.read_data_file(
                 table.io, columns, target
             )
 
         progress = _Progress(table.name()[-1], sum(target.records for target in new))
         for target, found in zip(
-            new, read_ahead_in_order(keys, new, _read_ahead_count(new)), strict=True
+            new, read_ahead_in_order(read_keys_of, new, _read_ahead_count(new)), strict=True
         ):
             try:
-                self._index.add(target.path, found)
+                self._index.add_file(target.path, found)
             except KeyIndexFull:
                 self._free_index()
                 raise
-            progress.add(len(found))
+            progress.add_rows(len(found))
             if self._closing:
                 raise TimeoutError("the coordinator ends")
         progress.end()
@@ -222,7 +226,7 @@ class KeyedRows:
         self._read.clear()
         self._take(0)
 
-    def _change(self, table: Table, columns: Columns, file: WrittenFile) -> Change:
+    def _read_change(self, table: Table, columns: Columns, file: WrittenFile) -> Change:
         deletes = file.kind is FileKind.KEYS
         keys = self._read.get(file.path)
         if keys is None:
@@ -230,7 +234,7 @@ class KeyedRows:
         return Change(file.path, keys, deletes)
 
     def _positions_known_dead(self, path: str) -> Positions:
-        return positions_of(self._dead.get(path, BitMap64()))
+        return sorted_positions_of(self._dead.get(path, BitMap64()))
 
 
 class _Progress:
@@ -242,7 +246,7 @@ class _Progress:
         self._read = 0
         self._began_s = self._said_s = time.monotonic()
 
-    def add(self, rows: int) -> None:
+    def add_rows(self, rows: int) -> None:
         self._read += rows
         now_s = time.monotonic()
         if now_s - self._said_s >= _SAID_EACH_S and self._read:
@@ -250,19 +254,19 @@ class _Progress:
             left = self._rows - self._read
             left_s = left * (now_s - self._began_s) / self._read
             text = "%s: its keys are being read, %d of %d rows so far; the others take about %.0f s"
-            self._say(text, self._read, self._rows, left_s)
+            self._log(text, self._read, self._rows, left_s)
 
     def end(self) -> None:
         if self._said_s > self._began_s:
             took_s = time.monotonic() - self._began_s
-            self._say("%s: the keys of its %d rows are read, in %.0f s", self._read, took_s)
+            self._log("%s: the keys of its %d rows are read, in %.0f s", self._read, took_s)
 
-    def _say(self, text: str, *numbers: float) -> None:
+    def _log(self, text: str, *numbers: float) -> None:
         extra = log_extra(LogEvent.KEYS_READ, records=self._read)
         _log.info(text, self._table, *numbers, extra=extra)
 
 
-def _folder_of_files() -> str | None:
+def _folder_for_runs() -> str | None:
     """Return where files may be, as ``TMPDIR`` says; ``None`` where there is no such place."""
     try:
         return gettempdir()

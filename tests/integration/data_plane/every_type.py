@@ -35,9 +35,9 @@ from pyiceberg.types import (
 )
 
 from headgate.control_protocol.events import TableStart, WrittenFile
-from headgate.data_plane.batch.writer_task_plan import SourcePlan, plan_for
-from headgate.data_plane.files.data_files import DataFiles, file_shape
-from headgate.tables.iceberg.manifests import manifest_files
+from headgate.data_plane.batch.writer_task_plan import SourcePlan, load_table_and_plan
+from headgate.data_plane.files.data_files import DataFiles, file_shape_of
+from headgate.tables.iceberg.manifests import to_manifest_data_files
 
 NAN = float("nan")
 INNER = StructType(NestedField(50, "q", DecimalType(10, 2)), NestedField(51, "d", DoubleType()))
@@ -145,7 +145,7 @@ def append(catalog: Catalog, table: Table, some: list[dict[str, Any]]) -> tuple[
         spec_id=table.spec().spec_id,
         file_prefix=f"{table.location()}/data/nonce",
     )
-    shape = file_shape(plan_for(catalog, start, SourcePlan({})))
+    shape = file_shape_of(load_table_and_plan(catalog, start, SourcePlan({})))
     files = DataFiles(shape, start.file_prefix, 1 << 27)
     for key, of_partition in shape.partitioner.split(arrow_rows(table, some)):
         files.write(key, of_partition)
@@ -157,5 +157,5 @@ def append(catalog: Catalog, table: Table, some: list[dict[str, Any]]) -> tuple[
 def add_files(table: Table, written: Sequence[WrittenFile]) -> None:
     """Commit them, by pyiceberg's own append."""
     with table.transaction() as transaction, transaction.update_snapshot().fast_append() as update:
-        for file in manifest_files(table, tuple(written)):
+        for file in to_manifest_data_files(table, tuple(written)):
             update.append_data_file(file)

@@ -39,7 +39,7 @@ from headgate.control_protocol.identifiers import (
 )
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import Batch, BatchWritten
-from headgate.data_plane.batch.writer_task_plan import SourcePlan, plan_for
+from headgate.data_plane.batch.writer_task_plan import SourcePlan, load_table_and_plan
 from headgate.data_plane.write.write_batch import write_chunks, write_ranges
 from headgate.kafka.record_fetch import Chunk
 from headgate.native.byte_arrays import Packed
@@ -105,7 +105,7 @@ def written(task: Mapping[str, Any]) -> BatchWritten:
     transaction = TransactionId(Epoch(1), TransactionNumber(1))
     batch = Batch(1, transaction, start, {at: OffsetRange(0, task["records"])}, 1 << 27)
     source = SourcePlan({"bootstrap.servers": task.get("bootstrap", "")})
-    plan = plan_for(local.catalog, start, source)
+    plan = load_table_and_plan(local.catalog, start, source)
     local.catalog.close()
     if "topic" in task:
         return write_ranges(plan, batch)

@@ -35,7 +35,7 @@ from headgate.control_protocol.identifiers import (
 )
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import Batch
-from headgate.data_plane.batch.writer_task_plan import SourcePlan, plan_for
+from headgate.data_plane.batch.writer_task_plan import SourcePlan, load_table_and_plan
 from headgate.data_plane.write.write_batch import write_ranges
 from headgate.kafka.record_fetch import ReadRequest, read_ranges
 
@@ -68,7 +68,7 @@ def write(sqlite_catalog: LocalCatalog, bootstrap: str, topic_factory: Callable[
             spec_id=table.spec().spec_id,
             file_prefix=f"{table.location()}/data/nonce",
         )
-        plan = plan_for(
+        plan = load_table_and_plan(
             sqlite_catalog.catalog, start, SourcePlan({"bootstrap.servers": bootstrap}, **source)
         )
         transaction = TransactionId(Epoch(1), TransactionNumber(1))

@@ -32,7 +32,12 @@ from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import Batch, BatchFailed, BatchWritten, PartitionResult
 from headgate.control_protocol.quarantine_policy import Disposal
 from headgate.data_plane.batch.failure_classification import BatchAbandoned
-from headgate.data_plane.batch.writer_task_plan import Handling, SourcePlan, WriterPlan, plan_for
+from headgate.data_plane.batch.writer_task_plan import (
+    Handling,
+    SourcePlan,
+    WriterPlan,
+    load_table_and_plan,
+)
 from headgate.data_plane.write.in_process_writer import InProcessWriter
 from headgate.data_plane.write.write_batch import write_ranges
 from headgate.tables.iceberg.data_file import FileDetail
@@ -81,7 +86,7 @@ class Desk:
         )
 
     def plan(self) -> WriterPlan:
-        return plan_for(self.local.catalog, self.start, self.source)
+        return load_table_and_plan(self.local.catalog, self.start, self.source)
 
     def batch(self, ends: Mapping[int, int], number: int = 1) -> Batch:
         ranges = {TopicPartition(self.topic, at): OffsetRange(0, end) for at, end in ends.items()}

@@ -136,7 +136,7 @@ def document(
     return {
         "options": vars(options),
         "rows": judged.live_rows,
-        "quarantined": judged.total("in_quarantine"),
+        "quarantined": judged.sum_over_partitions("in_quarantine"),
         "commits": judged.commits,
         "epochs": len(judged.epochs),
         "faults": {

@@ -13,7 +13,7 @@ from support.store_proxy import HANGS, Answer, StoreProxy, s3_error
 
 from headgate.control_protocol.errors import LeadershipReleased
 from headgate.operations.audit.audit import audit
-from headgate.operations.status.status import status
+from headgate.operations.status.status import read_status
 
 pytestmark = [pytest.mark.integration, pytest.mark.wide]
 
@@ -63,5 +63,5 @@ def test_the_lead_goes_to_the_one_that_reaches_the_store(
 
 def said(sink: Deployment) -> str | None:
     """The code of the newest error that ``headgate status`` shows, past or not."""
-    error = status(sink.settings).last_error
+    error = read_status(sink.settings).last_error
     return error.code if error else None

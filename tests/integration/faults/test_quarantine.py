@@ -9,7 +9,7 @@ from integration.iceberg.rest_server import LyingProxy
 from integration.sink_file import KEPT
 
 from headgate.operations.audit.audit import audit
-from headgate.operations.status.status import status
+from headgate.operations.status.status import read_status
 
 pytestmark = pytest.mark.integration
 
@@ -23,10 +23,13 @@ def test_x18_bad_records_go_into_the_quarantine_and_the_rest_is_committed(deploy
     sink.produce(1_000)
     sink.start(2)
     sink.wait_until_lag_zero()
-    shown = status(sink.settings).transactions
+    shown = read_status(sink.settings).transactions
     sink.stop()
     report = sink.judge()
-    assert (report.total("in_table"), report.total("in_quarantine")) == (857, 143)
+    assert (
+        report.sum_over_partitions("in_table"),
+        report.sum_over_partitions("in_quarantine"),
+    ) == (857, 143)
     assert sum(transaction.quarantined for transaction in shown) == 143
 
 
@@ -49,7 +52,7 @@ def test_x18_through_spark_as_well(deploy: Deploy, transform: dict[str, str]) ->
     sink.wait_until_lag_zero(180)
     sink.stop()
     if not transform:
-        assert sink.judge().total("in_quarantine") == 429
+        assert sink.judge().sum_over_partitions("in_quarantine") == 429
         return
     (aside,) = sink.quarantined()
     history = sink.history()
@@ -110,7 +113,7 @@ def test_the_coordinator_is_killed_between_decision_and_delivery(
             lying_proxy.let_go()
             assert sink.pending()
             assert "are pending for the quarantine" in " ".join(audit(sink.settings).remarks)
-            assert status(sink.settings).pending_rows == sum(
+            assert read_status(sink.settings).pending_rows == sum(
                 pending_commit.rows for pending_commit in sink.pending()
             )
             lying_proxy.forbids = ""
@@ -120,7 +123,7 @@ def test_the_coordinator_is_killed_between_decision_and_delivery(
     sink.stop()
     report = sink.judge()
     assert len(report.epochs) >= 3
-    assert report.total("in_quarantine") == -(-sink.produced // 5)
+    assert report.sum_over_partitions("in_quarantine") == -(-sink.produced // 5)
 
 
 @pytest.mark.wide

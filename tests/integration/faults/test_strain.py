@@ -13,7 +13,7 @@ from integration.faults.stuck_catalog import StuckCatalog
 
 from headgate.control_protocol.events import EndCommit, WriteStatus
 from headgate.operations.access.kafka_connection import read_control_tail
-from headgate.operations.control.pause import pause, resume
+from headgate.operations.control.pause import pause_sink, resume_sink
 
 pytestmark = pytest.mark.integration
 
@@ -54,7 +54,7 @@ def test_hc45_a_sink_that_is_paused_keeps_nothing_in_memory(deploy: Deploy) -> N
     (participant,) = sink.start()
     sink.produce()
     sink.wait_until_lag_zero()
-    pause(sink.settings)
+    pause_sink(sink.settings)
     process = psutil.Process(participant.pid)
     before = process.memory_info().rss
     sink.produce(BACKLOG)
@@ -62,7 +62,7 @@ def test_hc45_a_sink_that_is_paused_keeps_nothing_in_memory(deploy: Deploy) -> N
     sink.wait_until(lambda: said(sink, EndCommit) > transactions + 10, "ten transactions")
     assert sink.lag() == BACKLOG
     assert process.memory_info().rss - before < BACKLOG_BYTES_MAX
-    resume(sink.settings)
+    resume_sink(sink.settings)
     sink.wait_until_lag_zero()
     sink.stop()
     sink.judge()

@@ -14,7 +14,7 @@ from typing import ClassVar, Self
 from support.java_server import java_server
 from support.maven import maven_jars
 
-from headgate.operations.local_kafka.broker import free_port
+from headgate.operations.local_kafka.broker import find_free_port
 
 POM = Path(__file__).with_name("rest-catalog-pom.xml")
 
@@ -27,7 +27,7 @@ def rest_jars() -> Path:
 @contextmanager
 def rest_server(folder: Path) -> Iterator[int]:
     """The port of a server whose catalog and warehouse are in the folder."""
-    port = free_port()
+    port = find_free_port()
     told = {
         "CATALOG_WAREHOUSE": f"file://{folder}/warehouse",
         "CATALOG_URI": f"jdbc:sqlite:file:{folder}/catalog.db",

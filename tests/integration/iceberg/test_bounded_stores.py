@@ -22,7 +22,7 @@ from headgate.control_protocol.testing.contract.world import (
     record,
     require_landed,
 )
-from headgate.data_plane.batch.writer_task_plan import plan_for
+from headgate.data_plane.batch.writer_task_plan import load_table_and_plan
 from headgate.tables.iceberg.catalog import load_catalog
 from headgate.tables.storage import s3_file_io
 from headgate.tables.storage.s3_file_io import KeptFiles
@@ -71,7 +71,7 @@ def test_so_does_what_writes_the_files_wherever_it_runs(
 ) -> None:
     view = world.open().read()
     start = TableStart(world.name, view.uuid, view.schema_id, view.spec_id, view.location)
-    plan = plan_for(world.catalog, start, SOURCE)
+    plan = load_table_and_plan(world.catalog, start, SOURCE)
     proxy.refuse("POST|PUT", SLOW_DOWN, 3)
     proxy.seen.clear()
     try_store(plan.io_properties, f"s3://{BUCKET}/{world.name}")

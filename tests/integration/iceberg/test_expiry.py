@@ -25,7 +25,7 @@ from support.local_catalog import LocalCatalog
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import CommitAttempt, Landed, Lineage
 from headgate.operations.audit.audited_table import check_commit_chain
-from headgate.operations.audit.files import check_commits, check_live_files
+from headgate.operations.audit.files import check_files_of_commits, check_live_files
 from headgate.tables.iceberg.catalog import load_catalog
 from headgate.tables.iceberg.maintenance.snapshot_expiry import DUE_MIN
 from headgate.tables.iceberg.reader import IcebergReader
@@ -210,7 +210,7 @@ def test_the_audit_calls_an_expired_history_well(catalog: Catalog) -> None:
     assert not history.complete
     assert len(history.commits) < 50
     assert check_commit_chain(history) == []
-    assert check_commits(reader, history, lambda *_: None) == []
+    assert check_files_of_commits(reader, history, lambda *_: None) == []
     files_of_head = reader.live_files()
     assert len(files_of_head) == 50
     assert check_live_files(reader, files_of_head, lambda *_: None) == ([], frozenset())

@@ -42,23 +42,23 @@ class Gated:
     """A JVM whose table metadata is only applied, after it was checked, when the gate opens."""
 
     def __init__(self, catalog: JavaCatalog, wait: Any) -> None:
-        checked = catalog._commit
+        checked = catalog._commit_in_java
 
         def committed(*arguments: Any) -> Any:
-            real = catalog._operations
+            real = catalog._table_operations
 
             def held(names: Any) -> Any:
                 operations = real(names)
                 wait()
                 return operations
 
-            catalog._operations = held  # type: ignore[method-assign]
+            catalog._table_operations = held  # type: ignore[method-assign]
             try:
                 return checked(*arguments)
             finally:
-                catalog._operations = real  # type: ignore[method-assign]
+                catalog._table_operations = real  # type: ignore[method-assign]
 
-        catalog._commit = committed  # type: ignore[method-assign]
+        catalog._commit_in_java = committed  # type: ignore[method-assign]
 
 
 class Hive(IcebergWorld):

@@ -22,8 +22,8 @@ from headgate.control_protocol.testing.contract.world import (
     record,
     require_landed,
 )
-from headgate.data_plane.batch.writer_task_plan import plan_for
-from headgate.data_plane.files.data_files import DataFiles, file_shape
+from headgate.data_plane.batch.writer_task_plan import load_table_and_plan
+from headgate.data_plane.files.data_files import DataFiles, file_shape_of
 from headgate.data_plane.files.partitioning import PartitionKey
 from headgate.tables.storage.file_io import open_files
 from headgate.tables.storage.s3_upload import PART_BYTES
@@ -133,7 +133,7 @@ def files(
     for lake in lake_of("sql", tmp_path, object_store, proxy):
         view = lake.world.open().read()
         start = TableStart(lake.world.name, view.uuid, view.schema_id, view.spec_id, view.location)
-        shape = file_shape(plan_for(lake.world.catalog, start, SOURCE))
+        shape = file_shape_of(load_table_and_plan(lake.world.catalog, start, SOURCE))
         lake.forget()
         yield lake, DataFiles(shape, f"{view.location}/data/x", 2**30)
 

@@ -48,9 +48,9 @@ from headgate.control_protocol.testing.contract.world import (
     record,
     require_landed,
 )
-from headgate.data_plane.batch.failure_classification import failure_of
+from headgate.data_plane.batch.failure_classification import failed_outcome_of
 from headgate.data_plane.batch.writer_task_plan import Plans, SourcePlan
-from headgate.data_plane.files.data_files import DataFiles, file_shape
+from headgate.data_plane.files.data_files import DataFiles, file_shape_of
 from headgate.data_plane.write.in_process_writer import RenewingWriter
 from headgate.tables.storage import s3_client
 from headgate.tables.storage.s3_client import TRIES, S3Store, UploadUnknown, Waiting
@@ -308,7 +308,7 @@ class Sink:
         try:
             return self._written(number)
         except Exception as error:  # noqa: BLE001 - as an outcome it is judged
-            self._failed(failure_of(self.number, error))
+            self._failed(failed_outcome_of(self.number, error))
             return ()
 
     def _written(self, number: int) -> tuple[WrittenFile, ...]:
@@ -316,7 +316,7 @@ class Sink:
         start = TableStart(
             self.world.name, view.uuid, view.schema_id, view.spec_id, f"{view.location}/data/x"
         )
-        shape = file_shape(self.plans.plan_for(start, SourcePlan({})))
+        shape = file_shape_of(self.plans.plan_for_start(start, SourcePlan({})))
         rows = pa.table({"number": [number] * 1000, "row": range(1000)}).cast(shape.arrow_schema)
         files = DataFiles(shape, f"{start.file_prefix}/{self.number}", 2**27)
         try:
@@ -397,7 +397,7 @@ def test_keys_that_expire_in_mid_upload_cost_one_batch_and_no_row(
     sink = Sink(world)
     catalog_properties = world.catalog.properties
     catalog_properties["s3.session-token"] = "old"
-    sink.plans.forget_temporary_keys()
+    sink.plans.forget_temporary_credentials()
 
     def judge(request: Request) -> Answer | None:
         old = request.headers.get("x-amz-security-token") == "old"

@@ -19,8 +19,8 @@ from headgate.control_protocol.commit_record import PendingCommit
 from headgate.control_protocol.events import TableStart
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import CommitAttempt, Staging
-from headgate.data_plane.batch.writer_task_plan import SourcePlan, plan_for
-from headgate.data_plane.files.data_files import DataFiles, file_shape
+from headgate.data_plane.batch.writer_task_plan import SourcePlan, load_table_and_plan
+from headgate.data_plane.files.data_files import DataFiles, file_shape_of
 from headgate.operations.audit.files import check_live_files
 from headgate.tables.iceberg.catalog import load_catalog
 from headgate.tables.iceberg.reader import IcebergReader
@@ -170,7 +170,7 @@ def test_nanoseconds_arrive_exactly_at_javas_reader(
             spec_id=table.spec().spec_id,
             file_prefix=f"{table.location()}/data/{commit}",
         )
-        shape = file_shape(plan_for(world.catalog, start, SourcePlan({})))
+        shape = file_shape_of(load_table_and_plan(world.catalog, start, SourcePlan({})))
         numbers = [commit * len(EDGES) + place for place in range(len(EDGES))]
         counts = pa.array(EDGES, pa.int64())
         written = pa.table(

@@ -19,7 +19,7 @@ from integration.sink_file import COLUMNS, COORDINATES, KEPT
 
 from headgate.operations.audit.audit import audit
 from headgate.operations.cli.main import main
-from headgate.operations.status.status import status
+from headgate.operations.status.status import read_status
 
 pytestmark = [pytest.mark.integration, pytest.mark.wide]
 
@@ -60,7 +60,7 @@ def test_what_a_delta_quarantine_is_pending_is_delivered_by_whoever_comes_next(
     sink.kill(sink.leader())
     assert "are pending for the quarantine" in " ".join(audit(sink.settings).remarks)
     assert (
-        status(sink.settings).pending_rows
+        read_status(sink.settings).pending_rows
         == sum(pending_commit.rows for pending_commit in sink.pending())
         == 20
     )
@@ -69,8 +69,11 @@ def test_what_a_delta_quarantine_is_pending_is_delivered_by_whoever_comes_next(
     sink.wait_until_lag_zero()
     sink.stop()
     report = sink.judge()
-    assert (report.total("in_table"), report.total("in_quarantine")) == (160, 40)
-    shown = status(sink.settings)
+    assert (
+        report.sum_over_partitions("in_table"),
+        report.sum_over_partitions("in_quarantine"),
+    ) == (160, 40)
+    shown = read_status(sink.settings)
     assert len(shown.rejected_records) == 5
     for command in ("status", "audit", "check"):
         done = CliRunner().invoke(main, [command, str(sink.sink_file)])
@@ -157,14 +160,14 @@ def suspended_and_resumed(sink: Deployment, give_back: Callable[[], None]) -> No
     """A table is gone, and all others go on; then somebody gives it back."""
 
     def suspended() -> bool:
-        return "db.returns is suspended: HG-102" in " ".join(status(sink.settings).notes)
+        return "db.returns is suspended: HG-102" in " ".join(read_status(sink.settings).notes)
 
     sink.wait_until(suspended, "a suspended table")
     for topic in sink.topics:
         sink.produce(90, topic)
 
     def diverted() -> bool:
-        behind = sum(partition.lag or 0 for partition in status(sink.settings).partitions)
+        behind = sum(partition.lag or 0 for partition in read_status(sink.settings).partitions)
         return not behind and {pending_commit.table for pending_commit in sink.pending()} <= {
             "db.returns"
         }

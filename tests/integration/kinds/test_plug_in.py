@@ -19,7 +19,7 @@ from support.served_page import assert_served_without_rollback
 
 from headgate.operations.access.tables import open_reader
 from headgate.operations.cli.main import main
-from headgate.operations.control.stop import start, stop
+from headgate.operations.control.stop import start_sink, stop_sink
 from headgate.operations.demo.producer import produce
 from headgate.runtime.process import run
 
@@ -67,10 +67,10 @@ def test_a_table_of_another_package_is_filled_and_judged(
     with running(sink):
         sink.produce()
         sink.wait_until_lag_zero()
-        stop(sink.settings)
+        stop_sink(sink.settings)
         sink.produce()
         assert sink.lag() == 1_000
-        start(sink.settings)
+        start_sink(sink.settings)
         sink.wait_until_lag_zero()
     with running(sink):
         sink.produce()

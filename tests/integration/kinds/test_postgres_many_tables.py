@@ -22,8 +22,8 @@ from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.operations.audit.audit import audit
 from headgate.operations.cli.main import main
-from headgate.operations.many_tables.list import tables
-from headgate.operations.status.status import status
+from headgate.operations.many_tables.list import list_tables
+from headgate.operations.status.status import read_status
 from headgate.testing.contract import (
     CreatedTablesSinkContract,
     KeyedSinkContract,
@@ -86,7 +86,7 @@ def test_three_tables_and_what_no_route_takes(shop: SinkInProcess, server: Postg
     asked = "SELECT topic, count(*) FROM db.rejected WHERE message = '{}' GROUP BY topic"
     bad = asked.format("zone: a text of PostgreSQL holds no NUL")
     assert sorted(server.ask(bad)) == [("shop.orders", 3), ("shop.returns", 3)]
-    states = {each.table: each.state for each in tables(shop.settings).tables}
+    states = {each.table: each.state for each in list_tables(shop.settings).tables}
     assert states == dict.fromkeys(("db.orders", "db.returns", "db.zone_a"), "open")
     assert not audit(shop.settings, with_source=False).findings
 
@@ -187,7 +187,7 @@ def test_tables_are_looked_at_by_few_connections_however_many_they_are(
         return opened[-1]
 
     monkeypatch.setattr(psycopg, "connect", counted)
-    assert len(tables(shop.settings).tables) == 3
+    assert len(list_tables(shop.settings).tables) == 3
     assert len(seen) > 3
     assert max(seen) <= 2, "the ledger's, and the table's that is looked at"
 
@@ -245,7 +245,7 @@ def test_key_3_a_table_with_a_key_among_others_is_the_fold_of_a_topic_that_was_c
         report = audit(shop.settings, with_source=False)
         assert not report.findings
         assert f"db.orders: each of {len(expected)} live rows has a key of its own" in report.proven
-        (table,) = (each for each in tables(shop.settings).tables if each.table == "db.orders")
+        (table,) = (each for each in list_tables(shop.settings).tables if each.table == "db.orders")
         assert (table.state, table.keys is not None) == ("open", True)
     finally:
         shop.end_lives()
@@ -346,7 +346,7 @@ def test_key_8_a_key_in_two_partitions_suspends_its_table_and_no_other_through_a
     produce(3)
 
     def suspended() -> bool:
-        return "db.orders is suspended: HG-241" in " ".join(status(sink.settings).notes)
+        return "db.orders is suspended: HG-241" in " ".join(read_status(sink.settings).notes)
 
     sink.wait_until(suspended, "a suspended table")
     count = "SELECT count(*) FROM db.returns"

@@ -24,7 +24,7 @@ from integration.sink_file import COLUMNS, COORDINATES, KEPT
 from support.postgres_server import PostgresServer
 
 from headgate.operations.audit.audit import audit
-from headgate.operations.status.status import status
+from headgate.operations.status.status import read_status
 
 pytestmark = [
     pytest.mark.integration,
@@ -71,7 +71,7 @@ def test_what_a_postgres_quarantine_is_pending_is_delivered_by_whoever_comes_nex
         sink.kill(sink.leader())
         assert "are pending for the quarantine" in " ".join(audit(sink.settings).remarks)
         assert (
-            status(sink.settings).pending_rows
+            read_status(sink.settings).pending_rows
             == sum(pending_commit.rows for pending_commit in sink.pending())
             == 20
         )
@@ -81,8 +81,11 @@ def test_what_a_postgres_quarantine_is_pending_is_delivered_by_whoever_comes_nex
     sink.wait_until_lag_zero()
     sink.stop()
     report = sink.judge()
-    assert (report.total("in_table"), report.total("in_quarantine")) == (160, 40)
-    assert len(status(sink.settings).rejected_records) == 5
+    assert (
+        report.sum_over_partitions("in_table"),
+        report.sum_over_partitions("in_quarantine"),
+    ) == (160, 40)
+    assert len(read_status(sink.settings).rejected_records) == 5
     examined(sink)
 
 

@@ -20,7 +20,7 @@ from support.postgres_server import PostgresServer
 
 from headgate.operations.audit.audit import audit
 from headgate.operations.cli.main import main
-from headgate.operations.status.status import status
+from headgate.operations.status.status import read_status
 from headgate.runtime.sink_tables import open_tables_read_only
 
 pytestmark = [pytest.mark.integration, pytest.mark.wide]
@@ -75,9 +75,9 @@ def judged(sink: Deployment) -> None:
     """Nothing is lost or doubled, and every command says so."""
     report = sink.judge()
     bad = -(-sink.produced // 5)
-    assert report.total("in_quarantine") == bad
+    assert report.sum_over_partitions("in_quarantine") == bad
     assert sink.rows().num_rows == sink.produced - bad
-    assert len(status(sink.settings).rejected_records) == 5
+    assert len(read_status(sink.settings).rejected_records) == 5
     for command in ("status", "audit", "check"):
         done = CliRunner().invoke(main, [command, str(sink.sink_file)])
         assert done.exit_code == 0, done.output
@@ -94,7 +94,7 @@ def killed_before_it_delivers(sink: Deployment, proxy: LyingProxy) -> None:
     proxy.let_go()
     assert sink.pending()
     assert "are pending for the quarantine" in " ".join(audit(sink.settings).remarks)
-    assert status(sink.settings).pending_rows == sum(
+    assert read_status(sink.settings).pending_rows == sum(
         pending_commit.rows for pending_commit in sink.pending()
     )
     sink.start()

@@ -19,8 +19,8 @@ from support.local_catalog import local_catalog
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import CommitAttempt, Landed
 from headgate.control_protocol.testing.contract.world import record
-from headgate.operations.audit.files import check_commits, check_live_files
-from headgate.operations.audit.records import scan_records
+from headgate.operations.audit.files import check_files_of_commits, check_live_files
+from headgate.operations.audit.table_records import scan_records
 from headgate.tables.iceberg import reader as reading
 from headgate.tables.iceberg.reader import IcebergReader
 from headgate.tables.iceberg.table import IcebergTable
@@ -65,10 +65,10 @@ def main() -> None:
     before_mb = peak_mb()
     batch = pa.record_batch({"topic": ["rows"], "partition": [0], "offset": [7]})
     IcebergReader.size_and_rows = lambda _self, file: (file.size_bytes, file.records)
-    reading.batches_of = lambda *_: iter([batch])
+    reading.live_batches_of_file = lambda *_: iter([batch])
     reader = IcebergReader(table, SinkName("sink"), "main")
     history, live = reader.history(), reader.live_files()
-    findings = check_commits(reader, history, lambda *_: None)
+    findings = check_files_of_commits(reader, history, lambda *_: None)
     more, damaged = check_live_files(reader, live, lambda *_: None)
     assert history.head is not None
     seen = scan_records(reader, COORDINATES, damaged, rewound={}, on_progress=lambda *_: None)

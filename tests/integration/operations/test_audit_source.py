@@ -44,9 +44,9 @@ def test_all_that_was_produced_is_there(
     report = audit(settings)
     assert report.findings == ()
     assert report.unproven == ()
-    assert [report.total(w) for w in ("produced", "in_table", "lost", "twice", "lag")] == [
-        *(20, 20, 0, 0, 2)
-    ]
+    assert [
+        report.sum_over_partitions(w) for w in ("produced", "in_table", "lost", "twice", "lag")
+    ] == [*(20, 20, 0, 0, 2)]
     assert "2 commits hold as many rows as the source has records" in report.proven
     assert report.verdict is Verdict.WELL
     assert (report.rows, report.distinct, report.surplus) == (20, 20, {})

@@ -22,8 +22,8 @@ from headgate.control_protocol.testing.contract.world import (
     record,
     require_landed,
 )
-from headgate.operations.audit.files import check_commits, check_live_files
-from headgate.tables.iceberg.pending_manifests import undecided_manifests
+from headgate.operations.audit.files import check_files_of_commits, check_live_files
+from headgate.tables.iceberg.pending_manifests import find_undecided_manifests
 from headgate.tables.iceberg.reader import IcebergReader
 from headgate.tables.storage import s3_file_io
 from headgate.tables.storage.s3_file_io import KeptFiles
@@ -58,7 +58,7 @@ def world(
 def test_each_commit_and_file_is_asked_for_once(world: IcebergWorld, proxy: CountingProxy) -> None:
     reader = IcebergReader(world.table(), SinkName("sink"), "main")
     history, files = reader.history(), reader.live_files()
-    assert check_commits(reader, history, lambda *_: None) == []
+    assert check_files_of_commits(reader, history, lambda *_: None) == []
     assert check_live_files(reader, files, lambda *_: None) == ([], frozenset())
     assert len(files) == COMMITS
     # The metadata is not asked for: this process has written it.
@@ -112,7 +112,7 @@ def test_orphans_are_looked_for_below_their_own_folder_only(
     table = world.table()
     root = f"{table.metadata.location}/metadata/headgate/sink"
     proxy.forget()
-    assert undecided_manifests(table, SinkName("sink"), Epoch(9), frozenset()) == []
+    assert find_undecided_manifests(table, SinkName("sink"), Epoch(9), frozenset()) == []
     listed = [unquote(request.path) for request in proxy.seen if "list-type" in request.path]
     (path,) = listed
     assert f"prefix={root.removeprefix(f's3://{BUCKET}/')}/" in path

@@ -19,7 +19,7 @@ from repository.tree import ROOT
 
 from headgate.operations.cli.main import main
 from headgate.operations.local_kafka.broker import EmbeddedKafka
-from headgate.operations.status.status import status as look
+from headgate.operations.status.status import read_status as look
 
 pytestmark = pytest.mark.integration
 

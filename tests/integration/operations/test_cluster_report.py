@@ -109,8 +109,8 @@ def test_without_the_right_to_create_topics_what_could_not_be_tried_is_said(
 class KafkaWithoutMuch(EmbeddedKafka):
     """Offers one protocol, and its own time on no record."""
 
-    def _configure(self, log_dir: Path) -> Path:
-        config = super()._configure(log_dir)
+    def _write_configuration(self, log_dir: Path) -> Path:
+        config = super()._write_configuration(log_dir)
         with config.open("a") as file:
             file.write("group.coordinator.rebalance.protocols=classic\n")
         return config

@@ -35,7 +35,7 @@ from headgate.kafka.control_topic import ensure_control_topic
 from headgate.operations.access.kafka_connection import read_control_tail
 from headgate.operations.check.check import check
 from headgate.operations.cli.main import main
-from headgate.operations.control.pause import pause, resume
+from headgate.operations.control.pause import pause_sink, resume_sink
 from headgate.runtime.sink_tables import open_tables_read_only
 
 pytestmark = pytest.mark.integration
@@ -197,8 +197,8 @@ def test_a_pause_that_nobody_takes_is_heard_but_not_promised(
 ) -> None:
     filled.good_start()
     with pytest.raises(RetryLater, match="did not take the request"):
-        pause(settings, 0.5)
-    resume(settings, 0.5)  # it is not paused, and the log says that it shall not be
+        pause_sink(settings, 0.5)
+    resume_sink(settings, 0.5)  # it is not paused, and the log says that it shall not be
     heard = read_control_tail(settings, 10)
     assert isinstance(heard.pop().event, Notice)  # who asked, for people
     assert [type(said.event) for said in heard] == [Pause, Resume]
@@ -221,7 +221,7 @@ def test_status_tells_of_events_that_are_not_believed(
     keyed = text.replace("[control]", f'[control]\nkey = "${{file:{tmp_path}/key}}"')
     sink_file.write_text(keyed)
     with pytest.raises(RetryLater, match="did not take the request"):
-        pause(load(sink_file), 0.5)
+        pause_sink(load(sink_file), 0.5)
 
     result = headgate("status", sink_file)
     assert result.exit_code == 1

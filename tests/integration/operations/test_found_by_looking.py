@@ -22,9 +22,9 @@ from support.topics import delete_topics
 
 from headgate.control_protocol.errors import HeadgateError
 from headgate.operations.demo.producer import create_topic
-from headgate.operations.http.sink_status_cache import ServedSink, gauges
+from headgate.operations.http.sink_status_cache import ServedSink, gauges_of_sinks
 from headgate.operations.http.status_page import sink_page
-from headgate.operations.status.status import status
+from headgate.operations.status.status import read_status
 
 pytestmark = [pytest.mark.integration, pytest.mark.soak]
 
@@ -46,7 +46,7 @@ def look(sink: Deployment, *participants: Participant) -> Looked:
     """Look once: at the page and metrics of who lives, and of a server beside them."""
     found = Looked(log="".join(each.log_text() for each in participants))
     try:
-        report = status(sink.settings)
+        report = read_status(sink.settings)
     except HeadgateError as error:
         found.status = found.text = str(error)
     else:
@@ -54,7 +54,7 @@ def look(sink: Deployment, *participants: Participant) -> Looked:
         found.status = told.code if told else ""
         found.text = told.text if told else ""
         found.page = sink_page(report, 0)
-    found.metrics = repr(gauges([ServedSink(sink.settings)]))
+    found.metrics = repr(gauges_of_sinks([ServedSink(sink.settings)]))
     for each in participants:
         if each.running and each.said("serves its state at"):
             with suppress(URLError, ConnectionError):  # it may end just now

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from headgate.operations.local_kafka.broker import free_port, run_until_stopped
+from headgate.operations.local_kafka.broker import find_free_port, run_until_stopped
 
 pytestmark = [pytest.mark.integration, pytest.mark.soak]
 
@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.soak]
 def test_a_broker_has_its_topics_still(tmp_path: Path) -> None:
     found: list[bool] = []
     for _ in range(2):
-        stop, port = threading.Event(), free_port()
+        stop, port = threading.Event(), find_free_port()
 
         def answered(_: str, stop: threading.Event = stop, port: int = port) -> None:
             if not stop.is_set():

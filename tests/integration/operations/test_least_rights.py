@@ -25,7 +25,7 @@ from support.security_page import rights_by_resource
 
 from headgate.kafka.control_topic import ensure_control_topic
 from headgate.operations.cli.main import main
-from headgate.operations.local_kafka.broker import EmbeddedKafka, fetch_broker_jars, free_port
+from headgate.operations.local_kafka.broker import EmbeddedKafka, fetch_broker_jars, find_free_port
 
 pytestmark = [
     pytest.mark.integration,
@@ -74,11 +74,11 @@ class GuardedKafka(EmbeddedKafka):
 
     def __init__(self, home: Path, jars: Path) -> None:
         super().__init__(home, jars)
-        self.guarded = f"127.0.0.1:{free_port()}"
+        self.guarded = f"127.0.0.1:{find_free_port()}"
         self.ca = certificates(home)
 
-    def _configure(self, log_dir: Path) -> Path:
-        config = super()._configure(log_dir)
+    def _write_configuration(self, log_dir: Path) -> Path:
+        config = super()._write_configuration(log_dir)
         text = config.read_text()
         for key in ("listeners", "advertised.listeners"):
             text = text.replace(f"\n{key}=PLAIN", f"\n{key}=GUARDED://{self.guarded},PLAIN")

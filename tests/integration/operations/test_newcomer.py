@@ -22,7 +22,7 @@ from headgate.operations.audit.audit import audit
 from headgate.operations.check.check import State, check
 from headgate.operations.cli.run import run_until_latest
 from headgate.operations.dry_run import try_records
-from headgate.operations.init.sink_file_template import init
+from headgate.operations.init.sink_file_template import write_sink_file
 from headgate.runtime.process import run
 from headgate.runtime.sink_tables import open_tables_read_only
 
@@ -98,7 +98,9 @@ def test_a_first_start_that_stopped_without_a_row_leaves_a_table_that_a_forgotte
         value = b"not json" if number == 0 else json.dumps({"id": number, "late": f"x{number}"})
         producer.produce(topic, value, partition=0)
     producer.flush(10)
-    path, _ = init("corrected_shop", tmp_path, topic=topic, kafka={"bootstrap.servers": bootstrap})
+    path, _ = write_sink_file(
+        "corrected_shop", tmp_path, topic=topic, kafka={"bootstrap.servers": bootstrap}
+    )
     corrected = path.read_text()
     late = '[[table.columns]]\nname = "late"\ntype = "string"\n'
     first = corrected.replace(late, "").replace('policy = "quarantine" ', 'policy = "fail" ')
@@ -126,7 +128,9 @@ def test_the_loop_of_the_embedding_page_fills_the_table(
     for number in range(100):
         producer.produce(topic, json.dumps({"id": number}), partition=number % 2)
     producer.flush(10)
-    path, _ = init("trips", tmp_path, topic=topic, kafka={"bootstrap.servers": bootstrap})
+    path, _ = write_sink_file(
+        "trips", tmp_path, topic=topic, kafka={"bootstrap.servers": bootstrap}
+    )
     settings = load(path)
     page = (Path(__file__).parents[3] / "docs/guides/embedding.md").read_text()
     (code,) = re.findall(r"```python\n(.*?\ndef loop.*?)```", page, re.DOTALL)
@@ -149,7 +153,9 @@ def test_a_run_says_what_it_met_long_before_the_commit_that_has_it(
     for number in range(100):
         producer.produce(topic, b"[]" if number == 7 else b'{"id": 1}', partition=number % 2)
     producer.flush(10)
-    path, _ = init("slow_shop", tmp_path, topic=topic, kafka={"bootstrap.servers": bootstrap})
+    path, _ = write_sink_file(
+        "slow_shop", tmp_path, topic=topic, kafka={"bootstrap.servers": bootstrap}
+    )
     slow = path.read_text().replace("interval_ms = 2_000 ", "interval_ms = 3_600_000 ")
     path.write_text(f"{slow}\n[participant]\nbatch_records_max = 10\n")  # less is read at END
     stop, said = Event(), list[str]()

@@ -24,7 +24,7 @@ from headgate.config.load import parse
 from headgate.kafka.control_topic import ensure_control_topic
 from headgate.operations.check.check import Check, check
 from headgate.operations.local_kafka.broker import EmbeddedKafka, fetch_broker_jars
-from headgate.operations.status.status import status
+from headgate.operations.status.status import read_status
 
 pytestmark = pytest.mark.integration
 
@@ -36,8 +36,8 @@ LITERAL = ResourcePatternType.LITERAL
 class GuardedKafka(EmbeddedKafka):
     """Who is not known is nobody, and may do what no rule is about."""
 
-    def _configure(self, log_dir: Path) -> Path:
-        config = super()._configure(log_dir)
+    def _write_configuration(self, log_dir: Path) -> Path:
+        config = super()._write_configuration(log_dir)
         with config.open("a") as file:
             file.write(
                 "authorizer.class.name="
@@ -132,11 +132,11 @@ def test_a_silent_sink_whose_group_may_not_be_seen_is_not_known(
     text = sink_file_text(tmp_path, "silent", guarded, control="silent-control")
     settings = parse(text.replace("headgate-trips", "silent-group"))
     settings = replace(settings, table=replace(settings.table, create=True, identifier="db.new"))
-    look = status(settings)
+    look = read_status(settings)
     assert (look.condition, look.exit_code) == ("never started", 0), look.notes
     rules.allow_only(ResourceType.GROUP, "silent-group", AclOperation.DESCRIBE_CONFIGS)
     deadline = time.monotonic() + 20
-    while (look := status(settings)).exit_code == 0 and time.monotonic() < deadline:
+    while (look := read_status(settings)).exit_code == 0 and time.monotonic() < deadline:
         pass
     assert (look.condition, look.exit_code) == ("not known", 2), look.notes
     assert any("members of group silent-group are not known" in note for note in look.notes)

@@ -9,7 +9,7 @@ from integration.tables.routed_sink import judge, routed, rows_of, table_of, wit
 
 from headgate.operations.audit.audit import audit
 from headgate.operations.cli.main import main
-from headgate.operations.many_tables.list import tables
+from headgate.operations.many_tables.list import list_tables
 
 pytestmark = [pytest.mark.integration, pytest.mark.soak]
 
@@ -97,5 +97,5 @@ def test_rollback_1_many_tables_go_back_beside_a_paused_zombie_and_come_again(
     sink.wait_until(lambda: not sink.pending(), "everything is delivered again")
     sink.stop()
     judge(sink, names)
-    assert tables(sink.settings).exit_code == 0
+    assert list_tables(sink.settings).exit_code == 0
     assert audit(sink.settings).findings == ()

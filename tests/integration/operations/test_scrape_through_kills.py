@@ -23,7 +23,7 @@ from integration.operations.test_served_sinks import asked, series
 
 from headgate.control_protocol.commit_record_codec import decode
 from headgate.runtime.telemetry import metric_catalog as names
-from headgate.tables.iceberg.tag_lineage import properties_of
+from headgate.tables.iceberg.tag_lineage import summary_properties_of
 
 MINUTES = float(os.environ.get("HEADGATE_SCRAPE_MINUTES", "10"))
 
@@ -121,11 +121,11 @@ def see_table(sink: Deployment, course: Course) -> None:
         snapshots = sorted(table.metadata.snapshots, key=lambda each: -(each.sequence_number or 0))
     now_s = time.monotonic()
     for snapshot in snapshots:
-        record = decode(sink.settings.name, properties_of(snapshot))
+        record = decode(sink.settings.name, summary_properties_of(snapshot))
         if record and record.valid_through_ms is not None:
             course.fresh.true.append((now_s, record.valid_through_ms / 1000))
             break
-    rows = [each for each in snapshots if int(properties_of(each).get("added-records", 0))]
+    rows = [each for each in snapshots if int(summary_properties_of(each).get("added-records", 0))]
     if rows:
         course.commit.true.append((now_s, rows[0].timestamp_ms / 1000))
 

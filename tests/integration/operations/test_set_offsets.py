@@ -17,7 +17,7 @@ from headgate.kafka.group_offsets import store_offset
 from headgate.operations.audit.audit import audit
 from headgate.operations.audit.report import Verdict
 from headgate.operations.cli.main import main
-from headgate.operations.control.set_offsets import carry_out, plan_moves
+from headgate.operations.control.set_offsets import carry_out_offset_plan, plan_offset_moves
 from headgate.operations.demo.producer import create_topic
 
 pytestmark = pytest.mark.integration
@@ -111,13 +111,13 @@ def test_a_sink_that_runs_keeps_its_offsets(deploy: Deploy) -> None:
 
 @pytest.mark.wide
 def test_table_3_a_plan_is_void_once_somebody_else_has_committed(sink: Deployment) -> None:
-    plan = plan_moves(sink.settings, [f"{sink.topics[0]}/0=10"])
+    plan = plan_offset_moves(sink.settings, [f"{sink.topics[0]}/0=10"])
     sink.start()
     sink.produce(10)
     sink.wait_until_lag_zero()
     sink.stop()
     with pytest.raises(RetryLater, match="were not moved"):
-        carry_out(sink.settings, plan)
+        carry_out_offset_plan(sink.settings, plan)
     sink.judge()
 
 

@@ -21,7 +21,7 @@ from headgate.control_protocol.ports import CommitAttempt
 from headgate.operations.audit.audit import audit
 from headgate.operations.cli.main import main
 from headgate.operations.kafka_connect import takeover
-from headgate.operations.status.status import status
+from headgate.operations.status.status import read_status
 from headgate.runtime.sink_tables import SinkTables
 
 pytestmark = [pytest.mark.integration, pytest.mark.wide]
@@ -94,7 +94,7 @@ def test_a_connector_that_wakes_in_a_commit_is_fenced_by_its_own_mark(scene: Sce
 
 
 def last_error_code(scene: Scene) -> str | None:
-    error = status(load(scene.sink)).last_error
+    error = read_status(load(scene.sink)).last_error
     return error.code if error else None
 
 
@@ -215,9 +215,9 @@ def test_an_interrupted_takeover_of_several_tables_goes_on(
         commit_to(tables, attempt)
         done.append(attempt.base.table)
 
-    commit_to = takeover._commit_to
+    commit_to = takeover._commit_to_table
     with monkeypatch.context() as patched:
-        patched.setattr(takeover, "_commit_to", commit_once)
+        patched.setattr(takeover, "_commit_to_table", commit_once)
         assert scene.take_over("--adopt", "--yes").exit_code != 0
     assert done == ["lake.a"]
     before = len(scene.worker.read_log())

@@ -26,12 +26,12 @@ from support.apicurio import serialize_as_apicurio
 from unit.data_plane.formats.avro_worlds import encoded, record
 
 from headgate.control_protocol.errors import ConfigurationError
-from headgate.data_plane.formats.format_registry import record_format
+from headgate.data_plane.formats.format_registry import create_record_format
 from headgate.data_plane.formats.record_format import RecordFormat
 from headgate.data_plane.formats.registry.frames import id_headers_of
 from headgate.operations.audit.audit import audit
 from headgate.operations.check.check import check
-from headgate.operations.init.sink_file_template import init
+from headgate.operations.init.sink_file_template import write_sink_file
 
 COLUMNS = pa.schema([("id", pa.int64()), ("name", pa.large_string())])
 CONTENT, GLOBAL = "apicurio.value.contentId", "apicurio.value.globalId"
@@ -39,7 +39,7 @@ FRAMING = {"framing": "apicurio-header"}
 
 
 def reader(url: str, kind: str = "avro-registry") -> RecordFormat:
-    return record_format(kind, {**QUICK, **FRAMING, "registry.url": url})
+    return create_record_format(kind, {**QUICK, **FRAMING, "registry.url": url})
 
 
 def behind(header: str, number: int, value: bytes) -> bytes:
@@ -114,7 +114,7 @@ def test_only_a_header_makes_an_id_one_of_apicurio_s(troubled: RegistryServer) -
     assert without is not None
     assert short is not None
     assert sorted(bad_of(reader(troubled.url), [without, short])) == [0, 1]
-    plain = record_format("avro-registry", {**QUICK, "registry.url": troubled.url})
+    plain = create_record_format("avro-registry", {**QUICK, "registry.url": troubled.url})
     assert list(bad_of(plain, [spoofed])) == [0]
     assert troubled.asked == []
 
@@ -143,7 +143,7 @@ def test_init_and_a_whole_sink_read_ids_of_both_headers(
         value = encoded(FIRST, {"id": each, "name": f"n{each}"})
         producer.produce(sink.topics[0], value, headers=headers, partition=each % 2)
     assert producer.flush(30) == 0
-    _, found = init(
+    _, found = write_sink_file(
         "found",
         tmp_path,
         topic=sink.topics[0],

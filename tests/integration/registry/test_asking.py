@@ -13,7 +13,7 @@ from integration.registry.server import RegistryServer
 from unit.data_plane.formats.avro_worlds import encoded, record
 
 from headgate.control_protocol.errors import ConfigurationError, MissingRights, Unreachable
-from headgate.data_plane.formats.format_registry import record_format
+from headgate.data_plane.formats.format_registry import create_record_format
 from headgate.data_plane.formats.record_format import RecordFormat, UndecodableRecords
 
 COLUMNS = pa.schema([("id", pa.int64()), ("name", pa.large_string())])
@@ -23,7 +23,7 @@ SECOND = record(extra="double", name=["null", "string"], id=["null", "long"])
 
 
 def reader(url: str, **more: str) -> RecordFormat:
-    return record_format("avro-registry", {**QUICK, "registry.url": url, **more})
+    return create_record_format("avro-registry", {**QUICK, "registry.url": url, **more})
 
 
 def registered(url: str, subject: str, schema: Any) -> int:
@@ -165,4 +165,4 @@ def test_a_registry_that_lets_nobody_in_is_for_a_person_to_mend() -> None:
 )
 def test_options_that_the_client_does_not_know_are_refused(options: dict[str, str]) -> None:
     with pytest.raises(ConfigurationError, match="avro-registry"):
-        record_format("avro-registry", options)
+        create_record_format("avro-registry", options)

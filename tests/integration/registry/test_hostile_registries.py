@@ -45,7 +45,7 @@ from headgate.control_protocol.errors import (
     TokenServerRefused,
     Unreachable,
 )
-from headgate.data_plane.formats.format_registry import record_format
+from headgate.data_plane.formats.format_registry import create_record_format
 from headgate.data_plane.formats.registry import client as registry_client
 from headgate.data_plane.formats.registry.schemas import SchemaRegistry
 
@@ -340,7 +340,7 @@ def test_caches_are_bounded_and_what_was_dropped_is_asked_for_again(
     options = {"registry.cache.capacity": "2"}
     assert reader(troubled.url, **options).decode(values, COLUMNS).num_rows == 5
     count = len(troubled.asked)
-    kept: Any = SchemaRegistry.of(
+    kept: Any = SchemaRegistry.shared_for_settings(
         {
             "url": troubled.url,
             "cache.capacity": "2",
@@ -423,5 +423,5 @@ def test_the_second_address_is_asked_when_the_first_is_away(troubled: RegistrySe
 )
 def test_options_that_cannot_be_are_refused(options: dict[str, str], words: str) -> None:
     with pytest.raises(ConfigurationError, match=words) as caught:
-        record_format("avro-registry", {"registry.url": "http://x", **options})
+        create_record_format("avro-registry", {"registry.url": "http://x", **options})
     assert isinstance(caught.value, HeadgateError)

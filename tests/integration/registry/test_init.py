@@ -53,7 +53,7 @@ def test_columns_of_all_writers_of_avro_and_how_many_records_have_none(
         "inner": "struct<tags: list<string>>",
         "risk": "double",
     }
-    assert "5 records" in found.describe()
+    assert "5 records" in found.describe_records()
     assert found.looks.tombstones == 1
 
 

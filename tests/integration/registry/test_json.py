@@ -22,8 +22,8 @@ from integration.registry.test_asking import QUICK, registered_schema
 
 from headgate.control_protocol.columns import Column, ListOf, MapOf, Struct
 from headgate.control_protocol.errors import Unreachable
-from headgate.data_plane.formats.connect.json_schema import json_schema_of
-from headgate.data_plane.formats.format_registry import record_format
+from headgate.data_plane.formats.connect.json_schema_translation import translate_json_schema
+from headgate.data_plane.formats.format_registry import create_record_format
 from headgate.data_plane.formats.record_format import RecordFormat, UndecodableRecords
 from headgate.data_plane.formats.registry.frames import id_headers_of
 from headgate.data_plane.formats.unknown_fields import UnknownFieldFinder
@@ -37,7 +37,7 @@ ROW = {
 
 
 def reader(url: str, **more: str) -> RecordFormat:
-    return record_format("json-registry", {**QUICK, "registry.url": url, **more})
+    return create_record_format("json-registry", {**QUICK, "registry.url": url, **more})
 
 
 def framed(number: int, value: Any) -> bytes:
@@ -181,7 +181,7 @@ def test_decimals_and_times_of_kafka_connect_are_what_their_schema_says(
 
 
 def found(schema: Any, references: dict[str, str] | None = None) -> dict[str, Any]:
-    columns = json_schema_of(json.dumps(schema), references or {}).columns
+    columns = translate_json_schema(json.dumps(schema), references or {}).columns
     return {column.name: column.type for column in columns.fields}
 
 

@@ -19,7 +19,7 @@ from unit.data_plane.formats.avro_worlds import record
 from unit.data_plane.formats.protobuf_worlds import World, field
 
 from headgate.control_protocol.errors import DescriptorUnfit
-from headgate.data_plane.formats.format_registry import record_format
+from headgate.data_plane.formats.format_registry import create_record_format
 from headgate.data_plane.formats.record_format import RecordFormat, UndecodableRecords
 from headgate.operations.audit.audit import audit
 from headgate.operations.demo.producer import produce
@@ -31,7 +31,7 @@ SPARK = {"writer": "spark", "master": "local[2]"}
 
 
 def reader(url: str) -> RecordFormat:
-    return record_format("protobuf-registry", {**QUICK, "registry.url": url})
+    return create_record_format("protobuf-registry", {**QUICK, "registry.url": url})
 
 
 def registered_file(url: str, subject: str, file: Any, *references: SchemaReference) -> int:
@@ -221,7 +221,7 @@ def test_whole_sinks_are_filled_with_messages(
     sink.stop()
     report = audit(sink.settings)
     assert report.findings == ()
-    assert report.total("in_quarantine") == 3
+    assert report.sum_over_partitions("in_quarantine") == 3
     with sink.table() as table:
         rows = {row["id"]: row for row in table.scan().to_arrow().to_pylist()}
     assert sorted(rows) == [n for n in range(300) if n % 100 != 7]

@@ -16,7 +16,7 @@ from typing import Any
 
 try:
     from headgate.operations.cli.entry import main
-    from headgate.tables.secondary_tables import SecondaryTables
+    from headgate.tables.concurrent_secondary_tables import SecondaryTables
 
     Tables, METHOD, PENDING = SecondaryTables, "deliver", "pending_commits"
 except ImportError:  # the release that is called OLDER in test_older_release

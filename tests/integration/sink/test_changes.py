@@ -27,13 +27,13 @@ from headgate.control_protocol.table_format import Use
 from headgate.operations.audit.audit import audit
 from headgate.operations.audit.report import Verdict
 from headgate.runtime.sink_tables import SinkTables
-from headgate.tables.iceberg.table_creation import key_ids
+from headgate.tables.iceberg.table_creation import key_field_ids
 from headgate.tables.iceberg.upsert.key_files import (
     OFFSET,
     PARTITION,
     TOPIC,
     key_schema,
-    write_keys,
+    write_key_file,
 )
 
 pytestmark = pytest.mark.integration
@@ -138,7 +138,7 @@ def assert_well(sink: Deployment) -> None:
     assert report.verdict is Verdict.WELL
     (folded,) = (told for told in report.proven if "value by value" in told)
     assert folded.startswith(f"{report.live_rows:,} rows")
-    assert (report.total("lost"), report.total("invented")) == (0, 0)
+    assert (report.sum_over_partitions("lost"), report.sum_over_partitions("invented")) == (0, 0)
 
 
 @pytest.mark.parametrize("version", [pytest.param("2", marks=pytest.mark.soak), "3"])
@@ -181,12 +181,12 @@ def go_wrong(sink: Deployment, changes: Changelog, routed: str = "") -> None:
         partition = zlib.crc32(str(deleted).encode()) % sink.partitions
         rows += [live[changed] | {"id": deleted, parts.offset: 0, parts.partition: partition}]
         kind = schema_to_pyarrow(loaded.schema(), include_field_ids=False)
-        columns = key_schema(loaded.schema(), key_ids(loaded.schema(), ("id",)), topics=True)
+        columns = key_schema(loaded.schema(), key_field_ids(loaded.schema(), ("id",)), topics=True)
         gone = {TOPIC: live[lost][parts.topic], PARTITION: live[lost][parts.partition]}
         keys = pa.Table.from_pylist([gone | {"id": lost, OFFSET: 10**6}], columns)
         files = (
             *write_files(loaded, pa.Table.from_pylist(rows, kind)),
-            write_keys(loaded.io, f"{loaded.location()}/data/wrong.parquet", keys),
+            write_key_file(loaded.io, f"{loaded.location()}/data/wrong.parquet", keys),
         )
         assert view.record
         number = TransactionNumber(view.record.transaction.number + 1)

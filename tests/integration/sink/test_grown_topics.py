@@ -14,7 +14,7 @@ from support.topics import delete_topics
 
 from headgate.operations.audit.audit import audit
 from headgate.operations.check.check import Check, check
-from headgate.operations.status.status import status
+from headgate.operations.status.status import read_status
 
 pytestmark = pytest.mark.integration
 
@@ -27,7 +27,7 @@ HELD = "added, and held"
 
 
 def held(sink: Deployment) -> str:
-    return " ".join(text for text in status(sink.settings).notes if "held for 15 s" in text)
+    return " ".join(text for text in read_status(sink.settings).notes if "held for 15 s" in text)
 
 
 def test_key_8_keys_and_deletes_move_to_partitions_that_are_added_over_a_killed_coordinator(
@@ -52,7 +52,7 @@ def test_key_8_keys_and_deletes_move_to_partitions_that_are_added_over_a_killed_
     asked = {kafka.TopicPartition(topic, number): OffsetSpec.latest() for number in (2, 3)}
     waiting = sum(at.result().offset for at in admin.list_offsets(asked).values())
     assert waiting > 0
-    assert status(sink.settings).held_records == waiting
+    assert read_status(sink.settings).held_record_count == waiting
     report = audit(sink.settings)
     assert (report.findings, sum(each.records for each in report.held)) == ((), waiting)
     assert "are in no table, and are not lost" in report.waiting[0]
@@ -107,7 +107,7 @@ def test_key_8_a_topic_that_was_not_multiplied_stops_the_sink_until_it_is_reset(
     admin.create_partitions([NewPartitions(topic, 5)])[topic].result()
     assert f"{topic} has grown from 2 to 5 partitions" in sink.stopped_by_itself("HG-222")
     assert stored_offsets(sink).code == "HG-222"
-    assert any("HG-222" in note for note in status(sink.settings).notes)
+    assert any("HG-222" in note for note in read_status(sink.settings).notes)
 
     delete_topics(admin, topic)
     admin.create_topics([NewTopic(topic, 5, 1)])[topic].result()

@@ -29,9 +29,9 @@ from headgate.control_protocol.table_history import History
 from headgate.operations.audit.audit import audit
 from headgate.operations.audit.report import Verdict
 from headgate.operations.check.check import check
-from headgate.operations.control.delete_rows import RowDeletion, carry_out
+from headgate.operations.control.delete_rows import RowDeletion, carry_out_deletion
 from headgate.operations.control.resolve_stop import accept_stop
-from headgate.operations.control.set_offsets import plan_moves
+from headgate.operations.control.set_offsets import plan_offset_moves
 
 pytestmark = pytest.mark.integration
 
@@ -197,10 +197,10 @@ def test_key_14_key_15_over_kills_each_change_is_one_version(deploy: Deploy, env
     assert_well(sink, orders)
 
     with pytest.raises(ConfigurationError, match="would be second versions"):
-        plan_moves(sink.settings, [f"{sink.topics[0]}/0=earliest"])
+        plan_offset_moves(sink.settings, [f"{sink.topics[0]}/0=earliest"])
     with pytest.raises(ConfigurationError, match="which begin anew"):
         accept_stop(sink.settings, ["HG-206=earliest"])
-    (done,) = carry_out(sink.settings, RowDeletion("id = 7"))
+    (done,) = carry_out_deletion(sink.settings, RowDeletion("id = 7"))
     assert done.rows == len(orders.changes.pop(7))
     assert_history(sink, orders)
     report = audit(sink.settings)

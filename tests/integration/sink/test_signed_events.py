@@ -18,7 +18,7 @@ from headgate.control_protocol.events import (
 )
 from headgate.control_protocol.identifiers import Epoch, Sender, TransactionNumber
 from headgate.control_protocol.signatures import split_signed_message
-from headgate.operations.control.pause import pause, resume
+from headgate.operations.control.pause_sink import pause_sink, resume_sink
 
 pytestmark = pytest.mark.integration
 
@@ -66,8 +66,8 @@ def test_forged_and_repeated_events_move_nothing(
     sink.start(2)
     sink.produce(500)
     sink.wait_until_lag_zero()
-    pause(sink.settings)
-    resume(sink.settings)
+    pause_sink(sink.settings)
+    resume_sink(sink.settings)
     genuine = everything_said(sink.settings)
     assert all(split_signed_message(message) for message in genuine)
     before = sink.record()

@@ -17,7 +17,7 @@ from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import PoisonRecord
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.quarantine_policy import Disposal
-from headgate.operations.status.status import status
+from headgate.operations.status.status import read_status
 
 pytestmark = pytest.mark.integration
 
@@ -104,7 +104,7 @@ def test_one_command_runs_two_sinks_and_the_end_of_one_is_that_ones(
 
     trips.wait_until(lambda: bool(failed()), "the end of one")
     assert {(said["sink"], said["code"]) for said in failed()} == {("trips", "HG-207")}
-    assert status(trips.settings).condition == "failed"
+    assert read_status(trips.settings).condition == "failed"
     zones.produce(500)
     zones.wait_until_lag_zero()
     (page,) = [said for said in lines_of(both) if "sink zones: serves" in said["message"]]

@@ -29,7 +29,7 @@ class SecondNode(EmbeddedKafka):
         super().__init__(home, fetch_broker_jars())
         self._first = _properties(first / "server.properties")
 
-    def _configure(self, log_dir: Path) -> Path:
+    def _write_configuration(self, log_dir: Path) -> Path:
         properties = node_properties(self.bootstrap, controller_port=1) | {
             "process.roles": "broker",
             "node.id": 2,

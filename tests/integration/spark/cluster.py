@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pyspark
 
-from headgate.operations.local_kafka.broker import free_port
+from headgate.operations.local_kafka.broker import find_free_port
 
 START_S = 600
 
@@ -22,7 +22,7 @@ class StandaloneCluster:
     def __init__(self, folder: Path, stack: ExitStack) -> None:
         self._folder, self._stack = folder, stack
         self._workers: list[subprocess.Popen[bytes]] = []
-        port = free_port()
+        port = find_free_port()
         self.master = f"spark://127.0.0.1:{port}"
         arguments = ["--host", "127.0.0.1", "--port", str(port), "--webui-port", "0"]
         _, self._log = stack.enter_context(_daemon(folder, "master.Master", arguments))

@@ -96,7 +96,7 @@ class Server:
         self.plans = Plans(self.catalog)
         self.session = open_session(SparkOptions(**setup["options"]))
         self.writer = SparkBatchWriter(
-            self.session, lambda batch, write: write(self.plans.plan_for(batch.table, source))
+            self.session, lambda batch, write: write(self.plans.plan_for_start(batch.table, source))
         )
 
     def shape(self, distribution: str = "table", **transform: str) -> None:

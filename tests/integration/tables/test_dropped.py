@@ -19,12 +19,12 @@ from headgate.control_protocol.errors import (
     TableRecreated,
     TableStillSuspended,
 )
-from headgate.operations.access.kafka_connection import open_source_topics
+from headgate.operations.access.kafka_connection import opening_source_topics
 from headgate.operations.audit.audit import audit
 from headgate.operations.check.check import check
 from headgate.operations.cli.main import main
 from headgate.operations.many_tables.resume import resume_and_open, resume_tables
-from headgate.operations.status.status import status
+from headgate.operations.status.status import read_status
 from headgate.runtime.process import run
 
 pytestmark = pytest.mark.integration
@@ -59,7 +59,10 @@ def test_ledger_2_a_table_dropped_between_two_runs_is_suspended_until_a_person_d
     sink = routed(deploy)
     by_name = filled(sink)
     assert states(sink)[by_name] == "missing"
-    assert f"{by_name} was filled, and is gone: it will be suspended" in status(sink.settings).notes
+    assert (
+        f"{by_name} was filled, and is gone: it will be suspended"
+        in read_status(sink.settings).notes
+    )
     (wrong,) = (each for each in check(sink.settings) if each.what == "routed tables")
     assert wrong.code == "HG-102"
     assert by_name in wrong.detail
@@ -73,7 +76,7 @@ def test_ledger_2_a_table_dropped_between_two_runs_is_suspended_until_a_person_d
         wait_until_decided(sink)
         assert all(why.startswith("HG-102") for why in suspended_of(sink).values())
         assert states(sink) == {"db.orders": "suspended", by_name: "suspended"}
-        assert any(f"{by_name} is suspended" in note for note in status(sink.settings).notes)
+        assert any(f"{by_name} is suspended" in note for note in read_status(sink.settings).notes)
         assert not exists(sink, by_name)
         assert not exists(sink, "db.orders")
         sink.wait_until(
@@ -134,7 +137,7 @@ def refused(sink: Deployment) -> HeadgateError:
 
 
 def noted(sink: Deployment) -> bool:
-    with open_source_topics(sink.settings) as topics:
+    with opening_source_topics(sink.settings) as topics:
         return topics.committed_offset_metadata() is not None
 
 
@@ -158,7 +161,7 @@ def test_config_1_nothing_is_made_when_the_whole_catalog_is_gone(
     assert not database.exists()
     wrong = {each.what: each.code for each in check(sink.settings) if each.code}
     assert wrong["catalog"] == "HG-202"
-    told = status(sink.settings)
+    told = read_status(sink.settings)
     assert told.condition == "failed"
     assert told.last_error is not None
     assert told.last_error.code == "HG-202"

@@ -25,7 +25,7 @@ from headgate.operations.audit.audit import audit
 from headgate.operations.audit.report import Verdict
 from headgate.operations.check.check import State
 from headgate.operations.check.check import check as check_sink
-from headgate.operations.many_tables.list import tables
+from headgate.operations.many_tables.list import list_tables
 
 pytestmark = pytest.mark.integration
 
@@ -165,13 +165,13 @@ def assert_proven(sink: Deployment, events: Outbox) -> None:
     """The tables with a key are the folds; rows of the others are compared record by record."""
     assert_well(sink)
     report = audit(sink.settings)
-    assert (report.total("lost"), report.total("invented")) == (0, 0)
-    assert report.total("in_table") == len(events.logs)
+    assert (report.sum_over_partitions("lost"), report.sum_over_partitions("invented")) == (0, 0)
+    assert report.sum_over_partitions("in_table") == len(events.logs)
 
 
 def judged(sink: Deployment, events: Outbox) -> None:
     names = ["db.logs", "db.orders", "db.users"]
-    found = tables(sink.settings).tables
+    found = list_tables(sink.settings).tables
     assert [(each.table, each.state, each.pending_rows) for each in found] == [
         (name, "open", 0) for name in names
     ]
@@ -265,7 +265,7 @@ def run_until_delivered(sink: Deployment) -> None:
 
 
 def delivered(sink: Deployment) -> bool:
-    return not any(each.pending_rows for each in tables(sink.settings).tables)
+    return not any(each.pending_rows for each in list_tables(sink.settings).tables)
 
 
 def ids(sink: Deployment, table: str) -> list[int]:

@@ -13,7 +13,7 @@ from support.keyed_world import Event, KeyedWorld, rows_of
 from support.local_catalog import local_catalog
 
 from headgate.tables.iceberg.maintenance import snapshot_expiry
-from headgate.tables.iceberg.manifests_v3 import live_entries, read_manifest_list
+from headgate.tables.iceberg.manifests_v3 import read_live_entries, read_manifest_list
 from headgate.tables.iceberg.upsert.delete_files import referenced_file
 
 pytestmark = pytest.mark.integration
@@ -69,7 +69,7 @@ def missing(world: KeyedWorld) -> list[str]:
     for snapshot in table.snapshots():
         manifests = read_manifest_list(table.io, snapshot.manifest_list)
         paths |= {snapshot.manifest_list, *(each.manifest_path for each in manifests)}
-        entries = (entry for each in manifests for entry in live_entries(table.io, each))
+        entries = (entry for each in manifests for entry in read_live_entries(table.io, each))
         paths |= {entry.data_file.file_path for entry in entries}
     return sorted(path for path in paths if not table.io.new_input(path).exists())
 

@@ -19,7 +19,7 @@ from headgate.operations.audit.audit import audit
 from headgate.operations.audit.report import Verdict
 from headgate.operations.check.check import State
 from headgate.operations.check.check import check as check_sink
-from headgate.operations.many_tables.list import tables
+from headgate.operations.many_tables.list import list_tables
 
 pytestmark = pytest.mark.integration
 
@@ -78,7 +78,7 @@ def assert_folded(sink: Deployment, changes: Changelog, table: str) -> None:
 
 def judged(sink: Deployment, orders: Changelog, users: Changelog, trips: int) -> None:
     assert [
-        (each.table, each.state, each.pending_rows) for each in tables(sink.settings).tables
+        (each.table, each.state, each.pending_rows) for each in list_tables(sink.settings).tables
     ] == [(name, "open", 0) for name in ("db.orders", "db.trips", "db.users")]
     assert_folded(sink, orders, "db.orders")
     assert_folded(sink, users, "db.users")

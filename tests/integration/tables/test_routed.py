@@ -26,8 +26,8 @@ from support.topics import delete_topics
 from headgate.operations.audit.audit import audit
 from headgate.operations.check.check import State
 from headgate.operations.check.check import check as check_sink
-from headgate.operations.many_tables.list import tables
-from headgate.operations.status.status import status
+from headgate.operations.many_tables.list import list_tables
+from headgate.operations.status.status import read_status
 
 pytestmark = pytest.mark.integration
 
@@ -52,8 +52,11 @@ def test_three_topics_go_into_their_tables(deploy: Deploy) -> None:
     assert rows_of(sink, "db.ledger").num_rows == 0
     report = audit(sink.settings)
     assert (report.findings, report.unproven) == ((), ())
-    assert (report.total("in_table"), report.total("in_quarantine")) == (800, 100)
-    shown = tables(sink.settings)
+    assert (
+        report.sum_over_partitions("in_table"),
+        report.sum_over_partitions("in_quarantine"),
+    ) == (800, 100)
+    shown = list_tables(sink.settings)
     assert [(table.table, table.state, table.pending_rows) for table in shown.tables] == [
         (name, "open", 0) for name in sorted(["db.orders", by_name, "db.zone_a", "db.zone_b"])
     ]
@@ -85,7 +88,7 @@ def test_the_coordinator_is_killed_between_decision_and_delivery(
         sink.kill(leader)
         lying_proxy.let_go()
         assert {pending_commit.table for pending_commit in sink.pending()} >= {f"{space}.orders"}
-        assert status(sink.settings).pending_rows == sum(
+        assert read_status(sink.settings).pending_rows == sum(
             pending_commit.rows for pending_commit in sink.pending()
         )
         sink.start()
@@ -221,7 +224,10 @@ def test_a_transform_says_where_each_row_goes(deploy: Deploy) -> None:
     report = audit(sink.settings)
     assert report.findings == ()
     assert any("90 records were skipped" in words for words in report.unproven)
-    assert (report.total("in_table"), report.total("in_quarantine")) == (540, 270)
+    assert (
+        report.sum_over_partitions("in_table"),
+        report.sum_over_partitions("in_quarantine"),
+    ) == (540, 270)
     said = {check.what: check for check in check_sink(sink.settings)}
     assert said["transform"].state is State.OK, said["transform"]
 

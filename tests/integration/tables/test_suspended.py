@@ -20,10 +20,10 @@ from pyiceberg.exceptions import ForbiddenError
 
 from headgate.control_protocol.errors import TableStillSuspended
 from headgate.operations.audit.audit import audit
-from headgate.operations.many_tables.list import tables
+from headgate.operations.many_tables.list import list_tables
 from headgate.operations.many_tables.replay_quarantined import replay_tables
 from headgate.operations.many_tables.resume import resume_tables
-from headgate.operations.status.status import status
+from headgate.operations.status.status import read_status
 from headgate.runtime.process import run
 
 pytestmark = pytest.mark.integration
@@ -86,7 +86,7 @@ def wait_until_decided(sink: Deployment, bound_s: float = PATIENCE_S) -> None:
 
 
 def states(sink: Deployment) -> dict[str, str]:
-    return {table.table: table.state for table in tables(sink.settings).tables}
+    return {table.table: table.state for table in list_tables(sink.settings).tables}
 
 
 def test_dropped_renamed_and_refused_tables_are_suspended_and_the_sink_goes_on(
@@ -125,7 +125,7 @@ def test_dropped_renamed_and_refused_tables_are_suspended_and_the_sink_goes_on(
             by_name: "open",
             **dict.fromkeys((ORDERS, ZONE_A, ZONE_B), "suspended"),
         }
-        assert status(sink.settings).exit_code == 0
+        assert read_status(sink.settings).exit_code == 0
         diverted = rows_of(sink, "db.rejected")
         assert set(diverted["error_class"].to_pylist()) == {"route", "table"}
         report = audit(sink.settings)

@@ -94,11 +94,11 @@ UNSHOWN = {
     ),
     "LEDGER-2": "as CREATE-1: protocol/test_ledger_2_dropped.py",
     "KEY-12": "settings refuse it: unit/config/test_keyed_table_checks.py",
-    "SCHEMA-1": "a writer's finding: unit/data_plane/write/test_missing_columns.py",
+    "SCHEMA-1": "a writer's finding: unit/data_plane/write/test_columns_to_add.py",
     "SCHEMA-4": "what waits is younger than what is claimed beside it: "
     "protocol/test_schema_evolution.py",
     "SCHEMA-5": "what a table takes up is arithmetic: unit/control_protocol/test_columns.py",
-    "SCHEMA-6": "as SCHEMA-5, and unit/data_plane/write/test_missing_columns.py",
+    "SCHEMA-6": "as SCHEMA-5, and unit/data_plane/write/test_columns_to_add.py",
     "SCHEMA-7": "as SCHEMA-6",
     "SCHEMA-9": "what a table's columns may become is its adapter's: "
     "protocol/test_schema_9_kept_columns.py",

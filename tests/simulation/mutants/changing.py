@@ -16,7 +16,7 @@ from headgate.control_protocol.ports import CommitOutcome
 from headgate.coordinator import machine
 from headgate.tables.iceberg.prepared_commit import PreparedCommit
 from headgate.tables.iceberg.table import IcebergTable
-from headgate.tables.iceberg.tag_lineage import properties_of, snapshots_by_id
+from headgate.tables.iceberg.tag_lineage import snapshots_by_id, summary_properties_of
 from headgate.tables.iceberg.upsert import position_lookup, upsert_commit
 from headgate.tables.iceberg.upsert.delete_manifests import Deletions
 from headgate.tables.iceberg.upsert.live_files import DeadRows, Head
@@ -99,7 +99,9 @@ def rebased_blindly(
     """What others committed last is not looked at: positions are those of the head before."""
     snapshots = snapshots_by_id(table.metadata)
     before = snapshots.get(parent.parent_snapshot_id) if parent else None
-    foreign = parent is not None and not any("headgate" in name for name in properties_of(parent))
+    foreign = parent is not None and not any(
+        "headgate" in name for name in summary_properties_of(parent)
+    )
     head = before if foreign and before else parent
     return found_at(right, head, self, table, parent, *given, **more)
 
@@ -110,7 +112,7 @@ def two_delete_files_for_one(right: Any, self: Any, *given: Any, **more: Any) ->
     return replace(right(self, *given, **more), retired=())
 
 
-@FAMILY.replaces("KEY-6", (DeadRows, "of"))
+@FAMILY.replaces("KEY-6", (DeadRows, "dead_positions_of"))
 def forgets_who_was_dead(_right: Any, *_: Any) -> BitMap64:
     """A delete file holds what dies now, and not what was dead before."""
     return BitMap64()
@@ -145,7 +147,7 @@ def index_ahead_of_its_head() -> tuple[Planted, ...]:
         made: Deletions = right(self, table, parent, written, **more)
         number = table.metadata.next_sequence_number()
         for file in more["listed"]:
-            seen[id(self)][file.file_path] = upsert_commit.Target.of(file, number)
+            seen[id(self)][file.file_path] = upsert_commit.Target.from_data_file(file, number)
         return made
 
     return ((KeyedRows, "_update_index", ahead), (KeyedRows, "resolve_deletions", found))

@@ -16,7 +16,7 @@ from headgate.tables.iceberg.table import IcebergTable
 
 FAMILY = Family(real=True, keyed=True)
 
-TIMES = (MarkedDeletes, "times")
+TIMES = (MarkedDeletes, "deletion_times")
 
 
 @FAMILY.replaces("KEY-13", TIMES)

@@ -26,7 +26,7 @@ def takes_back_what_others_went_on_from(
     """A refused copy of a landed commit deletes its manifests when an heir has moved the tag."""
     outcome: CommitOutcome = right(self, call, said)
     if isinstance(outcome, Unknown) and outcome.reason.startswith("it landed"):
-        call.written.take_back()
+        call.written.delete_written()
         return Refused(str(said))
     return outcome
 
@@ -38,7 +38,7 @@ def takes_back_what_landed(
     """A refused copy of a landed commit deletes its manifests."""
     outcome: CommitOutcome = right(self, call, said)
     if isinstance(outcome, Landed):
-        call.written.take_back()
+        call.written.delete_written()
         return Refused(str(said))
     return outcome
 
@@ -48,7 +48,7 @@ def takes_back_what_is_unknown(right: Any, self: Any, call: PreparedCommit) -> C
     """Manifests of a commit with an unknown outcome are deleted."""
     outcome: CommitOutcome = right(self, call)
     if isinstance(outcome, Unknown):
-        call.written.take_back()
+        call.written.delete_written()
     return outcome
 
 
@@ -57,7 +57,7 @@ def believes_a_refusal(
     _right: Any, _self: Any, call: PreparedCommit, said: Exception
 ) -> CommitOutcome:
     """A refusal is believed, whatever the table says."""
-    call.written.take_back()
+    call.written.delete_written()
     return Refused(str(said))
 
 
@@ -85,14 +85,14 @@ def refs_go_along(_right: Any, _self: Any, _table: Any) -> None:
     """A ref that went along with its snapshot is forgotten."""
 
 
-@FAMILY.replaces("RETENTION-1", (snapshot_expiry, "unreachable_files"))
+@FAMILY.replaces("RETENTION-1", (snapshot_expiry, "find_unreachable_files"))
 def retained_ones_do_not_count(right: Any, table: Any, removed: Any, time_max_s: float) -> Any:
     """All that a removed snapshot refers to goes, whoever else refers to it."""
-    only_in = files_of_expired_snapshots._Reading.only_in
-    files_of_expired_snapshots._Reading.only_in = (  # type: ignore[method-assign]
+    only_in = files_of_expired_snapshots._Reading.manifests_only_in
+    files_of_expired_snapshots._Reading.manifests_only_in = (  # type: ignore[method-assign]
         lambda self, ours, _: (only_in(self, ours, ())[0], set())
     )
     try:
         return right(table, removed, time_max_s)
     finally:
-        files_of_expired_snapshots._Reading.only_in = only_in  # type: ignore[method-assign]
+        files_of_expired_snapshots._Reading.manifests_only_in = only_in  # type: ignore[method-assign]

@@ -17,7 +17,7 @@ from headgate.coordinator.settings import DeliveryLinger
 from headgate.tables.iceberg.atomic_deliveries import AtomicDeliveries
 from headgate.tables.iceberg.catalog import load_catalog
 from headgate.tables.iceberg.rest_catalog import BoundedRestCatalog
-from headgate.tables.iceberg.tag_lineage import properties_of
+from headgate.tables.iceberg.tag_lineage import summary_properties_of
 
 ONE, TWO = "db.one", "db.two"
 FOR_EVER_MS = 10**7
@@ -33,7 +33,7 @@ def catalog(tmp_path: Path) -> Iterator[Catalog]:
 def snapshots(catalog: Catalog, name: str) -> list[int]:
     """By snapshot how many rows it brought."""
     found = catalog.load_table(name).metadata.snapshots
-    return [int(properties_of(each).get("added-records", 0)) for each in found]
+    return [int(summary_properties_of(each).get("added-records", 0)) for each in found]
 
 
 def shop_of(catalog: Catalog) -> Shop:

@@ -22,9 +22,9 @@ from headgate.control_protocol.errors import (
     JvmMissing,
 )
 from headgate.runtime.assembly import open_task
-from headgate.tables.iceberg.catalog import catalog_failure, load_catalog
+from headgate.tables.iceberg.catalog import load_catalog, translate_catalog_error
 from headgate.tables.iceberg.catalog_types import require_java_type
-from headgate.tables.iceberg.java_catalog import JavaError, failure_of
+from headgate.tables.iceberg.java_catalog import JavaError, translate_java_error
 from headgate.tables.iceberg.jvm import Jvm
 
 SINK = """
@@ -124,15 +124,15 @@ def test_a_client_that_the_metastore_does_not_know_is_told_by_name() -> None:
     """It is a stop with what to do, and no catalog that is away for a while."""
     raised = RaisedByJava("a whole stack trace")
     raised.java_exception = UnknownMethod()  # type: ignore[misc]
-    failure = failure_of(raised)
+    failure = translate_java_error(raised)
     assert isinstance(failure, HiveClientUnfit)
     assert "Invalid method name: 'get_table'" in failure.message
     assert "spark.driver.extraClassPath" in failure.hint
-    assert catalog_failure(failure, "table db.t cannot be created") is failure
+    assert translate_catalog_error(failure, "table db.t cannot be created") is failure
 
 
 def test_of_what_java_threw_one_line_is_told() -> None:
-    failure = failure_of(RaisedByJava("a whole stack trace"))
+    failure = translate_java_error(RaisedByJava("a whole stack trace"))
     assert isinstance(failure, JavaError)
     assert str(failure) == "OddException: it went wrong"
 

@@ -29,16 +29,16 @@ from headgate.control_protocol.testing.contract.world import record
 from headgate.coordinator.settings import DeliveryLinger, RollbackPolicy
 from headgate.data_plane.routing.routes import RAW_NAME_PROPERTY
 from headgate.operations.control.resolve_stop import accept_stop
-from headgate.operations.many_tables.list import tables
+from headgate.operations.many_tables.list import list_tables
 from headgate.runtime.assembly import build_coordinator_identity
 from headgate.runtime.catalogs import open_catalog
 from headgate.runtime.routed_table_creation import AGAIN_S, TableMaker
 from headgate.runtime.sink_tables import SinkTables
 from headgate.runtime.write_planning import record_columns, shaping_of
+from headgate.tables.concurrent_secondary_tables import SecondaryTables
 from headgate.tables.iceberg.atomic_deliveries import AtomicDeliveries
 from headgate.tables.iceberg.catalog import load_catalog
 from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
-from headgate.tables.secondary_tables import SecondaryTables
 
 FILE = """
 name = "shop"
@@ -163,7 +163,10 @@ def test_a_distribution_of_spark_goes_with_routes() -> None:
     for mode in ("hash", "range"):
         spark = FILE.replace('writer = "in-process"', f'distribution = "{mode}"')
         assert shaping_of(parse(spark)).distribution == mode
-        assert shaping_of(parse(spark)).resolve_distribution("db.ledger", {}).distribution == mode
+        assert (
+            shaping_of(parse(spark)).with_resolved_distribution("db.ledger", {}).distribution
+            == mode
+        )
 
 
 def test_routes_look_at_what_a_transform_says() -> None:
@@ -210,7 +213,7 @@ def test_a_ledger_is_not_let_back_by_hand_either() -> None:
 
 def test_what_is_for_one_table_says_so() -> None:
     with pytest.raises(ConfigurationError, match="fills one table"):
-        tables(parse(ONE_TABLE))
+        list_tables(parse(ONE_TABLE))
 
 
 def test_the_first_column_that_there_is_partitions() -> None:

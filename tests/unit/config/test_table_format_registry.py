@@ -45,7 +45,7 @@ from headgate.operations.access.tables import (
     open_primary,
     open_reader,
 )
-from headgate.operations.status.status import status
+from headgate.operations.status.status import read_status
 from headgate.runtime.catalogs import spark_options
 from headgate.runtime.process import is_stopped
 from headgate.runtime.sink_tables import SinkTables, open_tables_read_only
@@ -432,7 +432,7 @@ def test_all_of_many_hudi_tables_are_written_as_the_file_says_of_new_ones() -> N
         "ledger_quarantine": secondary_table_spec(settings, "db.ledger_quarantine"),
     }
     for name, wanted in asked.items():
-        place = HudiLocation.of(wanted)
+        place = HudiLocation.from_spec(wanted)
         assert place.settings["hoodie.write.lock.zookeeper.lock_key"] == f"shop_{name}"
         assert ("hoodie.table.type" in place.settings) == (name == "orders")
         assert place.follows == (name != "ledger")
@@ -613,9 +613,9 @@ def test_a_weaker_promise_is_told_wherever_people_look(
         == "tables of format folder hold records exactly once by key"
     )
     monkeypatch.setattr("headgate.operations.status.status._read_source_logs", lambda *_, **__: {})
-    monkeypatch.setattr("headgate.operations.status.status._read_events", lambda *_: [])
+    monkeypatch.setattr("headgate.operations.status.status._read_last_events", lambda *_: [])
     monkeypatch.setattr("headgate.operations.status.status.find_start_error", lambda _: None)
-    assert describe_weaker_guarantee(sink(wanted)) in status(sink(wanted)).notes
+    assert describe_weaker_guarantee(sink(wanted)) in read_status(sink(wanted)).notes
 
 
 @pytest.mark.parametrize("stamps", [True, False])

@@ -129,7 +129,7 @@ def test_many_files_of_three_hundred_columns_go_in_parts() -> None:
         upper_bounds=bounds(),
         split_offsets=(4, 10**7),
     )
-    wide = detail.of("", 10**6, 10**8)
+    wide = detail.to_written_file("", 10**6, 10**8)
     files = tuple(
         replace(wide, path=f"s3://lake/orders/data/headgate-3.7-abcdef/{n:05}.parquet")
         for n in range(500)

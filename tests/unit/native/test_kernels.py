@@ -29,7 +29,7 @@ from headgate.data_plane.formats.avro.decoder import Buffer, Cursors
 from headgate.data_plane.formats.json import bad_record_search, columns
 from headgate.data_plane.formats.json import values as json_values
 from headgate.data_plane.formats.record_format import Faults
-from headgate.data_plane.spark.session import package_archive
+from headgate.data_plane.spark.session import write_package_archive
 from headgate.native import kernels as module
 from headgate.native.kernels import InC, InPython, Loops, loops
 
@@ -117,7 +117,7 @@ def test_one_of_another_version_is_as_none(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_an_archive_for_spark_s_executors_has_the_c_too(tmp_path: Path) -> None:
     here = loops()
-    archive = package_archive(tmp_path / "headgate.zip")
+    archive = write_package_archive(tmp_path / "headgate.zip")
     asked = (
         "import sys;"
         # What an editable install finds would come before the archive.
@@ -207,7 +207,7 @@ def broken(draw: st.DrawFn) -> bytes:
 def judgement(value: bytes) -> int:
     """What Python's parser says of it: an object, none, or one that names a key twice."""
     try:
-        json_values.parse(value)
+        json_values.parse_record(value)
     except json_values.KeyTwice:
         try:
             json.loads(value.decode(), strict=False, parse_constant=json_values._refuse_constant)
@@ -255,7 +255,7 @@ def test_a_key_named_twice_is_seen(values: list[bytes], again: bool) -> None:
             w for w, s in zip(wanted, sure, strict=True) if s
         ]
         assert all(f == w or f == 2 for f, w in zip(found.tolist(), wanted, strict=True))
-    ill_formed, twice, _ = bad_record_search.suspect_records(array)
+    ill_formed, twice, _ = bad_record_search.flag_suspect_records(array)
     assert not ill_formed.any()
     assert all(flag for flag, w in zip(twice.tolist(), wanted, strict=True) if w == 2)
 

@@ -91,8 +91,8 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
     columns = {"id": "long not null", "zone": "string", "offset": "long"}
     ensure_table(catalog, "db.here", TableDeclaration(columns, partition_by=("zone",)))
     catalog.close()
-    monkeypatch.setattr(dry_run, "open_source_topics", lambda _: nullcontext(made))
-    monkeypatch.setattr(write_batch, "chunks_of", made.chunks)
+    monkeypatch.setattr(dry_run, "opening_source_topics", lambda _: nullcontext(made))
+    monkeypatch.setattr(write_batch, "read_chunks", made.chunks)
     return made
 
 

@@ -348,7 +348,7 @@ def test_a_registry_that_repeats_what_it_was_sent_gives_nothing_away() -> None:
     options = {name.removeprefix("registry."): v for name, v in settings.format.options.items()}
     try:
         with pytest.raises(Unreachable) as caught:
-            SchemaRegistry(options).avro(b"\0\0\0\0\1")
+            SchemaRegistry(options).read_avro_schema(b"\0\0\0\0\1")
     finally:
         server.shutdown()
         server.server_close()

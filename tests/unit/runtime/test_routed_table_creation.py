@@ -51,16 +51,16 @@ from headgate.control_protocol.ports import (
 )
 from headgate.control_protocol.schema_evolution import FIELDS_MAX, Refusal
 from headgate.control_protocol.table_format import Use
-from headgate.data_plane.routing.batch_tables import NEW_MAX
 from headgate.data_plane.routing.routes import RAW_NAME_PROPERTY
+from headgate.data_plane.routing.table_resolution import NEW_MAX
 from headgate.data_plane.write.in_process_writer import chunk_of
 from headgate.data_plane.write.write_batch import write_put_records
 from headgate.kafka.push_source import Record
 from headgate.runtime.routed_table_creation import TableMaker
 from headgate.runtime.sink_tables import SinkTables
+from headgate.tables.concurrent_secondary_tables import SecondaryTables
 from headgate.tables.iceberg.catalog import load_catalog
 from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
-from headgate.tables.secondary_tables import SecondaryTables
 
 FILE = """
 name = "shop"

@@ -25,7 +25,7 @@ from headgate.operations.check.required_grants import Role, grant_commands
 from headgate.operations.check.table import NotChecked, check_catalog_rights, check_quarantine
 from headgate.operations.control.maintain import maintain
 from headgate.operations.status.rejected_records import read_rejected_records
-from headgate.operations.status.status import status
+from headgate.operations.status.status import read_status
 from headgate.runtime.maintenance.table_maintenance import Done
 from headgate.tables.iceberg.maintenance.snapshot_selection import KEEP_MIN, MAX_AGE_MS
 from headgate.tables.iceberg.table import IcebergTable
@@ -94,7 +94,7 @@ def test_bad_records_are_in_an_iceberg_table_and_all_others_in_the_delta_table(
     with open_reader(shop.settings) as primary:
         newest = read_rejected_records(primary)
     assert {record.offset for record in newest} <= {7, 17, 27}
-    assert status(shop.settings).pending_rows == 0
+    assert read_status(shop.settings).pending_rows == 0
 
 
 def _lost(*_: Any) -> Any:

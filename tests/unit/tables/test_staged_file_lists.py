@@ -44,9 +44,9 @@ def test_rows_and_deletes_are_pending_apart(tmp_path: Path) -> None:
     def written(*files: WrittenFile) -> list[tuple[int, int, list[WrittenFile]]]:
         draft = Staging(table, transaction, Sender("member", "i"), files, since_ms=7)
         drafts = StagedFileLists({}, table.location, SinkName("sink"))
-        pending_commits = drafts.write(draft)
+        pending_commits = drafts.write_lists(draft)
         return [
-            (pending_commit.rows, pending_commit.deletes, drafts.read(pending_commit.manifest))
+            (pending_commit.rows, pending_commit.deletes, drafts.read_list(pending_commit.manifest))
             for pending_commit in pending_commits
         ]
 
@@ -63,7 +63,7 @@ def test_rows_and_deletes_are_pending_apart(tmp_path: Path) -> None:
 def test_pending_7_what_is_pending_stays_however_old_its_epoch_is(tmp_path: Path) -> None:
     drafts = StagedFileLists({}, tmp_path.as_uri(), SinkName("sink"), kept_ms=0)
     one, other = (
-        drafts.write(
+        drafts.write_lists(
             Staging(
                 table_at(tmp_path),
                 TransactionId(Epoch(1), TransactionNumber(number)),
@@ -74,6 +74,6 @@ def test_pending_7_what_is_pending_stays_however_old_its_epoch_is(tmp_path: Path
         for number in (2, 3)
     )
     drafts.delete_undecided_lists(tmp_path.as_uri(), Epoch(2), frozenset({one.manifest}))
-    assert drafts.read(one.manifest) == [ROWS]
+    assert drafts.read_list(one.manifest) == [ROWS]
     with pytest.raises(FileNotFoundError):
-        drafts.read(other.manifest)
+        drafts.read_list(other.manifest)

@@ -9,7 +9,7 @@ from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema
 
 from comparison.workloads import EVENT_BYTES, WORKLOADS, Workload, zigzag
-from headgate.data_plane.formats.format_registry import record_format
+from headgate.data_plane.formats.format_registry import create_record_format
 from headgate.tables.iceberg.type_parser import parse_columns
 from rivals.flink import flink_type
 
@@ -27,7 +27,7 @@ def test_a_seed_gives_the_same_records_and_another_seed_others(workload: Workloa
 @each
 def test_every_record_fits_its_columns_and_fills_them(workload: Workload) -> None:
     schema = schema_to_pyarrow(Schema(*parse_columns(workload.columns, {})))
-    records = record_format(workload.format, workload.options)
+    records = create_record_format(workload.format, workload.options)
     rows = records.decode(list(workload.records(ROWS, 1)), schema)
     assert rows.column("id").to_pylist() == list(range(ROWS))
     assert all(column.null_count == 0 for column in rows.columns)

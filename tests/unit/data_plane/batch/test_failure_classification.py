@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.data_plane.batch.failure_classification import failure_of
+from headgate.data_plane.batch.failure_classification import failed_outcome_of
 
 
 @pytest.mark.parametrize(
@@ -15,10 +15,10 @@ from headgate.data_plane.batch.failure_classification import failure_of
     ],
 )
 def test_missing_rights_end_the_sink_by_name(error: OSError) -> None:
-    outcome = failure_of(1, error)
+    outcome = failed_outcome_of(1, error)
     assert outcome.fatal is not None
     assert outcome.fatal.code == "HG-103"
 
 
 def test_a_full_disk_is_tried_again() -> None:
-    assert failure_of(1, OSError(28, "No space left on device")).fatal is None
+    assert failed_outcome_of(1, OSError(28, "No space left on device")).fatal is None

@@ -39,9 +39,9 @@ from headgate.control_protocol.errors import ConfigurationError, TableChanged, W
 from headgate.control_protocol.events import TableStart, WrittenFile
 from headgate.control_protocol.identifiers import Epoch, TransactionId, TransactionNumber
 from headgate.control_protocol.ports import Batch
-from headgate.data_plane.batch.writer_task_plan import Plans, SourcePlan, plan_for
+from headgate.data_plane.batch.writer_task_plan import Plans, SourcePlan, load_table_and_plan
 from headgate.data_plane.files import parquet
-from headgate.data_plane.files.data_files import DataFiles, file_shape
+from headgate.data_plane.files.data_files import DataFiles, file_shape_of
 from headgate.data_plane.files.partitioning import PartitionKey
 from headgate.tables.iceberg.catalog import load_catalog
 from headgate.tables.iceberg.data_file import FileDetail
@@ -82,7 +82,7 @@ def detail_of(file: WrittenFile) -> FileDetail:
 
 def files_of(catalog: Catalog, table: Table, target_bytes: int = 1 << 27, **more: Any) -> DataFiles:
     start = start_of(table)
-    shape = file_shape(plan_for(catalog, start, SourcePlan({})))
+    shape = file_shape_of(load_table_and_plan(catalog, start, SourcePlan({})))
     return DataFiles(shape, start.file_prefix, target_bytes, **more)
 
 
@@ -328,12 +328,12 @@ def test_a_plan_is_kept_until_it_is_old_or_asked_for_another_source(catalog: Cat
     table = catalog.create_table("db.plans", numbers_schema())
     now_s = [0.0]
     plans = Plans(catalog, age_ms_max=1000, monotonic_s=lambda: now_s[0])
-    first = plans.plan_for(start_of(table), SourcePlan({}))
-    assert plans.plan_for(start_of(table), SourcePlan({})) is first
-    assert plans.plan_for(start_of(table), SourcePlan({"a": "b"})) is not first
-    again = plans.plan_for(start_of(table), SourcePlan({}))
+    first = plans.plan_for_start(start_of(table), SourcePlan({}))
+    assert plans.plan_for_start(start_of(table), SourcePlan({})) is first
+    assert plans.plan_for_start(start_of(table), SourcePlan({"a": "b"})) is not first
+    again = plans.plan_for_start(start_of(table), SourcePlan({}))
     now_s[0] = 1.5
-    assert plans.plan_for(start_of(table), SourcePlan({})) is not again
+    assert plans.plan_for_start(start_of(table), SourcePlan({})) is not again
 
 
 @pytest.mark.parametrize("place", ["/elsewhere/x", "{}", "{}/data", "{}x/data/7", "{}/data/../x"])
@@ -357,10 +357,10 @@ def test_another_table_under_the_same_name_is_refused(catalog: Catalog) -> None:
     start = start_of(catalog.create_table("db.again", numbers_schema()))
     catalog.drop_table("db.again")
     with pytest.raises(TableChanged, match=r"db\.again"):
-        plan_for(catalog, start, SourcePlan({}))
+        load_table_and_plan(catalog, start, SourcePlan({}))
     catalog.create_table("db.again", numbers_schema())
     with pytest.raises(TableChanged, match=start.uuid):
-        plan_for(catalog, start, SourcePlan({}))
+        load_table_and_plan(catalog, start, SourcePlan({}))
 
 
 @pytest.mark.parametrize("columns", [{"offset": "missing"}, {"kay": "n"}])
@@ -369,7 +369,7 @@ def test_record_columns_that_cannot_be_are_refused(
 ) -> None:
     start = start_of(catalog.create_table("db.columns", numbers_schema()))
     with pytest.raises(ConfigurationError):
-        plan_for(catalog, start, SourcePlan({}, record_columns=columns))
+        load_table_and_plan(catalog, start, SourcePlan({}, record_columns=columns))
 
 
 def test_the_table_decides_how_large_files_become(catalog: Catalog) -> None:

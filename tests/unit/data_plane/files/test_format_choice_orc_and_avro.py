@@ -36,12 +36,12 @@ from support.local_catalog import local_catalog
 
 from headgate.control_protocol.errors import ConfigurationError, WriteFailed
 from headgate.control_protocol.events import TableStart
-from headgate.data_plane.batch.writer_task_plan import SourcePlan, plan_for
-from headgate.data_plane.files.data_files import DataFiles, file_shape
+from headgate.data_plane.batch.writer_task_plan import SourcePlan, load_table_and_plan
+from headgate.data_plane.files.data_files import DataFiles, file_shape_of
 from headgate.data_plane.files.format_choice import encoding_of, require_writable_files
 from headgate.data_plane.files.metrics import leaves_of, metrics_modes
 from headgate.data_plane.files.partitioning import PartitionKey
-from headgate.data_plane.formats.casting.relabel import rows_from
+from headgate.data_plane.formats.casting.relabel import rows_from_python
 from headgate.tables.iceberg.data_file import FileDetail
 
 FORMAT = "write.format.default"
@@ -62,7 +62,7 @@ def written(
     """A file of the rows, written in so many calls, and what is said of it."""
     leaves = leaves_of(schema, metrics_modes(schema, properties, UNSORTED_SORT_ORDER))
     stream = io.BytesIO()
-    encoder = encoding_of(schema, properties, leaves).encoder(stream, table)
+    encoder = encoding_of(schema, properties, leaves).begin_file(stream, table)
     size = -(-max(1, table.num_rows) // calls)
     for begin in range(0, table.num_rows, size):
         encoder.write(table.slice(begin, size))
@@ -73,7 +73,7 @@ def written(
 
 
 def table_of(schema: Schema, values: list[dict[str, Any]]) -> pa.Table:
-    return pa.Table.from_batches([rows_from(values, schema_to_pyarrow(schema))])
+    return pa.Table.from_batches([rows_from_python(values, schema_to_pyarrow(schema))])
 
 
 @pytest.mark.parametrize("modes", MODES)
@@ -226,7 +226,7 @@ def test_moments_that_orc_would_garble_go_into_a_parquet_file(
     good = arrow_rows(table, [{"id": 1, "deep": [{"at": 5}, None]}])
     other = arrow_rows(table, [{"id": 2, "deep": [None, {"at": moment}]}])
     start = TableStart("db.t", str(table.metadata.table_uuid), 0, 0, f"{table.location()}/data/n")
-    shape = file_shape(plan_for(local.catalog, start, SourcePlan({})))
+    shape = file_shape_of(load_table_and_plan(local.catalog, start, SourcePlan({})))
     files = DataFiles(shape, start.file_prefix, 1 << 27)
     for rows_of_a_call in (good, other, good):
         files.write(PartitionKey(), rows_of_a_call)
@@ -252,8 +252,8 @@ def test_a_plan_that_travelled_to_a_task_writes_the_tables_format(
     local = local_catalog(tmp_path)
     table = local.catalog.create_table("db.t", schema, properties={FORMAT: kind})
     start = TableStart("db.t", str(table.metadata.table_uuid), 0, 0, f"{table.location()}/data/n")
-    sent = pickle.dumps(plan_for(local.catalog, start, SourcePlan({})))
-    files = DataFiles(file_shape(pickle.loads(sent)), start.file_prefix, 1 << 27)
+    sent = pickle.dumps(load_table_and_plan(local.catalog, start, SourcePlan({})))
+    files = DataFiles(file_shape_of(pickle.loads(sent)), start.file_prefix, 1 << 27)
     files.write(PartitionKey(), arrow_rows(table, [{"id": 1}]))
     (file,) = files.finish()
     assert (FileDetail.decode(file.detail).file_format, file.path.rpartition(".")[2]) == (

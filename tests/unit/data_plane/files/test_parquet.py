@@ -24,8 +24,8 @@ from pyiceberg.types import (
 from support.local_catalog import local_catalog
 
 from headgate.control_protocol.events import TableStart
-from headgate.data_plane.batch.writer_task_plan import SourcePlan, plan_for
-from headgate.data_plane.files.data_files import DataFiles, file_shape
+from headgate.data_plane.batch.writer_task_plan import SourcePlan, load_table_and_plan
+from headgate.data_plane.files.data_files import DataFiles, file_shape_of
 from headgate.data_plane.files.metrics import leaves_of, metrics_modes
 from headgate.data_plane.files.parquet import columns_for_dictionary
 from headgate.data_plane.files.partitioning import PartitionKey
@@ -101,7 +101,7 @@ def test_files_are_written_so(tmp_path: Path) -> None:
     table = local.catalog.create_table("db.t", schema)
     prefix = f"{table.location()}/data/nonce"
     start = TableStart("db.t", str(table.metadata.table_uuid), 0, 0, prefix)
-    shape = file_shape(plan_for(local.catalog, start, SourcePlan({})))
+    shape = file_shape_of(load_table_and_plan(local.catalog, start, SourcePlan({})))
     files = DataFiles(shape, prefix, 1 << 27)
     rows = pa.table({"id": NUMBERS, "few": NUMBERS % 7}).cast(shape.arrow_schema)
     files.write(PartitionKey(), rows)

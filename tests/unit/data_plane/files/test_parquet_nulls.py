@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from headgate.data_plane.files.parquet import columns_hiding_nulls, fill_hidden_nulls
-from headgate.data_plane.formats.casting.relabel import array_from
+from headgate.data_plane.formats.casting.relabel import array_from_python
 
 TEXT = pa.large_string()
 INNER = pa.struct([pa.field("u", pa.uuid(), nullable=False), pa.field("n", pa.int64())])
@@ -53,7 +53,7 @@ def stored(table: pa.Table) -> list[Any]:
 def test_a_null_struct_with_required_fields_is_written(
     kind: pa.DataType, values: list[Any]
 ) -> None:
-    table = pa.table([array_from(values, kind)], schema=pa.schema([pa.field("c", kind)]))
+    table = pa.table([array_from_python(values, kind)], schema=pa.schema([pa.field("c", kind)]))
     expected = table.to_pylist()
     assert columns_hiding_nulls(table.schema) == (0,)
     assert stored(table) == expected
@@ -62,7 +62,7 @@ def test_a_null_struct_with_required_fields_is_written(
 
 def test_a_null_in_a_record_that_is_there_is_still_refused() -> None:
     values = [{**GOOD, "y": None}, None]
-    table = pa.table([array_from(values, OUTER)], schema=pa.schema([pa.field("c", OUTER)]))
+    table = pa.table([array_from_python(values, OUTER)], schema=pa.schema([pa.field("c", OUTER)]))
     with pytest.raises(pa.ArrowInvalid, match="non-nullable"):
         stored(table)
 

@@ -11,7 +11,7 @@ from headgate.control_protocol.errors import ConfigurationError
 from headgate.data_plane.files import parquet
 from headgate.data_plane.files.format_choice import require_writable_files, target_bytes
 from headgate.data_plane.files.metrics import leaves_of, metrics_modes
-from headgate.data_plane.files.parquet import ParquetOptions, ignored_properties
+from headgate.data_plane.files.parquet import ParquetOptions, describe_ignored_properties
 
 SCHEMA = Schema(
     NestedField(1, "id", LongType()),
@@ -75,7 +75,7 @@ def test_what_an_older_pyarrow_cannot_write_is_told(monkeypatch: pytest.MonkeyPa
     properties = {f"{BLOOM}id": "true"}
     options = ParquetOptions(properties, LEAVES).writer_options(10)
     assert "bloom_filter_options" not in options
-    (told,) = ignored_properties(properties, LEAVES)
+    (told,) = describe_ignored_properties(properties, LEAVES)
     assert told.startswith(f"{BLOOM}id: this pyarrow")
 
 
@@ -88,7 +88,7 @@ def test_what_is_not_followed_is_told() -> None:
         f"{BLOOM}nowhere": "true",
         f"{BLOOM}flag": "true",
     }
-    told = ignored_properties(properties, LEAVES)
+    told = describe_ignored_properties(properties, LEAVES)
     assert [text.split(" = ")[0].split(":")[0] for text in told] == [
         "write.parquet.page-version",
         "write.parquet.stats-enabled.column.id",

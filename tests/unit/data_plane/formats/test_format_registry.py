@@ -11,7 +11,7 @@ import pytest
 from support.entry_point import register
 from unit.config.test_load import MINIMAL, refusal, sink
 
-from headgate.data_plane.formats.format_registry import format_names, record_format
+from headgate.data_plane.formats.format_registry import create_record_format, format_names
 
 KEYED = '[table.record_columns]\nkey = "k"'
 
@@ -74,7 +74,7 @@ def test_a_package_registers_a_format_by_entry_point(
     monkeypatch.setitem(sys.modules, __name__, sys.modules[__name__])
     settings = sink('[format]\ntype = "shout"\noptions = { end = "!" }')
     assert "shout" in format_names()
-    rows = record_format(settings.format.type, settings.format.options).decode(
+    rows = create_record_format(settings.format.type, settings.format.options).decode(
         [b"hey"], pa.schema([("v", pa.large_string())])
     )
     assert rows.column(0).to_pylist() == ["HEY!"]

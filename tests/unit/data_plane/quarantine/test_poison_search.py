@@ -30,7 +30,7 @@ from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import Batch, BatchFailed, BatchOutcome, BatchWritten
 from headgate.control_protocol.quarantine_policy import BadRecordLimits, Disposal
 from headgate.control_protocol.redaction import Redaction
-from headgate.data_plane.batch.failure_classification import failure_of, is_external
+from headgate.data_plane.batch.failure_classification import failed_outcome_of, is_external
 from headgate.data_plane.batch.metadata_columns import RecordColumns
 from headgate.data_plane.batch.writer_task_plan import Handling, Plans, SourcePlan, WriterPlan
 from headgate.data_plane.formats.json.format import JsonRecords
@@ -322,7 +322,7 @@ def test_who_is_to_blame_is_seen_through_what_was_raised_from_it() -> None:
     wrapped.__cause__ = ConnectionResetError("gone")
     assert is_external(wrapped)
     assert not is_external(ValueError("gone"))
-    outcome = failure_of(3, ValueError("gone"))
+    outcome = failed_outcome_of(3, ValueError("gone"))
     assert outcome == BatchFailed(3, "ValueError: gone", unforeseen=True)
     assert pickle.loads(pickle.dumps(outcome)) == outcome
-    assert not failure_of(3, wrapped).unforeseen
+    assert not failed_outcome_of(3, wrapped).unforeseen

@@ -26,7 +26,7 @@ from headgate.control_protocol.quarantine_policy import Disposal
 from headgate.control_protocol.table_format import FileSchema
 from headgate.data_plane.batch.plugin_plans import plan_of_file_schema
 from headgate.data_plane.batch.routed_table import RoutedTable
-from headgate.data_plane.batch.writer_task_plan import Handling, SourcePlan, quarantine_source
+from headgate.data_plane.batch.writer_task_plan import Handling, SourcePlan, quarantine_source_of
 from headgate.data_plane.cdc.policy import Changes
 from headgate.data_plane.quarantine.rejected_records import RejectedRecords
 from headgate.data_plane.write.in_process_writer import chunk_of
@@ -147,7 +147,7 @@ def test_a_quarantine_takes_what_its_table_does_not_hold_as_something_legible(
     aside = FileSchema("u2", 6, columns, f"{tmp_path.as_uri()}/q", replace_unsupported=loud)
     handling = Handling(policy=Disposal.QUARANTINE, tombstones=Disposal.QUARANTINE)
     source = SourcePlan({}, record_columns=PLACES, handling=handling)
-    kept = plan_of_file_schema(aside, "db.q", quarantine_source(source))
+    kept = plan_of_file_schema(aside, "db.q", quarantine_source_of(source))
     plan = replace(plan_of_file_schema(layout, "db.t", source), quarantine=kept)
     batch = batch_of(
         TableStart("db.t", "u1", 5, 0, f"{layout.location}/data/7"),

@@ -14,7 +14,7 @@ from headgate.data_plane.spark.session import (
     SparkOptions,
     error_text,
     open_session,
-    package_archive,
+    write_package_archive,
 )
 
 
@@ -39,7 +39,7 @@ def test_without_pyspark_the_error_says_what_to_install(monkeypatch: pytest.Monk
 
 
 def test_the_archive_holds_what_a_task_imports(tmp_path: Path) -> None:
-    archive = package_archive(tmp_path / "headgate.zip")
+    archive = write_package_archive(tmp_path / "headgate.zip")
     script = (
         "import headgate.data_plane.spark.tasks as tasks, headgate.schemas, sys;"
         "sys.exit(sys.argv[1] not in tasks.__file__)"

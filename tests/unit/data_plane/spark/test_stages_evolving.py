@@ -30,7 +30,7 @@ from headgate.data_plane.batch.transform_and_distribution import Shaping
 from headgate.data_plane.batch.writer_task_plan import Plans, SourcePlan
 from headgate.data_plane.spark import stages
 from headgate.data_plane.spark.job import JobDone
-from headgate.data_plane.spark.stages import join_reports
+from headgate.data_plane.spark.stages import merge_reports
 from headgate.data_plane.write.in_process_writer import chunk_of
 from headgate.kafka.push_source import Record
 from headgate.participant.settings import Distribution, SchemaPolicy, UnknownFields
@@ -57,16 +57,16 @@ class Job:
         shares = [replace(batch, ranges={at: span}) for at, span in batch.ranges.items()]
         self.monkeypatch.setattr(
             stages,
-            "chunks_of",
+            "read_chunks",
             lambda _, share: (chunk for chunk in [chunk_of([_records(share, values)])]),
         )
         numbers = (pa.RecordBatch.from_pydict({"id": [share]}) for share in (0, 1))
-        read = list(stages.packets_of_shares(plan, batch, shares)(numbers))
+        read = list(stages.share_packets_stage(plan, batch, shares)(numbers))
         told = [t for some in read for t in some.column(stages.TALLY).to_pylist() if t]
         packets = [some.slice(0, 1) for some in read if some.column(stages.TALLY).null_count]
-        (row,) = stages.write_packets(plan, batch)(iter(packets))
+        (row,) = stages.write_packets_stage(plan, batch)(iter(packets))
         done = JobDone(list(map(pickle.loads, told)), [pickle.loads(row.column(0)[0].as_py())])
-        return join_reports(batch, done.reads, done.parts, ""), done
+        return merge_reports(batch, done.reads, done.parts, ""), done
 
     def _batch(self, ranges: dict[TopicPartition, OffsetRange]) -> Batch:
         table = self.local.catalog.load_table("db.t")

@@ -38,7 +38,7 @@ from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import Batch, BatchFailed, BatchOutcome, BatchWritten
 from headgate.control_protocol.quarantine_policy import Disposal
-from headgate.data_plane.batch.failure_classification import outcome_of_attempt
+from headgate.data_plane.batch.failure_classification import try_write
 from headgate.data_plane.batch.row_rules import RowRules
 from headgate.data_plane.batch.transform_and_distribution import Shaping
 from headgate.data_plane.batch.writer_task_plan import SourcePlan, WriterPlan
@@ -46,7 +46,7 @@ from headgate.data_plane.routing.routes import Route
 from headgate.data_plane.spark import stages
 from headgate.data_plane.spark.job import JobDone, is_one_stage
 from headgate.data_plane.spark.shuffle_rows import PLACE, sort_key
-from headgate.data_plane.spark.stages import join_reports
+from headgate.data_plane.spark.stages import merge_reports
 from headgate.data_plane.transform.result_routing import require_routable
 from headgate.kafka.record_fetch import Chunk
 from headgate.participant.settings import Distribution
@@ -84,14 +84,16 @@ class Job(Desk):
         return replace(super().source, record_columns=self.record_columns)
 
     def written(self, plan: WriterPlan, batch: Batch, chunk: Chunk) -> BatchOutcome:
-        stages.chunks_of = lambda _, part: _cut(chunk, part)  # type: ignore[attr-defined]
+        stages.read_chunks = lambda _, part: _cut(chunk, part)  # type: ignore[attr-defined]
         assert not is_one_stage(plan)
-        return outcome_of_attempt(batch.number, lambda: self._settled(plan, batch))
+        return try_write(batch.number, lambda: self._settled(plan, batch))
 
     def _settled(self, plan: WriterPlan, batch: Batch) -> BatchOutcome:
         done = self._job(plan, batch)
         self.done.append(done)
-        outcome = join_reports(batch, done.reads, done.parts, "transform.sql" if self.shape else "")
+        outcome = merge_reports(
+            batch, done.reads, done.parts, "transform.sql" if self.shape else ""
+        )
         if not isinstance(outcome, BatchWritten) or not done.unmatched:
             return outcome
         write = stages.quarantine_writer(plan, batch, done.unmatched)
@@ -109,21 +111,21 @@ class Job(Desk):
         numbers = [pa.RecordBatch.from_pydict({"id": [share]}) for share in range(len(shares))]
         plan = pickle.loads(pickle.dumps(plan))
         if self.shape is None:
-            read = stages.packets_of_shares(plan, batch, shares)
+            read = stages.share_packets_stage(plan, batch, shares)
             rows, reads = _told(read(iter(numbers)))
         else:
-            read = stages.rows_of_shares(plan, batch, shares)
+            read = stages.share_rows_stage(plan, batch, shares)
             rows, reads = _told(read(iter(numbers)))
             rows = [self.shape(some) for some in rows]
             for some in rows:
                 require_routable(some.schema, plan, "transform.sql")
             if plan.shaping.distribution is Distribution.NONE:
-                write = stages.write_result(plan, batch, "transform.sql")
+                write = stages.write_result_stage(plan, batch, "transform.sql")
                 return JobDone(reads, [_outcome(write(iter([some]))) for some in rows])
-            pack = stages.packets_of_result(plan, batch, "transform.sql")
+            pack = stages.result_packets_stage(plan, batch, "transform.sql")
             rows = [packet for some in rows for packet in pack(iter([some]))]
         parts = [
-            _outcome(stages.write_packets(plan, batch)(iter(those)))
+            _outcome(stages.write_packets_stage(plan, batch)(iter(those)))
             for those in _brought_together(rows)
         ]
         return JobDone(reads, parts)
@@ -169,7 +171,7 @@ def _outcome(rows: Iterator[pa.RecordBatch]) -> Any:
 
 @pytest.fixture
 def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Job]:
-    monkeypatch.setattr(stages, "chunks_of", stages.chunks_of)
+    monkeypatch.setattr(stages, "read_chunks", stages.read_chunks)
     local = local_catalog(tmp_path)
     ensure_table(local.catalog, "db.ledger", TableDeclaration({"note": "string"}))
     ensure_table(local.catalog, "db.q", quarantine_declaration())

@@ -18,7 +18,7 @@ from headgate.control_protocol.identifiers import (
 )
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import Batch, BatchFailed, BatchWritten, PartitionResult
-from headgate.data_plane.spark.tasks import SHARE_OFFSETS_MIN, join_outcomes, shares_of
+from headgate.data_plane.spark.tasks import SHARE_OFFSETS_MIN, merge_outcomes, split_into_shares
 
 TABLE = TableStart("db.t", "uuid", schema_id=0, spec_id=0, file_prefix="s3://t/data/")
 
@@ -49,8 +49,8 @@ def test_the_shares_joined_are_the_batch(
     ranges: dict[TopicPartition, OffsetRange], shares_max: int
 ) -> None:
     batch = batch_of(ranges)
-    shares = shares_of(batch, shares_max)
-    whole = join_outcomes(batch, [written(share) for share in shares])
+    shares = split_into_shares(batch, shares_max)
+    whole = merge_outcomes(batch, [written(share) for share in shares])
     assert isinstance(whole, BatchWritten)
     assert whole.number == 5
     assert {at: (r.range, r.records) for at, r in whole.partitions.items()} == {
@@ -64,7 +64,8 @@ def test_shares_are_few_equal_and_not_too_small(
     ranges: dict[TopicPartition, OffsetRange], shares_max: int
 ) -> None:
     sizes = [
-        sum(map(len, share.ranges.values())) for share in shares_of(batch_of(ranges), shares_max)
+        sum(map(len, share.ranges.values()))
+        for share in split_into_shares(batch_of(ranges), shares_max)
     ]
     assert len(sizes) <= shares_max
     assert all(size == sizes[0] for size in sizes[:-1])
@@ -76,7 +77,7 @@ def test_one_failed_share_fails_the_batch_and_poison_outweighs() -> None:
     never = PoisonRecord("never")
     batch = batch_of({TopicPartition("a", 0): OffsetRange(0, 1)})
     outcomes = [BatchFailed(1, "later"), written(batch), BatchFailed(2, "never", never)]
-    assert join_outcomes(batch, outcomes) == BatchFailed(5, "never", never)
+    assert merge_outcomes(batch, outcomes) == BatchFailed(5, "never", never)
 
 
 def test_the_records_of_all_shares_that_stop_the_sink_are_named_together() -> None:
@@ -84,12 +85,12 @@ def test_the_records_of_all_shares_that_stop_the_sink_are_named_together() -> No
     one, other = TopicPartition("a", 0), TopicPartition("a", 1)
     batch = batch_of({at: OffsetRange(0, 9) for at in (one, other)})
     stops = [PoisonRecord("x", "", Offsets(first)) for first in ({one: 5}, {one: 3, other: 7})]
-    whole = join_outcomes(batch, [BatchFailed(1, str(each), each) for each in stops])
+    whole = merge_outcomes(batch, [BatchFailed(1, str(each), each) for each in stops])
     assert isinstance(whole, BatchFailed)
     assert isinstance(whole.fatal, PoisonRecord)
     assert whole.fatal.first == Offsets({one: 3, other: 7})
     hopeless = ConfigurationError("no such column")
-    whole = join_outcomes(
+    whole = merge_outcomes(
         batch, [*(BatchFailed(1, "x", each) for each in stops), BatchFailed(1, "y", hopeless)]
     )
     assert isinstance(whole, BatchFailed)
@@ -98,11 +99,11 @@ def test_the_records_of_all_shares_that_stop_the_sink_are_named_together() -> No
 
 def test_a_missing_share_is_never_a_claim() -> None:
     batch = batch_of({TopicPartition("a", 0): OffsetRange(0, 3 * SHARE_OFFSETS_MIN)})
-    first, second, third = (written(share) for share in shares_of(batch, 3))
+    first, second, third = (written(share) for share in split_into_shares(batch, 3))
     with pytest.raises(ValueError, match="do not make up"):
-        join_outcomes(batch, [first, second])
+        merge_outcomes(batch, [first, second])
     with pytest.raises(ValueError, match="does not continue"):
-        join_outcomes(batch, [first, third])
+        merge_outcomes(batch, [first, third])
 
 
 def test_the_place_of_such_a_record_comes_back_from_a_task() -> None:

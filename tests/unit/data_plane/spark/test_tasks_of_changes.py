@@ -17,7 +17,7 @@ from headgate.data_plane.batch.transform_and_distribution import Distribution
 from headgate.data_plane.batch.writer_task_plan import WriterPlan
 from headgate.data_plane.cdc.policy import Changes, Envelope
 from headgate.data_plane.spark.job import is_one_stage
-from headgate.data_plane.spark.tasks import join_outcomes
+from headgate.data_plane.spark.tasks import merge_outcomes
 from headgate.data_plane.write.in_process_writer import chunk_of
 from headgate.data_plane.write.write_batch import write_put_records
 from headgate.kafka.push_source import Record
@@ -50,7 +50,7 @@ class Tasks(ChangesDesk):
             share = replace(batch, ranges={at: span})
             done = write_put_records(pickle.loads(sent), share, chunk_of([some]))
             outcomes.append(pickle.loads(pickle.dumps(done)))
-        return join_outcomes(batch, outcomes)
+        return merge_outcomes(batch, outcomes)
 
 
 def said(op: str, key: int) -> Message:

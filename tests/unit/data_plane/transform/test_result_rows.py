@@ -152,7 +152,7 @@ def test_every_offset_has_a_number_of_its_own_in_every_process() -> None:
     back, again = numbering.locate_records(numbers)
     assert [numbering.partitions[place] for place in back] == [partitions[at] for at in places]
     assert (again == offsets).all()
-    assert numbering.describe(3) == "b partition 1 offset 10"
+    assert numbering.describe_record(3) == "b partition 1 offset 10"
 
 
 def _ends(span: OffsetRange) -> tuple[int, int]:

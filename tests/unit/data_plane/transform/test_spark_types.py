@@ -5,7 +5,11 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from headgate.data_plane.transform.spark_types import fits_unchanged, from_spark, to_spark
+from headgate.data_plane.transform.spark_types import (
+    fits_unchanged,
+    from_spark_type,
+    to_spark_schema,
+)
 
 NESTED = pa.struct(
     [("a", pa.large_list(pa.large_string())), ("m", pa.map_(pa.int32(), pa.date32()))]
@@ -13,10 +17,10 @@ NESTED = pa.struct(
 
 
 def test_there_and_back_a_nested_type_is_the_same() -> None:
-    schema, lacking = to_spark(pa.schema([("x", NESTED)]))
+    schema, lacking = to_spark_schema(pa.schema([("x", NESTED)]))
     assert not lacking
     assert schema.field("x").type.field("a").type == pa.list_(pa.string())
-    assert from_spark(schema.field("x").type) == NESTED
+    assert from_spark_type(schema.field("x").type) == NESTED
 
 
 @pytest.mark.parametrize(
@@ -25,7 +29,7 @@ def test_there_and_back_a_nested_type_is_the_same() -> None:
 )
 def test_what_spark_has_no_type_for_is_named_wherever_it_is(kind: pa.DataType) -> None:
     schema = pa.schema([("a", pa.int64()), ("b", kind), ("c", pa.struct([("d", pa.list_(kind))]))])
-    assert to_spark(schema)[1] == ["b", "c"]
+    assert to_spark_schema(schema)[1] == ["b", "c"]
 
 
 @pytest.mark.parametrize(

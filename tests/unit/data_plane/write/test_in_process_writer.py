@@ -15,9 +15,9 @@ from headgate.data_plane.batch.writer_task_plan import Plans, SourcePlan
 from headgate.data_plane.write.in_process_writer import RenewingWriter
 from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
 from headgate.tables.storage.object_stores import (
-    has_temporary_keys,
-    key_lifetime_s,
-    require_no_signing,
+    credential_lifetime_s,
+    has_temporary_credentials,
+    require_no_remote_signing,
 )
 
 SOURCE = SourcePlan({})
@@ -79,12 +79,12 @@ def test_keys_are_renewed_after_half_their_life_or_five_minutes_early(
     catalog = Vending(local, {**VENDED, **ends})
     plans = Plans(catalog, monotonic_s=lambda: now[0], wall_s=lambda: now[0])  # type: ignore[arg-type]
     where = start(local)
-    plans.plan_for(where, SOURCE)
+    plans.plan_for_start(where, SOURCE)
     now[0] += renewed_after_s
-    plans.plan_for(where, SOURCE)
+    plans.plan_for_start(where, SOURCE)
     assert catalog.loaded == 1
     now[0] += 1
-    plans.plan_for(where, SOURCE)
+    plans.plan_for_start(where, SOURCE)
     assert catalog.loaded == 2
 
 
@@ -96,10 +96,10 @@ def test_a_failure_with_temporary_keys_renews_them_and_is_never_final(
     plans = Plans(catalog)  # type: ignore[arg-type]
     renewing = RenewingWriter(writer, plans)
     where = start(local)
-    plans.plan_for(where, SOURCE)
+    plans.plan_for_start(where, SOURCE)
     writer.next = BatchFailed(1, "HG-103 ExpiredToken", MissingRights("ExpiredToken"))
     assert renewing.outcome(0) == BatchFailed(1, "HG-103 ExpiredToken")
-    plans.plan_for(where, SOURCE)
+    plans.plan_for_start(where, SOURCE)
     assert catalog.loaded == 2
     writer.next = poison = BatchFailed(1, "HG-207", PoisonRecord("a record"))
     assert renewing.outcome(0) == poison
@@ -109,10 +109,10 @@ def test_keys_of_the_sink_file_are_what_they_are(local: LocalCatalog) -> None:
     catalog, writer = Vending(local, {"s3.access-key-id": "AKIA"}), Failing()
     plans = Plans(catalog)  # type: ignore[arg-type]
     where = start(local)
-    plans.plan_for(where, SOURCE)
+    plans.plan_for_start(where, SOURCE)
     writer.next = refused = BatchFailed(1, "HG-103", MissingRights("no"))
     assert RenewingWriter(writer, plans).outcome(0) == refused
-    plans.plan_for(where, SOURCE)
+    plans.plan_for_start(where, SOURCE)
     assert catalog.loaded == 1
 
 
@@ -122,7 +122,7 @@ def test_a_plan_travels_whatever_opens_the_catalog(local: LocalCatalog) -> None:
     import threading
 
     catalog = Vending(local, {**VENDED, "auth.manager": threading.Lock()})  # type: ignore[dict-item]
-    plan = Plans(catalog).plan_for(start(local), SOURCE)  # type: ignore[arg-type]
+    plan = Plans(catalog).plan_for_start(start(local), SOURCE)  # type: ignore[arg-type]
     there = pickle.loads(pickle.dumps(plan))
     assert there == plan
     assert hash(there.shape) == hash(plan.shape)
@@ -133,16 +133,16 @@ def test_a_plan_travels_whatever_opens_the_catalog(local: LocalCatalog) -> None:
 def test_remote_signing_is_refused_by_name(local: LocalCatalog) -> None:
     catalog = Vending(local, {"s3.remote-signing-enabled": "true"})
     with pytest.raises(RemoteSigning, match=r"db\.t: its catalog signs requests") as refused:
-        Plans(catalog).plan_for(start(local), SOURCE)  # type: ignore[arg-type]
+        Plans(catalog).plan_for_start(start(local), SOURCE)  # type: ignore[arg-type]
     assert refused.value.code == "HG-120"
-    require_no_signing("db.t", {"s3.remote-signing-enabled": "true", **VENDED})
-    require_no_signing("db.t", {"s3.remote-signing-enabled": "false"})
+    require_no_remote_signing("db.t", {"s3.remote-signing-enabled": "true", **VENDED})
+    require_no_remote_signing("db.t", {"s3.remote-signing-enabled": "false"})
 
 
 def test_how_long_keys_are_good() -> None:
-    assert key_lifetime_s({"s3.session-token-expires-at-ms": "5000"}, 1_000) == 4
+    assert credential_lifetime_s({"s3.session-token-expires-at-ms": "5000"}, 1_000) == 4
     two = {"gcs.oauth2.token-expires-at": "9000", "adls.sas-token-expires-at-ms.a": "3000"}
-    assert key_lifetime_s(two, 1_000) == 2
-    assert key_lifetime_s({"s3.session-token": "x"}, 0) == float("inf")
-    assert has_temporary_keys(VENDED)
-    assert not has_temporary_keys({"s3.access-key-id": "AKIA"})
+    assert credential_lifetime_s(two, 1_000) == 2
+    assert credential_lifetime_s({"s3.session-token": "x"}, 0) == float("inf")
+    assert has_temporary_credentials(VENDED)
+    assert not has_temporary_credentials({"s3.access-key-id": "AKIA"})

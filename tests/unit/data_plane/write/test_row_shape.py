@@ -62,7 +62,7 @@ def local(tmp_path: Path) -> Iterator[LocalCatalog]:
 
 
 def desk_of(local: LocalCatalog, rules: RowRules, **handling: Any) -> Desk:
-    kept = replace(HIDDEN if rules.hidden else KEPT, **handling)
+    kept = replace(HIDDEN if rules.hidden_columns else KEPT, **handling)
     return Desk(local, (BY_TOPIC,), kept, shaping=Shaping(rules=rules))
 
 

@@ -15,8 +15,8 @@ from pyiceberg.types import LongType, NestedField, UUIDType
 from support.local_catalog import LocalCatalog
 
 from headgate.control_protocol.events import TableStart
-from headgate.data_plane.batch.writer_task_plan import SourcePlan, plan_for
-from headgate.data_plane.files.data_files import DataFiles, file_shape
+from headgate.data_plane.batch.writer_task_plan import SourcePlan, load_table_and_plan
+from headgate.data_plane.files.data_files import DataFiles, file_shape_of
 from headgate.data_plane.write.table_outlets import PartitionedRows
 
 SCHEMA = Schema(
@@ -32,7 +32,7 @@ def planned(local: LocalCatalog, spec: PartitionSpec) -> tuple[PartitionedRows, 
     start = TableStart(
         "db.t", str(table.metadata.table_uuid), 0, 0, f"{table.location()}/data/nonce"
     )
-    shape = file_shape(plan_for(local.catalog, start, SourcePlan({})))
+    shape = file_shape_of(load_table_and_plan(local.catalog, start, SourcePlan({})))
     files = DataFiles(shape, start.file_prefix, 1 << 27)
     return PartitionedRows(shape.partitioner, files), files
 

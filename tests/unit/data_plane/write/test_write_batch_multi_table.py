@@ -39,10 +39,10 @@ from headgate.data_plane.batch.routed_table import CreationSource
 from headgate.data_plane.batch.transform_and_distribution import Shaping
 from headgate.data_plane.batch.writer_task_plan import Handling, Plans, SourcePlan, WriterPlan
 from headgate.data_plane.files.data_files import OPEN_FILES_MAX
-from headgate.data_plane.routing import batch_tables as targets
-from headgate.data_plane.routing.batch_tables import NEW_MAX, REASONS_MAX
+from headgate.data_plane.routing import table_resolution as targets
 from headgate.data_plane.routing.routes import RAW_NAME_PROPERTY, Route, Routing
 from headgate.data_plane.routing.table_lookup import LISTED_S, RoutedPlans
+from headgate.data_plane.routing.table_resolution import NEW_MAX, REASONS_MAX
 from headgate.data_plane.write.in_process_writer import chunk_of
 from headgate.data_plane.write.write_batch import write_put_records
 from headgate.kafka.push_source import Record

@@ -20,7 +20,7 @@ from headgate.coordinator.settings import CoordinatorSettings, OffsetPolicy
 from headgate.operations.audit.audit import audit
 from headgate.operations.audit.audited_table import find_offset_moves
 from headgate.operations.audit.report import AuditReport, Verdict
-from headgate.operations.audit.source import find_skipped_offsets
+from headgate.operations.audit.source_compare import find_skipped_offsets
 from headgate.tables.iceberg.history import read_history
 
 ARROW_TOPIC = pa.schema([("topic", pa.string())])
@@ -50,7 +50,11 @@ def test_a_table_without_fault_is_well(filled: FilledTable, settings: SinkSettin
     report = examined(settings)
     assert report.findings == ()
     assert (report.commits, report.claims, report.epochs) == (3, 2, (1, 2))
-    assert (report.committed_records, report.live_rows, report.total("in_table")) == (21, 21, 21)
+    assert (report.committed_records, report.live_rows, report.sum_over_partitions("in_table")) == (
+        21,
+        21,
+        21,
+    )
     assert [(p.begin, p.next_offset, p.twice) for p in report.partitions] == [
         (0, 12, 0),
         (0, 10, 0),
@@ -71,7 +75,7 @@ def test_without_coordinates_it_says_what_cannot_be_told(
     plain = replace(settings, table=replace(settings.table, record_columns=RecordColumns()))
     report = examined(plain)
     assert report.verdict is Verdict.NOT_PROVEN
-    assert report.total("in_table") is None
+    assert report.sum_over_partitions("in_table") is None
     assert any("not single records" in text for text in report.unproven)
     assert says_of_records(report) == set()
 
@@ -363,7 +367,7 @@ def test_deletes_of_others_are_counted(filled: FilledTable, settings: SinkSettin
     filled.table.delete("partition = 1 and offset < 3")
     report = examined(settings)
     assert report.findings == ()
-    assert (report.live_rows, report.total("in_table")) == (17, 17)
+    assert (report.live_rows, report.sum_over_partitions("in_table")) == (17, 17)
 
 
 def operator(

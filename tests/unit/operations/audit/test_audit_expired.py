@@ -24,7 +24,7 @@ from headgate.operations.audit import audit as auditing
 from headgate.operations.audit.audit import audit
 from headgate.operations.audit.report import AuditReport, Verdict
 from headgate.operations.control import delete_rows
-from headgate.operations.control.delete_rows import RowDeletion, carry_out
+from headgate.operations.control.delete_rows import RowDeletion, carry_out_deletion
 
 Offsets = Mapping[int, Sequence[int]]
 Beside = Callable[..., AuditReport]
@@ -33,8 +33,8 @@ Beside = Callable[..., AuditReport]
 @pytest.fixture
 def beside(settings: SinkSettings, monkeypatch: pytest.MonkeyPatch) -> Beside:
     """The audit beside a source that holds these offsets of each partition, and no more."""
-    monkeypatch.setattr(delete_rows, "announce", lambda *_: None)
-    monkeypatch.setattr(delete_rows, "commit_waiter", lambda *_: lambda: None)
+    monkeypatch.setattr(delete_rows, "announce_command", lambda *_: None)
+    monkeypatch.setattr(delete_rows, "waiter_for_commit", lambda *_: lambda: None)
     assert settings.source.start_at == "earliest"
 
     def audited(held: Offsets, *, of: SinkSettings = settings) -> AuditReport:
@@ -48,7 +48,7 @@ def beside(settings: SinkSettings, monkeypatch: pytest.MonkeyPatch) -> Beside:
             yield SimpleNamespace(describe=lambda: topics)
 
         known = {TopicPartition(TOPIC, at): BitMap64(offsets) for at, offsets in held.items()}
-        monkeypatch.setattr(auditing, "open_source_topics", source)
+        monkeypatch.setattr(auditing, "opening_source_topics", source)
 
         def scanned(_: object, ranges: Mapping[TopicPartition, OffsetRange], *__: object) -> Any:
             asked = {at: BitMap64(range(span.begin, span.end)) for at, span in ranges.items()}
@@ -95,7 +95,7 @@ def test_a_claim_that_is_left_is_not_where_the_sink_began(
     report = beside({0: range(12), 1: range(10)})
     assert report.verdict is Verdict.NOT_PROVEN
     assert any("3 records of the source are absent" in text for text in report.unproven)
-    assert report.total("lost") == 3
+    assert report.sum_over_partitions("lost") == 3
 
 
 def test_the_sinks_first_claim_is_where_it_began(
@@ -121,7 +121,10 @@ def test_a_partitions_first_record_is_missed_too(
     rows = [*((0, o) for o in range(5)), *((1, o) for o in range(1, 5))]
     filled.write(1, 1, {0: 5, 1: 5}, rows)
     report = beside({0: range(5), 1: range(5)})
-    assert (findings(report), report.total("lost")) == ({"record-lost", "commit-count"}, 1)
+    assert (findings(report), report.sum_over_partitions("lost")) == (
+        {"record-lost", "commit-count"},
+        1,
+    )
 
 
 def test_where_the_beginning_has_expired_the_first_row_is_the_first_one_compared(
@@ -178,7 +181,7 @@ def test_offsets_that_a_person_moved_are_no_loss_once_that_has_expired(
 
 
 def deleted(settings: SinkSettings, where: str) -> None:
-    list(carry_out(settings, RowDeletion(where)))
+    list(carry_out_deletion(settings, RowDeletion(where)))
 
 
 def test_rows_that_vanished_are_not_those_that_a_person_deleted(
@@ -193,7 +196,7 @@ def test_rows_that_vanished_are_not_those_that_a_person_deleted(
     expire_before(filled, newest)
     report = beside({0: range(5, 12), 1: range(10)})
     assert report.verdict is Verdict.NOT_PROVEN
-    assert report.total("lost") == 3
+    assert report.sum_over_partitions("lost") == 3
     assert any("3 records of the source are absent" in text for text in report.unproven)
 
 
@@ -205,7 +208,7 @@ def test_so_many_lost_by_the_sink_itself_are_wrong(
     deleted(settings, "offset < 2 and partition = 0")
     report = beside({0: range(5, 13), 1: range(10)})
     assert findings(report) == {"record-lost", "commit-count"}
-    assert report.total("lost") == 2
+    assert report.sum_over_partitions("lost") == 2
 
 
 def test_what_a_person_deleted_is_known_when_its_snapshot_has_expired(

@@ -12,7 +12,7 @@ from unit.operations.routed_shop import CLICKS, LATE, ORDERS, Shop, shop_setting
 
 from headgate.config.sink_settings import SinkSettings
 from headgate.operations.audit.audit import audit
-from headgate.operations.many_tables.list import tables
+from headgate.operations.many_tables.list import list_tables
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def edited(settings: SinkSettings) -> SinkSettings:
 
 
 def states(settings: SinkSettings) -> dict[str, str]:
-    return {each.table: each.state for each in tables(settings).tables}
+    return {each.table: each.state for each in list_tables(settings).tables}
 
 
 def test_tables_of_former_routes_are_listed_and_audited(

@@ -85,7 +85,7 @@ def test_pending_7_rows_that_are_pending_are_named_and_not_lost(owing: Owing) ->
     report = owing.audited()
     assert report.findings == ()
     assert "2 rows of transaction 1.3 are pending for the quarantine" in report.remarks
-    assert report.total("in_quarantine") == 2
+    assert report.sum_over_partitions("in_quarantine") == 2
     assert report.quarantined_rows == 0
     assert owing.pending() == 2
 
@@ -119,7 +119,7 @@ def test_pending_6_once_they_are_delivered_nothing_is_pending(owing: Owing) -> N
     report = owing.audited()
     assert report.findings == ()
     assert not any("pending" in text for text in report.remarks)
-    assert (report.total("in_quarantine"), report.quarantined_rows) == (2, 2)
+    assert (report.sum_over_partitions("in_quarantine"), report.quarantined_rows) == (2, 2)
     assert owing.pending() == 0
 
 

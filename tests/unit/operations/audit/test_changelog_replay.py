@@ -32,7 +32,7 @@ from headgate.kafka.push_source import Record
 from headgate.kafka.record_fetch import Chunk
 from headgate.native.kernels import Words
 from headgate.operations.audit.changelog_replay import ReplayResult, SourceRanges, open_replay
-from headgate.operations.audit.keyed_tables import assess_replay
+from headgate.operations.audit.keyed_tables import conclude_replay
 from headgate.operations.audit.replay_compare import SLICE_BYTES, Fault, find_differences
 from headgate.tables.iceberg.reader import IcebergReader
 from headgate.tables.iceberg.table import IcebergTable
@@ -89,9 +89,9 @@ class Told:
         with_ids = SourceRanges(ranges, {}, left_out or {}, cohorts or {})
         reader = IcebergReader(self.world.load(), SINK, "main")
         with open_replay(parse(text + more), with_ids, slice_bytes) as folded:
-            number = folded.add(reader)
-            folded.read(lambda _: None, chunks=self._chunks)
-            return folded.compare(number)
+            number = folded.add_table(reader)
+            folded.read_source(lambda _: None, chunks=self._chunks)
+            return folded.compare_table(number)
 
     def _chunks(self, plan: WriterPlan, batch: Batch) -> Generator[Chunk, None, None]:
         del plan
@@ -155,7 +155,7 @@ def test_a_table_that_is_the_fold_of_its_source_is_well(filled: Told, slice_byte
     evidence = filled.folded(slice_bytes=slice_bytes)
     assert counts(evidence) == {}
     assert (evidence.faults.rows, evidence.faults.records) == (20, 37)
-    assert not [*evidence.findings(), *evidence.describe_unproven({})]
+    assert not [*evidence.find_faults(), *evidence.describe_unproven({})]
 
 
 def test_shape_2_a_record_that_where_leaves_out_deletes_its_key_in_the_replay_too(
@@ -198,7 +198,7 @@ def test_a_row_that_was_dropped_is_found(filled: Told) -> None:
     filled.produce(put(40), put(41, partition=1))
     evidence = filled.folded()
     assert counts(evidence) == {Fault.LOST: 2}
-    (found,) = evidence.findings()
+    (found,) = evidence.find_faults()
     assert found.what == "row-lost"
     assert "topic/0@35" in found.evidence
     assert "topic/1@2" in found.evidence
@@ -218,13 +218,13 @@ def test_a_row_that_others_may_have_deleted_before_all_that_is_left_is_unproven(
 
     evidence = told.folded()
     history = IcebergReader(told.world.load(), SINK, "main").history()
-    said = assess_replay(evidence, history, {}, 0)
+    said = conclude_replay(evidence, history, {}, 0)
 
     assert (counts(evidence), evidence.faults.old) == ({Fault.LOST: 1}, 1)
     assert said.findings == []
     assert any("1 keys have no row" in text and "expired" in text for text in said.unproven)
     told.produce(put(40))
-    said = assess_replay(told.folded(), history, {}, 0)
+    said = conclude_replay(told.folded(), history, {}, 0)
     assert [found.what for found in said.findings] == ["row-lost"]
 
 
@@ -241,7 +241,7 @@ def test_a_row_that_died_for_another_key_with_the_same_hash_is_found(told: Told)
     told.world.table = IcebergTable(told.local.catalog, NAME, SINK, threads=False, keyed=keyed)
     told.commit(put(1))
     told.commit(put(2))
-    (found,) = told.folded().findings()
+    (found,) = told.folded().find_faults()
     assert found.what == "row-lost"
     assert found.evidence.endswith("records topic/0@0")
     with pytest.raises(KeyInTwoPartitions):
@@ -262,7 +262,7 @@ def test_a_value_that_was_changed_is_found(filled: Told) -> None:
     filled.instead(33, put(19, "c"), n=1_000, name="x")
     evidence = filled.folded()
     assert counts(evidence) == {Fault.VALUE: 1}
-    (found,) = evidence.findings()
+    (found,) = evidence.find_faults()
     assert found.what == "value-differs"
     assert "in n, name: records topic/0@33" in found.evidence
 
@@ -486,14 +486,14 @@ def test_key_14_each_change_has_one_version_with_its_values(
     faults = evidence.faults
     assert (faults.rows, faults.keys, faults.marked, faults.records) == (14, 9, 2, 14)
     history = IcebergReader(versions.told.world.load(), SINK, "main").history()
-    (said,) = assess_replay(evidence, history, {}, 0).proven
+    (said,) = conclude_replay(evidence, history, {}, 0).proven
     assert said.startswith("14 rows are the versions of 9 keys, value by value, 2 of them marked")
 
 
 def test_key_14_a_version_that_is_missing_added_or_changed_is_found(versions: Versions) -> None:
     told = versions.told
     told.world.load().delete("from_offset = 9")  # neither the first nor the last of its key
-    (found,) = versions.folded().findings()
+    (found,) = versions.folded().find_faults()
     assert (found.what, "1 changes have no version" in found.evidence) == ("row-lost", True)
     assert "topic/0@9" in found.evidence
     versions.append(versions.version_of(told.log[9]), versions.version_of(told.log[9]))
@@ -513,7 +513,7 @@ def test_key_14_rows_that_persons_deleted_without_saying_of_which_records_are_un
     history = IcebergReader(versions.told.world.load(), SINK, "main").history()
     foreign = tuple(replace(each, upkeep=True) for each in history.foreign)
     by_persons = replace(history, foreign=foreign, deleted=DeletedRecords(rows=1))
-    said = assess_replay(versions.folded(), by_persons, {}, 0)
+    said = conclude_replay(versions.folded(), by_persons, {}, 0)
     assert said.findings == []
     assert any("1 changes have no version, and" in text for text in said.unproven)
     assert any("persons deleted 1" in text for text in said.unproven)

@@ -17,7 +17,7 @@ from headgate.data_plane.batch.writer_task_plan import Handling, SourcePlan
 from headgate.data_plane.routing.routes import Route, Routing
 from headgate.data_plane.write.in_process_writer import chunk_of
 from headgate.kafka.push_source import Record
-from headgate.operations.audit.changelog_replay import OtherRecords, RoutedSplit, source_batch
+from headgate.operations.audit.changelog_replay import OtherRecords, RoutedSplit, read_only_batch
 from headgate.operations.audit.keyed_tables import KeyedTable, KeyedTables
 
 AT = TopicPartition("events", 0)
@@ -43,7 +43,7 @@ RECORDS: list[tuple[Any, str]] = [
 def shared(handling: Handling) -> tuple[list[int], dict[str, list[int]]]:
     """The offsets that are of orders, and those of ``Others``. Users are not there."""
     source = SourcePlan({}, routing=ROUTING, handling=handling)
-    batch = source_batch(TableStart("db.orders", "", 0, 0, ""), {AT: OffsetRange(0, 10)}, {})
+    batch = read_only_batch(TableStart("db.orders", "", 0, 0, ""), {AT: OffsetRange(0, 10)}, {})
     others = OtherRecords()
     shares = RoutedSplit(source, batch, [("db.orders", Offsets({AT: 9}))], others)
     records = [
@@ -125,7 +125,7 @@ def test_topics_that_share_tables_are_read_together() -> None:
     tables = KeyedTables(parse(FILE), lambda *_: None)
     for name in ("db.of_one", "db.three"):
         tables.tables[name] = KeyedTable(name, None, None, Offsets())  # type: ignore[arg-type]
-    assert tables._group_topics({"a", "b", "c"}) == [{"a", "b"}, {"c"}]
-    assert [tables.may_take(topic) for topic in "abcd"] == [True, True, True, False]
-    assert [tables.takes_all(topic) for topic in "abcd"] == [False, False, True, False]
-    assert tables.tables_of("a") == {"db.of_one"}
+    assert tables._group_topics_by_table({"a", "b", "c"}) == [{"a", "b"}, {"c"}]
+    assert [tables.may_take_topic(topic) for topic in "abcd"] == [True, True, True, False]
+    assert [tables.takes_all_of_topic(topic) for topic in "abcd"] == [False, False, True, False]
+    assert tables.keyed_tables_of_topic("a") == {"db.of_one"}

@@ -19,8 +19,8 @@ from headgate.control_protocol.commit_record import KeyCounts
 from headgate.control_protocol.table_history import FileRows, TableReader
 from headgate.operations.audit.audit import audit
 from headgate.operations.audit.keyed_tables import NOT_COMPARED
-from headgate.operations.audit.records import TableRecords, count_keys, scan_staged_files
 from headgate.operations.audit.report import AuditReport, Verdict
+from headgate.operations.audit.table_records import TableRecords, count_keys, scan_staged_files
 from headgate.runtime.maintenance.table_maintenance import Round
 from headgate.tables.iceberg.table import IcebergTable
 from headgate.tables.iceberg.upsert.delete_manifests import Deletions

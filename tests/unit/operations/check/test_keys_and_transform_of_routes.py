@@ -31,7 +31,7 @@ from headgate.operations.audit.changelog_replay import SourceRanges
 from headgate.operations.audit.keyed_tables import KeyedTable, KeyedTables
 from headgate.operations.check import keys_and_transform as module
 from headgate.operations.check.keys_and_transform import check_keys
-from headgate.operations.control.delete_rows import RowDeletion, plan
+from headgate.operations.control.delete_rows import RowDeletion, plan_deletion
 from headgate.operations.many_tables.replay_quarantined import replay_tables
 from headgate.tables.iceberg.catalog import load_catalog
 from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
@@ -71,7 +71,7 @@ def shop(catalog: Catalog, plain: SinkSettings) -> Shop:
 
 def asked(settings: SinkSettings, monkeypatch: pytest.MonkeyPatch, *topics: str) -> str:
     found = SimpleNamespace(describe=lambda: dict.fromkeys(topics))
-    monkeypatch.setattr(module, "open_source_topics", lambda _: nullcontext(found))
+    monkeypatch.setattr(module, "opening_source_topics", lambda _: nullcontext(found))
     return check_keys(settings)
 
 
@@ -86,8 +86,8 @@ def test_rows_of_keyed_tables_are_not_deleted(shop: Shop, keyed: SinkSettings) -
     assert shop.catalog.table_exists(CLICKS)
     for names in ((), (CLICKS,)):
         with pytest.raises(DeletionRefused, match=f"{CLICKS} has a key"):
-            plan(keyed, RowDeletion("offset >= 0", tables=names))
-    (found,) = plan(keyed, RowDeletion("offset >= 0", tables=(ORDERS,)))
+            plan_deletion(keyed, RowDeletion("offset >= 0", tables=names))
+    (found,) = plan_deletion(keyed, RowDeletion("offset >= 0", tables=(ORDERS,)))
     assert (found.table, found.rows) == (ORDERS, 3)
 
 
@@ -152,13 +152,13 @@ def test_a_table_is_folded_as_far_as_it_was_delivered(
 ) -> None:
     """It was delivered transaction 4, whose offsets were 50."""
     asked: list[tuple[Mapping[str, Offsets], SourceRanges]] = []
-    monkeypatch.setattr(KeyedTables, "_compare", lambda _, *what: asked.append(what))
+    monkeypatch.setattr(KeyedTables, "_replay_and_compare", lambda _, *what: asked.append(what))
     tables = KeyedTables(keyed, lambda *_: None)
     delivered = record(4, 50, primary="uuid-of-the-lead")
     history = SimpleNamespace(record=delivered, table=CLICKS, uuid="uuid")
     tables.tables[CLICKS] = KeyedTable(CLICKS, None, history, delivered.offsets)  # type: ignore[arg-type]
     ranges = {AT: OffsetRange(10, 90)}
-    tables.replay(primary, "uuid-of-the-lead", ranges, {})
+    tables.compare_with_replay(primary, "uuid-of-the-lead", ranges, {})
     (found,) = asked
     assert {name: offsets[AT] for name, offsets in found[0].items()} == (
         {CLICKS: upto} if upto else {}

@@ -147,7 +147,7 @@ def test_a_look_is_not_held_up_by_collections_and_others_are(
         collecting.append(gc.isenabled())
         raise Unreachable("not today")
 
-    monkeypatch.setattr(module, "status", look)
+    monkeypatch.setattr(module, "read_status", look)
     assert CliRunner().invoke(main, ["status", str(sink_file)]).exit_code == 3
     assert collecting == [False]
     assert gc.isenabled()

@@ -30,7 +30,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             raise Unreachable("the catalog does not answer")
         return report()
 
-    monkeypatch.setattr(module, "status", status)
+    monkeypatch.setattr(module, "read_status", status)
     return tmp_path
 
 

@@ -31,7 +31,7 @@ def test_watch_shows_what_changed_and_what_does_not_answer(
             raise found
         return found
 
-    monkeypatch.setattr(module, "status", status)
+    monkeypatch.setattr(module, "read_status", status)
     shown = io.StringIO()
     console = Console(file=shown, width=120)
     for picture in render_repeatedly(console, parse(MINIMAL), 0.0, number=3):

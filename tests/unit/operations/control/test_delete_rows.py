@@ -33,7 +33,12 @@ from headgate.operations.audit.audit import audit
 from headgate.operations.audit.report import AuditReport, Verdict
 from headgate.operations.cli.main import main
 from headgate.operations.control import delete_rows
-from headgate.operations.control.delete_rows import Deleted, RowDeletion, carry_out, plan
+from headgate.operations.control.delete_rows import (
+    Deleted,
+    RowDeletion,
+    carry_out_deletion,
+    plan_deletion,
+)
 from headgate.operations.control.maintain import maintain
 from headgate.operations.control.operator_claim import acting_as_operator
 from headgate.operations.control.rollback import find_removed_snapshots
@@ -53,8 +58,8 @@ Make = Callable[..., Maintained]
 def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """On the control topic; and nobody waits for a good moment."""
     told: list[str] = []
-    monkeypatch.setattr(delete_rows, "announce", lambda _, what: told.append(what))
-    monkeypatch.setattr(delete_rows, "commit_waiter", lambda *_: lambda: None)
+    monkeypatch.setattr(delete_rows, "announce_command", lambda _, what: told.append(what))
+    monkeypatch.setattr(delete_rows, "waiter_for_commit", lambda *_: lambda: None)
     return told
 
 
@@ -72,7 +77,7 @@ def make(sqlite_catalog: LocalCatalog, tmp_path: Path, said: list[str]) -> Make:
 
 
 def deleted(sink: Maintained, *asked: Any, **more: Any) -> list[Deleted]:
-    return list(carry_out(sink.settings, RowDeletion(*asked, **more)))
+    return list(carry_out_deletion(sink.settings, RowDeletion(*asked, **more)))
 
 
 def seen(sink: Maintained) -> list[int]:
@@ -125,7 +130,7 @@ def test_a_plan_changes_nothing(make: Make) -> None:
     sink.commits(2)
     before = (sink.table.metadata_location, sink.stored_files())
 
-    assert plan(sink.settings, RowDeletion("offset < 7")) == [Deleted("db.trips", 7, 2)]
+    assert plan_deletion(sink.settings, RowDeletion("offset < 7")) == [Deleted("db.trips", 7, 2)]
     assert (sink.table.metadata_location, sink.stored_files()) == before
 
 
@@ -185,14 +190,14 @@ def test_files_whose_statistics_rule_it_out_are_not_read(
     sink = make()
     sink.commits(4)
     read: list[str] = []
-    real = row_deletion.batches_of
+    real = row_deletion.live_batches_of_file
     monkeypatch.setattr(
         row_deletion,
-        "batches_of",
+        "live_batches_of_file",
         lambda *call: read.append(call[1].file.file_path) or real(*call),
     )
 
-    plan(sink.settings, RowDeletion("offset = 7"))
+    plan_deletion(sink.settings, RowDeletion("offset = 7"))
 
     assert len(read) == 1
 
@@ -290,7 +295,7 @@ def test_what_landed_without_an_answer_is_not_done_twice(
 
     def lost(self: Catalog, *call: Any) -> Any:
         monkeypatch.undo()
-        monkeypatch.setattr(delete_rows, "announce", lambda *_: None)
+        monkeypatch.setattr(delete_rows, "announce_command", lambda *_: None)
         real(self, *call)
         raise ConnectionError("the answer was lost")
 
@@ -327,10 +332,10 @@ def test_a_crash_between_table_and_quarantine_is_mended_by_the_same_command(
     aside: Maintained, sqlite_catalog: LocalCatalog
 ) -> None:
     asked = RowDeletion("offset = 3", "topic = 'trips' and offset = 101")
-    with closing(carry_out(aside.settings, asked)) as under_way:
+    with closing(carry_out_deletion(aside.settings, asked)) as under_way:
         assert next(under_way) == Deleted("db.trips", 1, 1)  # the process is killed here
 
-    assert list(carry_out(aside.settings, asked)) == [
+    assert list(carry_out_deletion(aside.settings, asked)) == [
         Deleted("db.trips", 0, 0),
         Deleted(IDENTIFIER, 1, 1),
     ]
@@ -349,7 +354,7 @@ def audited(sink: Maintained, monkeypatch: pytest.MonkeyPatch) -> AuditReport:
     def source(_: object) -> Iterator[Any]:
         yield SimpleNamespace(describe=lambda: topics)
 
-    monkeypatch.setattr(auditing, "open_source_topics", source)
+    monkeypatch.setattr(auditing, "opening_source_topics", source)
     held = {at: BitMap64(range(end))}
     monkeypatch.setattr(auditing, "find_source_offsets", lambda *_: held)
     return audit(sink.settings)

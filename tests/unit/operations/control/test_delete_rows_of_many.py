@@ -13,13 +13,18 @@ from unit.operations.routed_shop import CLICKS, LATE, LEDGER, ORDERS, Shop, shop
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import DeletionRefused, PredicateUnfit
 from headgate.operations.control import delete_rows
-from headgate.operations.control.delete_rows import Deleted, RowDeletion, carry_out, plan
+from headgate.operations.control.delete_rows import (
+    Deleted,
+    RowDeletion,
+    carry_out_deletion,
+    plan_deletion,
+)
 
 
 @pytest.fixture
 def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SinkSettings:
-    monkeypatch.setattr(delete_rows, "announce", lambda *_: None)
-    monkeypatch.setattr(delete_rows, "commit_waiter", lambda *_: lambda: None)
+    monkeypatch.setattr(delete_rows, "announce_command", lambda *_: None)
+    monkeypatch.setattr(delete_rows, "waiter_for_commit", lambda *_: lambda: None)
     return shop_settings(tmp_path, "")
 
 
@@ -32,7 +37,7 @@ def shop(catalog: Catalog, settings: SinkSettings) -> Shop:
 
 
 def deleted(settings: SinkSettings, where: str, *tables: str) -> list[Deleted]:
-    return list(carry_out(settings, RowDeletion(where, tables=tables)))
+    return list(carry_out_deletion(settings, RowDeletion(where, tables=tables)))
 
 
 def test_what_matches_goes_from_every_table_and_the_ledger_is_not_asked(
@@ -40,7 +45,7 @@ def test_what_matches_goes_from_every_table_and_the_ledger_is_not_asked(
 ) -> None:
     ledger = shop.catalog.load_table(LEDGER).metadata_location
     expected = [Deleted(CLICKS, 2, 2), Deleted(LATE, 0, 0), Deleted(ORDERS, 1, 1)]
-    assert plan(settings, RowDeletion("offset in (1, 2, 4)")) == expected
+    assert plan_deletion(settings, RowDeletion("offset in (1, 2, 4)")) == expected
     assert deleted(settings, "offset in (1, 2, 4)") == expected
     assert shop.rows() == {ORDERS: [0], CLICKS: [3], LATE: [5]}
     assert shop.catalog.load_table(LEDGER).metadata_location == ledger
@@ -96,8 +101,10 @@ def test_a_predicate_that_fits_some_tables_names_the_one_that_it_does_not_fit(
     with shop.catalog.load_table(CLICKS).update_schema() as update:
         update.add_column("mail", StringType())
     with pytest.raises(PredicateUnfit, match=LATE):
-        plan(settings, RowDeletion("mail = 'a'"))
-    assert plan(settings, RowDeletion("mail is null", tables=(CLICKS,))) == [Deleted(CLICKS, 3, 2)]
+        plan_deletion(settings, RowDeletion("mail = 'a'"))
+    assert plan_deletion(settings, RowDeletion("mail is null", tables=(CLICKS,))) == [
+        Deleted(CLICKS, 3, 2)
+    ]
 
 
 def test_rows_that_a_table_is_pending_are_told(shop: Shop, settings: SinkSettings) -> None:

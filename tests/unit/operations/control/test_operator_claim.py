@@ -142,8 +142,8 @@ class Alive:
 def planned(
     settings: SinkSettings, monkeypatch: pytest.MonkeyPatch, alive: Alive, *wanted: str
 ) -> set_offsets.OffsetPlan:
-    monkeypatch.setattr(set_offsets, "status", lambda _: alive)
-    return set_offsets.plan_moves(settings, wanted)
+    monkeypatch.setattr(set_offsets, "read_status", lambda _: alive)
+    return set_offsets.plan_offset_moves(settings, wanted)
 
 
 def test_offsets_are_planned_from_what_table_and_logs_say(

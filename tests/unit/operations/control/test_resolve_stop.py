@@ -38,7 +38,7 @@ from headgate.operations.control.resolve_stop import (
     _parse_choices,
     resolve_stop,
 )
-from headgate.tables.secondary_tables import SecondaryTables
+from headgate.tables.concurrent_secondary_tables import SecondaryTables
 
 SINK = SinkName("sink")
 AT = TopicPartition("source", 0)

@@ -18,7 +18,11 @@ from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import CommitAttempt, Lineage, Refused, TopicState
 from headgate.operations.audit.audit import audit
 from headgate.operations.control import rollback
-from headgate.operations.control.rollback import carry_out, plan_rollback, show_on_branch
+from headgate.operations.control.rollback import (
+    carry_out_rollback,
+    plan_rollback,
+    show_rollback_on_branch,
+)
 from headgate.operations.http.operator_actions import MOVES
 from headgate.tables.iceberg.table import IcebergTable
 
@@ -45,7 +49,7 @@ def source(monkeypatch: pytest.MonkeyPatch) -> Source:
     def topics(_: SinkSettings) -> Iterator[Source]:
         yield found
 
-    monkeypatch.setattr(rollback, "open_source_topics", topics)
+    monkeypatch.setattr(rollback, "opening_source_topics", topics)
     monkeypatch.setattr(rollback, "require_stopped", lambda _: None)
     return found
 
@@ -68,7 +72,7 @@ def test_table_and_offsets_go_back_in_one_call(
     plan = plan_rollback(settings, "1.1")
     assert (plan.dropped, plan.removed_row_count, plan.foreign_snapshots) == (("1.2",), 10, ())
     assert rows(filled) == 20, "a plan changes nothing"
-    carry_out(settings, plan)
+    carry_out_rollback(settings, plan)
     after = table.read()
     assert after.record is not None
     assert after.record.offsets == Offsets({ZERO: 5, ONE: 5})
@@ -88,9 +92,9 @@ def test_the_tag_never_stands_on_an_old_snapshot_again(
     """A coordinator that was paused with the old snapshot as its base is refused."""
     old = table.read()
     zombie = CommitAttempt(old, filled.record(1, 3, {0: 12, 1: 12}))
-    carry_out(settings, plan_rollback(settings, "1.1"))
+    carry_out_rollback(settings, plan_rollback(settings, "1.1"))
     assert isinstance(table.commit(zombie), Refused)
-    carry_out(settings, plan_rollback(settings, "headgate.trips.before-2"))
+    carry_out_rollback(settings, plan_rollback(settings, "headgate.trips.before-2"))
     filled.table.refresh()
     assert filled.table.metadata.refs[tag_name(SINK)].snapshot_id != old.tag
     assert isinstance(table.commit(zombie), Refused), "neither after the way back"
@@ -99,10 +103,10 @@ def test_the_tag_never_stands_on_an_old_snapshot_again(
 def test_the_way_back_is_the_same_move(
     table: IcebergTable, filled: FilledTable, settings: SinkSettings
 ) -> None:
-    carry_out(settings, plan_rollback(settings, "1.1"))
+    carry_out_rollback(settings, plan_rollback(settings, "1.1"))
     plan = plan_rollback(settings, "headgate.trips.before-2")
     assert (plan.dropped, plan.removed_row_count) == (("2.0",), 0)
-    carry_out(settings, plan)
+    carry_out_rollback(settings, plan)
     after = table.read()
     assert after.record is not None
     assert after.record.offsets == Offsets({ZERO: 10, ONE: 10})
@@ -118,7 +122,7 @@ def test_a_plan_is_void_when_somebody_else_has_committed(
     plan = plan_rollback(settings, "1.1")
     table.commit(CommitAttempt(table.read(), filled.record(1, 3, {0: 12, 1: 12})))
     with pytest.raises(RetryLater, match="was not rolled back"):
-        carry_out(settings, plan)
+        carry_out_rollback(settings, plan)
     record = table.read().record
     assert record is not None
     assert record.offsets == Offsets({ZERO: 12, ONE: 12})
@@ -131,7 +135,7 @@ def test_snapshots_of_others_are_named_and_stay_unless_asked(
     other = filled.append(filled.files([(0, 77)]))
     with pytest.raises(ConfigurationError, match=rf"others have written.*{other} \(append\)"):
         plan_rollback(settings, "1.1")
-    carry_out(settings, plan_rollback(settings, "1.1", drop_foreign=True))
+    carry_out_rollback(settings, plan_rollback(settings, "1.1", drop_foreign=True))
     assert rows(filled) == 10
 
 
@@ -191,7 +195,7 @@ def test_a_branch_shows_what_it_would_be_and_nothing_else_changes(
 ) -> None:
     before = table.read()
     plan = plan_rollback(settings, "1.1", look_only=True)
-    show_on_branch(settings, plan, "look")
+    show_rollback_on_branch(settings, plan, "look")
     assert table.read() == before
     assert rows(filled) == 20
     look = filled.table.metadata.refs["look"]
@@ -201,9 +205,9 @@ def test_a_branch_shows_what_it_would_be_and_nothing_else_changes(
     assert told == ["rollback --to-branch look"]
     for taken in ("look", "main", tag_name(SINK)):
         with pytest.raises(ConfigurationError, match="already"):
-            show_on_branch(settings, plan, taken)
+            show_rollback_on_branch(settings, plan, taken)
     assert table.read() == before
-    carry_out(settings, plan_rollback(settings, "1.1"))
+    carry_out_rollback(settings, plan_rollback(settings, "1.1"))
     assert rows(filled) == 10
 
 
@@ -231,7 +235,7 @@ def test_a_stopped_sink_stays_stopped_over_it(
 ) -> None:
     stopped = filled.record(1, 3, {0: 10, 1: 10}, stopped=True)
     table.commit(CommitAttempt(table.read(), stopped))
-    carry_out(settings, plan_rollback(settings, "1.1"))
+    carry_out_rollback(settings, plan_rollback(settings, "1.1"))
     after = table.read().record
     assert after is not None
     assert (after.stopped, after.command) == (True, "rollback")

@@ -43,11 +43,15 @@ from headgate.control_protocol.ports import (
     Refused,
     Unknown,
 )
-from headgate.operations.access.tables import error_at_start, open_reader
+from headgate.operations.access.tables import find_start_error_of_table, open_reader
 from headgate.operations.cli.main import main
 from headgate.operations.control import rollback
-from headgate.operations.control.rollback import carry_out, plan_rollback, show_on_branch
-from headgate.operations.control.set_offsets import record_for_claim
+from headgate.operations.control.rollback import (
+    carry_out_rollback,
+    plan_rollback,
+    show_rollback_on_branch,
+)
+from headgate.operations.control.set_offsets import require_claimable_record
 from headgate.operations.http.operator_actions import MOVES
 from headgate.tables.iceberg.table import IcebergTable
 
@@ -67,7 +71,7 @@ def shop(
     def topics(_: SinkSettings) -> Iterator[Source]:
         yield Source()
 
-    monkeypatch.setattr(rollback, "open_source_topics", topics)
+    monkeypatch.setattr(rollback, "opening_source_topics", topics)
     monkeypatch.setattr(rollback, "require_stopped", lambda _: None)
     shop = Shop(catalog, settings)
     shop.commits({ORDERS: [0, 1], CLICKS: [2]})
@@ -87,7 +91,7 @@ def test_rollback_1_all_tables_go_back_and_the_ledger_last(
     assert (plan.dropped, plan.removed_row_count) == (("1.3", "1.2"), 3)
     assert f"{LATE}: to before its first rows; 1 rows leave it" in str(plan)
     assert shop.rows() == FULL, "a plan changes nothing"
-    carry_out(settings, plan)
+    carry_out_rollback(settings, plan)
     assert shop.rows() == BACK
     after = shop.ledger.read()
     assert after.record is not None
@@ -102,7 +106,7 @@ def test_rollback_1_all_tables_go_back_and_the_ledger_last(
 
 
 def test_rollback_1_what_is_read_again_is_there_once(shop: Shop, settings: SinkSettings) -> None:
-    carry_out(settings, plan_rollback(settings, "1.1"))
+    carry_out_rollback(settings, plan_rollback(settings, "1.1"))
     shop.claims(4)
     shop.commits({ORDERS: [3], LATE: [4, 5]})
     assert shop.rows() == {ORDERS: [0, 1, 3], CLICKS: [2], LATE: [4, 5]}
@@ -110,10 +114,10 @@ def test_rollback_1_what_is_read_again_is_there_once(shop: Shop, settings: SinkS
 
 
 def test_rollback_1_the_way_back_is_the_same_move(shop: Shop, settings: SinkSettings) -> None:
-    carry_out(settings, plan_rollback(settings, "1.1"))
+    carry_out_rollback(settings, plan_rollback(settings, "1.1"))
     shop.claims(4)
     shop.commits({"db.new": [3], CLICKS: [4]})
-    carry_out(settings, plan_rollback(settings, "headgate.shop.before-2"))
+    carry_out_rollback(settings, plan_rollback(settings, "headgate.shop.before-2"))
     assert shop.rows() == FULL
     assert shop.catalog.load_table("db.new").scan().to_arrow().num_rows == 0
     shop.assert_proven(6)
@@ -132,11 +136,11 @@ def test_rollback_1_a_paused_coordinator_commits_nothing_and_delivers_nothing(
         CLICKS, [replace(pending_commits[0], secondary=shop.table(CLICKS).read().uuid)]
     )
     late_decision = CommitAttempt(shop.ledger.read(), shop.record(9))
-    carry_out(settings, plan_rollback(settings, "1.1"))
+    carry_out_rollback(settings, plan_rollback(settings, "1.1"))
     assert isinstance(shop.ledger.commit(late_decision), Refused)
     assert isinstance(shop.table(ORDERS).commit(late_delivery), Refused)
     assert isinstance(shop.table(CLICKS).commit(slept_through), Refused)
-    carry_out(settings, plan_rollback(settings, "headgate.shop.before-2"))
+    carry_out_rollback(settings, plan_rollback(settings, "headgate.shop.before-2"))
     assert isinstance(shop.ledger.commit(late_decision), Refused), "neither after the way back"
     assert isinstance(shop.table(CLICKS).commit(slept_through), Refused)
     shop.assert_proven(7)
@@ -162,24 +166,24 @@ def test_rollback_1_the_same_command_finishes_what_was_interrupted(
 
     with monkeypatch.context() as patched, pytest.raises(Dies):
         patched.setattr(IcebergTable, "_commit", dying)
-        carry_out(settings, plan_rollback(settings, "1.1"))
+        carry_out_rollback(settings, plan_rollback(settings, "1.1"))
     assert made == [LEDGER, CLICKS, LATE, ORDERS, LEDGER][: calls + 1]
     if calls < 4:
         with open_reader(settings) as tables:
-            error = error_at_start(tables)
+            error = find_start_error_of_table(tables)
         assert isinstance(error, RollbackUnfinished)
         for refused in (
             lambda: plan_rollback(settings, "1.2"),
-            lambda: record_for_claim(settings, shop.ledger.read()),
+            lambda: require_claimable_record(settings, shop.ledger.read()),
         ):
             with pytest.raises(RollbackUnfinished, match=r"rollback SINK 1\.1"):
                 refused()
         plan = plan_rollback(settings, "1.1")
         assert (plan.dropped, plan.kept_as) == (("1.3", "1.2"), "headgate.shop.before-2")
-        carry_out(settings, plan)
+        carry_out_rollback(settings, plan)
     assert shop.rows() == BACK
     shop.assert_proven(3)
-    carry_out(settings, plan_rollback(settings, "headgate.shop.before-2"))
+    carry_out_rollback(settings, plan_rollback(settings, "headgate.shop.before-2"))
     assert shop.rows() == FULL
     shop.assert_proven(6)
 
@@ -199,8 +203,8 @@ def test_rollback_1_an_unknown_answer_is_looked_at(
 
     monkeypatch.setattr(IcebergTable, "_commit", unsure)
     with pytest.raises(RetryLater, match=rf"not wholly rolled back: {LATE}.*same command"):
-        carry_out(settings, plan_rollback(settings, "1.1"))
-    carry_out(settings, plan_rollback(settings, "1.1"))
+        carry_out_rollback(settings, plan_rollback(settings, "1.1"))
+    carry_out_rollback(settings, plan_rollback(settings, "1.1"))
     assert shop.rows() == BACK
     shop.assert_proven(3)
 
@@ -290,7 +294,7 @@ def test_rollback_1_a_table_of_a_former_route_goes_along(
 ) -> None:
     (route,) = settings.tables.route
     other = replace(settings.tables, route=(replace(route, to="elsewhere.{field}"),))
-    carry_out(settings, plan_rollback(replace(settings, tables=other), "1.1"))
+    carry_out_rollback(settings, plan_rollback(replace(settings, tables=other), "1.1"))
     assert shop.rows() == BACK
     shop.assert_proven(3)
 
@@ -298,7 +302,7 @@ def test_rollback_1_a_table_of_a_former_route_goes_along(
 def test_rollback_1_a_way_back_that_one_table_has_lost_is_refused(
     shop: Shop, settings: SinkSettings
 ) -> None:
-    carry_out(settings, plan_rollback(settings, "1.1"))
+    carry_out_rollback(settings, plan_rollback(settings, "1.1"))
     shop.catalog.load_table(CLICKS).manage_snapshots().remove_tag("headgate.shop.before-2").commit()
     with pytest.raises(
         ConfigurationError, match=f"{CLICKS}: the tag headgate.shop.before-2 is gone"
@@ -311,14 +315,14 @@ def test_rollback_1_snapshots_of_others_go_along_where_asked(
     shop: Shop, settings: SinkSettings
 ) -> None:
     _write_besides(shop)
-    carry_out(settings, plan_rollback(settings, "1.1", drop_foreign=True))
+    carry_out_rollback(settings, plan_rollback(settings, "1.1", drop_foreign=True))
     assert shop.rows() == BACK
     shop.assert_proven(3)
 
 
 def test_rollback_1_a_branch_of_each_table_shows_it(shop: Shop, settings: SinkSettings) -> None:
     before = shop.ledger.read()
-    show_on_branch(settings, plan_rollback(settings, "1.1", look_only=True), "look")
+    show_rollback_on_branch(settings, plan_rollback(settings, "1.1", look_only=True), "look")
     assert shop.ledger.read() == before
     assert shop.rows() == FULL
     for name, rows in ((ORDERS, 2), (CLICKS, 1)):

@@ -31,8 +31,8 @@ from headgate.operations.control.set_offsets import (
     OffsetPlan,
     _require_not_added_partitions,
     _resolve_offset,
-    carry_out,
-    record_for_claim,
+    carry_out_offset_plan,
+    require_claimable_record,
 )
 from headgate.tables.iceberg.table import IcebergTable
 
@@ -54,7 +54,7 @@ def plan(table: IcebergTable) -> OffsetPlan:
 def test_offsets_are_set_by_a_new_epoch(table: IcebergTable, settings: SinkSettings) -> None:
     before = table.read()
     assert before.record is not None
-    carry_out(settings, plan(table))
+    carry_out_offset_plan(settings, plan(table))
     after = table.read()
     assert after.record is not None
     assert (after.record.transaction.epoch, after.record.transaction.number) == (2, 0)
@@ -71,7 +71,7 @@ def test_what_is_known_of_time_stays_where_offsets_go_forward(
 ) -> None:
     told = filled.record(1, 3, {0: 10, 1: 10}, valid_through_ms=5_000)
     table.commit(CommitAttempt(table.read(), told))
-    carry_out(settings, replace(plan(table), moves=(OffsetMove(ZERO, 10, end),)))
+    carry_out_offset_plan(settings, replace(plan(table), moves=(OffsetMove(ZERO, 10, end),)))
     record = table.read().record
     assert record is not None
     assert (record.offsets[ZERO], record.valid_through_ms) == (end, known)
@@ -95,7 +95,7 @@ def test_who_leads_unseen_is_fenced_by_it(
     table: IcebergTable, settings: SinkSettings, filled: FilledTable
 ) -> None:
     base = table.read()
-    carry_out(settings, plan(table))
+    carry_out_offset_plan(settings, plan(table))
     late = CommitAttempt(base, filled.record(1, 3, {0: 12, 1: 12}))
     assert isinstance(table.commit(late), Refused)
 
@@ -106,7 +106,7 @@ def test_a_plan_is_void_when_somebody_else_has_committed(
     planned = plan(table)
     table.commit(CommitAttempt(planned.view, filled.record(1, 3, {0: 12, 1: 12})))
     with pytest.raises(RetryLater, match="were not moved"):
-        carry_out(settings, planned)
+        carry_out_offset_plan(settings, planned)
     record = table.read().record
     assert record is not None
     assert record.offsets == Offsets({ZERO: 12, ONE: 12})
@@ -125,23 +125,23 @@ def test_a_lost_answer_is_asked_of_the_table(
     monkeypatch.setattr(IcebergTable, "commit", commit)
     planned = plan(table)
     if landed:
-        carry_out(settings, planned)
+        carry_out_offset_plan(settings, planned)
         return
     with pytest.raises(RetryLater, match="the answer was lost"):
-        carry_out(settings, planned)
+        carry_out_offset_plan(settings, planned)
 
 
 def test_only_a_table_in_order_has_offsets_to_set(
     table: IcebergTable, settings: SinkSettings, filled: FilledTable
 ) -> None:
     view = table.read()
-    assert record_for_claim(settings, view) == view.record
+    assert require_claimable_record(settings, view) == view.record
     filled.table.refresh()
     filled.table.manage_snapshots().rollback_to_snapshot(
         filled.table.snapshots()[1].snapshot_id
     ).commit()
     with pytest.raises(StopSink, match="rolled-back"):
-        record_for_claim(settings, table.read())
+        require_claimable_record(settings, table.read())
 
 
 def test_another_groups_offsets_are_not_ours(
@@ -149,7 +149,7 @@ def test_another_groups_offsets_are_not_ours(
 ) -> None:
     filled.commit(filled.record(1, 0, {0: 0}, group_id="other"))
     with pytest.raises(SinkNameTaken):
-        record_for_claim(settings, IcebergTable(catalog, "db.trips", SINK).read())
+        require_claimable_record(settings, IcebergTable(catalog, "db.trips", SINK).read())
 
 
 def test_pending_9_pending_commits_stay_and_secondaries_are_claimed_before_the_next_start(
@@ -165,7 +165,7 @@ def test_pending_9_pending_commits_stay_and_secondaries_are_claimed_before_the_n
     number = TransactionNumber(before.transaction.number + 1)
     owing = replace(owing, transaction=replace(before.transaction, number=number))
     table.commit(CommitAttempt(table.read(), owing))
-    carry_out(settings, plan(table))
+    carry_out_offset_plan(settings, plan(table))
     after = table.read().record
     assert after is not None
     assert after.pending_commits == (
@@ -202,7 +202,7 @@ def expanded(*wanted: str) -> dict[str, str]:
         return Offsets({ZERO: 3, ONE: 9})
 
     found = module._expand_to_partitions(
-        [module._parse(text) for text in wanted], described, offsets_at
+        [module._parse_assignment(text) for text in wanted], described, offsets_at
     )
     return {str(at): place for at, place in found.items()}
 
@@ -219,7 +219,7 @@ def test_a_time_or_a_word_is_meant_for_all_of_a_topic() -> None:
 )
 def test_what_names_no_place_is_refused(text: str) -> None:
     with pytest.raises(ConfigurationError, match="is not an offset of a partition"):
-        module._parse(text)
+        module._parse_assignment(text)
 
 
 def test_a_topic_that_is_not_read_has_no_partitions() -> None:

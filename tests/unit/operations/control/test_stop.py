@@ -17,7 +17,7 @@ from headgate.control_protocol.errors import ConfigurationError, RetryLater
 from headgate.control_protocol.ports import CommitAttempt, Refused
 from headgate.operations.control import stop as module
 from headgate.operations.control.operator_claim import acting_as_operator
-from headgate.operations.control.stop import read_record, restart, start, stop
+from headgate.operations.control.stop import read_record, restart_sink, start_sink, stop_sink
 from headgate.operations.http import operator_actions
 from headgate.runtime import process
 from headgate.tables.iceberg.table import IcebergTable
@@ -33,7 +33,7 @@ def alive(monkeypatch: pytest.MonkeyPatch) -> Alive:
         condition = "running" if found else "not running"
         return SimpleNamespace(condition=condition, participants=[found.pop()] if found else [])
 
-    monkeypatch.setattr(module, "status", status)
+    monkeypatch.setattr(module, "read_status", status)
     monkeypatch.setattr(module, "_LOOKED_AT_S", 0)
     return found
 
@@ -54,27 +54,27 @@ def test_a_stop_is_stored_with_who_asked_and_ends_with_a_start(
 ) -> None:
     before = read_record(settings)
     with acting_as_operator("ann@one"):
-        done = stop(settings)
+        done = stop_sink(settings)
     record = table.read().record
     assert record == done.record
     assert (record.stopped, record.actor, record.command) == (True, "ann@one", "stop")
     assert (record.coordinator.member, record.transaction.epoch) == (OPERATOR, 2)
     assert (record.offsets, record.records, record.paused) == (before.offsets, 0, False)
     with acting_as_operator("bob@two"):
-        assert stop(settings).record == record  # once is enough
+        assert stop_sink(settings).record == record  # once is enough
     with acting_as_operator("cal@three"):
-        started = start(settings)
+        started = start_sink(settings)
     assert (started.stopped, started.actor, started.transaction.epoch) == (False, "cal@three", 3)
-    assert start(settings) == started
+    assert start_sink(settings) == started
     assert told == ["stop", "start"]
 
 
 def test_pending_7_a_stop_strikes_off_what_the_quarantine_shows_as_delivered(owing: Owing) -> None:
     """Another quarantine at the next start cannot say so: it would expire."""
-    assert stop(owing.settings).record.pending_commits == (owing.pending_commit,)
-    start(owing.settings)
+    assert stop_sink(owing.settings).record.pending_commits == (owing.pending_commit,)
+    start_sink(owing.settings)
     owing.delivers()
-    assert stop(owing.settings).record.pending_commits == ()
+    assert stop_sink(owing.settings).record.pending_commits == ()
     assert not owing.audited().findings
 
 
@@ -82,7 +82,7 @@ def test_who_leads_unseen_is_fenced_by_a_stop(
     table: IcebergTable, settings: SinkSettings, filled: FilledTable
 ) -> None:
     base = table.read()
-    stop(settings)
+    stop_sink(settings)
     late = CommitAttempt(base, filled.record(1, 3, {0: 12, 1: 12}))
     assert isinstance(table.commit(late), Refused)
 
@@ -99,9 +99,9 @@ def test_a_sink_at_work_is_paused_first_so_that_what_is_written_is_committed(
         table.commit(CommitAttempt(table.read(), paused))
         return paused
 
-    monkeypatch.setattr(module, "pause", pause)
+    monkeypatch.setattr(module, "pause_sink", pause)
     alive += [SimpleNamespace(member="two"), SimpleNamespace(member="one")]
-    done = stop(settings)
+    done = stop_sink(settings)
     assert (done.record.stopped, done.record.paused) == (True, False)
     assert sum(done.record.offsets.values()) == 24
     assert done.participants == ()  # it was seen leaving
@@ -113,9 +113,9 @@ def test_a_sink_that_cannot_pause_is_stopped_all_the_same(
     def pause(_: SinkSettings) -> CommitRecord:
         raise RetryLater("nobody took it")
 
-    monkeypatch.setattr(module, "pause", pause)
+    monkeypatch.setattr(module, "pause_sink", pause)
     alive += [SimpleNamespace(member="stays") for _ in range(9)]
-    done = stop(settings, patience_s=-1)
+    done = stop_sink(settings, patience_s=-1)
     assert done.participants == ("stays",)
     record = table.read().record
     assert record is not None
@@ -128,7 +128,7 @@ def test_commits_between_look_and_claim_are_no_reason_to_give_up(
     filled: FilledTable,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    real, raced = module.commit_claim, []
+    real, raced = module.commit_claim_or_raise, []
 
     def land(*given: object) -> None:
         if not raced:
@@ -136,8 +136,8 @@ def test_commits_between_look_and_claim_are_no_reason_to_give_up(
             table.commit(CommitAttempt(table.read(), filled.record(1, 3, {0: 12, 1: 12})))
         real(*given)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(module, "commit_claim", land)
-    assert sum(stop(settings).record.offsets.values()) == 24
+    monkeypatch.setattr(module, "commit_claim_or_raise", land)
+    assert sum(stop_sink(settings).record.offsets.values()) == 24
 
 
 def test_a_sink_without_a_record_cannot_be_stopped(
@@ -145,11 +145,11 @@ def test_a_sink_without_a_record_cannot_be_stopped(
 ) -> None:
     assert not filled.table.metadata.snapshots
     with pytest.raises(ConfigurationError, match="no offsets yet"):
-        stop(settings)
+        stop_sink(settings)
 
 
 def test_restart_leaves_it_started(table: IcebergTable, settings: SinkSettings) -> None:
-    restart(settings)
+    restart_sink(settings)
     record = table.read().record
     assert record is not None
     assert (record.stopped, record.command, record.transaction.epoch) == (False, "start", 3)
@@ -179,14 +179,14 @@ def test_a_process_rests_until_a_person_starts_the_sink(
     monkeypatch.setattr(process, "LOOKED_AT_S", 0)
     monkeypatch.setattr(process, "_TURN_S", 0.001)
     assert process.may_take_part(settings)
-    stop(settings)
+    stop_sink(settings)
     assert not process.may_take_part(settings)
     turns: list[int] = []
 
     def turned() -> None:
         turns.append(1)
         if len(turns) == 3:
-            start(settings)
+            start_sink(settings)
 
     process.wait_until_started(settings, threading.Event(), turned)
     assert len(turns) == 3
@@ -200,7 +200,7 @@ def test_a_process_that_rests_ends_when_it_is_asked_to(
     monkeypatch.setattr(process, "_TURN_S", 0.001)
     ends = threading.Event()
     turned: Callable[[], None] = ends.set
-    stop(settings)
+    stop_sink(settings)
     process.wait_until_started(settings, ends, turned)
 
 
@@ -232,9 +232,9 @@ def test_who_has_not_heard_it_is_told_again(
 ) -> None:
     said: list[str] = []
     assert table.read().record is not None
-    monkeypatch.setattr(module, "announce", lambda _, what: said.append(what))
+    monkeypatch.setattr(module, "announce_command", lambda _, what: said.append(what))
     monkeypatch.setattr(module, "_SAID_AGAIN_S", -1)
-    monkeypatch.setattr(module, "pause", lambda _: None)
+    monkeypatch.setattr(module, "pause_sink", lambda _: None)
     alive += [SimpleNamespace(member="deaf") for _ in range(3)]
-    assert stop(settings).participants == ()
+    assert stop_sink(settings).participants == ()
     assert said == ["stop"] * 2

@@ -27,7 +27,7 @@ def test_an_interruption_is_one_even_if_it_comes_out_as_an_error(
         return 0
 
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
-    monkeypatch.setattr(demo, "_demonstrate", hit)
+    monkeypatch.setattr(demo, "_run_demo", hit)
     assert demo.main([]) == 128 + ending
     assert before == [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
 
@@ -36,6 +36,6 @@ def test_an_error_without_an_interruption_stays_one(monkeypatch: pytest.MonkeyPa
     def failing(*_: object) -> int:
         raise ConfigurationError("no Java", "install one")
 
-    monkeypatch.setattr(demo, "_demonstrate", failing)
+    monkeypatch.setattr(demo, "_run_demo", failing)
     with pytest.raises(ConfigurationError):
         demo.main([])

@@ -28,7 +28,7 @@ def test_one_that_ends_by_itself_shows_the_end_of_its_log(tmp_path: Path) -> Non
         participant._process.wait()
         with pytest.raises(HeadgateError, match=r"(?s)ended by itself with 2; .*absent\.toml"):
             participant.require_running()
-        assert not participant.running
+        assert not participant.is_running
 
 
 def test_a_killed_one_tells_the_signal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

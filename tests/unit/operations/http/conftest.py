@@ -17,7 +17,7 @@ from headgate.config.observability_settings import HttpSettings
 from headgate.config.setting_types import Secret
 from headgate.control_protocol.errors import HeadgateError
 from headgate.operations.http.routes import Site
-from headgate.operations.http.server import serving
+from headgate.operations.http.server import serving_http
 from headgate.operations.http.sink_status_cache import ServedSink
 from headgate.operations.status.report import (
     CommitSummary,
@@ -136,7 +136,7 @@ def serve() -> Serve:
     ) -> Iterator[Client]:
         named = {getattr(s, "sink", "trips"): MadeUp(s, http_settings) for s in said}
         shown = Site(named, http_settings, **site)
-        with serving("127.0.0.1:0", http_settings, shown) as url:
+        with serving_http("127.0.0.1:0", http_settings, shown) as url:
             yield Client(url)
 
     return opened

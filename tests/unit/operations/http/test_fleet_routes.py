@@ -27,7 +27,7 @@ from headgate.operations.http.fleet_knowledge import FollowedFleet, Known
 from headgate.operations.http.fleet_page import ROWS_PER_PAGE, Choice, fleet_page, fleet_sink_page
 from headgate.operations.http.fleet_routes import Asked, ServedFleet
 from headgate.operations.http.routes import Site
-from headgate.operations.http.server import serving
+from headgate.operations.http.server import serving_http
 from headgate.runtime.fleet.fleet_changes import Occasion, Plan, PlanChange
 from headgate.runtime.fleet.fleet_records import SinkSpec
 from headgate.runtime.fleet.fleet_view import CommandRecord
@@ -56,7 +56,7 @@ class MadeUpServed(ServedFleet):
         self.records = fleet.records
         self.written: list[Plan] = []
 
-    def change(self, plan_change: PlanChange, asked: Asked, *, creates: bool = False) -> Plan:
+    def change_specs(self, plan_change: PlanChange, asked: Asked, *, creates: bool = False) -> Plan:
         del creates
         plan = plan_change(self.records, Occasion(asked.actor, NOW, SLOTS))
         if not asked.is_dry_run:
@@ -71,7 +71,7 @@ Serve = Callable[..., AbstractContextManager[Client]]
 def serve() -> Serve:
     @contextmanager
     def opened(served: ServedFleet, http_settings: HttpSettings = GUARDED) -> Iterator[Client]:
-        with serving("127.0.0.1:0", http_settings, Site({}, http_settings, served)) as url:
+        with serving_http("127.0.0.1:0", http_settings, Site({}, http_settings, served)) as url:
             yield Client(url)
 
     return opened
@@ -469,7 +469,9 @@ def test_a_worker_that_is_not_there_gets_nothing(serve: Serve, served: MadeUpSer
 
 def test_somebody_else_s_change_at_the_same_time_is_a_conflict(serve: Serve) -> None:
     class Fenced(MadeUpServed):
-        def change(self, plan_change: PlanChange, asked: Asked, *, creates: bool = False) -> Plan:
+        def change_specs(
+            self, plan_change: PlanChange, asked: Asked, *, creates: bool = False
+        ) -> Plan:
             del plan_change, asked, creates
             raise FleetChangedMeanwhile("somebody else changes the fleet", "again")
 

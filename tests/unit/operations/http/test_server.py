@@ -27,7 +27,7 @@ from headgate.config.observability_settings import HttpSettings
 from headgate.config.setting_types import Secret
 from headgate.control_protocol.errors import ConfigurationError, Unreachable
 from headgate.operations.http.routes import Site
-from headgate.operations.http.server import BODY_BYTES_MAX, serving
+from headgate.operations.http.server import BODY_BYTES_MAX, serving_http
 
 NASTY = "<script>alert(1)</script>\"'><img src=x onerror=y>\u202e\x1b[2J"
 
@@ -238,7 +238,7 @@ def test_head_has_no_body(serve: Serve) -> None:
 def test_nothing_listens_beyond_loopback_without_tls_and_tokens(listen: str) -> None:
     for http in (HttpSettings(), GUARDED, HttpSettings(certificate="c", key="k")):
         with pytest.raises(ConfigurationError, match="can be reached from other machines"):
-            serving(listen, http, Site({}, http)).__enter__()
+            serving_http(listen, http, Site({}, http)).__enter__()
 
 
 @pytest.mark.parametrize(
@@ -246,14 +246,14 @@ def test_nothing_listens_beyond_loopback_without_tls_and_tokens(listen: str) -> 
 )
 def test_an_address_that_is_none_is_refused(listen: str) -> None:
     with pytest.raises(ConfigurationError, match=r"http\.listen cannot be"):
-        serving(listen, HttpSettings(), Site({}, HttpSettings())).__enter__()
+        serving_http(listen, HttpSettings(), Site({}, HttpSettings())).__enter__()
 
 
 def test_a_port_that_is_taken_is_named(serve: Serve) -> None:
     with serve(report()) as client:
         taken = client.url.rpartition("//")[2]
         with pytest.raises(ConfigurationError, match=f"nothing can listen on {taken}"):
-            serving(taken, HttpSettings(), Site({}, HttpSettings())).__enter__()
+            serving_http(taken, HttpSettings(), Site({}, HttpSettings())).__enter__()
 
 
 def test_over_tls(serve: Serve, tmp_path: Path) -> None:
@@ -273,7 +273,7 @@ def test_over_tls(serve: Serve, tmp_path: Path) -> None:
         assert Client(plain.url, trust).get("/livez").status == 200
     with pytest.raises(ConfigurationError, match="cannot be used"):
         broken = HttpSettings(certificate=str(key), key=str(key))
-        serving("127.0.0.1:0", broken, Site({}, broken)).__enter__()
+        serving_http("127.0.0.1:0", broken, Site({}, broken)).__enter__()
 
 
 def certified(home: Path) -> tuple[Path, Path]:

@@ -23,12 +23,12 @@ from headgate.operations.http.app import (
     describe_reload,
     follow_sink_files,
     open_server_meters,
-    serve,
+    serve_sinks,
 )
 from headgate.operations.http.sink_status_cache import (
     ServedSink,
-    gauges,
-    report_gauges,
+    gauges_of_report,
+    gauges_of_sinks,
     watching_sink,
 )
 from headgate.operations.status.report import StatusReport
@@ -40,7 +40,7 @@ from headgate.runtime.telemetry.metric_catalog import INSTRUMENTS
 def told(**other: object) -> dict[tuple[str, str], float]:
     return {
         (g.name, ",".join(g.labels.values())): g.value
-        for g in report_gauges(report(**other))  # type: ignore[arg-type]
+        for g in gauges_of_report(report(**other))  # type: ignore[arg-type]
     }
 
 
@@ -68,7 +68,7 @@ def test_a_claim_is_no_commit_of_rows() -> None:
 
 def test_a_sink_that_is_away_does_not_silence_the_others() -> None:
     sinks: list[ServedSink] = [MadeUp(Unreachable("nobody answers")), MadeUp(report())]
-    found = gauges(sinks)
+    found = gauges_of_sinks(sinks)
     assert any(
         g.name == names.STATE and g.labels["state"] == Condition.UNKNOWN.value and g.value
         for g in found
@@ -88,10 +88,10 @@ def test_many_who_look_ask_once() -> None:
 
     sink = Counted(report())
     for _ in range(5):
-        sink.report()
+        sink.status_report()
     assert asked == 1
-    sink.forget()
-    sink.report()
+    sink.forget_report()
+    sink.status_report()
     assert asked == 2
 
 
@@ -104,9 +104,9 @@ def test_sinks_of_one_server_have_one_set_of_tokens() -> None:
     with pytest.raises(
         ConfigurationError, match=r"\[http\] of sink zones is not that of sink trips"
     ):
-        serve({Path("one"): one, Path("other"): other}, "127.0.0.1:0")
+        serve_sinks({Path("one"): one, Path("other"): other}, "127.0.0.1:0")
     with pytest.raises(ConfigurationError, match="two sinks are called trips"):
-        serve({Path("one"): one, Path("other"): one}, "127.0.0.1:0")
+        serve_sinks({Path("one"): one, Path("other"): one}, "127.0.0.1:0")
 
 
 @pytest.mark.parametrize(

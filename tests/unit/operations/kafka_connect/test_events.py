@@ -18,9 +18,12 @@ from headgate.operations.kafka_connect.events import (
     OffsetsAnnounced,
     OtherEvent,
     decode_event,
-    is_event,
+    is_connector_event,
 )
-from headgate.operations.kafka_connect.transaction_events import ControlRecord, assemble
+from headgate.operations.kafka_connect.transaction_events import (
+    ControlRecord,
+    assemble_announcements,
+)
 
 RELEASES = ("1.11.0", "1.12.0")
 GROUP = "connect-golden"
@@ -57,7 +60,7 @@ def test_every_event_is_read(release: str) -> None:
 
 @pytest.mark.parametrize("release", RELEASES)
 def test_two_workers_announce_their_files_and_offsets(release: str) -> None:
-    announced = assemble(golden(release), "control", GROUP)
+    announced = assemble_announcements(golden(release), "control", GROUP)
     assert len(announced) == 2
     assert {at: end for each in announced for at, end in each.offsets.items()} == {
         TopicPartition("trips", 0): 20,
@@ -67,8 +70,10 @@ def test_two_workers_announce_their_files_and_offsets(release: str) -> None:
         files = each.files["lake.trips"]
         assert sum(file.records for file in files) == 20
         assert {file.entry["partition"]["zone"] for file in files} == {"a", "b"}
-        assert each.for_table("lake.trips").files == {file.path: file.records for file in files}
-        assert each.for_table("lake.other").files == {}
+        assert each.announcement_for_table("lake.trips").files == {
+            file.path: file.records for file in files
+        }
+        assert each.announcement_for_table("lake.other").files == {}
         assert each.complete
         assert re.fullmatch(
             r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", each.table_uuids["lake.trips"] or ""
@@ -78,13 +83,13 @@ def test_two_workers_announce_their_files_and_offsets(release: str) -> None:
 def test_events_of_other_groups_and_other_records_are_left_out() -> None:
     records = golden("1.12.0")
     strange = replace(records[0], value=b"\x00not an event")
-    assert assemble([strange, *records], "control", "connect-other") == []
+    assert assemble_announcements([strange, *records], "control", "connect-other") == []
 
 
 def test_files_without_their_offsets_are_refused_with_their_place() -> None:
     records = [r for r in golden("1.11.0") if not _ends(r)]
     with pytest.raises(AnnouncementUnreadable, match=r"control/\d+, offset \d+: files were"):
-        assemble(records, "control", GROUP)
+        assemble_announcements(records, "control", GROUP)
 
 
 def _ends(record: ControlRecord) -> bool:
@@ -107,6 +112,6 @@ def test_a_damaged_event_is_an_error_and_never_skipped(release: str) -> None:
 
 def test_a_record_with_the_magic_alone_stops() -> None:
     record = ControlRecord(0, 3, 0, b"key", b"\xc2\x01")
-    assert is_event(record.value)
+    assert is_connector_event(record.value)
     with pytest.raises(AnnouncementUnreadable, match="control/0, offset 3"):
-        assemble([record], "control", GROUP)
+        assemble_announcements([record], "control", GROUP)

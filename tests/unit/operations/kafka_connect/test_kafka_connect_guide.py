@@ -11,7 +11,7 @@ from repository.tree import ROOT
 from support.kafka_connect import LEAST, RELEASED
 
 from headgate.operations.kafka_connect.import_connector import import_connector
-from headgate.operations.kafka_connect.translation import translate
+from headgate.operations.kafka_connect.translation import translate_connector
 from headgate.operations.kafka_connect.translation_report import Verdict
 
 GUIDE = (ROOT / "docs/guides/from-kafka-connect.md").read_text()
@@ -35,7 +35,7 @@ def test_the_guide_names_what_a_released_key_becomes(key: str) -> None:
 
 @pytest.mark.parametrize("key", RELEASED)
 def test_no_released_key_is_unknown(key: str) -> None:
-    (sink, *_) = translate({**LEAST, key: LEAST.get(key, "1")}, {})
+    (sink, *_) = translate_connector({**LEAST, key: LEAST.get(key, "1")}, {})
     fate = next(fate for fate in sink.fates if fate.key == key)
     assert "no release" not in fate.text
     assert fate.verdict is not Verdict.REFUSED or key.endswith("commit-branch")

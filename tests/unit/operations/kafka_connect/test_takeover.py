@@ -8,7 +8,7 @@ import pytest
 from unit.operations.routed_shop import shop_settings
 
 from headgate.control_protocol.errors import TakeoverUnfit
-from headgate.operations.kafka_connect.takeover import TakeoverRequest, plan
+from headgate.operations.kafka_connect.takeover import TakeoverRequest, plan_takeover_of_sink
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,7 @@ def test_takeover_9_a_connector_of_another_kind_is_refused(
     tmp_path: Path, kind: str, said: str
 ) -> None:
     with pytest.raises(TakeoverUnfit, match=said):
-        plan(shop_settings(tmp_path), {"connector.class": kind}, TakeoverRequest())
+        plan_takeover_of_sink(shop_settings(tmp_path), {"connector.class": kind}, TakeoverRequest())
 
 
 @pytest.mark.parametrize(
@@ -33,5 +33,5 @@ def test_takeover_9_a_connector_of_another_kind_is_refused(
 def test_the_ancestor_s_group_is_named(tmp_path: Path, more: dict[str, str], group: str) -> None:
     keys = {"connector.class": "io.tabular.iceberg.connect.IcebergSinkConnector", **more}
     with pytest.raises(TakeoverUnfit) as refused:
-        plan(shop_settings(tmp_path), keys, TakeoverRequest())
+        plan_takeover_of_sink(shop_settings(tmp_path), keys, TakeoverRequest())
     assert refused.value.hint.endswith(f"--from-group {group}")

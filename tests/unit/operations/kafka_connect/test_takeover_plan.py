@@ -15,7 +15,7 @@ from headgate.operations.kafka_connect.takeover_plan import (
     ControlLog,
     TableHistory,
     TakeoverPlan,
-    combine,
+    combine_plans,
     plan_takeover,
 )
 
@@ -141,7 +141,7 @@ def test_whatever_happened_a_plan_without_doubts_is_exact(block: int, *, loses: 
         in_table, written = connector.in_table, connector.written
         if not plan.doubts:
             exact += 1
-            for at, start in plan.starts.items():
+            for at, start in plan.start_offsets.items():
                 assert {n for n in written[at] if n < start} == in_table[at], seed
             assert {p.partition for p in plan.partitions if p.start is None} == set(), seed
         if not plan.doubts_of_adoption:
@@ -161,7 +161,7 @@ def test_a_connector_that_was_stopped_in_order_leaves_nothing_to_doubt(seed: int
     plan = connector.plan()
     assert not plan.doubts
     assert not plan.outstanding
-    assert dict(plan.starts) == dict(plan.group_offsets) == connector.group
+    assert dict(plan.start_offsets) == dict(plan.group_offsets) == connector.group
 
 
 def announced(
@@ -189,7 +189,7 @@ def test_reading_begins_where_the_table_ends_and_not_where_the_group_is() -> Non
     """TAKEOVER-5."""
     plan = planned(announced(10, "a"), announced(20, "b", first=3), ever=frozenset("a"))
     assert not plan.doubts
-    assert dict(plan.starts) == {AT: 10}
+    assert dict(plan.start_offsets) == {AT: 10}
     assert dict(plan.group_offsets) == {AT: 20}
     assert plan.outstanding == {"b": 10}
 
@@ -211,7 +211,7 @@ def test_a_first_announcement_that_is_outstanding_needs_a_person_s_word() -> Non
     assert "nothing says where it begins" in " ".join(planned(announced(10, "a")).doubts)
     plan = planned(announced(10, "a"), began={AT: 3})
     assert not plan.doubts
-    assert dict(plan.starts) == {AT: 3}
+    assert dict(plan.start_offsets) == {AT: 3}
 
 
 def test_a_group_that_somebody_moved_is_doubted_with_both_numbers() -> None:
@@ -264,19 +264,19 @@ def test_the_mark_speaks_for_what_has_expired() -> None:
     plan = planned(announced(10, "a"), mark={0: 2}, whole=False)
     assert not plan.doubts
     assert plan.by_mark == 1
-    assert dict(plan.starts) == {AT: 10}
+    assert dict(plan.start_offsets) == {AT: 10}
 
 
 def test_an_announcement_without_rows_for_the_table_is_held() -> None:
     """TAKEOVER-4."""
     plan = planned(announced(10), ever=frozenset())
-    assert dict(plan.starts) == {AT: 10}
+    assert dict(plan.start_offsets) == {AT: 10}
     assert not plan.doubts
 
 
 def test_a_partition_of_which_nothing_is_left_is_where_its_group_is() -> None:
     plan = planned(announced(10, "a"), ever=frozenset("a"), group={AT: 10, OTHER: 4})
-    assert dict(plan.starts) == {AT: 10, OTHER: 4}
+    assert dict(plan.start_offsets) == {AT: 10, OTHER: 4}
 
 
 def test_tables_that_end_together_are_read_again_from_there() -> None:
@@ -284,17 +284,17 @@ def test_tables_that_end_together_are_read_again_from_there() -> None:
     told = (announced(10, "a"), announced(20, first=3))
     a = planned(*told, ever=frozenset("a"))
     b = planned(announced(10), announced(20, "b", first=3))
-    assert dict(a.starts) == {AT: 20}
-    together = combine({"a": a, "b": b})
+    assert dict(a.start_offsets) == {AT: 20}
+    together = combine_plans({"a": a, "b": b})
     assert not together.doubts
-    assert dict(together.starts) == {AT: 10}
+    assert dict(together.start_offsets) == {AT: 10}
     assert together.outstanding == {"b": 10}
 
 
 def test_tables_that_end_apart_can_only_be_adopted() -> None:
     a = planned(announced(10, "a"), announced(20, "c", first=3), ever=frozenset("ac"))
     b = planned(announced(10), announced(20, "b", first=3))
-    together = combine({"a": a, "b": b})
+    together = combine_plans({"a": a, "b": b})
     assert any("a holds rows up to 20, another table ends at 10" in d for d in together.doubts)
     assert not together.doubts_of_adoption
     assert dict(together.group_offsets) == {AT: 20}
@@ -303,7 +303,7 @@ def test_tables_that_end_apart_can_only_be_adopted() -> None:
 def test_a_doubt_names_the_tables_that_it_is_about() -> None:
     a = planned(announced(10, "a"))
     b = planned(announced(10), ever=frozenset())
-    together = combine({"a": a, "b": b})
+    together = combine_plans({"a": a, "b": b})
     assert together.doubts[0].startswith("a: ")
     assert {p.start for p in together.partitions} == {None}
 
@@ -315,10 +315,10 @@ def test_a_plan_of_two_tables_without_doubts_is_exact(block: int) -> None:
         connector = TwoTables(seed)
         live(connector)
         plans = connector.plans()
-        plan = combine(plans)
+        plan = combine_plans(plans)
         if not plan.doubts:
             exact += 1
-            for at, start in plan.starts.items():
+            for at, start in plan.start_offsets.items():
                 for table in "ab":
                     rows = connector.rows_of(table, connector.rows)
                     wanted = {n for n in rows[at] if n < start}

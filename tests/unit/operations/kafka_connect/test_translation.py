@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from support.kafka_connect import LEAST
 
-from headgate.operations.kafka_connect.translation import Translated, translate
+from headgate.operations.kafka_connect.translation import Translated, translate_connector
 from headgate.operations.kafka_connect.translation_report import Verdict
 
 
@@ -15,7 +15,7 @@ def one(
     more: dict[str, str] | None = None, worker: dict[str, str] | None = None, **asked: Any
 ) -> Translated:
     keys = {k: v for k, v in {**LEAST, **(more or {})}.items() if v != "-"}
-    sinks = translate(keys, worker or {}, **asked)
+    sinks = translate_connector(keys, worker or {}, **asked)
     for sink in sinks:
         told = [fate.key for fate in sink.fates]
         assert len(set(told)) == len(told)
@@ -237,7 +237,7 @@ def test_a_field_may_name_the_table() -> None:
 
 
 def test_several_tables_without_a_route_are_a_sink_file_each() -> None:
-    sinks = translate({**LEAST, "iceberg.tables": "lake.a, lake.b"}, {})
+    sinks = translate_connector({**LEAST, "iceberg.tables": "lake.a, lake.b"}, {})
     assert [at(sink, "table", "identifier") for sink in sinks] == ["lake.a", "lake.b"]
     assert [sink.name for sink in sinks] == ["trips-lake-a", "trips-lake-b"]
 

@@ -285,14 +285,14 @@ def test_suspend_6_a_table_that_goes_back_forgets_what_leaves_it_and_knows_what_
     def topics(_: SinkSettings) -> Iterator[Source]:
         yield Source()
 
-    monkeypatch.setattr(rollback, "open_source_topics", topics)
+    monkeypatch.setattr(rollback, "opening_source_topics", topics)
     monkeypatch.setattr(rollback, "require_stopped", lambda _: None)
     replay_tables(settings, [CLICKS])
     shop.commits({CLICKS: [7]})
-    rollback.carry_out(settings, rollback.plan_rollback(settings, "1.3"))
+    rollback.carry_out_rollback(settings, rollback.plan_rollback(settings, "1.3"))
     assert offsets(shop) == [2, 3, 5, 6]
     assert replay_tables(settings, [CLICKS]) == (ReplayedTable(CLICKS),)
-    rollback.carry_out(settings, rollback.plan_rollback(settings, "1.2"))
+    rollback.carry_out_rollback(settings, rollback.plan_rollback(settings, "1.2"))
     assert offsets(shop) == [2]
     assert replay_tables(settings, [CLICKS]) == (ReplayedTable(CLICKS, 2),)
     assert offsets(shop) == [2, 3, 5]

@@ -21,7 +21,7 @@ from headgate.operations.render_command_results import show_status
 from headgate.operations.status import status as module
 from headgate.operations.status.rejected_records import select_newest
 from headgate.operations.status.report import RejectedRecord, StatusReport
-from headgate.operations.status.status import status
+from headgate.operations.status.status import read_status
 from headgate.tables.iceberg import dead_letter_rows
 
 
@@ -31,7 +31,7 @@ def settings(
 ) -> SinkSettings:
     """Of a sink whose last commit put seven records aside; there are no brokers."""
     monkeypatch.setattr(module, "_read_source_logs", lambda *_, **__: {})
-    monkeypatch.setattr(module, "_read_events", lambda *_: [])
+    monkeypatch.setattr(module, "_read_last_events", lambda *_: [])
     monkeypatch.setattr(module, "_note_silent_members", lambda *_: 0)
     filled.commit(filled.record(1, 0, {0: 0}))
     filled.commit(filled.record(1, 1, {0: 9}, quarantined=7))
@@ -59,7 +59,7 @@ def looks(report: StatusReport) -> tuple[str, str]:
 def test_the_last_bad_records_are_shown_with_place_and_reason(
     settings: SinkSettings, rows: QuarantineRows
 ) -> None:
-    report = status(settings)
+    report = read_status(settings)
     assert report.rejected_records[0] == RejectedRecord("trips", 0, 6, "value: is no JSON", "1.1")
     assert [bad.offset for bad in report.rejected_records] == [6, 5, 4, 3, 2]
     screen, page = looks(report)
@@ -76,10 +76,12 @@ def test_columns_are_found_by_their_ids(
         change.rename_column("message", "said")
     with filled.table.catalog.load_table(IDENTIFIER).update_schema() as change:
         change.add_column("message", StringType())  # no file has it
-    assert status(settings).rejected_records[0] == RejectedRecord("trips", 0, 6, "value", "1.1")
+    assert read_status(settings).rejected_records[0] == RejectedRecord(
+        "trips", 0, 6, "value", "1.1"
+    )
     with filled.table.catalog.load_table(IDENTIFIER).update_schema() as change:
         change.rename_column("offset", "at")
-    assert "the last bad records are not known" in str(status(settings).notes)
+    assert "the last bad records are not known" in str(read_status(settings).notes)
 
 
 def test_what_is_no_parquet_file_is_scanned(
@@ -87,30 +89,30 @@ def test_what_is_no_parquet_file_is_scanned(
 ) -> None:
     monkeypatch.setattr(dead_letter_rows, "FileFormat", SimpleNamespace(PARQUET="another"))
     monkeypatch.delattr(dead_letter_rows, "read_column_batches")
-    assert [bad.offset for bad in status(settings).rejected_records] == [6, 5, 4, 3, 2]
+    assert [bad.offset for bad in read_status(settings).rejected_records] == [6, 5, 4, 3, 2]
 
 
 def test_without_excerpts_nothing_of_a_record_is_shown(
     settings: SinkSettings, rows: QuarantineRows
 ) -> None:
     discreet = replace(settings.quarantine, excerpts=False)
-    report = status(replace(settings, quarantine=discreet))
+    report = read_status(replace(settings, quarantine=discreet))
     assert {bad.reason for bad in report.rejected_records} == {"value"}
 
 
 def test_a_quarantine_that_cannot_be_read_is_a_note_and_no_more(
     settings: SinkSettings,
 ) -> None:
-    report = status(settings)
+    report = read_status(settings)
     assert report.rejected_records == ()
     assert any("the last bad records are not known: HG-102" in note for note in report.notes)
-    assert report.exit_code == status(replace(settings)).exit_code
+    assert report.exit_code == read_status(replace(settings)).exit_code
 
 
 def test_a_hostile_reason_is_text(settings: SinkSettings) -> None:
     nasty = "<script>alert(1)</script>\x1b[2J\nok"
     report = replace(
-        status(settings), rejected_records=(RejectedRecord("t<b>", 0, 1, nasty, "1.1"),)
+        read_status(settings), rejected_records=(RejectedRecord("t<b>", 0, 1, nasty, "1.1"),)
     )
     screen, page = looks(report)
     assert "<script>" not in page

@@ -15,9 +15,9 @@ from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.message_encoding import SkipReason
 from headgate.operations.cli.main import main
 from headgate.operations.status import status as module
-from headgate.operations.status.status import status
+from headgate.operations.status.status import read_status
 
-READ_EVENTS = module._read_events
+READ_EVENTS = module._read_last_events
 COLUMN = '[[table.columns]]\nname = "{name}"\ntype = "{type}"\nfrom_record = true\n'
 
 
@@ -31,7 +31,7 @@ def made(filled: FilledTable) -> None:
 def brokers(monkeypatch: pytest.MonkeyPatch) -> None:
     """They answer, and there is no control topic, and no note of a table."""
     monkeypatch.setattr(module, "_read_source_logs", lambda *_, **__: {})
-    monkeypatch.setattr(module, "_read_events", lambda *_: [])
+    monkeypatch.setattr(module, "_read_last_events", lambda *_: [])
     monkeypatch.setattr(module, "_note_silent_members", lambda *_: 0)
     monkeypatch.setattr("headgate.operations.access.tables.require_never_filled", lambda *_: None)
 
@@ -48,7 +48,7 @@ def test_a_first_start_that_the_tables_columns_refuse(made: None, sink_file: Pat
 @pytest.mark.parametrize("warehouse", ["file:///proc/lake", "s4://bucket/lake"])
 def test_a_first_start_that_the_warehouse_refuses(settings: SinkSettings, warehouse: str) -> None:
     table = replace(settings.table, create=True, location=warehouse)
-    report = status(replace(settings, table=table))
+    report = read_status(replace(settings, table=table))
     assert report.last_error is not None
     assert (report.condition, report.exit_code) == ("failed", 1)
     assert report.last_error.code == "HG-100"
@@ -74,7 +74,7 @@ def test_one_that_nothing_refuses_never_started(
         settings,
         replace(settings, table=replace(settings.table, create=True, identifier="db.new")),
     ):
-        report = status(each)
+        report = read_status(each)
         assert (report.condition, report.exit_code) == ("never started", 0)
     assert sorted(tmp_path.rglob("*")) == before
 
@@ -88,11 +88,11 @@ def test_events_that_nobody_believes_hide_nothing_that_was_asked(
         refused[SkipReason.UNSIGNED] += 1
         return []
 
-    monkeypatch.setattr(module, "_read_events", READ_EVENTS)
+    monkeypatch.setattr(module, "_read_last_events", READ_EVENTS)
     monkeypatch.setattr(module, "read_control_tail", read)
     monkeypatch.setattr(module, "_note_silent_members", lambda *_: 2)
     filled.good_start()
-    report = status(settings)
+    report = read_status(settings)
     assert report.participants_known
     assert report.exit_code == 1
     assert "1 unsigned events of this sink were ignored" in " ".join(report.notes)

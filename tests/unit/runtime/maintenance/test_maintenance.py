@@ -19,7 +19,7 @@ from headgate.operations.cli.main import main
 from headgate.runtime.maintenance.scheduler import Maintenance
 from headgate.runtime.maintenance.table_maintenance import Done
 from headgate.runtime.sink_tables import SinkTables
-from headgate.tables.iceberg.commit_lock import CommitLock
+from headgate.tables.iceberg.commit_mutex import CommitLock
 from headgate.tables.iceberg.table_format import IcebergFormat
 
 WITHIN_S = 120
@@ -64,11 +64,11 @@ def test_beside_a_stream_files_stay_few_and_nothing_is_lost(sink: Maintained) ->
 
 def test_a_gate_opens_behind_a_commit_or_when_patience_is_over() -> None:
     gate = CommitLock()
-    gate.wait_for_a_commit(0.01)
+    gate.wait_for_commit(0.01)
     opened = threading.Event()
 
     def wait() -> None:
-        gate.wait_for_a_commit(WITHIN_S)
+        gate.wait_for_commit(WITHIN_S)
         opened.set()
 
     thread = threading.Thread(target=wait)

@@ -18,7 +18,7 @@ from headgate.operations.cli.main import main
 from headgate.runtime.maintenance import scheduler
 from headgate.runtime.maintenance.scheduler import Maintenance, find_locations
 from headgate.runtime.maintenance.table_maintenance import Done
-from headgate.tables.iceberg.commit_lock import CommitLock, CommitLocks
+from headgate.tables.iceberg.commit_mutex import CommitLock, CommitLocks
 from headgate.tables.iceberg.maintenance import compaction_plan
 
 WITHIN_S = 120
@@ -132,7 +132,7 @@ def test_the_background_gives_each_table_one_commit_of_work_and_then_its_next_tu
     shop: ManyTables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shop.commits(6)
-    monkeypatch.setattr(compaction_plan, "_limit_bytes", lambda portions, _: portions[:1])
+    monkeypatch.setattr(compaction_plan, "_portions_within_bytes", lambda portions, _: portions[:1])
     unreadable(shop, ASIDE)
     turns = list[tuple[Done, bool]]()
     maintenance = Maintenance(
@@ -186,9 +186,9 @@ def test_orphans_are_looked_for_in_some_tables_of_each_round_and_in_all_of_them_
 
 def test_a_table_without_commits_is_not_waited_for_and_a_fresh_commit_is_a_good_moment() -> None:
     gate = CommitLock(time.monotonic() - 2 * WITHIN_S)
-    gate.wait_for_a_commit(WITHIN_S)
+    gate.wait_for_commit(WITHIN_S)
     gate.note_landing()
-    gate.wait_for_a_commit(WITHIN_S, WITHIN_S)
+    gate.wait_for_commit(WITHIN_S, WITHIN_S)
 
 
 def test_a_table_that_is_gone_has_no_place(shop: ManyTables) -> None:

@@ -34,18 +34,22 @@ from headgate.control_protocol.testing.contract.world import (
 )
 from headgate.data_plane.batch.plugin_plans import plan_of_file_schema
 from headgate.data_plane.batch.writer_task_plan import SourcePlan
-from headgate.data_plane.files.data_files import DataFiles, file_shape
+from headgate.data_plane.files.data_files import DataFiles, file_shape_of
 from headgate.data_plane.files.partitioning import PartitionKey
-from headgate.operations.audit.records import scan_records
+from headgate.operations.audit.table_records import scan_records
 from headgate.tables.delta import open_table
-from headgate.tables.delta.columns import columns_from_delta, delta_from_columns, partition_value
+from headgate.tables.delta.columns import (
+    columns_from_delta,
+    delta_schema_from_columns,
+    partition_value_text,
+)
 from headgate.tables.delta.locations import storage_options
 from headgate.tables.delta.log import Log, LogEntry
 from headgate.tables.delta.open_table import DeltaLocation
 from headgate.tables.delta.reader import DeltaReader
-from headgate.tables.delta.statistics import bound_value
+from headgate.tables.delta.statistics import bound_as_json
 from headgate.tables.delta.table_format import DeltaFormat
-from headgate.tables.neutral_schema import file_facts
+from headgate.tables.neutral_schema import file_facts_of
 
 SINK = SinkName("sink")
 EVERY_TYPE = Struct(
@@ -65,22 +69,22 @@ EVERY_TYPE = Struct(
 
 
 def test_columns_are_the_same_there_and_back() -> None:
-    assert columns_from_delta("t", delta_from_columns(EVERY_TYPE, {})) == EVERY_TYPE
+    assert columns_from_delta("t", delta_schema_from_columns(EVERY_TYPE, {})) == EVERY_TYPE
 
 
 @pytest.mark.parametrize("kind", ["uuid", "time", "fixed[4]", "timestamp_ns"])
 def test_types_that_delta_has_not(kind: str) -> None:
     columns = Struct((Column("odd", kind, required=False),))
     with pytest.raises(ConfigurationError, match=r"'odd': Delta has no type"):
-        delta_from_columns(columns, {})
+        delta_schema_from_columns(columns, {})
 
 
 def test_years_have_four_digits() -> None:
     year_1 = -719_162 * 86_400_000_000
-    assert partition_value("timestamptz", year_1) == "0001-01-01T00:00:00.000000Z"
-    assert partition_value("timestamp", year_1 + 7) == "0001-01-01 00:00:00.000007"
-    assert bound_value("timestamp", year_1) == "0001-01-01T00:00:00.000000"
-    assert partition_value("date", -719_162) == "0001-01-01"
+    assert partition_value_text("timestamptz", year_1) == "0001-01-01T00:00:00.000000Z"
+    assert partition_value_text("timestamp", year_1 + 7) == "0001-01-01 00:00:00.000007"
+    assert bound_as_json("timestamp", year_1) == "0001-01-01T00:00:00.000000"
+    assert partition_value_text("date", -719_162) == "0001-01-01"
 
 
 @pytest.mark.parametrize(
@@ -88,9 +92,9 @@ def test_years_have_four_digits() -> None:
 )
 def test_days_that_delta_has_no_text_for_bound_nothing(kind: str, unit: int) -> None:
     year_1, year_10_000 = -719_162 * unit, 2_932_897 * unit
-    assert bound_value(kind, year_1 - 1) is bound_value(kind, year_10_000) is None
-    assert str(bound_value(kind, year_1)).startswith("0001-01-01")
-    assert str(bound_value(kind, year_10_000 - 1)).startswith("9999-12-31")
+    assert bound_as_json(kind, year_1 - 1) is bound_as_json(kind, year_10_000) is None
+    assert str(bound_as_json(kind, year_1)).startswith("0001-01-01")
+    assert str(bound_as_json(kind, year_10_000 - 1)).startswith("9999-12-31")
 
 
 def test_folders_of_such_days_are_of_bad_records(tmp_path: Path) -> None:
@@ -106,8 +110,8 @@ def test_folders_of_such_days_are_of_bad_records(tmp_path: Path) -> None:
 
 
 def test_a_decimal_is_told_digit_by_digit() -> None:
-    assert partition_value("decimal(20, 10)", Decimal("0E-10")) == "0.0000000000"
-    assert partition_value("decimal(38, 0)", Decimal("1E+30")) == "1" + 30 * "0"
+    assert partition_value_text("decimal(20, 10)", Decimal("0E-10")) == "0.0000000000"
+    assert partition_value_text("decimal(38, 0)", Decimal("1E+30")) == "1" + 30 * "0"
 
 
 def filled(folder: Path, *fields: Field, **properties: str) -> TableSpec:
@@ -212,7 +216,7 @@ def test_rows_without_a_column_have_null_there_and_partitions_what_the_log_says(
     for half in (rows[:2], rows[2:]):
         write_deltalake(tmp_path, half, mode="append", schema_mode="merge")
     DeltaTable(tmp_path).optimize.compact()
-    reader = DeltaReader(DeltaLocation.of(TableSpec("db.t", str(tmp_path))), SINK)
+    reader = DeltaReader(DeltaLocation.from_spec(TableSpec("db.t", str(tmp_path))), SINK)
     assert scanned(reader, "topic", "id") == [("a", 0), ("a", 0), ("b", 0), ("b", 0), ("c", 9)]
     records = scan_records(
         reader, ("topic", "id", "offset"), frozenset(), rewound={}, on_progress=lambda *_: None
@@ -232,13 +236,13 @@ def test_the_newest_history_asks_for_no_more_versions_than_it_shows(
     for number in range(9):
         world.append_foreign(number)
     reader, asked = DeltaReader(world.place, SINK), list[int]()
-    entry = Log.entry
+    entry = Log.read_entry
 
     def counted(log: Log, version: int) -> LogEntry | None:
         asked.append(version)
         return entry(log, version)
 
-    monkeypatch.setattr(Log, "entry", counted)
+    monkeypatch.setattr(Log, "read_entry", counted)
     history = reader.history(Newest(3, time.time_ns()))
     assert ([each.snapshot_id for each in history.foreign], history.complete) == ([7, 8, 9], False)
     assert asked == [9, 8, 7]
@@ -254,7 +258,7 @@ def test_an_audit_keeps_no_texts_of_the_log(
     for number in range(1, 8):
         view = require_landed(commit(table, view, record(1, number, number), world.file(number)))
     read, most = weakref.WeakSet[LogEntry](), 0
-    entry = Log.entry
+    entry = Log.read_entry
 
     def watched(log: Log, version: int) -> LogEntry | None:
         nonlocal most
@@ -264,7 +268,7 @@ def test_an_audit_keeps_no_texts_of_the_log(
         most = max(most, len(read))
         return found
 
-    monkeypatch.setattr(Log, "entry", watched)
+    monkeypatch.setattr(Log, "read_entry", watched)
     reader = DeltaReader(world.place, SINK)
     history = reader.history()
     added = [reader.added_files(each) for each in history.commits]
@@ -279,7 +283,7 @@ def test_table_and_view_of_a_reader_are_of_one_version(
 ) -> None:
     world = DeltaWorld(tmp_path)
     world.append_foreign(1)
-    load = DeltaLocation.load
+    load = DeltaLocation.load_table
 
     def loaded_before_another(place: DeltaLocation) -> DeltaTable:
         table = load(place)
@@ -287,7 +291,7 @@ def test_table_and_view_of_a_reader_are_of_one_version(
         return table
 
     with monkeypatch.context() as patched:
-        patched.setattr(DeltaLocation, "load", loaded_before_another)
+        patched.setattr(DeltaLocation, "load_table", loaded_before_another)
         reader = DeltaReader(world.place, SINK)
     assert reader.view().head == 1
     assert reader.has_moved()
@@ -299,11 +303,11 @@ def test_a_column_with_nan_has_no_maximum(tmp_path: Path) -> None:
     DeltaFormat().create(wanted)
     layout = DeltaFormat().file_schema(wanted)
     plan = plan_of_file_schema(layout, "db.t", SourcePlan(kafka={}))
-    files = DataFiles(file_shape(plan), f"{layout.location}/data", 1 << 20)
+    files = DataFiles(file_shape_of(plan), f"{layout.location}/data", 1 << 20)
     rows = pa.table({"x": [1.0, float("nan")], "y": [1.0, 2.0]})
     files.write(PartitionKey(), rows.cast(plan.shape.arrow_schema()))
     (file,) = files.finish()
-    facts = file_facts(file, columns, ())
+    facts = file_facts_of(file, columns, ())
     assert (facts.minimum, facts.maximum) == ({("x",): 1.0, ("y",): 1.0}, {("y",): 2.0})
 
 

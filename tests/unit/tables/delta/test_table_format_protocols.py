@@ -63,7 +63,7 @@ def made(folder: Path, protocol: dict[str, Any], **properties: str) -> DeltaWorl
         "configuration": properties,
         "createdTime": 0,
     }
-    path = world.place.folder().location.removeprefix("file://") + "/_delta_log"
+    path = world.place.open_folder().location.removeprefix("file://") + "/_delta_log"
     for old in Path(path).iterdir():
         old.unlink()
     lines = [json.dumps({"protocol": protocol}), json.dumps({"metaData": metadata})]

@@ -90,7 +90,7 @@ def test_addresses_are_those_of_the_client_of_zookeeper(
         found.append((host, port))
         raise OSError("refused")
 
-    monkeypatch.setattr(lock, "_ask_server", answer)
+    monkeypatch.setattr(lock, "_ask_zookeeper", answer)
     with pytest.raises(Unreachable):
         check_lock_server("db.trips", {URL: url})
     assert found == asked

@@ -15,7 +15,7 @@ from headgate.control_protocol.errors import ConfigurationError, HudiUnsafe, Key
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.table_format import RowKey, TableSpec
 from headgate.tables.hudi.base_files import HudiFileMarking
-from headgate.tables.hudi.columns import avro_of, spark_columns
+from headgate.tables.hudi.columns import avro_schema_of, spark_columns
 from headgate.tables.hudi.lock_check import BASE_PATH, PROVIDER, URL
 from headgate.tables.hudi.record_keys import SupportedTexts
 from headgate.tables.hudi.secondary_table import HudiKeyedSecondary
@@ -54,7 +54,7 @@ def wanted(folder: Path, **more: object) -> TableSpec:
 
 def table(folder: Path, columns: Struct = COLUMNS, **properties: str) -> None:
     (folder / ".hoodie").mkdir()
-    escaped = avro_of("trips", columns, {}).replace(":", "\\:").replace("=", "\\=")
+    escaped = avro_schema_of("trips", columns, {}).replace(":", "\\:").replace("=", "\\=")
     told = {
         "hoodie.table.name": "trips",
         "hoodie.table.version": "9",
@@ -185,7 +185,9 @@ def test_who_opens_a_table_that_is_there_already_asks_into_what_it_is_cut(
     cut = {**LOCK, INDEX: "BUCKET", BUCKETS: "4"}
     HudiFormat().create(wanted(tmp_path, properties=cut))
     for follows in ({}, {"primary": LOCK}):
-        other = HudiLocation.of(wanted(tmp_path, properties={**cut, BUCKETS: "8"}, **follows))
+        other = HudiLocation.from_spec(
+            wanted(tmp_path, properties={**cut, BUCKETS: "8"}, **follows)
+        )
         kind = HudiKeyedSecondary if follows else HudiKeyedTable
         with pytest.raises(HudiUnsafe, match="4 buckets of the record key"):
             kind(other, SinkName("sink"), java=unasked).read()
@@ -195,7 +197,7 @@ def test_bloom_filters_are_hudi_s_to_write_with_a_key(tmp_path: Path) -> None:
     table(tmp_path, hoodie__table__metadata__partitions="files,bloom_filters")
     HudiFormat().create(wanted(tmp_path))
     with pytest.raises(TableUnfit, match="Bloom"):
-        HudiLocation.of(wanted(tmp_path, key=None)).config()
+        HudiLocation.from_spec(wanted(tmp_path, key=None)).read_config()
 
 
 def test_spark_reads_columns_by_their_types() -> None:

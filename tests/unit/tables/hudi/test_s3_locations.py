@@ -10,7 +10,11 @@ from headgate.control_protocol.columns import Column, Struct
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.control_protocol.table_format import TableSpec
 from headgate.tables.hudi.lock_check import BASE_PATH, PROVIDER, URL
-from headgate.tables.hudi.s3_locations import from_hadoop_address, hadoop_settings, location_of
+from headgate.tables.hudi.s3_locations import (
+    from_hadoop_address,
+    hadoop_settings,
+    normalized_location,
+)
 from headgate.tables.hudi.table_format import HudiFormat
 from headgate.tables.hudi.table_properties import HudiLocation
 
@@ -39,7 +43,7 @@ def wanted(location: str = "s3://lake/trips", **storage: str) -> TableSpec:
     "given", ["s3://lake/a/trips", "s3a://lake/a/trips/", "s3n://lake/a/trips"]
 )
 def test_a_table_on_s3_has_one_name_for_us_and_one_for_hadoop(given: str) -> None:
-    place = HudiLocation.of(wanted(given))
+    place = HudiLocation.from_spec(wanted(given))
     assert place.location == "s3://lake/a/trips"
     assert place.base_path == "s3a://lake/a/trips"
     assert from_hadoop_address("file:///lake/trips/city=%2F") == "/lake/trips/city=%2F"
@@ -62,7 +66,7 @@ def test_keys_of_the_store_are_told_to_hadoop_once_they_are_in_the_sink_file() -
     assert told["fs.s3a.session.token"] == "token"
     assert told["fs.s3a.aws.credentials.provider"] == TEMPORARY
     assert told["fs.s3a.path.style.access"] == "false"
-    assert hadoop_settings(location_of("/lake/trips"), STORE) == {}
+    assert hadoop_settings(normalized_location("/lake/trips"), STORE) == {}
 
 
 def test_without_keys_hadoop_looks_for_them_itself(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,7 +79,7 @@ def test_without_keys_hadoop_looks_for_them_itself(monkeypatch: pytest.MonkeyPat
 def test_keys_of_a_store_are_taken_where_one_is_and_no_others() -> None:
     kind, spark = HudiFormat(), {"spark.jars": "hudi.jar"}
     kind.require_supported(wanted(**STORE, **spark))
-    assert HudiLocation.of(wanted(**STORE, **spark)).storage == STORE
+    assert HudiLocation.from_spec(wanted(**STORE, **spark)).storage == STORE
     with pytest.raises(ConfigurationError, match=r"s3\.access-key-id"):
         kind.require_supported(wanted("/lake/trips", **STORE))
     with pytest.raises(ConfigurationError, match=r"s3\.role-arn"):
@@ -83,6 +87,6 @@ def test_keys_of_a_store_are_taken_where_one_is_and_no_others() -> None:
 
 
 def test_the_writers_settings_travel_without_the_jvms() -> None:
-    place = HudiLocation.of(wanted(**STORE, **{"spark.jars": "hudi.jar"}))
+    place = HudiLocation.from_spec(wanted(**STORE, **{"spark.jars": "hudi.jar"}))
     assert pickle.loads(pickle.dumps(place.storage)) == STORE
     assert "secret" not in str(place.spark)

@@ -19,7 +19,7 @@ from headgate.control_protocol.errors import (
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.table_format import RowKey, TableSpec
 from headgate.control_protocol.testing.contract.world import record
-from headgate.tables.hudi.columns import avro_of, changed_column, columns_of
+from headgate.tables.hudi.columns import avro_schema_of, columns_of, find_changed_column
 from headgate.tables.hudi.lock_check import BASE_PATH, PROVIDER, URL
 from headgate.tables.hudi.reserved_instants import Kept, Reservations
 from headgate.tables.hudi.settings import KEY, write_settings
@@ -52,7 +52,7 @@ def wanted(folder: Path, **more: object) -> TableSpec:
 
 def table(folder: Path, **properties: str) -> HudiLocation:
     (folder / ".hoodie").mkdir()
-    escaped = avro_of("trips", COLUMNS, {}).replace(":", "\\:").replace("=", "\\=")
+    escaped = avro_schema_of("trips", COLUMNS, {}).replace(":", "\\:").replace("=", "\\=")
     told = {
         "hoodie.table.name": "trips",
         "hoodie.table.version": "9",
@@ -62,7 +62,7 @@ def table(folder: Path, **properties: str) -> HudiLocation:
     told |= {key.replace("__", "."): value for key, value in properties.items()}
     text = "#Updated at 2026\n" + "".join(f"{key}={value}\n" for key, value in told.items())
     (folder / ".hoodie" / "hoodie.properties").write_text(text)
-    return HudiLocation.of(wanted(folder))
+    return HudiLocation.from_spec(wanted(folder))
 
 
 def test_properties_are_read_as_java_writes_them() -> None:
@@ -94,12 +94,12 @@ def test_properties_that_somebody_has_edited_are_read_as_java_reads_them(
 def test_columns_by_which_hudi_tells_rows_that_go_are_refused(tmp_path: Path, name: str) -> None:
     columns = Struct((*COLUMNS.fields, Column(name, "boolean", required=False)))
     with pytest.raises(ConfigurationError, match=name):
-        avro_of("trips", columns, {})
-    form = json.loads(avro_of("trips", COLUMNS, {}))
+        avro_schema_of("trips", columns, {})
+    form = json.loads(avro_schema_of("trips", COLUMNS, {}))
     form["fields"].append({"name": name, "type": "boolean"})
     place = table(tmp_path, hoodie__table__create__schema=json.dumps(form).replace(":", "\\:"))
     with pytest.raises(TableUnfit, match=name):
-        place.config()
+        place.read_config()
 
 
 def landed(number: int) -> Kept:
@@ -203,7 +203,7 @@ def test_what_a_former_version_kept_is_read_until_something_is_kept(tmp_path: Pa
 
 
 def test_columns_come_back_as_they_were_declared() -> None:
-    assert columns_of("t", avro_of("t", COLUMNS, {"city": "where"})) == COLUMNS
+    assert columns_of("t", avro_schema_of("t", COLUMNS, {"city": "where"})) == COLUMNS
 
 
 NESTED = Struct(
@@ -217,7 +217,7 @@ NESTED = Struct(
 
 
 def test_nested_columns_come_back_as_they_were_declared() -> None:
-    assert columns_of("t", avro_of("t", NESTED, {})) == NESTED
+    assert columns_of("t", avro_schema_of("t", NESTED, {})) == NESTED
 
 
 def test_no_two_types_of_a_schema_have_one_name() -> None:
@@ -233,20 +233,20 @@ def test_no_two_types_of_a_schema_have_one_name() -> None:
             for each in form.values():
                 look(each)
 
-    look(json.loads(avro_of("at", NESTED, {})))
+    look(json.loads(avro_schema_of("at", NESTED, {})))
     assert len(found) == len(set(found)) == 5
 
 
 def test_what_no_column_is_made_of_is_refused_by_name() -> None:
     keys = Struct((Column("at", MapOf("long", Column("", "string"))),))
     with pytest.raises(ConfigurationError, match="'at'"):
-        avro_of("t", keys, {})
+        avro_schema_of("t", keys, {})
     with pytest.raises(ConfigurationError, match=r"'at\.x'"):
-        avro_of("t", Struct((Column("at", Struct((Column("x", "uuid"),))),)), {})
+        avro_schema_of("t", Struct((Column("at", Struct((Column("x", "uuid"),))),)), {})
     with pytest.raises(ConfigurationError, match=r"'at\.1st'"):
-        avro_of("t", Struct((Column("at", Struct((Column("1st", "long"),))),)), {})
+        avro_schema_of("t", Struct((Column("at", Struct((Column("1st", "long"),))),)), {})
     with pytest.raises(ConfigurationError, match="_hoodie_file_name"):
-        avro_of("t", Struct((Column("_hoodie_file_name", "string"),)), {})
+        avro_schema_of("t", Struct((Column("_hoodie_file_name", "string"),)), {})
 
 
 def test_a_column_changed_inside_of_another_is_seen_and_nothing_that_may_be_missing() -> None:
@@ -254,8 +254,13 @@ def test_a_column_changed_inside_of_another_is_seen_and_nothing_that_may_be_miss
         inside = Struct((Column("x", kind, required),))
         return Struct((Column("at", ListOf(Column("", inside, required))),))
 
-    assert changed_column(told("long", True), avro_of("t", told("long", False), {})) is None
-    assert changed_column(told("long", True), avro_of("t", told("int", True), {})) == "at"
+    assert (
+        find_changed_column(told("long", True), avro_schema_of("t", told("long", False), {}))
+        is None
+    )
+    assert (
+        find_changed_column(told("long", True), avro_schema_of("t", told("int", True), {})) == "at"
+    )
 
 
 def test_a_secondary_is_written_as_its_primary_is_under_a_lock_of_its_own(
@@ -269,25 +274,27 @@ def test_a_secondary_is_written_as_its_primary_is_under_a_lock_of_its_own(
         "hoodie.table.type": "MERGE_ON_READ",
         KEY: "id",
     }
-    place = HudiLocation.of(TableSpec("db.bad", str(tmp_path), primary=primary))
+    place = HudiLocation.from_spec(TableSpec("db.bad", str(tmp_path), primary=primary))
     assert place.settings["hoodie.write.lock.zookeeper.lock_key"] == "trips_bad"
     assert place.settings["hoodie.keep.max.commits"] == "9"
     assert place.settings["hoodie.write.lock.wait_time_ms"] == "5000"
     assert not {"hoodie.index.type", "hoodie.table.type", KEY} & place.settings.keys()
-    assert place.files == f"file://{tmp_path}/.hoodie/.aux/headgate/staged"
+    assert place.files_address == f"file://{tmp_path}/.hoodie/.aux/headgate/staged"
 
 
 def test_rows_of_a_secondary_are_kept_as_its_own_properties_say(tmp_path: Path) -> None:
     lock_key = "hoodie.write.lock.zookeeper.lock_key"
     own = {**LOCK, lock_key: "trips", KEY: "id", "hoodie.index.type": "BLOOM"}
-    place = HudiLocation.of(TableSpec("db.a", str(tmp_path), properties=own, primary=own))
+    place = HudiLocation.from_spec(TableSpec("db.a", str(tmp_path), properties=own, primary=own))
     assert place.settings[KEY] == "id"
     assert place.settings[lock_key] == "trips_a"
     assert "hoodie.index.type" not in place.settings
     key = RowKey(("id",), "at_partition", "at_offset")
-    keyed = HudiLocation.of(TableSpec("db.a", str(tmp_path), properties=own, primary=own, key=key))
+    keyed = HudiLocation.from_spec(
+        TableSpec("db.a", str(tmp_path), properties=own, primary=own, key=key)
+    )
     assert keyed.settings["hoodie.index.type"] == "BLOOM"
-    ledger = HudiLocation.of(TableSpec("db.l", str(tmp_path), primary=own, ledger=True))
+    ledger = HudiLocation.from_spec(TableSpec("db.l", str(tmp_path), primary=own, ledger=True))
     assert (ledger.follows, KEY in ledger.settings) == (False, False)
 
 
@@ -302,18 +309,18 @@ def test_partitions_of_a_secondary_are_those_of_its_staged_files(tmp_path: Path)
     hive = {HIVE_STYLE: "true", "hoodie.datasource.write.partitionpath.urlencode": "true"}
     told = {key.replace(".", "__"): value for key, value in hive.items()}
     table(tmp_path, hoodie__table__partition__fields="city", **told)
-    place = HudiLocation.of(wanted(tmp_path, primary=LOCK))
+    place = HudiLocation.from_spec(wanted(tmp_path, primary=LOCK))
     layout = place.file_schema()
     assert (layout.partition_by, layout.marking) == (("city",), None)
-    assert layout.location == place.files
+    assert layout.location == place.files_address
 
 
 def test_a_table_has_one_identity_until_it_is_made_anew(tmp_path: Path) -> None:
     place = table(tmp_path)
-    config = place.config()
-    assert place.config() == config
+    config = place.read_config()
+    assert place.read_config() == config
     (tmp_path / AUX / "uuid").unlink()
-    assert place.config().uuid != config.uuid
+    assert place.read_config().uuid != config.uuid
 
 
 def test_partitions_and_keys_are_taken_from_the_table(tmp_path: Path) -> None:
@@ -325,7 +332,7 @@ def test_partitions_and_keys_are_taken_from_the_table(tmp_path: Path) -> None:
         hoodie__datasource__write__partitionpath__urlencode="true",
         hoodie__table__keygenerator__type="SIMPLE",
     )
-    marking = place.config().marking
+    marking = place.read_config().marking
     assert (marking.key, marking.partition_by) == ("id", ("city",))
     assert (marking.hive_style, marking.url_encoded) == (True, True)
     assert place.file_schema().partition_by == ("city",)
@@ -335,12 +342,12 @@ def test_properties_that_are_being_written_are_read_from_those_before(
     tmp_path: Path,
 ) -> None:
     place = table(tmp_path)
-    config = place.config()
+    config = place.read_config()
     now = tmp_path / ".hoodie" / "hoodie.properties"
     before = now.rename(now.with_name("hoodie.properties.backup"))
-    assert place.config() == config
+    assert place.read_config() == config
     now.write_text(before.read_text()[:60])
-    assert place.config() == config
+    assert place.read_config() == config
 
 
 @pytest.mark.parametrize(
@@ -379,12 +386,12 @@ def test_tables_that_appends_would_have_to_heed_are_refused(
     tmp_path: Path, properties: dict[str, str], why: str
 ) -> None:
     with pytest.raises(TableUnfit, match=why):
-        table(tmp_path, **properties).config()
+        table(tmp_path, **properties).read_config()
 
 
 def test_a_table_that_is_not_there_is_missing(tmp_path: Path) -> None:
     with pytest.raises(TableMissing):
-        HudiLocation.of(wanted(tmp_path)).config()
+        HudiLocation.from_spec(wanted(tmp_path)).read_config()
     with pytest.raises(TableMissing):
         HudiFormat().create(wanted(tmp_path, create=False))
 
@@ -531,7 +538,7 @@ def test_a_required_column_may_be_the_record_key(tmp_path: Path) -> None:
     ],
 )
 def test_columns_that_somebody_changed_are_told(columns: Struct, column: str | None) -> None:
-    assert changed_column(COLUMNS, avro_of("t", columns, {})) == column
+    assert find_changed_column(COLUMNS, avro_schema_of("t", columns, {})) == column
 
 
 @pytest.mark.parametrize(
@@ -554,5 +561,5 @@ def test_properties_that_are_replaced_between_two_looks_are_no_missing_table(
     whole = "hoodie.table.name=trips\n"
     looks = iter([None, None, whole, whole, None])
     monkeypatch.setattr(HudiLocation, "_read_text", lambda *_: next(looks))
-    found = HudiLocation("db.trips", "file:///lake/trips")._properties()
+    found = HudiLocation("db.trips", "file:///lake/trips")._read_properties()
     assert found == {"hoodie.table.name": "trips"}

@@ -20,7 +20,11 @@ from headgate.control_protocol.errors import (
     TableMissing,
     Unreachable,
 )
-from headgate.tables.iceberg.catalog import catalog_failure, load_catalog, missing_rights_error
+from headgate.tables.iceberg.catalog import (
+    load_catalog,
+    missing_rights_error,
+    translate_catalog_error,
+)
 
 
 def sqlite(folder: Path, query: str = "") -> dict[str, str]:
@@ -112,7 +116,7 @@ def test_no_message_repeats_a_secret() -> None:
     ],
 )
 def test_foreign_errors_become_ours(foreign: Exception, ours: type[HeadgateError]) -> None:
-    assert type(catalog_failure(foreign, "what")) is ours
+    assert type(translate_catalog_error(foreign, "what")) is ours
 
 
 def test_the_package_itself_does_without_pyiceberg() -> None:

@@ -16,19 +16,19 @@ from headgate.control_protocol.ports import CommitAttempt
 from headgate.control_protocol.table_history import FencedConnector
 from headgate.control_protocol.testing.contract.world import commit, record, require_landed
 from headgate.tables.iceberg import connector_fence
+from headgate.tables.iceberg.connector_commits import BranchFiles, read_branch_files
 from headgate.tables.iceberg.connector_fence import (
     PASSED,
     fence_properties,
     fence_to_repeat,
-    mark_behind,
-    mark_property,
+    mark_for_ends,
+    mark_property_name,
 )
-from headgate.tables.iceberg.connector_files import BranchFiles, read_branch_files
 from headgate.tables.iceberg.reader import IcebergReader
 from headgate.tables.iceberg.table import IcebergTable
 
 SINK = SinkName("sink")
-MARK = mark_property("control", "connect-trips")
+MARK = mark_property_name("control", "connect-trips")
 ENDS = {0: 7, 2: 5}
 
 
@@ -51,14 +51,14 @@ def test_a_fence_is_known_by_its_sink_until_the_way_back(tmp_path: Path) -> None
     local = local_catalog(tmp_path)
     made = local.catalog.create_table("db.rows", schema=_schema())
     table = IcebergTable(local.catalog, "db.rows", SINK, threads=False)
-    own = mark_behind("control", "connect-trips", {0: 3, 2: 1})
+    own = mark_for_ends("control", "connect-trips", {0: 3, 2: 1})
     view = require_landed(table.commit(CommitAttempt(table.read(), record(1, 0), fence=own)))
     assert _read(made) == ({0: 3, 2: 1}, frozenset())
     fence = fence_properties(SINK, "control", "connect-trips", ENDS)
     view = require_landed(table.commit(CommitAttempt(view, record(2, 0), fence=fence)))
     view = require_landed(commit(table, view, record(2, 1)))
     assert _read(made) == ({0: 3, 2: 1}, frozenset({SINK}))
-    back = mark_behind("control", "connect-trips", ENDS)
+    back = mark_for_ends("control", "connect-trips", ENDS)
     require_landed(table.commit(CommitAttempt(view, record(3, 0), fence=back)))
     assert _read(made) == (ENDS, frozenset())
     local.catalog.close()
@@ -85,7 +85,7 @@ def test_what_the_connector_commits_beside_the_sink_is_counted(tmp_path: Path) -
         foreign.append(made.refresh().current_snapshot().snapshot_id)
         assert _connector(made) == FencedConnector("connect-trips", tuple(reversed(foreign)))
         view = require_landed(commit(table, table.read(), record(1, len(foreign))))
-    back = mark_behind("control", "connect-trips", ENDS)
+    back = mark_for_ends("control", "connect-trips", ENDS)
     require_landed(table.commit(CommitAttempt(view, record(2, 0), fence=back)))
     assert _connector(made) is None
     local.catalog.close()

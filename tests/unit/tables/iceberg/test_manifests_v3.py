@@ -51,7 +51,7 @@ def first_row_ids(sink: SinkOnTable) -> dict[str, tuple[int | None, int]]:
         entry.data_file.file_path: (entry.data_file[16], entry.data_file.record_count)
         for manifest in manifests_v3.read_manifest_list(table.io, snapshot.manifest_list)
         if manifest.content == ManifestContent.DATA
-        for entry in manifests_v3.live_entries(table.io, manifest)
+        for entry in manifests_v3.read_live_entries(table.io, manifest)
     }
 
 
@@ -120,7 +120,7 @@ def test_what_others_deleted_from_a_manifest_is_not_live(catalog: Catalog) -> No
     snapshot = table.current_snapshot()
     assert snapshot
     (manifest,) = manifests_v3.read_manifest_list(table.io, snapshot.manifest_list)
-    gone, kept = manifests_v3.live_entries(table.io, manifest)
+    gone, kept = manifests_v3.read_live_entries(table.io, manifest)
     output = table.io.new_output(f"{table.location()}/metadata/by-others.avro")
     spec, schema = table.spec(), table.schema()
     with manifests_v3.ManifestWriter(spec, schema, output, snapshot.snapshot_id, "null") as writer:
@@ -129,7 +129,7 @@ def test_what_others_deleted_from_a_manifest_is_not_live(catalog: Catalog) -> No
     listed = writer.to_manifest_file()
     listed.sequence_number = snapshot.sequence_number
 
-    live = list(manifests_v3.live_entries(table.io, listed))
+    live = list(manifests_v3.read_live_entries(table.io, listed))
 
     assert [entry.data_file.file_path for entry in live] == [kept.data_file.file_path]
     assert kept.data_file[16] is not None
@@ -144,7 +144,7 @@ def test_a_list_says_its_version_and_numbers_data_alone(catalog: Catalog) -> Non
     snapshot = table.current_snapshot()
     assert snapshot
     (data,) = manifests_v3.read_manifest_list(table.io, snapshot.manifest_list)
-    anew, deletes = (manifests_v3.without_row_id(data) for _ in range(2))
+    anew, deletes = (manifests_v3.manifest_without_row_ids(data) for _ in range(2))
     deletes[3] = ManifestContent.DELETES
     output = table.io.new_output(f"{table.location()}/metadata/list.avro")
     with manifests_v3.ManifestListWriter(

@@ -18,9 +18,9 @@ from headgate.control_protocol.errors import Unreachable
 from headgate.control_protocol.identifiers import Epoch, Sender, TransactionId, TransactionNumber
 from headgate.control_protocol.ports import CommitAttempt, Staging
 from headgate.tables.iceberg.pending_manifests import (
+    find_undecided_manifests,
     read_staged_files,
     read_staged_manifest,
-    undecided_manifests,
     write_staged_manifests,
 )
 
@@ -94,11 +94,11 @@ def test_only_drafts_of_earlier_epochs_belong_to_nobody(sink: SinkOnTable) -> No
     odd.mkdir()
     (odd / "1-s0.avro").touch()
     table = sink.load()
-    assert undecided_manifests(table, SINK, Epoch(1), frozenset()) == []
-    assert undecided_manifests(table, SINK, Epoch(2), frozenset()) == sorted(
+    assert find_undecided_manifests(table, SINK, Epoch(1), frozenset()) == []
+    assert find_undecided_manifests(table, SINK, Epoch(2), frozenset()) == sorted(
         [first.manifest, second.manifest]
     )
-    assert undecided_manifests(table, SINK, Epoch(2), frozenset({first.manifest})) == [
+    assert find_undecided_manifests(table, SINK, Epoch(2), frozenset({first.manifest})) == [
         second.manifest
     ]
 
@@ -113,7 +113,7 @@ def test_a_draft_that_a_rollback_left_behind_is_still_the_tables(sink: SinkOnTab
     sink.load().manage_snapshots().rollback_to_snapshot(claim).commit()
     rows = pa.table({"id": pa.array([7], pa.int64()), "day": pa.array([3], pa.int32())})
     sink.load().append(rows)
-    assert undecided_manifests(sink.load(), SINK, Epoch(2), frozenset()) == []
+    assert find_undecided_manifests(sink.load(), SINK, Epoch(2), frozenset()) == []
 
 
 def test_nothing_is_staged_for_a_table_that_took_the_name_of_the_one_that_was_read(

@@ -17,9 +17,9 @@ from pydantic import ValidationError
 from requests import Session
 
 from headgate.control_protocol.errors import Unreachable
+from headgate.tables.concurrent_secondary_tables import AT_ONCE
 from headgate.tables.iceberg.catalog import load_catalog
 from headgate.tables.iceberg.rest_catalog import RenewedToken
-from headgate.tables.secondary_tables import AT_ONCE
 
 
 class TokenServer(ThreadingHTTPServer):

@@ -15,7 +15,11 @@ from pyiceberg.table.metadata import TableMetadataV3
 
 from headgate.control_protocol.errors import ConfigurationError, TableMissing, Unreachable
 from headgate.tables.iceberg.catalog import load_catalog
-from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table, partition_spec
+from headgate.tables.iceberg.table_creation import (
+    TableDeclaration,
+    build_partition_spec,
+    ensure_table,
+)
 from headgate.tables.iceberg.type_parser import parse_columns
 
 COLUMNS = {"id": "long not null", "at": "timestamptz", "zone": "string", "fare": "double"}
@@ -123,7 +127,7 @@ def test_nanoseconds_need_version_3(catalog: Catalog, kind: str) -> None:
 def test_a_table_is_not_partitioned_by_each_nanosecond() -> None:
     schema = Schema(*parse_columns({"at": "timestamp_ns"}))
     with pytest.raises(ConfigurationError, match=r"write day\(at\), hour\(at\) or bucket"):
-        partition_spec(schema, ["at"])
+        build_partition_spec(schema, ["at"])
 
 
 @pytest.mark.parametrize(
@@ -143,13 +147,13 @@ def test_a_table_is_not_partitioned_by_each_nanosecond() -> None:
 )
 def test_partition_mistakes_say_what_instead(text: str, said: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
-        partition_spec(Schema(*parse_columns(COLUMNS)), [text])
+        build_partition_spec(Schema(*parse_columns(COLUMNS)), [text])
     assert said in str(caught.value)
 
 
 def test_the_same_partition_twice_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="named twice"):
-        partition_spec(Schema(*parse_columns(COLUMNS)), ["day(at)", "DAY(at)"])
+        build_partition_spec(Schema(*parse_columns(COLUMNS)), ["day(at)", "DAY(at)"])
 
 
 def test_a_catalog_that_is_away_is_unreachable(catalog: Catalog, tmp_path: Path) -> None:

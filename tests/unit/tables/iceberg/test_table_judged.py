@@ -313,7 +313,7 @@ def test_newest_files_are_found_in_merged_manifests(world: IcebergWorld) -> None
     loaded = world.table()
     tagged = loaded.current_snapshot()
     assert tagged is not None
-    newest, since = expired_lineage._newest_files(loaded.io, tagged)
+    newest, since = expired_lineage._read_newest_files(loaded.io, tagged)
     assert since == tagged.sequence_number
     assert len(newest) == 1
 

@@ -11,8 +11,8 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 from unit.operations.filled_table import FilledTable, catalog_properties
 
 from headgate.tables.iceberg.catalog import load_catalog
-from headgate.tables.storage.file_io import client_of
-from headgate.tables.storage.local_file_io import LocalFiles, path_of
+from headgate.tables.storage.file_io import without_timeouts
+from headgate.tables.storage.local_file_io import LocalFiles, local_file_path
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def test_what_describes_a_table_is_read_and_rows_and_writes_go_by_pyarrow(
     assert isinstance(table.io, LocalFiles)
     assert "files" not in vars(table.io), "nothing was opened that brings pandas"
     assert table.scan().to_arrow().num_rows == 2
-    assert isinstance(client_of(table.io), PyArrowFileIO)
+    assert isinstance(without_timeouts(table.io), PyArrowFileIO)
     with table.transaction() as transaction:
         transaction.set_properties({"by": "an operator"})
     assert looking(tmp_path).load_table("db.trips").properties["by"] == "an operator"
@@ -54,7 +54,7 @@ def test_who_names_files_of_its_own_keeps_them(tmp_path: Path, filled: FilledTab
 def test_a_path_is_what_pyiceberg_takes_it_for(location: str) -> None:
     scheme, netloc, path = PyArrowFileIO.parse_location(location)
     expected = Path(path) if scheme == "file" and not netloc else None
-    assert path_of(location) == expected
+    assert local_file_path(location) == expected
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:

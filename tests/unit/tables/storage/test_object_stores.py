@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from headgate.control_protocol.errors import MissingRights
-from headgate.tables.iceberg.catalog import catalog_failure
+from headgate.tables.iceberg.catalog import translate_catalog_error
 from headgate.tables.storage.object_stores import (
     file_properties,
-    has_long_lived_keys,
-    refused_operation,
+    has_long_lived_credentials,
+    refused_operation_of,
 )
 
 DURING = "during HeadObject operation: No response body."
@@ -44,8 +44,8 @@ class ClientError(Exception):
     ],
 )
 def test_a_refusal_is_told_with_its_operation(error: Exception, operation: str) -> None:
-    assert refused_operation(error) == operation
-    failure = catalog_failure(error, "table t cannot be read")
+    assert refused_operation_of(error) == operation
+    failure = translate_catalog_error(error, "table t cannot be read")
     assert type(failure) is MissingRights
     assert operation in failure.message
 
@@ -61,13 +61,13 @@ def test_a_refusal_is_told_with_its_operation(error: Exception, operation: str) 
     ],
 )
 def test_what_is_no_refusal(error: Exception) -> None:
-    assert refused_operation(error) is None
+    assert refused_operation_of(error) is None
 
 
 def test_the_cause_of_an_error_counts() -> None:
     error = RuntimeError("it failed")
     error.__cause__ = PermissionError(13, "Permission denied")
-    assert refused_operation(error) == "access"
+    assert refused_operation_of(error) == "access"
 
 
 def test_executors_get_what_files_take_and_nothing_of_the_catalog() -> None:
@@ -132,4 +132,4 @@ def test_the_keys_of_other_stores_stay_behind(location: str, kept: set[str]) -> 
 def test_keys_that_stay_valid_are_told_from_temporary_ones(
     properties: dict[str, str], long_lived: bool
 ) -> None:
-    assert has_long_lived_keys(properties) is long_lived
+    assert has_long_lived_credentials(properties) is long_lived

@@ -18,7 +18,7 @@ from pyiceberg.io.fsspec import FsspecFileIO
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from headgate.tables.iceberg.catalog import load_catalog
-from headgate.tables.storage.file_io import client_of, is_far, open_files
+from headgate.tables.storage.file_io import needs_timeouts, open_files, without_timeouts
 from headgate.tables.storage.object_stores import file_properties
 from headgate.tables.storage.timeouts import (
     RETRIES_S,
@@ -139,7 +139,7 @@ def test_what_was_written_may_take_its_time(hanging: Hanging, tmp_path: Path) ->
     """A quarter of a second for each 64 kB, beside what each call has."""
     stream = BoundedFiles(hanging, 60.0).new_output(f"{tmp_path}/file").create()
     stream.write(bytes(SLOWEST_BYTES_S))
-    assert stream._more_s == 1.0
+    assert stream._extra_timeout_s == 1.0
     assert stream.tell() == SLOWEST_BYTES_S
 
 
@@ -192,20 +192,20 @@ def test_answers_and_failures_are_the_clients_own(tmp_path: Path) -> None:
 def test_files_elsewhere_are_bounded_wherever_they_are_opened(
     tmp_path: Path, location: str, client: type[FileIO]
 ) -> None:
-    assert is_far(location)
+    assert needs_timeouts(location)
     sql = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db"}
     with load_catalog("lake", sql) as catalog:
         opened = catalog._load_file_io({}, location)
     for files in (opened, open_files({}, location)):
         assert isinstance(files, BoundedFiles)
-        assert type(client_of(files)) is client
+        assert type(without_timeouts(files)) is client
 
 
 @pytest.mark.parametrize("location", ["s3://lake/a", "file:///lake/a", "/lake/a", None])
 def test_others_are_what_they_are(location: str | None) -> None:
     files = open_files({}, location)
     assert not isinstance(files, BoundedFiles)
-    assert client_of(files) is files
+    assert without_timeouts(files) is files
 
 
 def test_gcs_is_told_when_to_give_up_and_all_that_it_takes() -> None:
@@ -215,7 +215,7 @@ def test_gcs_is_told_when_to_give_up_and_all_that_it_takes() -> None:
         "gcs.service.host": "http://127.0.0.1:4443",
         "gcs.default-bucket-location": "EU",
     }
-    files: Any = client_of(open_files({**told, "uri": "sqlite://"}, "gs://lake/a"))
+    files: Any = without_timeouts(open_files({**told, "uri": "sqlite://"}, "gs://lake/a"))
     _, (arguments,) = files.fs_by_scheme("gs", "lake").__reduce__()
     assert arguments["retry_time_limit"] == timedelta(seconds=RETRIES_S)
     assert arguments["access_token"] == "token"
@@ -241,7 +241,7 @@ def test_adls_is_told_all_that_it_takes(monkeypatch: pytest.MonkeyPatch) -> None
         "py-io-impl": "pyiceberg.io.pyarrow.PyArrowFileIO",
     }
     location = "abfss://lake@account.dfs.core.windows.net/a"
-    files: Any = client_of(open_files(told, location))
+    files: Any = without_timeouts(open_files(told, location))
     files.fs_by_scheme("abfss", "lake@account.dfs.core.windows.net")
     names = {name.removeprefix("adls.").replace("-", "_") for name in told} - {"py_io_impl"}
     assert set(heard) == names

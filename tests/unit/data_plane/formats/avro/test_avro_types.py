@@ -334,7 +334,7 @@ def test_no_column_is_taken_apart_for_a_bad_record(monkeypatch: pytest.MonkeyPat
     schema = record(a=["null", "long"], b=["null", "string"])
     columns = pa.schema([("a", pa.int64()), ("b", pa.large_string())])
     values = [encoded(schema, {"a": at, "b": f"x{at}"}) for at in range(4)]
-    monkeypatch.delattr("headgate.data_plane.formats.avro.decoder.Cursors.where")
+    monkeypatch.delattr("headgate.data_plane.formats.avro.decoder.Cursors.select")
     for broken in (b"", values[2][:1], b"\xff" * 11):
         with pytest.raises(UndecodableRecords) as refused:
             decoded(schema, [*values[:2], broken, *values[3:]], columns)
@@ -351,8 +351,8 @@ def test_a_schema_is_parsed_once() -> None:
 
 def test_the_schema_is_checked_when_the_format_is_made() -> None:
     from headgate.control_protocol.errors import ConfigurationError
-    from headgate.data_plane.formats.format_registry import record_format
+    from headgate.data_plane.formats.format_registry import create_record_format
 
     for options in ({}, {"schema": "{"}, {"schema": json.dumps({"type": "record"})}):
         with pytest.raises(ConfigurationError, match="avro"):
-            record_format("avro", options)
+            create_record_format("avro", options)

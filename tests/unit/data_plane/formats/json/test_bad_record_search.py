@@ -163,9 +163,9 @@ def test_many_kinds_in_one_block_do_not_disturb_each_other(seed: int) -> None:
 )
 @pytest.mark.usefixtures("either_loops")
 def test_what_is_well_formed_is_not_suspected(value: bytes) -> None:
-    assert bad_record_search.suspect_records(Packed.from_values([value]).array)[0].tolist() == [
-        False
-    ]
+    assert bad_record_search.flag_suspect_records(Packed.from_values([value]).array)[
+        0
+    ].tolist() == [False]
 
 
 @pytest.mark.parametrize(
@@ -180,9 +180,9 @@ def test_what_is_well_formed_is_not_suspected(value: bytes) -> None:
 )
 @pytest.mark.usefixtures("either_loops")
 def test_what_the_parser_does_not_take_is_suspected(value: bytes) -> None:
-    assert bad_record_search.suspect_records(Packed.from_values([value]).array)[0].tolist() == [
-        True
-    ]
+    assert bad_record_search.flag_suspect_records(Packed.from_values([value]).array)[
+        0
+    ].tolist() == [True]
 
 
 @pytest.mark.parametrize("column", sorted(COLUMNS))
@@ -204,7 +204,7 @@ def test_what_was_learned_of_bad_records_is_forgotten_with_them() -> None:
     good = [(GOOD % number).encode() for number in range(100)]
     spelling: columns.Spelling = {}
     for field in SCHEMA:
-        columns.learn(spelling, field, {"price": "1.25"}.get(field.name))
+        columns.learn_spelling(spelling, field, {"price": "1.25"}.get(field.name))
 
     def apart(*values: bytes) -> bad_record_search.BadRecordSearch:
         return bad_record_search.BadRecordSearch(

@@ -9,7 +9,7 @@ import pytest
 from unit.data_plane.formats.json_tables import decoded, document, one_column, reasons
 
 from headgate.control_protocol.errors import ConfigurationError
-from headgate.data_plane.formats.format_registry import record_format
+from headgate.data_plane.formats.format_registry import create_record_format
 from headgate.data_plane.formats.json.columns import decode_block
 from headgate.data_plane.formats.json.format import JsonRecords
 from headgate.data_plane.formats.record_format import UndecodableRecords
@@ -119,12 +119,12 @@ def test_one_decoder_serves_tables_and_topics_that_change_their_spelling() -> No
 
 def test_an_unknown_format_names_the_known_ones() -> None:
     with pytest.raises(ConfigurationError, match="json"):
-        record_format("jsn", {})
+        create_record_format("jsn", {})
 
 
 def test_an_unknown_option_is_an_error() -> None:
     with pytest.raises(ConfigurationError, match="lenient"):
-        record_format("json", {"lenient": "true"})
+        create_record_format("json", {"lenient": "true"})
 
 
 def test_few_long_records_leave_nothing_of_the_parser_behind() -> None:

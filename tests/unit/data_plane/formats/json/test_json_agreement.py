@@ -62,9 +62,9 @@ nested = st.recursive(
 @given(text=st.one_of(plain, nested))
 def test_what_the_fast_path_takes_the_slow_one_takes_alike(column: str, text: str) -> None:
     schema = pa.schema([("v", COLUMNS[column])])
-    record = values.parse(document(text))
+    record = values.parse_record(document(text))
     spelling: columns.Spelling = {}
-    columns.learn(spelling, schema.field(0), record["v"])
+    columns.learn_spelling(spelling, schema.field(0), record["v"])
     try:
         fast = columns.decode_block(Packed.from_values([document(text)]), schema, spelling)
     except Unfit:
@@ -77,7 +77,7 @@ def test_what_the_fast_path_takes_the_slow_one_takes_alike(column: str, text: st
 @given(text=st.one_of(plain, nested))
 def test_what_the_slow_path_refuses_the_fast_one_refuses(column: str, text: str) -> None:
     schema = pa.schema([("v", COLUMNS[column])])
-    record = values.parse(document(text))
+    record = values.parse_record(document(text))
     try:
         _slowly(record, schema)
     except values.BadValue:

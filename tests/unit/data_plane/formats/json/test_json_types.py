@@ -16,7 +16,7 @@ from unit.data_plane.formats.json_tables import (
 )
 
 from headgate.data_plane.formats import field_names
-from headgate.data_plane.formats.format_registry import ValueOptions, record_format
+from headgate.data_plane.formats.format_registry import ValueOptions, create_record_format
 from headgate.data_plane.formats.record_format import UndecodableRecords
 
 NOON_S = 1_785_585_600  # 2026-08-01T12:00:00Z
@@ -285,7 +285,7 @@ TWICE = [
 def test_an_object_that_names_a_key_twice_is_a_bad_record(value: bytes, key: str) -> None:
     good = b'{"v":7,"x":[{"v":1},{"v":2}],"y":{"v":1}}'
     with pytest.raises(UndecodableRecords) as caught:
-        record_format("json", {}).decode([good, value, good, value], one_column("int"))
+        create_record_format("json", {}).decode([good, value, good, value], one_column("int"))
     reason = f'an object names the key "{key}" twice'
     assert caught.value.bad == {1: reason, 3: reason}
     assert caught.value.rest.to_pylist() == [{"v": 7}] * 2
@@ -307,7 +307,7 @@ def test_so_it_is_at_any_depth(kind: str) -> None:
         chosen = ValueOptions.from_options(options)
         named = field_names.with_field_names(schema, None, caseless=chosen.caseless)
         with pytest.raises(UndecodableRecords) as caught:
-            record_format("json", chosen.of_format).decode([b'{"v":%s}' % value], named)
+            create_record_format("json", chosen.of_format).decode([b'{"v":%s}' % value], named)
         assert caught.value.bad == {0: 'an object names the key "k" twice'}
 
 
@@ -323,7 +323,7 @@ def test_connect_json_names_no_key_twice_either() -> None:
         b'{"schema":null,"payload":{"v":1,"x":{"y":1,"y":2}}}',
     ]
     with pytest.raises(UndecodableRecords) as caught:
-        record_format("connect-json", {}).decode(values, one_column("int"))
+        create_record_format("connect-json", {}).decode(values, one_column("int"))
     assert set(caught.value.bad) == {1, 2, 3, 4}
     assert all("twice" in reason for reason in caught.value.bad.values())
     assert caught.value.rest.to_pylist() == [{"v": 1}]

@@ -78,7 +78,7 @@ def require_agreement(seed: int, count: int) -> int:
         _require_equal(seed, row, true_row)
     _require_equal(seed, rest, true_rest)
     plan = one_pass.compile_plan(schema, None)
-    taken = one_pass.walk(Packed.from_values(values), plan) if plan else None
+    taken = one_pass.read_in_one_pass(Packed.from_values(values), plan) if plan else None
     return taken.batch.num_rows if taken else 0
 
 
@@ -125,7 +125,7 @@ def test_every_column_is_taken_by_the_pass() -> None:
     values = [as_json(row), b"{}", as_json(dict(reversed(row.items()))), as_json({"é": 1})]
     plan = one_pass.compile_plan(EVERYTHING, None)
     assert plan is not None
-    taken = one_pass.walk(Packed.from_values(values), plan)
+    taken = one_pass.read_in_one_pass(Packed.from_values(values), plan)
     assert taken is not None
     assert taken.found.tolist() == [0, 0, 0, 0]
     assert plain_rows(taken.batch) == plain_rows(RulesAlone().decode(values, EVERYTHING))
@@ -144,7 +144,7 @@ def test_columns_with_a_unit_and_such_that_take_anything_are_taken_by_the_pass()
     values = [b'{"s":' + row % text + b"," + row[1:] % text for text in texts]
     plan = one_pass.compile_plan(schema, None)
     assert plan is not None
-    taken = one_pass.walk(Packed.from_values(values), plan)
+    taken = one_pass.read_in_one_pass(Packed.from_values(values), plan)
     assert taken is not None
     assert taken.found.tolist() == [0] * 6
     assert plain_rows(taken.batch) == plain_rows(RulesAlone().decode(values, schema))

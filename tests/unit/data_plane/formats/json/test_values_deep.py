@@ -8,7 +8,7 @@ from uuid import UUID
 import pyarrow as pa
 import pytest
 
-from headgate.data_plane.formats.format_registry import record_format
+from headgate.data_plane.formats.format_registry import create_record_format
 from headgate.data_plane.formats.json import values
 from headgate.data_plane.formats.json.values import DEPTH_MAX, BadValue, json_text
 from headgate.data_plane.formats.record_format import UndecodableRecords
@@ -30,16 +30,18 @@ def nested(levels: int) -> bytes:
 @pytest.mark.parametrize("schema", [TEXT, NUMBER, OTHER], ids=["text", "number", "other"])
 def test_json_nested_too_deeply_is_a_bad_record(levels: int, schema: pa.Schema) -> None:
     with pytest.raises(UndecodableRecords) as caught:
-        record_format("json", {}).decode([b"{}", nested(levels), b"{}"], schema)
+        create_record_format("json", {}).decode([b"{}", nested(levels), b"{}"], schema)
     assert caught.value.bad == {1: f"is nested more than {DEPTH_MAX} levels deep"}
     assert caught.value.rest.num_rows == 2
 
 
 @pytest.mark.parametrize("levels", [2, 63, 64, 65, DEPTH_MAX])
 def test_json_nested_less_deeply_is_a_row(levels: int) -> None:
-    found = record_format("json", {}).decode([nested(levels)], TEXT)
+    found = create_record_format("json", {}).decode([nested(levels)], TEXT)
     assert found.to_pylist() == [{"a": "[" * (levels - 1) + "]" * (levels - 1)}]
-    assert record_format("json", {}).decode([nested(levels)], OTHER).to_pylist() == [{"b": None}]
+    assert create_record_format("json", {}).decode([nested(levels)], OTHER).to_pylist() == [
+        {"b": None}
+    ]
 
 
 def test_the_depth_does_not_hang_on_the_callers() -> None:
@@ -47,9 +49,9 @@ def test_the_depth_does_not_hang_on_the_callers() -> None:
         if frames:
             called(frames - 1)
         else:
-            values.parse(nested(DEPTH_MAX))
+            values.parse_record(nested(DEPTH_MAX))
             with pytest.raises(BadValue, match="levels deep"):
-                values.parse(nested(DEPTH_MAX + 1))
+                values.parse_record(nested(DEPTH_MAX + 1))
 
     called(0)
     called(300)
@@ -69,14 +71,14 @@ def test_connect_json_nested_too_deeply_is_a_bad_record(levels: int) -> None:
         b'"payload":{"a":[]}}' % schema,
     ]
     with pytest.raises(UndecodableRecords) as caught:
-        record_format("connect-json", {}).decode([good, *bad, good], TEXT)
+        create_record_format("connect-json", {}).decode([good, *bad, good], TEXT)
     assert set(caught.value.bad) == {1, 2, 3, 4}
     assert caught.value.rest.to_pylist() == [{"a": "x"}] * 2
 
 
 def test_json_text_says_again_what_was_parsed() -> None:
     text = '{"a":[],"b":{},"c":[1,[true,null],{"d":"\\u00e9\\"","e":-1.50}],"f":"{\\"x\\":1}"}'
-    assert json_text(values.parse(text.encode())) == text
+    assert json_text(values.parse_record(text.encode())) == text
     assert json.loads(json_text([1, [2, [3]]])) == [1, [2, [3]]]
 
 
@@ -88,7 +90,7 @@ def test_uuids_inside_of_structs_are_read_one_by_one_too() -> None:
     sound = b'{"s":{"u":"%s","l":["%s",null]}}' % (uuid.encode(), uuid.encode())
     deep = sound[:-1] + b',"other":' + b"[" * 70 + b"]" * 70 + b"}"
     with pytest.raises(UndecodableRecords) as caught:
-        record_format("json", {}).decode([sound, deep, b"{", b"{}"], UUIDS)
+        create_record_format("json", {}).decode([sound, deep, b"{", b"{}"], UUIDS)
     assert list(caught.value.bad) == [2]
     row = {"s": {"u": UUID(uuid), "l": [UUID(uuid), None]}}
     assert caught.value.rest.to_pylist() == [row, row, {"s": None}]
@@ -112,13 +114,13 @@ STRUCT = pa.schema([pa.field("a", pa.struct([pa.field("x", pa.int64())]))])
 
 @pytest.mark.parametrize("records", [1, 2, 5])
 def test_a_union_of_text_and_record_is_read_exactly_into_a_struct(records: int) -> None:
-    reading = record_format("avro", {"schema": json.dumps(UNION)})
+    reading = create_record_format("avro", {"schema": json.dumps(UNION)})
     found = reading.decode([b"\x02\x04"] * records, STRUCT)
     assert found.to_pylist() == [{"a": {"x": 2}}] * records
 
 
 def test_its_other_branch_is_a_bad_record() -> None:
-    reading = record_format("avro", {"schema": json.dumps(UNION)})
+    reading = create_record_format("avro", {"schema": json.dumps(UNION)})
     with pytest.raises(UndecodableRecords) as caught:
         reading.decode([b"\x02\x04", b"\x00\x02h", b"\x02\x08"], STRUCT)
     assert list(caught.value.bad) == [1]
@@ -142,6 +144,6 @@ def test_its_other_branch_is_a_bad_record() -> None:
 )
 def test_a_branch_that_no_record_takes_ends(branch: str, kind: pa.DataType) -> None:
     schema = {**UNION, "fields": [{"name": "a", "type": ["null", branch, "long"]}]}
-    reading = record_format("avro", {"schema": json.dumps(schema)})
+    reading = create_record_format("avro", {"schema": json.dumps(schema)})
     found = reading.decode([b"\x00"] * 3, pa.schema([pa.field("a", kind)]))
     assert found.column(0).null_count == 3

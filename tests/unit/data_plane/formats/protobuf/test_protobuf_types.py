@@ -12,9 +12,9 @@ from google.protobuf import descriptor_pb2, descriptor_pool
 from unit.data_plane.formats.protobuf_worlds import INNER, World, field, read
 
 from headgate.control_protocol.errors import DescriptorUnfit
-from headgate.data_plane.formats.column_options import ColumnRule, path_of
-from headgate.data_plane.formats.column_options_reader import RuledColumns
-from headgate.data_plane.formats.protobuf.decoder import Broken, fields
+from headgate.data_plane.formats.column_options import ColumnRule, parse_path
+from headgate.data_plane.formats.format_with_column_options import RuledColumns
+from headgate.data_plane.formats.protobuf.decoder import Broken, read_fields
 from headgate.data_plane.formats.protobuf.descriptors import UnfitTypes, parse_types
 from headgate.data_plane.formats.protobuf.format import ProtobufRecords
 
@@ -147,9 +147,9 @@ def test_required_fields_that_are_not_there_are_bad() -> None:
 
 def test_rules_of_columns_go_with_messages() -> None:
     rules = {
-        "x": ColumnRule(path_of("inner.x"), as_text=True),
-        "at": ColumnRule(path_of("f_int64"), unit="ms"),
-        "none": ColumnRule(path_of("inner.no"), default=3),
+        "x": ColumnRule(parse_path("inner.x"), as_text=True),
+        "at": ColumnRule(parse_path("f_int64"), unit="ms"),
+        "none": ColumnRule(parse_path("inner.no"), default=3),
         "o_int32": ColumnRule(default=8),
     }
     moment = pa.timestamp("us", tz="UTC")
@@ -207,9 +207,9 @@ def test_broken_descriptors_end_in_words() -> None:
 
 
 def test_fields_are_read_one_by_one_too() -> None:
-    assert list(fields(b"\x08\x96\x01", 0, 3)) == [(1, 0, 150, 0)]
+    assert list(read_fields(b"\x08\x96\x01", 0, 3)) == [(1, 0, 150, 0)]
     with pytest.raises(Broken):
-        list(fields(b"\x08", 0, 1))
+        list(read_fields(b"\x08", 0, 1))
 
 
 def test_many_messages_in_parts_are_put_together_in_no_time() -> None:

@@ -18,11 +18,11 @@ from headgate.tables.iceberg.upsert.delete_files import (
     DeleteFiles,
     Target,
     bitmap_of,
-    delete_files,
+    build_delete_files,
     path_and_offset,
-    positions_of,
     read_dead_positions,
     referenced_file,
+    sorted_positions_of,
 )
 
 CHANCE = random.Random(1)
@@ -42,7 +42,7 @@ def test_key_6_dead_positions_are_read_back_from_the_one_file_of_each_data_file(
         (target(f"file://{tmp_path}/rows-{n}.parquet"), bitmap_of(np.array(positions)))
         for n, positions in enumerate(POSITIONS)
     ]
-    made = written(delete_files(version, f"file://{tmp_path}", dead))
+    made = written(build_delete_files(version, f"file://{tmp_path}", dead))
 
     assert [referenced_file(file) for file in made.listed] == [each.path for each, _ in dead]
     assert len({path_and_offset(file) for file in made.listed}) == len(dead)
@@ -55,7 +55,7 @@ def test_key_6_dead_positions_are_read_back_from_the_one_file_of_each_data_file(
 
 def test_pyiceberg_reads_the_vectors() -> None:
     dead = [(target(f"rows-{n}"), bitmap_of(np.array(p))) for n, p in enumerate(POSITIONS[:3])]
-    (whole,) = delete_files(3, "folder", dead).bytes_of.values()
+    (whole,) = build_delete_files(3, "folder", dead).bytes_of.values()
     theirs = deletion_vectors_from_puffin_file(PuffinFile(whole))
     assert {each.referenced_data_file: each.to_vector().to_pylist() for each in theirs} == {
         f"rows-{n}": positions for n, positions in enumerate(POSITIONS[:3])
@@ -63,7 +63,7 @@ def test_pyiceberg_reads_the_vectors() -> None:
 
 
 def test_a_damaged_vector_is_not_believed(tmp_path: Path) -> None:
-    made = delete_files(3, f"file://{tmp_path}", [(target("rows"), bitmap_of(np.arange(9)))])
+    made = build_delete_files(3, f"file://{tmp_path}", [(target("rows"), bitmap_of(np.arange(9)))])
     (path,) = made.bytes_of
     for place in (9, 20, -1):
         whole = bytearray(made.bytes_of[path])
@@ -75,8 +75,8 @@ def test_a_damaged_vector_is_not_believed(tmp_path: Path) -> None:
 
 
 def test_nothing_dead_needs_no_file() -> None:
-    assert delete_files(3, "folder", []) == DeleteFiles()
-    assert positions_of(bitmap_of(np.empty(0, np.int64))).tolist() == []
+    assert build_delete_files(3, "folder", []) == DeleteFiles()
+    assert sorted_positions_of(bitmap_of(np.empty(0, np.int64))).tolist() == []
 
 
 _CONTENT_OFFSET = 18

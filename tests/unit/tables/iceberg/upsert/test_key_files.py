@@ -11,13 +11,13 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
 from headgate.control_protocol.events import FileKind
-from headgate.tables.iceberg.parquet_columns import read_column_batches
+from headgate.tables.iceberg.parquet_column_reader import read_column_batches
 from headgate.tables.iceberg.upsert.key_files import (
     OFFSET,
     PARTITION,
     TOPIC,
     key_schema,
-    write_keys,
+    write_key_file,
 )
 
 SCHEMA = Schema(
@@ -39,7 +39,7 @@ def test_key_2_a_key_file_is_read_back_by_field_ids(tmp_path: Path) -> None:
         schema=columns,
     )
 
-    written = write_keys(io, path, rows)
+    written = write_key_file(io, path, rows)
 
     assert (written.kind, written.records) == (FileKind.KEYS, 2)
     assert written.size_bytes == (tmp_path / "keys.parquet").stat().st_size

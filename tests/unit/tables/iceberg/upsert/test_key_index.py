@@ -27,7 +27,7 @@ def test_key_7_it_finds_the_live_rows_of_a_key(seed: int, monkeypatch: pytest.Mo
     for number in range(60):
         path = f"file-{number}"
         keys = [(chance.randint(0, 9), chance.randint(0, 2)) for _ in range(chance.randint(0, 30))]
-        index.add(path, file_keys(keys))
+        index.add_file(path, file_keys(keys))
         for position, key in enumerate(keys):
             rows[key].add((path, position))
         if index.numbers and chance.random() < 0.3:
@@ -51,31 +51,31 @@ def test_key_7_a_file_is_asked_for_its_dead_rows_where_its_own_rows_are_merged(
         10**6, lambda path: asked.append(path) or np.empty(0, np.int64), any_dead=lambda: dead
     )
     for number in range(files):
-        index.add(f"file-{number}", file_keys([(number, 0)]))
+        index.add_file(f"file-{number}", file_keys([(number, 0)]))
     merges_of_a_row = files.bit_length() - 1
     assert len(asked) == (files * merges_of_a_row if dead else 0)
 
 
 def test_key_7_two_keys_with_the_same_first_word_are_told_apart() -> None:
     index = KeyIndex(10**6)
-    index.add("a", file_keys([(5, 1), (5, 2)]))
-    index.add("b", file_keys([(5, 3)]))
+    index.add_file("a", file_keys([(5, 1), (5, 2)]))
+    index.add_file("b", file_keys([(5, 3)]))
     assert found(index, {}) == {(5, 1): {("a", 0)}, (5, 2): {("a", 1)}, (5, 3): {("b", 0)}}
 
 
 def test_key_7_a_full_index_says_so_and_stays_as_it_was() -> None:
     index = KeyIndex(3 * ROW_BYTES)
-    index.add("a", file_keys([(1, 0), (2, 0)]))
+    index.add_file("a", file_keys([(1, 0), (2, 0)]))
     with pytest.raises(KeyIndexFull, match="4 rows of a keyed table need 112 bytes"):
-        index.add("b", file_keys([(3, 0), (4, 0)]))
+        index.add_file("b", file_keys([(3, 0), (4, 0)]))
     assert found(index, {}) == {(1, 0): {("a", 0)}, (2, 0): {("a", 1)}}
 
 
 def test_key_7_rows_of_forgotten_files_make_room() -> None:
     index = KeyIndex(2 * ROW_BYTES)
-    index.add("a", file_keys([(1, 0), (2, 0)]))
+    index.add_file("a", file_keys([(1, 0), (2, 0)]))
     index.forget_file("a")
-    index.add("b", file_keys([(1, 0), (3, 0)]))
+    index.add_file("b", file_keys([(1, 0), (3, 0)]))
     assert found(index, {}) == {(1, 0): {("b", 0)}, (3, 0): {("b", 1)}}
 
 
@@ -93,10 +93,10 @@ def found(index: KeyIndex, dead: dict[str, set[int]]) -> dict[tuple[int, int], s
     """The live rows of every key."""
     asked = [(high, low) for high in range(10) for low in range(4)]
     keys = file_keys(asked)
-    answer = index.find(keys.high, keys.low)
+    answer = index.find_rows(keys.high, keys.low)
     rows: dict[tuple[int, int], set[Row]] = defaultdict(set)
     for at, file, position in zip(answer.asked, answer.files, answer.positions, strict=True):
-        row = index.path(int(file)), int(position)
+        row = index.path_of_file(int(file)), int(position)
         if row[1] not in dead.get(row[0], set()):
             rows[asked[at]].add(row)
     return dict(rows)
@@ -104,14 +104,14 @@ def found(index: KeyIndex, dead: dict[str, set[int]]) -> dict[tuple[int, int], s
 
 def test_key_7_several_tables_share_one_bound_of_memory() -> None:
     memory = IndexMemory(4 * ROW_BYTES)
-    one, other = (KeyIndex(4 * ROW_BYTES, take=memory.share()) for _ in range(2))
-    one.add("a", file_keys([(1, 0), (2, 0), (3, 0)]))
-    other.add("b", file_keys([(1, 0)]))
+    one, other = (KeyIndex(4 * ROW_BYTES, take=memory.new_share()) for _ in range(2))
+    one.add_file("a", file_keys([(1, 0), (2, 0), (3, 0)]))
+    other.add_file("b", file_keys([(1, 0)]))
     for index in (one, other):
         with pytest.raises(KeyIndexFull):
-            index.add("c", file_keys([(9, 0)]))
+            index.add_file("c", file_keys([(9, 0)]))
     assert found(other, {}) == {(1, 0): {("b", 0)}}
     one.forget_file("a")
-    one.add("d", file_keys([(5, 0)]))
-    other.add("e", file_keys([(6, 0), (7, 0)]))
+    one.add_file("d", file_keys([(5, 0)]))
+    other.add_file("e", file_keys([(6, 0), (7, 0)]))
     assert len(other) == 3

@@ -62,8 +62,8 @@ class Table:
         """What the index finds of keys that are there, and of others."""
         high = np.sort(np.concatenate([self.words, self.words ^ np.uint64(1 << 40)]))
         high, low = np.repeat(high, 2), np.tile(np.array([0, 1], np.uint64), len(high))
-        hits = index.find(high, low)
-        paths = [index.path(number) for number in hits.files.tolist()]
+        hits = index.find_rows(high, low)
+        paths = [index.path_of_file(number) for number in hits.files.tolist()]
         rows = zip(
             high[hits.asked].tolist(),
             low[hits.asked].tolist(),
@@ -115,7 +115,7 @@ def test_key_7_an_index_in_files_finds_the_live_rows_of_every_key(
     for _ in range(40):
         if dice.random() < 0.5:
             end_merge(index)
-        index.add(*table.add(int(dice.choice([0, 1, 50, 300, 1000]))))
+        index.add_file(*table.add(int(dice.choice([0, 1, 50, 300, 1000]))))
         if dice.random() < 0.3:
             gone = str(dice.choice(list(table.files)))
             index.forget_file(gone)
@@ -136,7 +136,7 @@ def test_key_7_rows_in_files_take_a_small_part_of_the_memory(tmp_path: Path) -> 
     table = Table(1)
     table.words = table.dice.integers(0, 2**64, 10**5, np.uint64, endpoint=False)
     for _ in range(10):
-        index.add(*table.add(20_000))
+        index.add_file(*table.add(20_000))
     assert len(index) == 200_000
     assert index.held_bytes < 1.6 * len(index) + HELD * ROW_BYTES
 
@@ -148,7 +148,7 @@ def test_key_7_a_run_whose_files_are_gone_is_left_out(tmp_path: Path) -> None:
     index = KeyIndex(10**7, table.dead_of, folder=str(tmp_path))
     for _ in range(3):
         for _ in range(4):
-            index.add(*table.add(1000))
+            index.add_file(*table.add(1000))
             end_merge(index)
         for path in list(table.files)[:-4]:
             index.forget_file(path)
@@ -168,18 +168,18 @@ def test_key_7_what_no_disk_takes_stays_in_memory(
     table = Table(3)
     index = KeyIndex(5000 * ROW_BYTES, table.dead_of, folder=str(tmp_path))
     for _ in range(3):
-        index.add(*table.add(1000))
+        index.add_file(*table.add(1000))
     before = len(index._stored)
-    monkeypatch.setattr(key_runs, "_as_stored", no_room)
+    monkeypatch.setattr(key_runs, "_to_stored_array", no_room)
     with caplog.at_level(logging.WARNING):
         for _ in range(4):
-            index.add(*table.add(1000))
+            index.add_file(*table.add(1000))
     assert "keys stay in memory" in caplog.text
     assert len(index._stored) == before
     assert table.found(index) == table.live()
     known = dict(table.files)
     with pytest.raises(KeyIndexFull, match="rows of a keyed table need"):
-        index.add(*table.add(1000))
+        index.add_file(*table.add(1000))
     table.files = known
     assert table.found(index) == table.live(), "it is as before"
 
@@ -188,7 +188,7 @@ def test_key_7_a_table_whose_memory_others_have_goes_to_files(tmp_path: Path) ->
     table = Table(4)
     index = KeyIndex(2000 * ROW_BYTES, table.dead_of, folder=str(tmp_path))
     for _ in range(8):
-        index.add(*table.add(1500))
+        index.add_file(*table.add(1500))
     assert table.found(index) == table.live()
     assert index.held_bytes <= 2000 * ROW_BYTES
 
@@ -196,7 +196,7 @@ def test_key_7_a_table_whose_memory_others_have_goes_to_files(tmp_path: Path) ->
 def test_key_7_even_files_need_some_memory(tmp_path: Path) -> None:
     index = KeyIndex(1, folder=str(tmp_path))
     with pytest.raises(KeyIndexFull, match="all such tables may have 1"):
-        index.add(*Table(5).add(3))
+        index.add_file(*Table(5).add(3))
     assert len(index) == 0
 
 
@@ -207,12 +207,12 @@ def test_key_7_a_merge_holds_nobody_up(tmp_path: Path) -> None:
     held = Held(table)
     index = KeyIndex(10**7, held.dead_of, folder=str(tmp_path))
     while not index._merge:
-        index.add(*table.add(500))
+        index.add_file(*table.add(500))
     assert held.begun.wait(60)
     merged = index._merge.runs
     for _ in range(6):
         path, keys = table.add(500)
-        index.add(path, keys)
+        index.add_file(path, keys)
         table.dead[path] |= {1, 3}
         gone = next(iter(table.files))
         index.forget_file(gone)
@@ -242,7 +242,7 @@ def test_key_7_a_merge_has_its_part_of_the_memory(tmp_path: Path) -> None:
     held = Held(table)
     index = KeyIndex(bytes_max, held.dead_of, take, folder=str(tmp_path))
     while not index._merge:
-        index.add(*table.add(500))
+        index.add_file(*table.add(500))
     runs = sum(run.held_bytes for run in index._stored)
     assert index.held_bytes == runs + index._merge.bytes_max == taken[-1]
     held.go.set()
@@ -252,7 +252,7 @@ def test_key_7_a_merge_has_its_part_of_the_memory(tmp_path: Path) -> None:
     bytes_max = runs + 10
     index = KeyIndex(bytes_max, table.dead_of, take, folder=str(tmp_path))
     for path, keys in list(table.files.items()):
-        index.add(path, keys)
+        index.add_file(path, keys)
     assert index._merge is None
     assert len(index._stored) >= 3
     assert table.found(index) == table.live()
@@ -267,9 +267,9 @@ def test_key_7_a_merge_that_fails_leaves_the_runs(
 
     table = Table(8)
     index = KeyIndex(10**7, table.dead_of, folder=str(tmp_path))
-    monkeypatch.setattr(key_runs, "merge_stored", no_room)
+    monkeypatch.setattr(key_runs, "merge_stored_runs", no_room)
     while not index._merge:
-        index.add(*table.add(500))
+        index.add_file(*table.add(500))
     end_merge(index)
     assert table.found(index) == table.live()
     assert "runs of keys stay apart" in caplog.text
@@ -284,7 +284,7 @@ def test_key_7_a_closed_index_ends_its_merge(tmp_path: Path) -> None:
     held = Held(table)
     index = KeyIndex(10**7, held.dead_of, folder=str(tmp_path))
     while not index._merge:
-        index.add(*table.add(500))
+        index.add_file(*table.add(500))
     merge = index._merge
     index.close()
     held.go.set()
@@ -312,7 +312,7 @@ def dead(path):
 index = KeyIndex(10**7, dead, folder=sys.argv[1])
 for number in range(3):
     words = np.arange(500, dtype=np.uint64)
-    index.add(str(number), FileKeys(words, words, np.zeros(500, np.int32), np.arange(500)))
+    index.add_file(str(number), FileKeys(words, words, np.zeros(500, np.int32), np.arange(500)))
 assert begun.wait(60)
 print("merging", flush=True)
 if sys.argv[2] == "killed":

@@ -18,7 +18,7 @@ _HINT = (
 )
 
 
-def read_commit(place: HudiLocation, timeline: Any, instant: Any) -> Any:
+def read_completed_commit(place: HudiLocation, timeline: Any, instant: Any) -> Any:
     """Return the content of a completed commit, which is never empty.
 
     Raises ``LogUnreadable`` if the file exists but is not a commit; ``OSError``.

@@ -39,46 +39,51 @@ class TypeMapping:
                 raise WriteFailed(f"column {field.name} is required, and a row has no value for it")
             if not isinstance(field.field_type, PrimitiveType):
                 column = column.take(pa.array(np.arange(len(column))))  # offsets begin at zero
-            columns.append(self._array(column, field.field_type))
-            fields.append(self._field(field, columns[-1].type))
+            columns.append(self._stored_array(column, field.field_type))
+            fields.append(self._stored_field(field, columns[-1].type))
         return pa.Table.from_arrays(columns, schema=pa.schema(fields))
 
-    def _field(self, field: NestedField, data_type: pa.DataType) -> pa.Field:
+    def _stored_field(self, field: NestedField, data_type: pa.DataType) -> pa.Field:
         return pa.field(
             self.name(field), data_type, nullable=not field.required, metadata=self.labels(field)
         )
 
-    def _array(self, array: pa.Array, iceberg_type: IcebergType) -> pa.Array:
+    def _stored_array(self, array: pa.Array, iceberg_type: IcebergType) -> pa.Array:
         mask = array.is_null() if array.null_count else None
         if isinstance(iceberg_type, StructType):
-            return self._struct(array, iceberg_type, mask)
+            return self._stored_struct(array, iceberg_type, mask)
         if isinstance(iceberg_type, ListType):
-            items = self._array(array.values, iceberg_type.element_type)
-            listed = pa.list_(self._field(iceberg_type.element_field, items.type))
+            items = self._stored_array(array.values, iceberg_type.element_type)
+            listed = pa.list_(self._stored_field(iceberg_type.element_field, items.type))
             offsets = array.offsets.cast(pa.int32())
             return pa.ListArray.from_arrays(offsets, items, type=listed, mask=mask)
         if isinstance(iceberg_type, MapType):
-            return self._map(array, iceberg_type, mask)
+            return self._stored_map(array, iceberg_type, mask)
         assert isinstance(iceberg_type, PrimitiveType), "Iceberg has no other types"
         stored = array.storage if isinstance(array, pa.ExtensionArray) else array
         return self.primitive(iceberg_type)(stored)
 
-    def _struct(
+    def _stored_struct(
         self, array: pa.StructArray, iceberg_type: StructType, mask: pa.Array | None
     ) -> pa.Array:
         inside = [
-            self._array(array.field(at), f.field_type) for at, f in enumerate(iceberg_type.fields)
+            self._stored_array(array.field(at), f.field_type)
+            for at, f in enumerate(iceberg_type.fields)
         ]
         if not inside:
             return array
-        fields = [self._field(f, a.type) for f, a in zip(iceberg_type.fields, inside, strict=True)]
+        fields = [
+            self._stored_field(f, a.type) for f, a in zip(iceberg_type.fields, inside, strict=True)
+        ]
         return pa.StructArray.from_arrays(inside, fields=fields, mask=mask)
 
-    def _map(self, array: pa.MapArray, iceberg_type: MapType, mask: pa.Array | None) -> pa.Array:
-        keys = self._array(array.keys, iceberg_type.key_type)
-        values = self._array(array.items, iceberg_type.value_type)
-        key = self._field(iceberg_type.key_field, keys.type)
-        value = self._field(iceberg_type.value_field, values.type)
+    def _stored_map(
+        self, array: pa.MapArray, iceberg_type: MapType, mask: pa.Array | None
+    ) -> pa.Array:
+        keys = self._stored_array(array.keys, iceberg_type.key_type)
+        values = self._stored_array(array.items, iceberg_type.value_type)
+        key = self._stored_field(iceberg_type.key_field, keys.type)
+        value = self._stored_field(iceberg_type.value_field, values.type)
         if not self.maps_as_lists:
             mapped = pa.map_(key, value)
             return pa.MapArray.from_arrays(array.offsets, keys, values, type=mapped, mask=mask)
@@ -86,7 +91,7 @@ class TypeMapping:
         return pa.ListArray.from_arrays(array.offsets, pairs, mask=mask)
 
 
-def narrow_storage(values: pa.Array) -> pa.Array:
+def narrow_to_small_type(values: pa.Array) -> pa.Array:
     """Return the values themselves, in the narrow type if Arrow has them in a wide one."""
     if pa_types.is_large_string(values.type):
         return values.cast(pa.string())

@@ -23,8 +23,8 @@ import pyarrow.types as pa_types
 
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.data_plane.formats import column_options
-from headgate.data_plane.formats.casting.cast_to_table import cast_column, drop_bad
-from headgate.data_plane.formats.format_registry import take_options
+from headgate.data_plane.formats.casting.cast_to_table import cast_column, require_no_faults
+from headgate.data_plane.formats.format_registry import options_with_defaults
 from headgate.data_plane.formats.record_format import Faults
 from headgate.native.byte_arrays import Packed
 
@@ -37,19 +37,19 @@ class StringRecords:
     rules = frozenset({column_options.UNIT})
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        self._column = take_options(options, {"column": ""})["column"]
+        self._column = options_with_defaults(options, {"column": ""})["column"]
 
     def decode(self, values: Sequence[bytes], schema: pa.Schema) -> pa.RecordBatch:
         faults = Faults()
         column = _only_column(schema, self._column)
-        return _build_rows({column: _texts(values, faults)}, len(values), schema, faults)
+        return _build_rows({column: _decode_texts(values, faults)}, len(values), schema, faults)
 
 
 class BytesRecords:
     """Takes each value as it is. A ``RecordFormat``."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        self._column = take_options(options, {"column": ""})["column"]
+        self._column = options_with_defaults(options, {"column": ""})["column"]
 
     def decode(self, values: Sequence[bytes], schema: pa.Schema) -> pa.RecordBatch:
         column = _only_column(schema, self._column)
@@ -63,7 +63,7 @@ class CsvRecords:
     rules = frozenset({column_options.UNIT})
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        taken = take_options(options, {"columns": "", "delimiter": ",", "null": ""})
+        taken = options_with_defaults(options, {"columns": "", "delimiter": ",", "null": ""})
         self._columns = [name.strip() for name in taken["columns"].split(",")]
         self._delimiter, self._null = taken["delimiter"], taken["null"]
         if len(self._delimiter) != 1 or self._delimiter in '"\r\n':
@@ -80,15 +80,15 @@ class CsvRecords:
         for name in columns:
             if name:
                 _only_column(schema, name)
-        texts = pc.replace_substring_regex(_texts(values, faults), _LINE_END, "")
-        cells = self._cells(texts, len(columns), faults)
+        texts = pc.replace_substring_regex(_decode_texts(values, faults), _LINE_END, "")
+        cells = self._split_cells(texts, len(columns), faults)
         result = {name: cells[place] for place, name in enumerate(columns) if name}
         return _build_rows(result, len(values), schema, faults)
 
-    def _cells(self, texts: pa.Array, count: int, faults: Faults) -> list[pa.Array]:
+    def _split_cells(self, texts: pa.Array, count: int, faults: Faults) -> list[pa.Array]:
         """Return a column of text for each cell."""
         if pc.any(pc.match_substring(texts, '"'), min_count=0).as_py():
-            lines = [self._line(text) for text in texts.to_pylist()]
+            lines = [self._split_line(text) for text in texts.to_pylist()]
             wrong = [row for row, line in enumerate(lines) if len(line) != count]
             faults.note(wrong, f"is not a line of {count} cells")
             for row in wrong:
@@ -102,7 +102,7 @@ class CsvRecords:
         columns = [pc.list_element(lists, place) for place in range(count)]
         return [pc.if_else(pc.equal(column, self._null), None, column) for column in columns]
 
-    def _line(self, text: str) -> list[str | None]:
+    def _split_line(self, text: str) -> list[str | None]:
         """Return the cells; none at all if the quotes make no sense."""
         cells: list[str | None] = []
         at = 0
@@ -120,7 +120,7 @@ class CsvRecords:
             at = result.end()
 
 
-def _texts(values: Sequence[bytes], faults: Faults) -> pa.Array:
+def _decode_texts(values: Sequence[bytes], faults: Faults) -> pa.Array:
     data = Packed.pack(values).array
     try:
         return data.cast(pa.large_string())
@@ -155,12 +155,12 @@ def _build_rows(
     for field in schema:
         values = found.get(field.name, pa.nulls(count))
         if pa_types.is_boolean(field.type) and pa_types.is_large_string(values.type):
-            values = _booleans(values, field.name, faults)
+            values = _parse_booleans(values, field.name, faults)
         columns.append(cast_column(values, field, faults))
-    return drop_bad(pa.RecordBatch.from_arrays(columns, schema=schema), faults)
+    return require_no_faults(pa.RecordBatch.from_arrays(columns, schema=schema), faults)
 
 
-def _booleans(texts: pa.Array, name: str, faults: Faults) -> pa.Array:
+def _parse_booleans(texts: pa.Array, name: str, faults: Faults) -> pa.Array:
     places = pc.index_in(texts, pa.array(["false", "true"], pa.large_string()))
     wrong = pc.and_(texts.is_valid(), places.is_null()).to_numpy(zero_copy_only=False)
     faults.note(np.flatnonzero(wrong), f"{name}: is neither true nor false")

@@ -41,12 +41,12 @@ class SelectText:
     where: str
 
 
-def select_text(sql: str) -> SelectText:
+def parse_select(sql: str) -> SelectText:
     """Raises ``ConfigurationError`` that says which part of the statement is refused, and why."""
-    select = _statement(sql)
+    select = _parse_statement(sql)
     _refuse_clauses(select)
     _refuse_expressions(select)
-    table = _table(select)
+    table = _only_table(select)
     items, where = _split_select_text(sql)
     return SelectText(
         items=items,
@@ -61,7 +61,7 @@ def _select_error(what: str, hint: str = "") -> ConfigurationError:
     return ConfigurationError(f"transform.sql: {what}", hint or _FORM)
 
 
-def _statement(sql: str) -> exp.Select:
+def _parse_statement(sql: str) -> exp.Select:
     try:
         import sqlglot
         from sqlglot import exp
@@ -106,17 +106,17 @@ def _refuse_expressions(select: exp.Select) -> None:
         for kind, words in refused:
             if isinstance(node, kind):
                 raise _select_error(f"{words} is not taken: {node.sql(dialect='spark')}")
-        if isinstance(node, exp.Func) and _name(node) in _SEVERAL_ROWS:
+        if isinstance(node, exp.Func) and _function_name(node) in _SEVERAL_ROWS:
             raise _select_error(
                 f"a function of several rows is not taken: {node.sql(dialect='spark')}"
             )
 
 
-def _name(function: exp.Func) -> str:
+def _function_name(function: exp.Func) -> str:
     return str(function.name if function.key == "anonymous" else function.sql_name()).lower()
 
 
-def _table(select: exp.Select) -> exp.Table:
+def _only_table(select: exp.Select) -> exp.Table:
     from sqlglot import exp
 
     source = select.args.get("from_") or select.args.get("from")

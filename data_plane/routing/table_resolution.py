@@ -27,11 +27,11 @@ from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.data_plane.batch.failure_classification import TablesNotPlanned
 from headgate.data_plane.batch.routed_table import CreationSource, RoutedTable
 from headgate.data_plane.batch.writer_task_plan import NO_TABLE_IS_CREATED, WriterPlan
-from headgate.data_plane.formats.format_registry import ValueOptions, record_format
+from headgate.data_plane.formats.format_registry import ValueOptions, create_record_format
 from headgate.data_plane.formats.record_format import NOTHING, RecordFormat, UndecodableRecords
 from headgate.data_plane.formats.unknown_fields import EvolvingFormat, UnknownFieldFinder
 from headgate.data_plane.routing.routes import Target, fold_case
-from headgate.data_plane.write.missing_columns import Evolution, MissingColumns
+from headgate.data_plane.write.columns_to_add import Evolution, MissingColumns
 from headgate.kafka.record_fetch import Chunk
 from headgate.participant.settings import SchemaPolicy, UnknownFields
 
@@ -70,7 +70,7 @@ REASONS_MAX = 100
 NO_ROUTE = "no route sends it to a table"
 
 
-def own_tables(batch: Batch) -> frozenset[str]:
+def tables_named_by_start(batch: Batch) -> frozenset[str]:
     """Return the folded names of the tables that START names, which take no routed rows
     (ROUTE-5)."""
     quarantine = (batch.quarantine,) if batch.quarantine else ()
@@ -91,7 +91,7 @@ class BatchTables:
         assert plan.source.routing is not None, "chosen for it"
         self._plan = plan
         self._suspended = batch.suspended
-        self._own = own_tables(batch)
+        self._own = tables_named_by_start(batch)
         topics = sorted({*batch.topic_ids, *(at.topic for at in batch.ranges)})
         named = plan.source.routing.tables_of(topics)
         self._by_topic = {target.table: target.raw for target in named.values()}
@@ -113,7 +113,7 @@ class BatchTables:
             return ""
         return f"names {target.table}, which is one of the sink's own tables"
 
-    def table_error_of(self, target: Target) -> str:
+    def why_diverted(self, target: Target) -> str:
         """Return why the records of a table are diverted (SUSPEND-1), if there is a quarantine."""
         if self._plan.quarantine is None:
             return ""
@@ -125,7 +125,7 @@ class BatchTables:
 
         A field may have a name in each record: what is done for each of them has to be little.
         """
-        if self.why_reserved(target) or self.table_error_of(target):
+        if self.why_reserved(target) or self.why_diverted(target):
             return target
         result = self.resolve_table(target)
         if result is None:
@@ -139,7 +139,7 @@ class BatchTables:
             return NO_ROUTE
         routed = self._plan.tables.get(target.table)
         if routed is None and self._may_exist(target.table):
-            self._request(target.table)
+            self._want_table(target.table)
             return None
         if self.requested:
             return None
@@ -147,9 +147,9 @@ class BatchTables:
             which = f"there is no table {target.table}"
             which = self._limit_reasons(which, "there is no table of the name that its route makes")
             return f"{which}, {self._plan.no_creation_reason or NO_TABLE_IS_CREATED}"
-        return routed.problem or self._collision(routed, target) or routed
+        return routed.problem or self._why_colliding(routed, target) or routed
 
-    def _request(self, name: str) -> None:
+    def _want_table(self, name: str) -> None:
         """Ask for a table that exists, or for one of a few that may be made: of a batch no more
         are proposed (CREATE-1), and it is done again for the others."""
         if name in self.requested:
@@ -187,7 +187,7 @@ class BatchTables:
         listed = self._plan.listed_tables.get(namespace)
         return listed is None or table in listed or not self._plan.no_creation_reason
 
-    def _collision(self, routed: RoutedTable, target: Target) -> str:
+    def _why_colliding(self, routed: RoutedTable, target: Target) -> str:
         owner = target.raw if routed.creation else target.table  # the first one gives it its name
         used = routed.raw_name or self._by_topic.get(target.table, owner)
         if target.merge or target.raw == used:
@@ -225,11 +225,11 @@ class NewTable:
         self._needs = MissingColumns(Evolution(_EVERYTHING, Struct()), finder, partitions)
         self._format: _Format | None = None
         if not creation.declared:
-            made = record_format(source.format_name, options.of_format)
+            made = create_record_format(source.format_name, options.of_format)
             self._format = cast("_Format", made)
             self._format.watch_unknown_fields(finder)
 
-    def note_needs(self, chunk: Chunk) -> None:
+    def note_columns(self, chunk: Chunk) -> None:
         """Note what the chunk's records need: all of them wait for the table."""
         self._records += len(chunk.offsets)
         self._needs.note_every_record(chunk)
@@ -240,9 +240,9 @@ class NewTable:
                 self._format.decode(chunk.values, NOTHING)
             except UndecodableRecords as error:
                 bad = error.bad
-            self._needs.note_missing(chunk, self._format.unknown_columns(chunk.values, bad))
+            self._needs.note_needs_of_chunk(chunk, self._format.unknown_columns(chunk.values, bad))
 
     @property
-    def need(self) -> TableNeed:
+    def table_need(self) -> TableNeed:
         """Return all that was noted; without columns where no record shows any."""
         return replace(self._needs.to_table_need(self._at, self._raw), records=self._records)

@@ -26,7 +26,7 @@ class DeleteChoice:
     before: Offsets | None = field(default_factory=Offsets)
 
     @classmethod
-    def of(cls, text: str | None) -> DeleteChoice:
+    def from_property(cls, text: str | None) -> DeleteChoice:
         """Read the table property; no table had one before there was a choice."""
         if text is None:
             return cls()
@@ -35,13 +35,13 @@ class DeleteChoice:
         return cls(stored["marks"], None if before is None else _offsets_of(before))
 
     @property
-    def text(self) -> str:
+    def property_text(self) -> str:
         """Return the table property; with more offsets than it holds, any delete is doubtful."""
         known = None if self.before is None else _by_topic(self.before)
-        text = self._text_with(known)
-        return text if len(text) <= _CHARS_MAX else self._text_with(None)
+        text = self._property_text_with(known)
+        return text if len(text) <= _CHARS_MAX else self._property_text_with(None)
 
-    def _text_with(self, before: dict[str, dict[str, int]] | None) -> str:
+    def _property_text_with(self, before: dict[str, dict[str, int]] | None) -> str:
         return json.dumps({"marks": self.column, **({"before": before} if before != {} else {})})
 
     def changed_to(self, column: int | None, offsets: Offsets) -> DeleteChoice:
@@ -52,7 +52,7 @@ class DeleteChoice:
         return DeleteChoice(column, Offsets({**offsets, **higher}))
 
 
-def column_of_marks(schema: Schema, name: str) -> int | None:
+def mark_column_id(schema: Schema, name: str) -> int | None:
     """Return the id of the column in which deletes mark rows; ``None`` for no name."""
     if not name:
         return None

@@ -17,8 +17,8 @@ from headgate.control_protocol.ports import TopicState
 from headgate.control_protocol.spark_batch_decision import is_record_of_query
 from headgate.control_protocol.table_history import History
 from headgate.operations.audit.audited_table import OffsetMove, added_ranges
-from headgate.operations.audit.records import EXAMPLES_MAX, SeenOffsets, TableRecords
 from headgate.operations.audit.report import Finding, PartitionAudit
+from headgate.operations.audit.table_records import EXAMPLES_MAX, SeenOffsets, TableRecords
 
 EVERYTHING = 2**63
 
@@ -134,7 +134,7 @@ def find_comparable_ranges(
         elif topic_ids.get(at.topic, topic.topic_id) != topic.topic_id:
             unproven.append(f"{at}: the topic was re-created since")
         else:
-            known = _find_first_row(at, seen, unproven) if begin is None else begin
+            known = _find_begin_by_rows(at, seen, unproven) if begin is None else begin
             log = topic.partitions[at.partition]
             if known is not None and known < min(log.begin, end):
                 unproven.append(f"{at}: offsets below {log.begin} are no longer in the source")
@@ -142,7 +142,7 @@ def find_comparable_ranges(
     return ranges, unproven
 
 
-def _find_first_row(
+def _find_begin_by_rows(
     at: TopicPartition, seen: Mapping[TopicPartition, SeenOffsets], unproven: list[str]
 ) -> int | None:
     """Return the best known beginning of a partition whose first claim has expired."""
@@ -183,7 +183,7 @@ def compare_partition(
     produced = in_table = lost = twice = invented = lag = None
     inside = None
     if seen is not None:
-        inside = select_between(seen.offsets, begin or 0, end)
+        inside = offsets_between(seen.offsets, begin or 0, end)
         in_table, twice = len(inside), seen.twice
         findings += _compare_without_source(at, end, seen)
         both = (inside & quarantined) - seen.rewound if quarantined is not None else BitMap64()
@@ -203,7 +203,7 @@ def compare_partition(
         produced = len(witness.offsets)
         if inside is not None:
             missing = witness.offsets - inside - (deleted or BitMap64())
-            extra = select_between(inside, witness.log.begin, end) - witness.offsets
+            extra = offsets_between(inside, witness.log.begin, end) - witness.offsets
             lost, invented = len(missing), len(extra)
             findings += describe_difference(
                 "record-lost", f"{at}: in the source, not in the table", missing
@@ -236,7 +236,7 @@ def find_missing_records(
     """Return the records that the source holds, and neither table nor quarantine."""
     if witness is None or witness.offsets is None or seen is None:
         return BitMap64()
-    inside = select_between(seen.offsets, span[0] or 0, span[1])
+    inside = offsets_between(seen.offsets, span[0] or 0, span[1])
     return witness.offsets - (inside | quarantined if quarantined is not None else inside)
 
 
@@ -245,14 +245,14 @@ def _compare_without_source(at: TopicPartition, end: int, seen: SeenOffsets) -> 
     if seen.twice:
         places = "; ".join(f"offset {offset} again in {path}" for offset, path in seen.examples)
         findings.append(Finding("record-twice", f"{at}: {seen.twice} rows too many: {places}"))
-    beyond = select_between(seen.offsets, end, EVERYTHING) - seen.rewound
+    beyond = offsets_between(seen.offsets, end, EVERYTHING) - seen.rewound
     findings += describe_difference(
         "record-beyond", f"{at}: at or beyond the stored offset {end}", beyond
     )
     return findings
 
 
-def select_between(offsets: BitMap64, begin: int, end: int) -> BitMap64:
+def offsets_between(offsets: BitMap64, begin: int, end: int) -> BitMap64:
     kept = offsets.copy()
     kept.remove_range(0, begin)
     kept.remove_range(end, EVERYTHING * 2 - 1)
@@ -343,7 +343,7 @@ class WholeTable:
     distinct: int = 0
     surplus: dict[str, int] = field(default_factory=dict)
 
-    def count(self, cause: str, rows: int) -> None:
+    def count_rows(self, cause: str, rows: int) -> None:
         if rows:
             self.surplus[cause] = self.surplus.get(cause, 0) + rows
 
@@ -358,12 +358,12 @@ def count_whole_table(
     whole = WholeTable()
     for at in record.offsets:
         seen = own.partitions.get(at, SeenOffsets())
-        whole.count(OFFSETS_SET, seen.requested)
-        whole.count(UNEXPLAINED, seen.twice)
+        whole.count_rows(OFFSETS_SET, seen.requested)
+        whole.count_rows(UNEXPLAINED, seen.twice)
         whole.rows += len(seen.offsets) + seen.requested + seen.twice
         known = seen.offsets.copy()
         for sink, theirs in sorted(others.items()):
-            if _same_topic(at, record, their_topics.get(sink, {})):
+            if _is_same_topic(at, record, their_topics.get(sink, {})):
                 _count_rows_of_other_sinks(
                     whole, sink, theirs.partitions.get(at, SeenOffsets()), known
                 )
@@ -376,23 +376,23 @@ def _count_rows_of_other_sinks(
 ) -> None:
     rows = len(seen.offsets) + seen.requested + seen.twice
     whole.rows += rows
-    whole.count(f"sink {sink}", rows - len(seen.offsets - known))
+    whole.count_rows(f"sink {sink}", rows - len(seen.offsets - known))
     known |= seen.offsets
 
 
-def _same_topic(at: TopicPartition, record: CommitRecord, theirs: Mapping[str, TopicId]) -> bool:
+def _is_same_topic(at: TopicPartition, record: CommitRecord, theirs: Mapping[str, TopicId]) -> bool:
     """Compare topic ids: a topic of the same name on another cluster holds other records."""
     known = theirs.get(at.topic)
     return known is None or known == record.topic_ids.get(at.topic, known)
 
 
-def topics_of_others(history: History) -> Mapping[SinkName, Mapping[str, TopicId]]:
+def topics_of_other_sinks(history: History) -> Mapping[SinkName, Mapping[str, TopicId]]:
     """Return the topics of each other sink on the branch, as its newest commit names them."""
     foreign = [snapshot for snapshot in history.foreign if snapshot.topic_ids]
     return {snapshot.sink: snapshot.topic_ids for snapshot in foreign if snapshot.sink is not None}
 
 
-def find_shared_rows(whole: WholeTable, meant: Collection[str]) -> Iterator[Finding]:
+def check_shared_rows(whole: WholeTable, meant: Collection[str]) -> Iterator[Finding]:
     """Report rows that another sink repeated, unless the sink file says that it should."""
     for cause, rows in sorted(whole.surplus.items()):
         origin, _, sink = cause.partition(" ")
@@ -404,7 +404,7 @@ def find_shared_rows(whole: WholeTable, meant: Collection[str]) -> Iterator[Find
             )
 
 
-def assess_skipped_and_quarantined(
+def check_skipped_and_quarantined(
     history: History, settings: SinkSettings
 ) -> tuple[list[Finding], list[str]]:
     """Check that the settings permit records that are neither a row nor quarantined.
@@ -422,7 +422,7 @@ def assess_skipped_and_quarantined(
         evidence = f"{skipped} records were skipped, which no setting of this sink lets happen"
         findings.append(Finding("skipped", evidence))
     elif skipped:
-        by = [name for name, is_set in _settings_that_leave_out(settings) if is_set]
+        by = [name for name, is_set in _which_settings_leave_out(settings) if is_set]
         why = f" ({' or '.join(by)} may have left them out)" if by else ""
         unproven.append(f"{skipped} records were skipped{why}: nothing tells which")
     kept = sum(commit.record.quarantined for commit in history.commits)
@@ -432,7 +432,7 @@ def assess_skipped_and_quarantined(
     return findings, unproven
 
 
-def _settings_that_leave_out(settings: SinkSettings) -> Iterator[tuple[str, bool]]:
+def _which_settings_leave_out(settings: SinkSettings) -> Iterator[tuple[str, bool]]:
     """Yield what may leave records out, and whether it is set."""
     yield "shape.where", bool(settings.shape.where)
     yield "maintenance.rows_late", bool(settings.maintenance.late_rows_column)

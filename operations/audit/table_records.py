@@ -50,7 +50,7 @@ class SeenOffsets:
     examples: list[tuple[int, str]] = field(default_factory=list)
     """Some repeated offsets, each with a file that repeats it."""
 
-    def add(self, values: pa.Int64Array, path: str) -> None:
+    def add_rows(self, values: pa.Int64Array, path: str) -> None:
         """Count the rows of one file; ``values`` has no nulls."""
         fresh = bitmap_of(values)
         again = fresh & self.offsets
@@ -60,12 +60,12 @@ class SeenOffsets:
         inside = len(values) - len(fresh)
         if inside:
             repeated = [offset for offset, n in Counter(values.to_pylist()).items() if n > 1]
-            self._remember(repeated, path)
-        self._remember(again, path)
+            self._remember_repeated(repeated, path)
+        self._remember_repeated(again, path)
         self.twice += inside + len(again)
         self.offsets |= fresh
 
-    def _remember(self, offsets: Iterable[int], path: str) -> None:
+    def _remember_repeated(self, offsets: Iterable[int], path: str) -> None:
         for offset in offsets:
             if len(self.examples) >= EXAMPLES_MAX:
                 return
@@ -149,7 +149,7 @@ def select_rows(rows: pa.RecordBatch, name: str, values: Sequence[str]) -> list[
     return matching
 
 
-def positions_of(
+def positions_of_records(
     rows: pa.RecordBatch, columns: tuple[str, str, str], records: Mapping[TopicPartition, BitMap64]
 ) -> Iterator[int]:
     """Yield the positions of rows whose records are wanted; ``rows`` has no nulls there."""
@@ -171,13 +171,13 @@ def count_keys(
     rows_read, different = 0, 0
     for part in range(parts):
         hashes = np.concatenate(
-            [np.zeros((0, 2), np.uint64), *_hash_keys(reader, key, hashed, (part, parts))]
+            [np.zeros((0, 2), np.uint64), *_hash_keys_of_part(reader, key, hashed, (part, parts))]
         )
         rows_read, different = rows_read + len(hashes), different + len(np.unique(hashes, axis=0))
     return rows_read, different
 
 
-def _hash_keys(
+def _hash_keys_of_part(
     reader: TableReader, key: tuple[str, ...], hashed: KeyHash, part: tuple[int, int]
 ) -> Iterator[npt.NDArray[np.uint64]]:
     """Yield hashes of rows that belong to the part: its number, and the number of parts."""
@@ -215,4 +215,4 @@ def _count_records(
                 records.foreign_rows += len(known)
                 continue
             at = TopicPartition(topic_name.as_py(), number.as_py())
-            records.offsets_of(at).add(known, path)
+            records.offsets_of(at).add_rows(known, path)

@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 
 from headgate.data_plane.formats import column_options, field_names
-from headgate.data_plane.formats.casting.cast_to_table import drop_bad
-from headgate.data_plane.formats.casting.relabel import array_from
+from headgate.data_plane.formats.casting.cast_to_table import require_no_faults
+from headgate.data_plane.formats.casting.relabel import array_from_python
 from headgate.data_plane.formats.column_options import ColumnRule
 from headgate.data_plane.formats.record_format import (
     Faults,
@@ -56,8 +56,10 @@ class _Layer:
         known[path[-1].name] = path[-1]
         return True
 
-    def schema(self, roots: Mapping[str, pa.Field]) -> pa.Schema:
-        return pa.schema([_field(name, inside, roots) for name, inside in self.fields.items()])
+    def build_schema(self, roots: Mapping[str, pa.Field]) -> pa.Schema:
+        return pa.schema(
+            [_build_field(name, inside, roots) for name, inside in self.fields.items()]
+        )
 
 
 def _lookup_names(root: pa.Field) -> set[str]:
@@ -69,11 +71,11 @@ def _is_clash(known: Mapping[str, object], name: str) -> bool:
     return any(other != name and other.lower() == name.lower() for other in known)
 
 
-def _field(name: str, inside: object, steps: Mapping[str, pa.Field]) -> pa.Field:
+def _build_field(name: str, inside: object, steps: Mapping[str, pa.Field]) -> pa.Field:
     if isinstance(inside, pa.Field):
         return inside
     assert isinstance(inside, dict), "a field, or what is in a struct"
-    fields = [_field(child, below, steps) for child, below in inside.items()]
+    fields = [_build_field(child, below, steps) for child, below in inside.items()]
     return pa.field(name, pa.struct(fields), metadata=steps[name].metadata)
 
 
@@ -106,7 +108,7 @@ class RuledColumns:
         self._rules = {column.name: rules.get(column.name, _NONE) for column in schema}
         self._caseless = caseless
         self._constants = {
-            column.name: array_from([rule.convert_constant(value, column)], column.type)
+            column.name: array_from_python([rule.convert_constant(value, column)], column.type)
             for column in schema
             for rule in [self._rules[column.name]]
             for value in [rule.default if rule.value is None else rule.value]
@@ -137,10 +139,10 @@ class RuledColumns:
             nullable = column.nullable or rule.default is not None
             return (column_options.mark_with_rule(column.with_nullable(nullable), rule),)
         *steps, last = rule.path
-        leaf = field_names.record_field(pa.field(last, column.type), caseless=self._caseless)
+        leaf = field_names.as_record_field(pa.field(last, column.type), caseless=self._caseless)
         return (
             *(
-                field_names.record_field(pa.field(step, pa.null()), caseless=self._caseless)
+                field_names.as_record_field(pa.field(step, pa.null()), caseless=self._caseless)
                 for step in steps
             ),
             column_options.mark_with_rule(leaf, rule),
@@ -159,7 +161,7 @@ class RuledColumns:
                 assert layers[place].add_if_possible(path), "there is nothing else in it"
             layer_of[name] = place
         steps = {step.name: step for path in self._paths.values() for step in path[:-1]}
-        return [layer.schema(steps) for layer in layers], layer_of
+        return [layer.build_schema(steps) for layer in layers], layer_of
 
     def decode(self, values: Sequence[bytes], schema: pa.Schema) -> pa.RecordBatch:
         packed = Packed.pack(values)
@@ -178,16 +180,18 @@ class RuledColumns:
         parts = [rows.filter(pa.array(good[left])) if bad else rows for rows, left in read]
         left = np.flatnonzero(good)
         faults = Faults()
-        result = self._columns(packed.filter(good) if bad else packed, parts, schema, faults)
+        result = self._assemble_columns(
+            packed.filter(good) if bad else packed, parts, schema, faults
+        )
         if not bad:
-            return drop_bad(result, faults)
+            return require_no_faults(result, faults)
         if faults.reasons:
             bad.update({int(left[row]): reason for row, reason in faults.reasons.items()})
             sound = ~np.isin(np.arange(len(left)), list(faults.reasons))
             result = result.filter(pa.array(sound))
         raise UndecodableRecords(bad, result)
 
-    def _columns(
+    def _assemble_columns(
         self, values: Packed, parts: list[pa.RecordBatch], schema: pa.Schema, faults: Faults
     ) -> pa.RecordBatch:
         columns = []
@@ -199,7 +203,7 @@ class RuledColumns:
             path = self._paths[column.name]
             result = _column_at(parts[self._layer_of[column.name]], path)
             if rule.default is not None and result.null_count:
-                result = self._fill(values, result, path, self._constants[column.name])
+                result = self._fill_default(values, result, path, self._constants[column.name])
             if not column.nullable and result.null_count:
                 what = ".".join(step.name for step in path)
                 nulls = np.flatnonzero(np.asarray(result.is_null()))
@@ -207,7 +211,9 @@ class RuledColumns:
             columns.append(result)
         return pa.RecordBatch.from_arrays(columns, schema=schema)
 
-    def _fill(self, values: Packed, found: pa.Array, path: Path, constant: pa.Array) -> pa.Array:
+    def _fill_default(
+        self, values: Packed, found: pa.Array, path: Path, constant: pa.Array
+    ) -> pa.Array:
         """Fill in the default for records without such a field."""
         nulls = np.flatnonzero(np.asarray(found.is_null()))
         asked = values.take(nulls)

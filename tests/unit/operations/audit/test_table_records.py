@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.table_history import FileRows
-from headgate.operations.audit.records import TableRecords, scan_staged_files
+from headgate.operations.audit.table_records import TableRecords, scan_staged_files
 
 COLUMNS = ("topic", "partition", "offset")
 

@@ -17,7 +17,7 @@ from support.local_catalog import local_catalog
 from unit.config.test_load_schema_policy import IN_PROCESS, policy
 from unit.data_plane.formats.connect.test_format import envelope, in_base64, logical, struct
 from unit.data_plane.formats.protobuf_worlds import World, field
-from unit.data_plane.write.test_missing_columns import SKIPS, Desk
+from unit.data_plane.write.test_columns_to_add import SKIPS, Desk
 
 from headgate.config.load import parse
 from headgate.control_protocol.columns import Column, ListOf, MapOf, Struct
@@ -171,7 +171,7 @@ def test_a_registrys_new_message_brings_its_columns(desk: Desk) -> None:
     known = {1: (old, "row.proto"), 2: (new, "row.proto")}
     desk.source = evolving("protobuf-registry", **{"registry.url": "http://127.0.0.1:1"})
     values = [_framed(1, _row(1)), _framed(2, _row(2, 5)), _framed(1, _row(3)), b"\1nothing"]
-    with patch.object(SchemaRegistry, "protobuf", lambda _, front: known[front[-1]]):
+    with patch.object(SchemaRegistry, "read_protobuf_types", lambda _, front: known[front[-1]]):
         needs = desk.write(*values)
         assert isinstance(needs, BatchNeeds)
         assert {c.name: c.type for c in needs.columns.fields}["tip"] == "long"

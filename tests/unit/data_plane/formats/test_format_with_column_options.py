@@ -13,13 +13,13 @@ from unit.data_plane.formats.avro_worlds import record as avro_record
 from unit.data_plane.formats.json_tables import plain_rows
 
 from headgate.data_plane.formats.avro.format import AvroRecords
-from headgate.data_plane.formats.column_options import ColumnRule, path_of
-from headgate.data_plane.formats.column_options_reader import RuledColumns
+from headgate.data_plane.formats.column_options import ColumnRule, parse_path
 from headgate.data_plane.formats.connect.format import ConnectJsonRecords
+from headgate.data_plane.formats.csv_and_strings import CsvRecords, StringRecords
 from headgate.data_plane.formats.field_names import with_field_names
+from headgate.data_plane.formats.format_with_column_options import RuledColumns
 from headgate.data_plane.formats.json.format import JsonRecords
 from headgate.data_plane.formats.record_format import RecordFormat, UndecodableRecords
-from headgate.data_plane.formats.text import CsvRecords, StringRecords
 
 pytestmark = pytest.mark.usefixtures("either_loops")
 
@@ -100,10 +100,10 @@ TYPED = pytest.mark.parametrize(
 @TYPED
 def test_paths_lead_to_fields_and_nulls_on_the_way_are_null(make: Any, spelled: Any) -> None:
     rules = {
-        "user_id": ColumnRule(path_of("payload.user.id")),
-        "user_name": ColumnRule(path_of("payload.user.name")),
-        "id_as_text": ColumnRule(path_of("payload.user.id"), as_text=True),
-        "at": ColumnRule(path_of("payload.at"), unit="s"),
+        "user_id": ColumnRule(parse_path("payload.user.id")),
+        "user_name": ColumnRule(parse_path("payload.user.name")),
+        "id_as_text": ColumnRule(parse_path("payload.user.id"), as_text=True),
+        "at": ColumnRule(parse_path("payload.at"), unit="s"),
         "source": ColumnRule(value="eu"),
     }
     columns = pa.schema(
@@ -141,8 +141,8 @@ def test_paths_lead_to_fields_and_nulls_on_the_way_are_null(make: Any, spelled: 
 @TYPED
 def test_a_default_is_for_a_field_that_is_not_there(make: Any, spelled: Any) -> None:
     rules = {
-        "zone": ColumnRule(path_of("payload.user.zone"), default="none"),
-        "name": ColumnRule(path_of("payload.user.name"), default="nobody"),
+        "zone": ColumnRule(parse_path("payload.user.zone"), default="none"),
+        "name": ColumnRule(parse_path("payload.user.name"), default="nobody"),
         "other": ColumnRule(default=5),
     }
     columns = pa.schema(
@@ -165,7 +165,7 @@ def test_a_default_is_for_a_field_that_is_not_there(make: Any, spelled: Any) -> 
 
 @TYPED
 def test_what_a_required_column_does_not_get_is_bad(make: Any, spelled: Any) -> None:
-    rules = {"user_id": ColumnRule(path_of("payload.user.id"))}
+    rules = {"user_id": ColumnRule(parse_path("payload.user.id"))}
     columns = pa.schema([column("id", pa.int64()), column("user_id", pa.int64(), required=True)])
     records = [
         {"id": 1, "payload": {"user": {"id": 7, "name": "g"}, "at": None}},
@@ -181,7 +181,7 @@ def test_what_a_required_column_does_not_get_is_bad(make: Any, spelled: Any) -> 
 
 
 def test_a_null_stays_null_and_only_a_missing_field_has_the_default() -> None:
-    rules = {"v": ColumnRule(default="x"), "w": ColumnRule(path_of("a.w"), default=1)}
+    rules = {"v": ColumnRule(default="x"), "w": ColumnRule(parse_path("a.w"), default=1)}
     columns = pa.schema([column("v", TEXT), column("w", pa.int32())])
     values = [
         {},
@@ -255,7 +255,7 @@ def test_what_does_not_fit_its_unit_is_a_bad_record_alone(unit: str, number: str
 
 
 def test_numbers_and_objects_become_text_as_they_are_written() -> None:
-    rules = {"v": ColumnRule(as_text=True), "w": ColumnRule(path_of("o.w"), as_text=True)}
+    rules = {"v": ColumnRule(as_text=True), "w": ColumnRule(parse_path("o.w"), as_text=True)}
     columns = pa.schema([column("v", TEXT), column("w", TEXT)])
     values = [
         b'{"v":1.50,"o":{"w":true}}',
@@ -285,8 +285,8 @@ def test_without_the_rule_a_number_is_no_text_and_milliseconds_are_the_unit() ->
 
 def test_a_field_and_what_is_inside_of_it_may_both_have_columns() -> None:
     rules = {
-        "inside": ColumnRule(path_of("a.b")),
-        "again": ColumnRule(path_of("a.b"), as_text=True),
+        "inside": ColumnRule(parse_path("a.b")),
+        "again": ColumnRule(parse_path("a.b"), as_text=True),
     }
     columns = pa.schema([column("a", TEXT), column("inside", pa.int64()), column("again", TEXT)])
     values = [{"a": {"b": 1}}, {"a": {"b": "x"}}, {"a": {"b": 3}}]
@@ -300,9 +300,9 @@ def test_a_field_and_what_is_inside_of_it_may_both_have_columns() -> None:
 
 def test_case_does_not_matter_where_that_was_asked_for() -> None:
     rules = {
-        "id": ColumnRule(path_of("payload.id"), as_text=True),
+        "id": ColumnRule(parse_path("payload.id"), as_text=True),
         "at": ColumnRule(unit="s"),
-        "v": ColumnRule(path_of("payload.v"), default=9),
+        "v": ColumnRule(parse_path("payload.v"), default=9),
     }
     columns = pa.schema([column("id", TEXT), column("at", MOMENT), column("v", pa.int64())])
     values = [
@@ -323,15 +323,15 @@ def test_case_does_not_matter_where_that_was_asked_for() -> None:
 
 def test_fields_with_dots_in_their_names_are_quoted() -> None:
     columns = pa.schema([column("v", pa.int64())])
-    rules = {"v": ColumnRule(path_of('a."b.c".d'))}
+    rules = {"v": ColumnRule(parse_path('a."b.c".d'))}
     assert read(JsonRecords(), rules, columns, [{"a": {"b.c": {"d": 4}}}])[0] == [{"v": 4}]
     for text in ("a..b", ".a", "a.", 'a"b', '"a'):
         with pytest.raises(ValueError, match="not a path"):
-            path_of(text)
+            parse_path(text)
 
 
 def test_many_records_of_which_some_are_bad_keep_their_order() -> None:
-    rules = {"at": ColumnRule(path_of("e.at"), unit="s"), "n": ColumnRule(default=-1)}
+    rules = {"at": ColumnRule(parse_path("e.at"), unit="s"), "n": ColumnRule(default=-1)}
     columns = pa.schema([column("id", pa.int64()), column("at", MOMENT), column("n", pa.int64())])
     values = [
         {"id": n, "e": {"at": n if n % 97 else "bad"}, **({"n": n} if n % 3 else {})}

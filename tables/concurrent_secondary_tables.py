@@ -99,7 +99,9 @@ class SecondaryTables:
         self, deliveries: Sequence[CommitAttempt], timeout_ms: int
     ) -> Mapping[str, CommitOutcome | HeadgateError]:
         begun = [
-            Delivery(self._table(delivery.base.table), delivery)  # this thread opens it
+            Delivery(
+                self._open_or_reuse_table(delivery.base.table), delivery
+            )  # this thread opens it
             for delivery in deliveries
             if not self._is_busy(delivery.base.table)
         ]
@@ -131,7 +133,7 @@ class SecondaryTables:
         for pending_commit in pending_commits:
             by_table.setdefault(pending_commit.table, []).append(pending_commit)
         for name, struck in by_table.items():
-            table = self._table(name)
+            table = self._open_or_reuse_table(name)
             if self._threads:
                 self._executor().submit(table.acknowledge, struck)  # nobody waits for it
             else:
@@ -162,7 +164,7 @@ class SecondaryTables:
 
     def _read(self, name: str) -> TableView | HeadgateError | None:
         try:
-            return self.call_guarded(name, lambda: self._table(name).read())
+            return self.call_guarded(name, lambda: self._open_or_reuse_table(name).read())
         except RetryLater:
             return None
 
@@ -185,7 +187,7 @@ class SecondaryTables:
 
     def _evolve(self, want: Want) -> Changed:
         """Return the table as it is now; if it is not the one asked for, leave it alone."""
-        table = self._table(want.at.table)
+        table = self._open_or_reuse_table(want.at.table)
         view, changes, refused = table.read(), tuple[str, ...](), tuple[Refusal, ...]()
         if view.uuid == want.at.uuid and want.columns.fields:
             evolved = table.evolve(view, want.columns)
@@ -202,7 +204,7 @@ class SecondaryTables:
 
     def _stage(self, staging: Staging) -> tuple[PendingCommit, ...] | HeadgateError:
         name = staging.table.table
-        return self.call_guarded(name, lambda: self._table(name).stage(staging))
+        return self.call_guarded(name, lambda: self._open_or_reuse_table(name).stage(staging))
 
     def _deliver(self, deliveries: Sequence[Delivery]) -> Mapping[str, DeliveryOutcome]:
         if self._together:
@@ -221,7 +223,7 @@ class SecondaryTables:
     def _is_required(self, name: str) -> bool:
         return self._required is None or name in self._required
 
-    def _table(self, name: str) -> SecondaryTable:
+    def _open_or_reuse_table(self, name: str) -> SecondaryTable:
         if name not in self._opened:
             self._opened[name] = self._open(name)
         return self._opened[name]

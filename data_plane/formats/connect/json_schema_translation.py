@@ -46,7 +46,7 @@ class JsonSchema:
     counted: bool = False
 
 
-def json_schema_of(text: str, references: Mapping[str, str]) -> JsonSchema:
+def translate_json_schema(text: str, references: Mapping[str, str]) -> JsonSchema:
     """Return what the text says. Raises ``UnfitSchema`` if it is no JSON Schema.
 
     ``references``: further schemas, by the names that it uses.
@@ -55,7 +55,7 @@ def json_schema_of(text: str, references: Mapping[str, str]) -> JsonSchema:
         parsed = json.loads(text)
         others = {name: json.loads(other) for name, other in references.items()}
         reading = _Reading(parsed, others)
-        form = reading.form(parsed, _Place(refs=("#",)))
+        form = reading.connect_schema_of(parsed, _Place(refs=("#",)))
     except (ValueError, RecursionError) as error:
         raise UnfitSchema(f"the schema is not JSON: {type(error).__name__}") from error
     if not isinstance(parsed, dict | bool):
@@ -75,7 +75,7 @@ class _Place:
     depth: int = 0
     refs: tuple[str, ...] = ()
 
-    def below(self) -> _Place:
+    def one_level_deeper(self) -> _Place:
         return replace(self, depth=self.depth + 1)
 
 
@@ -88,7 +88,7 @@ class _Reading:
         self._nodes = 0
         self.decimals = self.counted = False
 
-    def form(self, found: Any, place: _Place) -> _Form | None:
+    def connect_schema_of(self, found: Any, place: _Place) -> _Form | None:
         """Return Connect's schema; ``None`` where values must show what they are."""
         self._nodes += 1
         if self._nodes > _NODES_MAX:
@@ -99,18 +99,18 @@ class _Reading:
             return self._resolve_reference(found["$ref"], place)
         for word in ("oneOf", "anyOf", "allOf"):
             if word in found:
-                return self._one_of(found[word], place)
+                return self._form_of_one_of(found[word], place)
         kinds = found.get("type")
         if isinstance(kinds, list):
             left = [kind for kind in kinds if kind != "null"]
             kinds = left[0] if len(left) == 1 else None
         return self._form_of_type(kinds, found, place)
 
-    def _one_of(self, branches: Any, place: _Place) -> _Form | None:
+    def _form_of_one_of(self, branches: Any, place: _Place) -> _Form | None:
         if not isinstance(branches, list):
             return None
         left = [b for b in branches if not (isinstance(b, dict) and b.get("type") == "null")]
-        return self.form(left[0], place.below()) if len(left) == 1 else None
+        return self.connect_schema_of(left[0], place.one_level_deeper()) if len(left) == 1 else None
 
     def _resolve_reference(self, name: Any, place: _Place) -> _Form | None:
         if not isinstance(name, str):
@@ -124,13 +124,13 @@ class _Reading:
         for step in filter(None, pointer.split("/")):
             key = step.replace("~1", "/").replace("~0", "~")
             target = target.get(key) if isinstance(target, dict) else None
-        return self.form(target, _Place(at, place.depth + 1, (*place.refs, full)))
+        return self.connect_schema_of(target, _Place(at, place.depth + 1, (*place.refs, full)))
 
     def _form_of_type(self, kind: Any, found: _Form, place: _Place) -> _Form | None:
         if kind == "object":
-            return self._object(found, place)
+            return self._form_of_object(found, place)
         if kind == "array":
-            items = self.form(found.get("items"), place.below())
+            items = self.connect_schema_of(found.get("items"), place.one_level_deeper())
             return None if items is None else {"type": "array", "items": items}
         title, connect = found.get("title"), found.get("connect.type")
         if title == _DECIMAL and connect == "bytes":
@@ -153,25 +153,28 @@ class _Reading:
             return {"type": _FLOATS.get(chosen, chosen), **named}
         return {"type": "boolean"} if kind == "boolean" else None
 
-    def _object(self, found: _Form, place: _Place) -> _Form | None:
+    def _form_of_object(self, found: _Form, place: _Place) -> _Form | None:
         properties, more = found.get("properties"), found.get("additionalProperties")
         if found.get("patternProperties"):
             return None
         if not properties and isinstance(more, dict):
-            values = self.form(more, place.below())
+            values = self.connect_schema_of(more, place.one_level_deeper())
             keys = {"type": "string"}
             if values is None:
                 return None
             return {"type": "map", "keys": keys, "values": values}
         if not isinstance(properties, dict):
             return None
-        ordered = sorted(properties.items(), key=lambda pair: _index(pair[1]))
-        made = [(name, self.form(inner, place.below())) for name, inner in ordered]
+        ordered = sorted(properties.items(), key=lambda pair: _connect_index_of(pair[1]))
+        made = [
+            (name, self.connect_schema_of(inner, place.one_level_deeper()))
+            for name, inner in ordered
+        ]
         fields = [{**form, "field": name} for name, form in made if form is not None]
         return {"type": "struct", "fields": fields} if fields else None
 
 
-def _index(found: Any) -> int:
+def _connect_index_of(found: Any) -> int:
     """Return a property's place among its like, if Connect's converter wrote it."""
     place = found.get("connect.index") if isinstance(found, dict) else None
     if place is None and isinstance(found, dict) and isinstance(found.get("oneOf"), list):

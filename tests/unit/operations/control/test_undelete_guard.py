@@ -24,10 +24,10 @@ from headgate.control_protocol.ports import CommitAttempt, CommitOutcome, Landed
 from headgate.coordinator.driver import StartAt
 from headgate.coordinator.settings import RollbackPolicy, TagMissingPolicy
 from headgate.coordinator.state import Identity
-from headgate.operations.audit.records import bitmap_of_ranges
+from headgate.operations.audit.table_records import bitmap_of_ranges
 from headgate.operations.control import delete_rows, rollback, set_offsets
 from headgate.operations.control import resolve_stop as accept
-from headgate.operations.control.delete_rows import Deleted, RowDeletion, carry_out
+from headgate.operations.control.delete_rows import Deleted, RowDeletion, carry_out_deletion
 from headgate.operations.control.resolve_stop import ClaimedSink, resolve_stop
 from headgate.operations.many_tables.replay_quarantined import ReplayedTable, replay_tables
 from headgate.operations.many_tables.rewrite_expired_commits import RewrittenTable, rewrite_tables
@@ -38,8 +38,8 @@ from headgate.tables.iceberg.table import IcebergTable
 @pytest.fixture(autouse=True)
 def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody is told, and nobody waits for a good moment; the brokers are not there."""
-    monkeypatch.setattr(delete_rows, "announce", lambda *_: None)
-    monkeypatch.setattr(delete_rows, "commit_waiter", lambda *_: lambda: None)
+    monkeypatch.setattr(delete_rows, "announce_command", lambda *_: None)
+    monkeypatch.setattr(delete_rows, "waiter_for_commit", lambda *_: lambda: None)
     for module in (rollback, set_offsets):
         monkeypatch.setattr(module, "require_stopped", lambda _: None)
 
@@ -53,7 +53,7 @@ def shop(catalog: Catalog, tmp_path: Path, told: list[str]) -> Shop:
 def deleted(
     settings: SinkSettings, where: str | None, aside: str | None = None, *tables: str
 ) -> list[Deleted]:
-    return list(carry_out(settings, RowDeletion(where, aside, tables)))
+    return list(carry_out_deletion(settings, RowDeletion(where, aside, tables)))
 
 
 def offsets(shop: Shop, name: str = CLICKS) -> list[int]:
@@ -282,11 +282,11 @@ def test_offsets_are_not_set_back_over_deleted_records(
 ) -> None:
     deleted(settings, "offset = 3 and partition = 0")
     with pytest.raises(DeletedBack, match=r"1 records whose rows people deleted .* read again"):
-        set_offsets.plan_moves(settings, [f"{TOPIC}/0=3"])
-    moves = set_offsets.plan_moves(settings, [f"{TOPIC}/0=4", f"{TOPIC}/1=0"]).moves
+        set_offsets.plan_offset_moves(settings, [f"{TOPIC}/0=3"])
+    moves = set_offsets.plan_offset_moves(settings, [f"{TOPIC}/0=4", f"{TOPIC}/1=0"]).moves
     assert [move.end for move in moves] == [4, 0], "what was deleted lies before, or elsewhere"
-    assert set_offsets.plan_moves(settings, [f"{TOPIC}/0=12"]).moves
-    assert set_offsets.plan_moves(settings, [f"{TOPIC}/0=0"], deleted_back=True).moves
+    assert set_offsets.plan_offset_moves(settings, [f"{TOPIC}/0=12"]).moves
+    assert set_offsets.plan_offset_moves(settings, [f"{TOPIC}/0=0"], deleted_back=True).moves
 
 
 def test_of_deletions_that_were_only_counted_nothing_tells(
@@ -296,8 +296,8 @@ def test_of_deletions_that_were_only_counted_nothing_tells(
     with filled_sink.table.refresh().transaction() as change:
         change.set_properties({"headgate.trips.deleted-rows": "2"})
     with pytest.raises(DeletedBack, match="some of 2 records"):
-        set_offsets.plan_moves(settings, [f"{TOPIC}/0=9"])
-    assert set_offsets.plan_moves(settings, [f"{TOPIC}/0=11"]).moves
+        set_offsets.plan_offset_moves(settings, [f"{TOPIC}/0=9"])
+    assert set_offsets.plan_offset_moves(settings, [f"{TOPIC}/0=11"]).moves
 
 
 def test_a_rollback_by_others_is_not_followed_over_deleted_records(
@@ -357,16 +357,16 @@ def test_routed_tables_and_the_quarantine_are_looked_at_too(
     def topics(_: SinkSettings) -> Iterator[Source]:
         yield Source()
 
-    monkeypatch.setattr(rollback, "open_source_topics", topics)
-    monkeypatch.setattr(set_offsets, "open_source_topics", topics)
+    monkeypatch.setattr(rollback, "opening_source_topics", topics)
+    monkeypatch.setattr(set_offsets, "opening_source_topics", topics)
     monkeypatch.setattr(Source, "offsets_at", lambda *_: Offsets(), raising=False)
     settings = diverted.settings
     deleted(settings, None, "offset = 5")
     with pytest.raises(DeletedBack, match="quarantine: 1 records"):
-        set_offsets.plan_moves(settings, ["shop/0=5"])
+        set_offsets.plan_offset_moves(settings, ["shop/0=5"])
     deleted(settings, "offset = 6", None, CLICKS)
     with pytest.raises(DeletedBack, match=f"{CLICKS}: 1 records"):
-        set_offsets.plan_moves(settings, ["shop/0=6"])
+        set_offsets.plan_offset_moves(settings, ["shop/0=6"])
     with pytest.raises(DeletedBack, match=f"{CLICKS}: 1 records"):
         rollback.plan_rollback(settings, "1.2", drop_foreign=True)
     assert TopicPartition("shop", 0) == AT

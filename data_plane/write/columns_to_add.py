@@ -33,7 +33,7 @@ from headgate.control_protocol.schema_evolution import (
     grow_columns,
     large_objects_as_maps,
 )
-from headgate.data_plane.batch.record_numbers import first_offsets
+from headgate.data_plane.batch.record_numbers import first_offsets_of
 from headgate.data_plane.formats.unknown_fields import UnknownColumns, UnknownFieldFinder
 from headgate.kafka.record_fetch import Chunk
 from headgate.participant.settings import SchemaPolicy, UnknownFields
@@ -101,7 +101,9 @@ class MissingColumns:
     def __bool__(self) -> bool:
         return self._columns is not None
 
-    def note_missing(self, chunk: Chunk, unknown: Iterable[UnknownColumns]) -> Mapping[int, str]:
+    def note_needs_of_chunk(
+        self, chunk: Chunk, unknown: Iterable[UnknownColumns]
+    ) -> Mapping[int, str]:
         """Note what rows of the chunk need; return which are bad for it, and why.
 
         Raises ``UnknownField`` for such a record if the settings say to stop.
@@ -125,7 +127,7 @@ class MissingColumns:
                 raise UnknownField(
                     f"{at} offset {chunk.offsets[rows[0]]} {reason}",
                     'add the columns, or set unknown_fields = "evolve" or "ignore"',
-                    first_offsets(self._partitions, chunk.places[rows], chunk.offsets[rows]),
+                    first_offsets_of(self._partitions, chunk.places[rows], chunk.offsets[rows]),
                 )
             bad |= dict.fromkeys(rows.tolist(), reason)
         return bad
@@ -134,18 +136,18 @@ class MissingColumns:
         """Leave out what becomes no column; ``None`` when that was all."""
         growth = grow_columns(self._evolution.columns, wanted, self._past)
         if growth.refused:
-            self._ignore(refusal.path for refusal in growth.refused)
+            self._ignore_paths(refusal.path for refusal in growth.refused)
             wanted = columns_without(wanted, [refusal.path for refusal in growth.refused])
         if self._evolution.is_full:
             added = _new_paths(self._evolution.columns, wanted)
-            self._ignore(added)
+            self._ignore_paths(added)
             wanted = columns_without(wanted, added)
         changed = describe_changes(
             self._evolution.columns, grow_columns(self._evolution.columns, wanted).columns
         )
         return wanted if changed else None
 
-    def _ignore(self, paths: Iterable[Path]) -> None:
+    def _ignore_paths(self, paths: Iterable[Path]) -> None:
         room = IGNORED_MAX - len(self._finder.ignored)
         if room > 0:
             self._finder.ignore(islice(paths, room))
@@ -155,13 +157,13 @@ class MissingColumns:
         return [(column.name,) for column in wanted.fields if column.name in known]
 
     def _note_rows(self, chunk: Chunk, rows: list[int], wanted: Struct) -> None:
-        self._columns = self._join_with_noted(wanted)
+        self._columns = self._merge_with_noted(wanted)
         self._records += len(rows)
         for row in rows:
             place, offset = int(chunk.places[row]), int(chunk.offsets[row])
             self._first[place] = min(offset, self._first.get(place, offset))
 
-    def _join_with_noted(self, wanted: Struct) -> Struct:
+    def _merge_with_noted(self, wanted: Struct) -> Struct:
         """Add it, up to what any table may have: the rest is asked for with the next proposal."""
         if self._columns is None:
             return wanted

@@ -31,12 +31,12 @@ from headgate.data_plane.batch.writer_task_plan import Handling, WriterPlan, pla
 from headgate.data_plane.quarantine.rejected_records import RejectedRecords
 from headgate.data_plane.write.decode import RowDecoder
 from headgate.data_plane.write.table_outlets import Decoded
-from headgate.data_plane.write.write_batch import chunks_of
-from headgate.operations.audit.changelog_replay import expired_below, source_batch
-from headgate.operations.audit.replay_compare import are_expired
+from headgate.data_plane.write.write_batch import read_chunks
+from headgate.operations.audit.changelog_replay import find_expiry_limit, read_only_batch
+from headgate.operations.audit.replay_compare import flag_expired
 from headgate.participant.settings import Incompatible, SchemaPolicy
 from headgate.runtime.write_planning import build_source_plan
-from headgate.tables.iceberg.upsert.delete_files import positions_of
+from headgate.tables.iceberg.upsert.delete_files import sorted_positions_of
 
 
 @dataclass(slots=True)
@@ -54,9 +54,9 @@ class ExpiredRecords:
 
     def __post_init__(self) -> None:
         if self.history.expired_before_ms is not None:
-            self.why_unknown = self._find_obstacle()
+            self.why_unknown = self._why_not_exact()
 
-    def _find_obstacle(self) -> str:
+    def _why_not_exact(self) -> str:
         column = self.settings.maintenance.rows_by
         if not column:
             return "maintenance.rows_by does not say by which column"
@@ -69,13 +69,13 @@ class ExpiredRecords:
         """Return whether rows have expired, and each absent record's time tells whether its has."""
         return self.history.expired_before_ms is not None and not self.why_unknown
 
-    def find(self, at: TopicPartition, absent: BitMap64) -> BitMap64:
+    def find_expired(self, at: TopicPartition, absent: BitMap64) -> BitMap64:
         """Return the expired ones of the ``absent`` records, which the source holds."""
         expired = BitMap64()
         if not (self.is_exact and absent):
             return expired
         try:
-            rows = self._read(at, absent)
+            rows = self._read_times(at, absent)
         except (HeadgateError, ValueError) as error:
             said = error.message if isinstance(error, HeadgateError) else str(error)
             self.why_unknown = f"the absent records cannot be read: {said}"
@@ -84,7 +84,7 @@ class ExpiredRecords:
         self.count += len(rows.expired)
         return rows.expired
 
-    def _read(self, at: TopicPartition, absent: BitMap64) -> _Times:
+    def _read_times(self, at: TopicPartition, absent: BitMap64) -> _Times:
         first, last = int(absent.min()), int(absent.max())
         plan, batch, below = self._plan_reading(at, OffsetRange(first, last + 1))
         times = _Times(below)
@@ -94,9 +94,9 @@ class ExpiredRecords:
             rejected=RejectedRecords(plan, batch),
             outlet=times,
         )
-        with closing(chunks_of(plan, batch)) as chunks:
+        with closing(read_chunks(plan, batch)) as chunks:
             for chunk in chunks:
-                wanted = positions_of(bitmap_of(pa.array(chunk.offsets)) & absent)
+                wanted = sorted_positions_of(bitmap_of(pa.array(chunk.offsets)) & absent)
                 some = np.isin(chunk.offsets, wanted) & np.asarray(chunk.values.array.is_valid())
                 if some.any():
                     decoder.decode_chunk(chunk.filter(some), collect_only=False)
@@ -107,7 +107,7 @@ class ExpiredRecords:
     ) -> tuple[WriterPlan, Batch, tuple[str, pa.Scalar]]:
         view = self.reader.view()
         start = TableStart(view.table, view.uuid, view.schema_id, view.spec_id, file_prefix="")
-        batch = source_batch(start, {at: span}, self.topic_ids)
+        batch = read_only_batch(start, {at: span}, self.topic_ids)
         reading = build_source_plan(self.settings, batch)
         nulls = reading.schema_policy.incompatible is Incompatible.IGNORE
         policy = SchemaPolicy(
@@ -117,7 +117,7 @@ class ExpiredRecords:
         reading = replace(reading, handling=skipping, schema_policy=policy)
         reader = cast("LoadedReader", self.reader)  # rows expire in tables of a catalog
         plan = plan_of_table(reader.table, start, reading)
-        below = expired_below(self.settings, self.history, plan.shape.arrow_schema())
+        below = find_expiry_limit(self.settings, self.history, plan.shape.arrow_schema())
         assert below is not None, "asked before"
         return plan, batch, below
 
@@ -133,4 +133,4 @@ class _Times:
     def add_rows(self, decoded: Decoded) -> None:
         self.known |= bitmap_of(pa.array(decoded.offsets))
         rows = pa.Table.from_batches([decoded.rows])
-        self.expired |= bitmap_of(pa.array(decoded.offsets[are_expired(rows, self.below)]))
+        self.expired |= bitmap_of(pa.array(decoded.offsets[flag_expired(rows, self.below)]))

@@ -26,7 +26,7 @@ class CommitLock:
             self._landed_s = time.monotonic()
             self._landed.notify_all()
 
-    def wait_for_a_commit(self, patience_s: float, calm_s: float = 0.0) -> None:
+    def wait_for_commit(self, patience_s: float, calm_s: float = 0.0) -> None:
         """Return when the last commit is at most ``calm_s`` ago, or the next one has landed.
 
         The table of which there was no commit for ``patience_s`` is not waited for: among hundreds
@@ -49,10 +49,10 @@ class CommitLocks:
         self._commit_locks: dict[str, CommitLock] = {}
         self._lock = threading.Lock()
 
-    def of(self, table: str) -> CommitLock:
+    def lock_of(self, table: str) -> CommitLock:
         with self._lock:
             return self._commit_locks.setdefault(table, CommitLock(self._since_s))
 
-    def tables(self) -> tuple[str, ...]:
+    def table_names(self) -> tuple[str, ...]:
         with self._lock:
             return tuple(self._commit_locks)

@@ -53,7 +53,7 @@ class DivertedRecords:
         """Return whether the quarantine has the column that names the table."""
         return MEANT_FOR in self._table.schema().column_names
 
-    def tables(self) -> tuple[str, ...]:
+    def destination_tables(self) -> tuple[str, ...]:
         """Return the tables that some of the records were meant for."""
         result = self._scan(self._diverted_filter(), (MEANT_FOR,))
         return tuple(sorted(filter(None, pc.unique(result[MEANT_FOR]).to_pylist())))
@@ -75,7 +75,9 @@ class DivertedRecords:
             )
         )
 
-    def records(self, name: str, ranges: Mapping[TopicPartition, OffsetRange]) -> Iterator[Record]:
+    def read_records(
+        self, name: str, ranges: Mapping[TopicPartition, OffsetRange]
+    ) -> Iterator[Record]:
         """Yield the records meant for the table within these ranges, byte by byte."""
         anywhere = [range_filter(at, span) for at, span in ranges.items()]
         wanted = And(self._table_filter(name), Or(*anywhere) if anywhere[1:] else anywhere[0])

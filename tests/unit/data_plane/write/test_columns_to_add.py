@@ -45,8 +45,8 @@ from headgate.control_protocol.quarantine_policy import BadRecordLimits, Disposa
 from headgate.control_protocol.schema_evolution import COLUMNS_MAX, Refusal
 from headgate.data_plane.batch.writer_task_plan import Handling, Plans, SourcePlan
 from headgate.data_plane.formats.column_options import ColumnRule
+from headgate.data_plane.write.columns_to_add import IGNORED_MAX
 from headgate.data_plane.write.in_process_writer import chunk_of
-from headgate.data_plane.write.missing_columns import IGNORED_MAX
 from headgate.data_plane.write.write_batch import write_chunks
 from headgate.kafka.push_source import Record
 from headgate.participant.settings import SchemaPolicy, UnknownFields

@@ -27,10 +27,10 @@ from headgate.control_protocol.events import WrittenFile
 from headgate.tables.iceberg.connector_fence import is_fence, sinks_that_fence
 from headgate.tables.iceberg.data_file import FileDetail
 from headgate.tables.iceberg.tag_lineage import (
-    ancestry,
-    parent_ref_of,
-    properties_of,
+    ancestors_of,
+    next_parent_ref,
     snapshots_by_id,
+    summary_properties_of,
 )
 
 _THREADS = 8
@@ -54,9 +54,9 @@ class BranchFiles:
 def read_branch_files(table: Table, branch: str, mark: str) -> BranchFiles:
     """Read the branch's history. Raises what storage raises."""
     snapshots = snapshots_by_id(table.metadata)
-    ref = parent_ref_of(table.metadata, branch)
-    line = list(ancestry(snapshots, ref)) if ref else []
-    marks = [p for s in line if mark in (p := properties_of(s))]
+    ref = next_parent_ref(table.metadata, branch)
+    line = list(ancestors_of(snapshots, ref)) if ref else []
+    marks = [p for s in line if mark in (p := summary_properties_of(s))]
     own = next((p[mark] for p in marks if not is_fence(p[mark])), "{}")
     fences = marks[0] if marks and is_fence(marks[0][mark]) else {}
     ever, equality = set[str](), False
@@ -64,16 +64,16 @@ def read_branch_files(table: Table, branch: str, mark: str) -> BranchFiles:
         listed = list(threads.map(lambda snapshot: snapshot.manifests(table.io), line))
         wanted = {m.manifest_path: m for manifests in listed for m in manifests}
         # Entries are many, and heavy: nothing but their paths is kept until it is its turn.
-        read = threads.map(lambda manifest: _paths(table, manifest), wanted.values())
+        read = threads.map(lambda manifest: _read_paths(table, manifest), wanted.values())
         for paths, has_equality in read:
             ever |= paths
             equality |= has_equality
-    whole = not line or _is_first(line[-1], listed[-1])
+    whole = not line or _is_first_snapshot(line[-1], listed[-1])
     position = {int(p): int(end) for p, end in json.loads(own).items()}
     return BranchFiles(frozenset(ever), position, whole, equality, sinks_that_fence(fences))
 
 
-def _paths(table: Table, manifest: ManifestFile) -> tuple[set[str], bool]:
+def _read_paths(table: Table, manifest: ManifestFile) -> tuple[set[str], bool]:
     """Return the data files that a manifest names, also as deleted, and whether it has equality
     deletes."""
     entries = manifest.fetch_manifest_entry(table.io, discard_deleted=False)
@@ -83,20 +83,20 @@ def _paths(table: Table, manifest: ManifestFile) -> tuple[set[str], bool]:
     return set(), DataFileContent.EQUALITY_DELETES in kinds
 
 
-def has_mark(table: Table, branch: str, mark: str) -> bool:
+def has_connector_mark(table: Table, branch: str, mark: str) -> bool:
     """Return whether a snapshot of the branch shows that the connector has filled the table."""
-    ref = parent_ref_of(table.metadata, branch)
-    line = ancestry(snapshots_by_id(table.metadata), ref) if ref else ()
-    return any(mark in properties_of(snapshot) for snapshot in line)
+    ref = next_parent_ref(table.metadata, branch)
+    line = ancestors_of(snapshots_by_id(table.metadata), ref) if ref else ()
+    return any(mark in summary_properties_of(snapshot) for snapshot in line)
 
 
-def _is_first(snapshot: Snapshot, manifests: Sequence[ManifestFile]) -> bool:
+def _is_first_snapshot(snapshot: Snapshot, manifests: Sequence[ManifestFile]) -> bool:
     """Return whether nothing preceded the snapshot: some clean-ups leave no sign but its files."""
     own = (manifest.added_snapshot_id == snapshot.snapshot_id for manifest in manifests)
     return snapshot.parent_snapshot_id is None and all(own)
 
 
-def written_file(table: Table, entry: Mapping[str, Any]) -> WrittenFile:
+def to_written_file(table: Table, entry: Mapping[str, Any]) -> WrittenFile:
     """Return a data file that the connector announced, as a commit takes it.
 
     Raises ``ValueError`` for one that does not fit the table's partition specs.
@@ -109,13 +109,15 @@ def written_file(table: Table, entry: Mapping[str, Any]) -> WrittenFile:
     types = [field.field_type for field in spec.partition_type(table.schema()).fields]
     detail = FileDetail(
         spec_id=spec_id,
-        partition=tuple(_bytes(t, value) for t, value in zip(types, values, strict=True)),
+        partition=tuple(_bound_bytes(t, value) for t, value in zip(types, values, strict=True)),
         file_format=str(entry["file_format"]).lower(),
         sort_order_id=entry.get("sort_order_id"),
         split_offsets=tuple(entry.get("split_offsets") or ()),
-        **{name: _by_column(entry.get(name)) for name in _METRICS},
+        **{name: _by_column_id(entry.get(name)) for name in _METRICS},
     )
-    return detail.of(entry["file_path"], entry["record_count"], entry["file_size_in_bytes"])
+    return detail.to_written_file(
+        entry["file_path"], entry["record_count"], entry["file_size_in_bytes"]
+    )
 
 
 _METRICS = (
@@ -124,11 +126,11 @@ _METRICS = (
 )
 
 
-def _by_column(pairs: Any) -> dict[int, Any]:
+def _by_column_id(pairs: Any) -> dict[int, Any]:
     return {pair["key"]: pair["value"] for pair in pairs or ()}
 
 
-def _bytes(iceberg_type: IcebergType, value: Any) -> bytes | None:
+def _bound_bytes(iceberg_type: IcebergType, value: Any) -> bytes | None:
     if value is None:
         return None
     if isinstance(value, datetime):
@@ -138,7 +140,7 @@ def _bytes(iceberg_type: IcebergType, value: Any) -> bytes | None:
     return to_bytes(cast("PrimitiveType", iceberg_type), value)
 
 
-def find_missing(table: Table, files: Mapping[str, int]) -> list[str]:
+def find_missing_files(table: Table, files: Mapping[str, int]) -> list[str]:
     """Return the files (path and size) that are not in the store, or of another size."""
 
     def is_missing(named: tuple[str, int]) -> bool:

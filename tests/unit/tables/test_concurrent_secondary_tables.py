@@ -32,7 +32,7 @@ from headgate.control_protocol.ports import (
     Want,
 )
 from headgate.control_protocol.table_format import Calls, Delivery, DeliveryOutcome
-from headgate.tables.secondary_tables import SecondaryTables
+from headgate.tables.concurrent_secondary_tables import SecondaryTables
 
 AWAY = Unreachable("the catalog is away")
 

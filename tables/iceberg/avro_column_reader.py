@@ -31,11 +31,11 @@ def read_avro_columns(
     ids = [schema.find_field(name).field_id for name in names]
     try:
         with AvroFile[Record](files.new_input(task.file.file_path)) as records:
-            places = [_place(records.schema.as_struct(), field_id) for field_id in ids]
+            places = [_path_to_field(records.schema.as_struct(), field_id) for field_id in ids]
             once = (record for record in records)  # asked again after its end, pyiceberg reads on
             while some := list(islice(once, _ROWS)):
                 columns = [
-                    pa.array([_value(record, place) for record in some], data_type)
+                    pa.array([_value_at(record, place) for record in some], data_type)
                     for place, data_type in zip(places, kinds, strict=True)
                 ]
                 yield pa.RecordBatch.from_arrays(columns, names=list(names))
@@ -43,19 +43,19 @@ def read_avro_columns(
         raise ValueError(f"{task.file.file_path}: {error}") from error
 
 
-def _place(struct: StructType, field_id: int) -> tuple[int, ...] | None:
+def _path_to_field(struct: StructType, field_id: int) -> tuple[int, ...] | None:
     """Return where the field is, struct by struct; ``None`` where the file is older than it."""
     for at, field in enumerate(struct.fields):
         if field.field_id == field_id:
             return (at,)
         inside = field.field_type
-        inner = _place(inside, field_id) if isinstance(inside, StructType) else None
+        inner = _path_to_field(inside, field_id) if isinstance(inside, StructType) else None
         if inner is not None:
             return (at, *inner)
     return None
 
 
-def _value(record: Any, place: tuple[int, ...] | None) -> Any:
+def _value_at(record: Any, place: tuple[int, ...] | None) -> Any:
     for at in place or ():
         record = None if record is None else record[at]
     return None if place is None else record

@@ -54,7 +54,7 @@ def find_read_refusal(folder: Folder) -> str:
     For a log that it does not read: that may be damage, and it may be a protocol that is newer.
     Raises ``OSError``.
     """
-    protocol = _protocol_of(folder)
+    protocol = _newest_protocol_of(folder)
     return _try_commit(json.dumps(protocol), _PLAIN, (), ()) if protocol else ""
 
 
@@ -105,7 +105,7 @@ def _trial_refusal(folder: str, partition_by: Iterable[str]) -> str:
     return ""
 
 
-def _protocol_of(folder: Folder) -> Mapping[str, Any] | None:
+def _newest_protocol_of(folder: Folder) -> Mapping[str, Any] | None:
     """Return the newest protocol of a log, as far as its files can be read."""
     names = {
         name: match[1]

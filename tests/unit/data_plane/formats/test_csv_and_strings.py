@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from unit.data_plane.formats.json_tables import COLUMNS, plain_rows
 
 from headgate.control_protocol.errors import ConfigurationError
-from headgate.data_plane.formats.format_registry import record_format
+from headgate.data_plane.formats.format_registry import create_record_format
 from headgate.data_plane.formats.record_format import UndecodableRecords
 
 
@@ -26,14 +26,14 @@ def schema_of(*names: str) -> pa.Schema:
 def decoded(
     name: str, values: Sequence[bytes], schema: pa.Schema, **options: str
 ) -> list[dict[str, Any]]:
-    return plain_rows(record_format(name, options).decode(values, schema))
+    return plain_rows(create_record_format(name, options).decode(values, schema))
 
 
 def reasons(
     name: str, values: Sequence[bytes], schema: pa.Schema, **options: str
 ) -> Mapping[int, str]:
     try:
-        record_format(name, options).decode(values, schema)
+        create_record_format(name, options).decode(values, schema)
     except UndecodableRecords as error:
         assert error.rest.num_rows + len(error.bad) == len(values)
         return error.bad
@@ -159,7 +159,7 @@ def test_whether_a_line_is_bad_depends_on_it_alone(values: list[bytes]) -> None:
 )
 def test_options_that_cannot_be_are_refused(options: dict[str, str]) -> None:
     with pytest.raises(ConfigurationError, match="csv"):
-        record_format("csv", options)
+        create_record_format("csv", options)
 
 
 def test_whole_values_fill_one_column() -> None:
@@ -180,4 +180,4 @@ def test_whole_values_fill_one_column() -> None:
 def test_which_column_takes_the_value_must_be_clear() -> None:
     for options in ({}, {"column": "gone"}):
         with pytest.raises(ConfigurationError, match="int, binary"):
-            record_format("bytes", options).decode([b"x"], schema_of("int", "binary"))
+            create_record_format("bytes", options).decode([b"x"], schema_of("int", "binary"))

@@ -17,13 +17,13 @@ _TRANSFORM_PARTS = ("InsertField", "KafkaMetadataTransform")
 
 def tables_of(report: Report) -> list[str]:
     """Return the tables that the connector names."""
-    return [t.strip() for t in report.get("iceberg.tables").split(",") if t.strip()]
+    return [t.strip() for t in report.connector_value("iceberg.tables").split(",") if t.strip()]
 
 
 def is_routed(report: Report) -> bool:
     """Return whether a field decides to which table a record goes."""
-    return report.is_on("iceberg.tables.dynamic-enabled") or bool(
-        report.get("iceberg.tables.route-field")
+    return report.is_true("iceberg.tables.dynamic-enabled") or bool(
+        report.connector_value("iceberg.tables.route-field")
     )
 
 
@@ -32,65 +32,69 @@ def translate_tables(report: Report, only: str | None) -> None:
     the one that this sink file is for."""
     tables = tables_of(report)
     if is_routed(report):
-        report.section("tables")
+        report.section_at("tables")
         _translate_branches(report, tables, routed=True)
         _translate_routes(report, tables)
     elif tables:
         name = only or tables[0]
-        table = report.section("table")
+        table = report.section_at("table")
         table["identifier"] = name
-        report.keep(
+        report.note_kept(
             "iceberg.tables",
             "table.identifier"
             + (": a sink file for each, as each gets every record" if len(tables) > 1 else ""),
         )
         _translate_branches(report, [name], routed=False)
     else:
-        report.refuse("iceberg.tables", "no table is named, and Iceberg's sink would not start")
-    report.drop(
+        report.note_refused(
+            "iceberg.tables", "no table is named, and Iceberg's sink would not start"
+        )
+    report.note_dropped(
         ("iceberg.tables.dynamic-enabled",) if not is_routed(report) else (), "routes say it"
     )
 
 
 def _translate_branches(report: Report, tables: list[str], *, routed: bool) -> None:
-    default = report.get("iceberg.tables.default-commit-branch")
-    branches = {t: report.get(f"iceberg.table.{t}.commit-branch") or default for t in tables}
+    default = report.connector_value("iceberg.tables.default-commit-branch")
+    branches = {
+        t: report.connector_value(f"iceberg.table.{t}.commit-branch") or default for t in tables
+    }
     named = {branch for branch in [*branches.values(), default] if branch and branch != "main"}
     keys = [k for k in report.keys if k.endswith(("commit-branch",))]
     for key in keys:
         if routed and named:
-            report.refuse(key, "a sink with routes commits to the main branch")
+            report.note_refused(key, "a sink with routes commits to the main branch")
         elif key == "iceberg.tables.default-commit-branch" or key.split(".")[2:-1] == (
             tables[0].split(".") if tables else []
         ):
-            report.keep(key, "table.branch")
+            report.note_kept(key, "table.branch")
         else:
-            report.drop((key,), "of another table")
+            report.note_dropped((key,), "of another table")
     if not routed and tables and (branch := branches[tables[0]]) and branch != "main":
-        report.section("table")["branch"] = branch
+        report.section_at("table")["branch"] = branch
 
 
 def _translate_routes(report: Report, tables: list[str]) -> None:
-    field = report.get("iceberg.tables.route-field")
-    section = report.section("tables")
+    field = report.connector_value("iceberg.tables.route-field")
+    section = report.section_at("tables")
     by_topic = field in _fields_with_topic_name(report)
-    if report.is_on("iceberg.tables.dynamic-enabled"):
+    if report.is_true("iceberg.tables.dynamic-enabled"):
         routes = [_dynamic_route(field, by_topic=by_topic)]
-        report.keep(
+        report.note_kept(
             "iceberg.tables.dynamic-enabled",
             "a route whose table the field names: lower case, and _ for all but letters and digits",
         )
         if not field:
-            report.refuse("iceberg.tables.route-field", "it is needed with dynamic-enabled")
-        report.drop(("iceberg.tables",), "the field names the tables")
+            report.note_refused("iceberg.tables.route-field", "it is needed with dynamic-enabled")
+        report.note_dropped(("iceberg.tables",), "the field names the tables")
     else:
         routes = [
             route for t in tables if (route := _static_route(report, t, field, by_topic=by_topic))
         ]
-        report.keep("iceberg.tables", "the tables of [[tables.route]]")
-        report.drop(("iceberg.tables.dynamic-enabled",), "routes say it")
+        report.note_kept("iceberg.tables", "the tables of [[tables.route]]")
+        report.note_dropped(("iceberg.tables.dynamic-enabled",), "routes say it")
     what = "the topic, since a transform copies it there" if by_topic else "tables.route.field"
-    report.keep("iceberg.tables.route-field", what)
+    report.note_kept("iceberg.tables.route-field", what)
     sink = re.sub(r"\W", "_", report.document["name"])
     namespace = tables[0].rpartition(".")[0] if tables else "headgate"
     section["ledger"] = f"{namespace}.headgate_{sink}"
@@ -103,14 +107,14 @@ def _fields_with_topic_name(report: Report) -> set[str]:
     found = set()
     for key, value in report.with_prefix("transforms.").items():
         name, _, rest = key.partition(".")
-        kind = report.get(f"transforms.{name}.type")
+        kind = report.connector_value(f"transforms.{name}.type")
         if not any(part in kind for part in _TRANSFORM_PARTS):
             continue
         if rest == "topic.field":
             found.add(value.rstrip("!?"))
         elif rest == "type" and "KafkaMetadata" in value:
-            base = report.get(f"transforms.{name}.field_name") or "_kafka_metadata"
-            nested = report.is_on(f"transforms.{name}.nested")
+            base = report.connector_value(f"transforms.{name}.field_name") or "_kafka_metadata"
+            nested = report.is_true(f"transforms.{name}.nested")
             found.add(f"{base}.topic" if nested else f"{base}_topic")
     return found
 
@@ -124,17 +128,17 @@ def _static_route(
     report: Report, table: str, field: str, *, by_topic: bool
 ) -> dict[str, str] | None:
     key = f"iceberg.table.{table}.route-regex"
-    pattern = report.get(key)
+    pattern = report.connector_value(key)
     if not pattern:
-        report.miss(key, "without it no record goes to the table, neither there nor here")
+        report.note_missing(key, "without it no record goes to the table, neither there nor here")
         return None
     whole = f"^(?:{pattern})\\Z"
     try:
         re.compile(whole)
     except re.error as error:
-        report.refuse(key, f"Java's pattern is none of Python's: {error}")
+        report.note_refused(key, f"Java's pattern is none of Python's: {error}")
         return None
-    report.keep(key, "tables.route.value; of several that match, the first route counts")
+    report.note_kept(key, "tables.route.value; of several that match, the first route counts")
     where = {"topic": whole} if by_topic else {"field": field, "value": whole}
     return {**where, "to": table}
 
@@ -142,33 +146,39 @@ def _static_route(
 def translate_columns(report: Report) -> None:
     """Say what becomes of keys about columns, keys and creation of tables."""
     routed = "tables" in report.document
-    section = report.section("tables" if routed else "table")
-    if report.is_on("iceberg.tables.evolve-schema-enabled"):
+    section = report.section_at("tables" if routed else "table")
+    if report.is_true("iceberg.tables.evolve-schema-enabled"):
         section["schema"] = {"unknown_fields": "evolve"}
-    report.keep("iceberg.tables.evolve-schema-enabled", "schema.unknown_fields, evolve or ignore")
-    report.drop(("iceberg.tables.schema-force-optional",), "new columns are always optional")
-    report.drop(("iceberg.tables.replace-null-with-default",), "an explicit null always stays null")
+    report.note_kept(
+        "iceberg.tables.evolve-schema-enabled", "schema.unknown_fields, evolve or ignore"
+    )
+    report.note_dropped(
+        ("iceberg.tables.schema-force-optional",), "new columns are always optional"
+    )
+    report.note_dropped(
+        ("iceberg.tables.replace-null-with-default",), "an explicit null always stays null"
+    )
     _translate_creation(report, section, routed=routed)
     for key in report.keys:
         if key.endswith(".id-columns") or key == "iceberg.tables.default-id-columns":
-            report.drop(
+            report.note_dropped(
                 (key,),
                 "Apache's releases only append, so rows were never replaced by it; table.key does, "
                 "in a new table (docs/guides/upserts-and-deletes.md)",
             )
         elif key.startswith("iceberg.tables.write-props."):
-            report.miss(key, "set it as a property of the table: writers follow the table")
+            report.note_missing(key, "set it as a property of the table: writers follow the table")
         elif key in ("iceberg.tables.upsert-mode-enabled", "iceberg.tables.cdc-field"):
             _refuse_upserts(report, key)
         elif key.startswith("iceberg.table.") and key.endswith(_OF_TABLE):
-            report.drop((key,), "of a table that iceberg.tables does not name")
+            report.note_dropped((key,), "of a table that iceberg.tables does not name")
 
 
 def _refuse_upserts(report: Report, key: str) -> None:
-    if report.get(key).lower() in ("false", ""):
-        report.drop((key,), "every record adds a row")
+    if report.connector_value(key).lower() in ("false", ""):
+        report.note_dropped((key,), "every record adds a row")
         return
-    report.refuse(
+    report.note_refused(
         key,
         "the table has equality deletes; write table.key and fill a new table "
         "(docs/guides/upserts-and-deletes.md)",
@@ -176,47 +186,47 @@ def _refuse_upserts(report: Report, key: str) -> None:
 
 
 def _translate_creation(report: Report, section: dict[str, Any], *, routed: bool) -> None:
-    creates = report.is_on("iceberg.tables.auto-create-enabled")
-    partition = report.get("iceberg.tables.default-partition-by")
+    creates = report.is_true("iceberg.tables.auto-create-enabled")
+    partition = report.connector_value("iceberg.tables.default-partition-by")
     properties = report.with_prefix("iceberg.tables.auto-create-props.")
     by_key = [k for k in report.keys if k.endswith("partition-by")]
     by_key += [f"iceberg.tables.auto-create-props.{name}" for name in properties]
     if not routed:
         why = "the table is there, and is filled as it is; headgate init proposes one to create"
-        report.drop(("iceberg.tables.auto-create-enabled", *by_key), why)
+        report.note_dropped(("iceberg.tables.auto-create-enabled", *by_key), why)
         return
     form = report.document.get("format", {}).get("type", "")
     if not creates:
-        report.drop(("iceberg.tables.auto-create-enabled", *by_key), "no table is created")
+        report.note_dropped(("iceberg.tables.auto-create-enabled", *by_key), "no table is created")
         return
     if form not in _CREATE:
-        report.miss(
+        report.note_missing(
             "iceberg.tables.auto-create-enabled",
             "records of this format show no columns: declare them under [[tables.table]]",
         )
-        report.drop(by_key, "goes with iceberg.tables.auto-create-enabled")
+        report.note_dropped(by_key, "goes with iceberg.tables.auto-create-enabled")
         return
     create: dict[str, Any] = {"schema": _CREATE[form]}
-    report.keep("iceberg.tables.auto-create-enabled", "tables.create, for tables to come")
+    report.note_kept("iceberg.tables.auto-create-enabled", "tables.create, for tables to come")
     if parts := partition_parts(partition):
         create["partition_by"] = parts
-    report.keep("iceberg.tables.default-partition-by", "tables.create.partition_by")
+    report.note_kept("iceberg.tables.default-partition-by", "tables.create.partition_by")
     if properties:
         create["properties"] = dict(properties)
     for name in properties:
-        report.keep(
+        report.note_kept(
             f"iceberg.tables.auto-create-props.{name}", f'tables.create.properties."{name}"'
         )
     section["create"] = create
     tables = [
         {"match": re.escape(t).replace("\\", ""), "partition_by": parts}
         for t in tables_of(report)
-        if (parts := partition_parts(report.get(f"iceberg.table.{t}.partition-by")))
+        if (parts := partition_parts(report.connector_value(f"iceberg.table.{t}.partition-by")))
     ]
     if tables:
         section["table"] = tables
     for table in tables_of(report):
-        report.keep(f"iceberg.table.{table}.partition-by", "tables.table.partition_by")
+        report.note_kept(f"iceberg.table.{table}.partition-by", "tables.table.partition_by")
 
 
 def partition_parts(text: str) -> list[str]:

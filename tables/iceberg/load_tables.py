@@ -9,13 +9,13 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
 from headgate.control_protocol.errors import HeadgateError, Unreachable
-from headgate.tables.iceberg.catalog import catalog_failure
+from headgate.tables.iceberg.catalog import translate_catalog_error
 
 IN_VAIN_MAX_S = 60.0
 """Calls that fail may take so long together; then the catalog itself is down."""
 
 
-def load_each(
+def load_each_table(
     catalog: Catalog,
     names: Iterable[str],
     monotonic_s: Callable[[], float] = time.monotonic,
@@ -40,6 +40,6 @@ def load_each(
             table = catalog.load_table(name)
         except Exception as error:  # noqa: BLE001 - whatever a catalog raises becomes one of ours
             in_vain_s += monotonic_s() - since_s
-            yield name, catalog_failure(error, f"table {name} cannot be read")
+            yield name, translate_catalog_error(error, f"table {name} cannot be read")
             continue
         yield name, table

@@ -5,20 +5,20 @@ from __future__ import annotations
 import pytest
 
 from headgate.control_protocol.errors import ConfigurationError
-from headgate.data_plane.transform.sql_select import SelectText, select_text
+from headgate.data_plane.transform.select_parser import SelectText, parse_select
 
 pytest.importorskip("sqlglot")
 
 
 def test_the_parts_are_the_text_as_it_stands() -> None:
-    text = select_text("SELECT id, upper(zone) AS zone FROM records WHERE id > 3 -- the rest")
+    text = parse_select("SELECT id, upper(zone) AS zone FROM records WHERE id > 3 -- the rest")
     assert text == SelectText(
         ("id", "upper(zone) AS zone"), ("id", "zone"), False, "records", "id > 3 -- the rest"
     )
 
 
 def test_only_commas_and_words_of_the_statement_itself_cut() -> None:
-    text = select_text(
+    text = parse_select(
         "select r.a is distinct from b as d, extract(year from t) y, 'x, FROM y' z, "
         "array(1, 2)[0] v, case when a > 1 then 'WHERE' else m['a,b'] end c, xs[0], "
         "transform(xs, x -> x + 1) w from Records r where r.a in (1, 2) and b = ' from '"
@@ -37,7 +37,7 @@ def test_only_commas_and_words_of_the_statement_itself_cut() -> None:
 
 @pytest.mark.parametrize("sql", ["select * from records", "select a, r.* from records as r;"])
 def test_a_star_brings_every_column(sql: str) -> None:
-    assert select_text(sql).star
+    assert parse_select(sql).star
 
 
 @pytest.mark.parametrize(
@@ -82,6 +82,6 @@ def test_a_star_brings_every_column(sql: str) -> None:
 )
 def test_what_could_make_more_or_other_rows_is_refused_in_words(sql: str, told: str) -> None:
     with pytest.raises(ConfigurationError) as refused:
-        select_text(sql)
+        parse_select(sql)
     assert refused.value.message.startswith("transform.sql: ")
     assert told in refused.value.message

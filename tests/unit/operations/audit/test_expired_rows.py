@@ -27,7 +27,7 @@ from headgate.data_plane.write.in_process_writer import chunk_of
 from headgate.kafka.push_source import Record
 from headgate.kafka.record_fetch import Chunk
 from headgate.operations.audit import audit as auditing
-from headgate.operations.audit import expired_records
+from headgate.operations.audit import expired_rows
 from headgate.operations.audit.report import AuditReport, Verdict
 
 NOW_MS = time.time_ns() // 1_000_000
@@ -46,9 +46,9 @@ class Aged:
         self.sink = Maintained(catalog.catalog, settings(home, MORE), columns=columns)
         self.values: list[bytes | None] = []
         self.begin = 0
-        patch.setattr(auditing, "open_source_topics", self._topics)
+        patch.setattr(auditing, "opening_source_topics", self._topics)
         patch.setattr(auditing, "find_source_offsets", self._held)
-        patch.setattr(expired_records, "chunks_of", self._chunks)
+        patch.setattr(expired_rows, "read_chunks", self._chunks)
 
     def produce(self, *times_ms: int | None) -> None:
         self.values += [

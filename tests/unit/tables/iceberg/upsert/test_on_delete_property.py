@@ -9,9 +9,9 @@ from pyiceberg.types import LongType, NestedField, TimestamptzType
 from headgate.control_protocol.errors import ConfigurationError, DeletesChanged
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import Offsets
-from headgate.tables.iceberg.upsert.deletes_property import (
+from headgate.tables.iceberg.upsert.on_delete_property import (
     DeleteChoice,
-    column_of_marks,
+    mark_column_id,
     require_other_choice,
     require_same_choice,
 )
@@ -23,26 +23,26 @@ AT, OTHER = TopicPartition("a", 0), TopicPartition("a", 12)
 
 
 def test_key_13_a_choice_is_read_as_it_was_written() -> None:
-    removing = DeleteChoice.of(None)
+    removing = DeleteChoice.from_property(None)
     assert removing == DeleteChoice(None, Offsets())
     marking = removing.changed_to(7, Offsets({AT: 5, OTHER: 3}))
-    assert DeleteChoice.of(marking.text) == marking
+    assert DeleteChoice.from_property(marking.property_text) == marking
     again = marking.changed_to(None, Offsets({AT: 2, OTHER: 9}))
     assert again == DeleteChoice(None, Offsets({AT: 5, OTHER: 9}))
-    assert DeleteChoice.of(DeleteChoice(7).text) == DeleteChoice(7)
+    assert DeleteChoice.from_property(DeleteChoice(7).property_text) == DeleteChoice(7)
 
 
 def test_key_13_with_more_offsets_than_a_property_holds_every_delete_is_doubtful() -> None:
     many = Offsets({TopicPartition("a long name", n): 10**9 for n in range(400)})
-    stored = DeleteChoice.of(DeleteChoice(7, many).text)
+    stored = DeleteChoice.from_property(DeleteChoice(7, many).property_text)
     assert stored == DeleteChoice(7, None)
-    assert len(stored.text) < 100
+    assert len(stored.property_text) < 100
     assert stored.changed_to(None, many) == DeleteChoice(None, None)
 
 
 def test_key_13_a_filled_table_keeps_its_choice_also_over_a_renamed_column() -> None:
-    column = column_of_marks(SCHEMA, "gone_at")
-    assert (column, column_of_marks(SCHEMA, "")) == (7, None)
+    column = mark_column_id(SCHEMA, "gone_at")
+    assert (column, mark_column_id(SCHEMA, "")) == (7, None)
     require_same_choice("t", SCHEMA, DeleteChoice(7), column, filled=True)
     require_same_choice("t", SCHEMA, DeleteChoice(), column, filled=False)
     for stored, wanted, why in (
