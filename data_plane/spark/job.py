@@ -39,7 +39,7 @@ _OBSERVATION_S_MAX = 120.0
 
 @dataclass(frozen=True, slots=True)
 class JobDone:
-    """Holds what the tasks read and wrote, for ``stages.join_reports``."""
+    """Holds what the tasks read and wrote, for ``stages.merge_reports``."""
 
     reads: Sequence[ShareRead]
     parts: Sequence[PartWritten | BatchFailed]

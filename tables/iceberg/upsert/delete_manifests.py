@@ -88,7 +88,7 @@ class Deletions:
 
 
 class DeleteManifestWriter(ManifestWriterV2):
-    """Writes delete files that have version 3's fields in memory (see ``live_entries``)."""
+    """Writes delete files that have version 3's fields in memory (see ``read_live_entries``)."""
 
     def __init__(
         self,

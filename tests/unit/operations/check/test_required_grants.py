@@ -72,14 +72,14 @@ class Cluster:
     def __init__(self, role: Role, without: str = "") -> None:
         self.rights, self.without = RIGHTS[role], without
 
-    def brokers(self) -> int:
+    def count_brokers(self) -> int:
         return 1
 
-    def topic(self, name: str) -> ResourceRights:
+    def describe_topic(self, name: str) -> ResourceRights:
         of = self.rights.control if name == SETTINGS.control.topic else self.rights.source
         return ResourceRights(1, frozenset(of) - {self.without})
 
-    def group(self, name: str) -> ResourceRights:
+    def describe_group(self, name: str) -> ResourceRights:
         return ResourceRights(0, frozenset(self.rights.group) - {self.without}, "empty")
 
 

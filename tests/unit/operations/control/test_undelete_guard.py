@@ -230,7 +230,7 @@ def filled_sink(
         yield Log()
 
     for module in (rollback, set_offsets, accept):
-        monkeypatch.setattr(module, "open_source_topics", topics)
+        monkeypatch.setattr(module, "opening_source_topics", topics)
     filled.good_start()
     assert settings.table.identifier == "db.trips"
     return filled

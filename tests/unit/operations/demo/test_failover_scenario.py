@@ -49,14 +49,14 @@ class Stream:
 
 class Process:
     def __init__(self, pid: int) -> None:
-        self.pid, self.running, self.log = pid, True, Path(f"{pid}.log")
+        self.pid, self.is_running, self.log = pid, True, Path(f"{pid}.log")
 
     def kill(self) -> int:
-        self.running = False
+        self.is_running = False
         return signal.SIGKILL
 
     def require_running(self) -> None:
-        if not self.running:
+        if not self.is_running:
             raise HeadgateError(f"{self.pid} ended by itself")
 
 
