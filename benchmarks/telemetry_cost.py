@@ -25,7 +25,7 @@ import headgate
 from headgate.config.load import parse
 from headgate.config.sink_settings import SinkSettings
 from headgate.operations.demo.producer import create_topic, produce
-from headgate.operations.http.app import open_server_meters
+from headgate.operations.http.app import serve_with_meters
 from headgate.operations.local_kafka.broker import EmbeddedKafka, fetch_broker_jars, find_free_port
 from headgate.participant.state import State
 from headgate.runtime.telemetry.sink_metrics import SinkMeters
@@ -69,7 +69,7 @@ def records(count: int) -> Iterator[bytes]:
 def watched(settings: SinkSettings, scrapes: list[int]) -> Iterator[SinkMeters | None]:
     """Run meters and a server, scraped each second."""
     ending = threading.Event()
-    with open_server_meters(settings) as meters:
+    with serve_with_meters(settings) as meters:
         url = f"http://{settings.http.listen}/metrics"
 
         def scrape() -> None:

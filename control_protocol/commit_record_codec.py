@@ -594,7 +594,7 @@ def properties_to_forget(
     return sorted((names & set(properties)) - set(set_now))
 
 
-def filled_table_uuids_after(
+def uuids_of_filled_tables_after(
     record: CommitRecord, before: Mapping[str, str], forgets: Collection[str]
 ) -> Mapping[str, str]:
     """Return the UUIDs of the tables that the sink has filled once a commit of this record landed.

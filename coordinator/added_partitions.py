@@ -17,7 +17,7 @@ from headgate.control_protocol.log_event_names import LogEvent
 from headgate.control_protocol.machine_io import LogLine
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import TopicState
-from headgate.coordinator.outgoing_events import term_of
+from headgate.coordinator.phase_steps import term_of
 from headgate.coordinator.state import DeferredPartitions, Identity, State
 
 Topics = Mapping[str, TopicState]

@@ -34,7 +34,7 @@ from headgate.coordinator.inputs_and_actions import (
     SecondariesRead,
     SourcesDescribed,
 )
-from headgate.coordinator.outgoing_events import (
+from headgate.coordinator.phase_steps import (
     Step,
     append_events,
     ask_look,

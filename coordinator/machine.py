@@ -7,7 +7,7 @@ The handlers of a single table's inputs stand here, in the order of a transactio
 what is heard, END with the next START, and from collected statuses to a settled transaction. What a
 commit of one table needs besides is in ``table_checks`` (what others did to the table),
 ``status_validation`` (which statuses count), ``recovery`` (what the table and the sources say),
-``file_admission`` (which files may come) and ``outgoing_events`` (what is appended).
+``file_admission`` (which files may come) and ``phase_steps`` (what is appended).
 ``epoch_claim`` leads from leadership to the first START. What serves secondary tables, keys and
 columns is asked only where there are any: ``secondary_delivery``, ``secondary_pending_commits``,
 ``table_suspension``, ``added_partitions``, ``schema_changes``, ``repeated_refusals``.
@@ -86,7 +86,7 @@ from headgate.coordinator.inputs_and_actions import (
     TableEvolved,
     TablesChanged,
 )
-from headgate.coordinator.outgoing_events import (
+from headgate.coordinator.phase_steps import (
     Step,
     append_events,
     ask_look,
@@ -173,7 +173,7 @@ from headgate.coordinator.table_suspension import (
     resuming_tables_to_deliver,
     secondary_uuids_to_record,
     tables_to_read_before_validation,
-    with_secondaries_read,
+    with_troubled_suspended,
     without_forgotten_tables,
 )
 
@@ -574,7 +574,7 @@ def on_look_before_validation(state: State, found: Looked, now_ms: int) -> Step:
             return recover_from_table(
                 replace(state, suspicion=state.suspicion.with_tables_beyond(beyond)), why
             )
-        state, tells = with_secondaries_read(state, given, now_ms)
+        state, tells = with_troubled_suspended(state, given, now_ms)
     if found.sources is not None:
         state = with_source_ends(state, found.sources.topics)
     judged, actions = validate_heard_statuses(state, now_ms)

@@ -13,7 +13,7 @@ from headgate.control_protocol.errors import StatusRefused
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.log_event_names import LogEvent
 from headgate.control_protocol.machine_io import LogLine
-from headgate.coordinator.outgoing_events import (
+from headgate.coordinator.phase_steps import (
     Step,
     partitions_of_newest_start,
     recover_from_table,

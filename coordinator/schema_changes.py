@@ -23,7 +23,7 @@ from headgate.control_protocol.machine_io import LogLine, backoff_ms
 from headgate.control_protocol.ports import Changed, EvolvedTable, Lineage, Want
 from headgate.control_protocol.schema_evolution import Refusal
 from headgate.coordinator.inputs_and_actions import Action, ChangeTables, EvolveTable
-from headgate.coordinator.outgoing_events import (
+from headgate.coordinator.phase_steps import (
     Step,
     append_events,
     enter_phase,
@@ -240,7 +240,7 @@ def on_tables_changed(state: State, tables: tuple[Changed, ...], now_ms: int) ->
         return state, ()
     term = state.term
     asked = unify_wants(term.changes.proposals)
-    done = _fitting_results((want.at, said) for want, said in zip(asked, tables, strict=True))
+    done = _results_for_one_event((want.at, said) for want, said in zip(asked, tables, strict=True))
     failures = [said for said in tables if said.failure]
     why = "; ".join(f"{said.table}: {said.failure}" for said in failures[:3])
     if not done:
@@ -282,7 +282,9 @@ def on_tables_changed(state: State, tables: tuple[Changed, ...], now_ms: int) ->
     return state, (*suspended, *told, *append_events(state))
 
 
-def _fitting_results(tables: Iterable[tuple[Destination, Changed]]) -> dict[Destination, Changed]:
+def _results_for_one_event(
+    tables: Iterable[tuple[Destination, Changed]],
+) -> dict[Destination, Changed]:
     """Return the results that fit into one TABLES; the next one has the others."""
     done: dict[Destination, Changed] = {}
     room = TABLES_BYTES_MAX // 2

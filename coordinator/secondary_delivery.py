@@ -39,7 +39,7 @@ from headgate.coordinator.inputs_and_actions import (
     StageManifests,
     TidyStagedManifests,
 )
-from headgate.coordinator.outgoing_events import (
+from headgate.coordinator.phase_steps import (
     Step,
     append_events,
     ask_look,

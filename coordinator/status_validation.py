@@ -20,7 +20,7 @@ from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import CommitAttempt, TableView
 from headgate.coordinator.added_partitions import partitions_to_come
 from headgate.coordinator.file_admission import Committed, Prefixes, Tokens
-from headgate.coordinator.outgoing_events import (
+from headgate.coordinator.phase_steps import (
     epoch_prefixes,
     partitions_of_newest_start,
     secondaries_named_by_start,

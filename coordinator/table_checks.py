@@ -14,7 +14,7 @@ from headgate.control_protocol.machine_io import LogLine
 from headgate.control_protocol.ports import TableView
 from headgate.coordinator.added_partitions import with_ripe_partitions_marked
 from headgate.coordinator.inputs_and_actions import Look, SecondariesRead
-from headgate.coordinator.outgoing_events import (
+from headgate.coordinator.phase_steps import (
     Step,
     ask_look,
     enter_phase,

@@ -28,7 +28,7 @@ from headgate.control_protocol.log_event_names import LogEvent
 from headgate.control_protocol.machine_io import LogLine
 from headgate.control_protocol.ports import Lineage, TableView, Unknown
 from headgate.coordinator.inputs_and_actions import DeliveriesAnswered, SecondariesRead
-from headgate.coordinator.outgoing_events import (
+from headgate.coordinator.phase_steps import (
     epoch_prefixes,
     secondaries_named_by_start,
     term_of,
@@ -586,7 +586,7 @@ def table_troubles_reported(term: Term) -> Mapping[str, str]:
     }
 
 
-def with_secondaries_read(
+def with_troubled_suspended(
     state: State, given: SecondariesRead, now_ms: int
 ) -> tuple[State, tuple[LogLine, ...]]:
     """Take in the answer. Raises ``SecondaryForeign``, which is the ledger's own trouble.

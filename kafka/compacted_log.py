@@ -357,7 +357,7 @@ class CompactedProducer:
         except BufferError:
             return False
         except kafka.KafkaException as error:
-            self._on_error(error)
+            self._recover_from_error(error)
             return False
         return True
 
@@ -380,11 +380,11 @@ class CompactedProducer:
         try:
             act()
         except kafka.KafkaException as error:
-            self._on_error(error)
+            self._recover_from_error(error)
         except SystemError as error:
-            self._on_error(error.__cause__ or error)
+            self._recover_from_error(error.__cause__ or error)
 
-    def _on_error(self, error: BaseException) -> None:
+    def _recover_from_error(self, error: BaseException) -> None:
         """Begin anew after a fatal error, such as a missing right: it writes nothing any more."""
         cause: Any = error.args[0] if error.args else None
         is_known = isinstance(cause, kafka.KafkaError)

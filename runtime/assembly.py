@@ -67,7 +67,7 @@ from headgate.runtime.control_topic_notices import (
 )
 from headgate.runtime.embedded_sink_task import SinkTask
 from headgate.runtime.participant_runner import Current, OpenSink, open_lookout
-from headgate.runtime.reports.reporting_table import with_reports
+from headgate.runtime.reports.reported_primary import with_reports
 from headgate.runtime.sink_tables import SinkTables, named_secondary_tables
 from headgate.runtime.start_checks import require_existing_sources
 from headgate.runtime.telemetry.instrumentation import Ports, with_meters

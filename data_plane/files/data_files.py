@@ -119,7 +119,7 @@ class OpenFiles:
     def add(self, file: Hashable, close: Callable[[], None]) -> None:
         self._open[file] = close
 
-    def remove(self, file: Hashable) -> None:
+    def forget(self, file: Hashable) -> None:
         self._open.pop(file, None)
 
 
@@ -279,7 +279,7 @@ class DataFiles:
         given_up = [stream.abort_later() for stream in self._ending]
         begun = {file.path for file in self._open.values() if isinstance(file.stream, Unhurried)}
         for key, file in self._open.items():
-            self._pool.remove((id(self), key))
+            self._pool.forget((id(self), key))
             if isinstance(file.stream, Unhurried):
                 given_up.append(file.stream.abort_later())
             _ignore_errors(file.encoder.close)
@@ -320,7 +320,7 @@ class DataFiles:
 
     def _close(self, key: PartitionKey) -> None:
         file = self._open.pop(key)
-        self._pool.remove((id(self), key))
+        self._pool.forget((id(self), key))
         try:
             file.encoder.close()
             size = file.stream.tell()

@@ -232,7 +232,7 @@ class NewTable:
     def note_columns(self, chunk: Chunk) -> None:
         """Note what the chunk's records need: all of them wait for the table."""
         self._records += len(chunk.offsets)
-        self._needs.note_every_record(chunk)
+        self._needs.note_all_in_need(chunk)
         if self._format is not None:
             chunk = self._source.with_frames(chunk)
             bad: Collection[int] = ()

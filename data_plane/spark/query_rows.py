@@ -81,7 +81,9 @@ class RowsWriter:
         table = files.outlet_of(table_of_start(self.plan, self.batch), self.plan)
         try:
             for batch in batches:
-                kept, gone = self._split_deleted(self._trim_rows(self._with_places(batch)))
+                kept, gone = self._split_deleted(
+                    self._without_stored_rows(self._with_places(batch))
+                )
                 fit = cast_to_table_rows(kept, self.plan.shape.arrow_schema())
                 table.rows.add_rows(fit)
                 if table.keys and gone.num_rows:
@@ -125,7 +127,7 @@ class RowsWriter:
                 )
         return batch
 
-    def _trim_rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def _without_stored_rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         if not self.trim:
             return batch
         if any(batch.column(self.places[part]).null_count for part in ("partition", "offset")):

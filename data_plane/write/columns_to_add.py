@@ -191,7 +191,7 @@ class MissingColumns:
         refused = grow_columns(there, wanted, self._past).refused
         return columns_without(wanted, [refusal.path for refusal in refused])
 
-    def note_every_record(self, chunk: Chunk) -> None:
+    def note_all_in_need(self, chunk: Chunk) -> None:
         """Note that every record needs something, of whatever columns."""
         places, rows = np.unique(chunk.places, return_index=True)
         if len(places):

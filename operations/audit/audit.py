@@ -88,7 +88,7 @@ from headgate.operations.audit.table_records import (
     bitmap_of_ranges,
     scan_records,
 )
-from headgate.operations.status.deferred_partitions import (
+from headgate.operations.status.held_partitions import (
     HeldPartition,
     describe_held_partitions,
     held_partitions_of_topics,
@@ -384,7 +384,7 @@ class SinkAudit:
         except (ValueError, NotImplementedError) as error:  # equality deletes, for example
             self._unproven.append(f"the rows cannot be read here: {error}")
             return None
-        self._report_shared_files()
+        self._report_files_of_several_sinks()
         if is_comparable := sum(partition.requested for partition in seen.partitions.values()):
             self._unproven.append(f"{is_comparable} rows came again because offsets were set back")
         if seen.foreign_rows:
@@ -554,7 +554,7 @@ class SinkAudit:
                     replayed.setdefault(place.at, BitMap64()).add(place.offset)
         return replayed
 
-    def _report_shared_files(self) -> None:
+    def _report_files_of_several_sinks(self) -> None:
         """Where other sinks fill the table, a file that others rewrote may hold rows of each."""
         unknown = {
             SinkName(name): dict[str, TopicId]() for name in self._settings.table.shared_with
@@ -796,7 +796,7 @@ class SinkAudit:
         self._found_deleted += len(gone & deleted)
         self._absent[at] = gone - deleted
         if self._aged is not None:
-            expired = self._aged.find_expired(at, self._absent[at])
+            expired = self._aged.find_expired_among(at, self._absent[at])
             self._absent[at] -= expired
             deleted = deleted | expired
         return compare_partition(

@@ -69,7 +69,7 @@ class ExpiredRecords:
         """Return whether rows have expired, and each absent record's time tells whether its has."""
         return self.history.expired_before_ms is not None and not self.why_unknown
 
-    def find_expired(self, at: TopicPartition, absent: BitMap64) -> BitMap64:
+    def find_expired_among(self, at: TopicPartition, absent: BitMap64) -> BitMap64:
         """Return the expired ones of the ``absent`` records, which the source holds."""
         expired = BitMap64()
         if not (self.is_exact and absent):

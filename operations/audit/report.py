@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from headgate.control_protocol.errors import Unreachable
-from headgate.operations.status.deferred_partitions import HeldPartition
+from headgate.operations.status.held_partitions import HeldPartition
 
 
 class Verdict(StrEnum):

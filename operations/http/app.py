@@ -168,7 +168,7 @@ def _redacting_secrets_of_all(sinks: Sequence[SinkSettings]) -> Iterator[None]:
 
 
 @contextmanager
-def open_server_meters(settings: SinkSettings) -> Iterator[SinkMeters | None]:
+def serve_with_meters(settings: SinkSettings) -> Iterator[SinkMeters | None]:
     """Yield the meters of a participant with its own server, if its sink file asks for one."""
     if not settings.http.listen:
         yield None

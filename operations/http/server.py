@@ -227,7 +227,8 @@ class _Connection(H11Protocol):
         answer = refusal_answer(400, "that is not a request that this server takes")
         with suppress(h11.LocalProtocolError):
             reply = h11.Response(
-                status_code=answer.status, headers=[*_headers_of(answer), (b"Connection", b"close")]
+                status_code=answer.status,
+                headers=[*_answer_headers(answer), (b"Connection", b"close")],
             )
             for part in (reply, h11.Data(data=answer.body), h11.EndOfMessage()):
                 self.transport.write(self.conn.send(part) or b"")
@@ -247,7 +248,7 @@ class _Application:
         start = {
             "type": "http.response.start",
             "status": answer.status,
-            "headers": _headers_of(answer),
+            "headers": _answer_headers(answer),
         }
         await send(start)
         await send({"type": "http.response.body", "body": answer.body})
@@ -316,7 +317,7 @@ async def _read_body(receive: Any) -> bytes | None:
     return body
 
 
-def _headers_of(answer: Answer) -> list[tuple[bytes, bytes]]:
+def _answer_headers(answer: Answer) -> list[tuple[bytes, bytes]]:
     named = {
         "Server": "headgate",
         "Date": formatdate(usegmt=True),

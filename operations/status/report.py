@@ -8,7 +8,7 @@ from typing import Any
 
 from headgate.control_protocol.commit_record import KeyCounts
 from headgate.control_protocol.spark_batch_decision import QUERY_TOPIC
-from headgate.operations.status.deferred_partitions import HeldPartition
+from headgate.operations.status.held_partitions import HeldPartition
 from headgate.runtime.health import LastError
 
 MEND_TABLES = "fix or restore them, then headgate tables SINK resume (docs/guides/many-tables.md)"

@@ -39,7 +39,7 @@ from headgate.operations.access.tables import (
     find_start_error_of_table,
     open_reader,
 )
-from headgate.operations.status.deferred_partitions import (
+from headgate.operations.status.held_partitions import (
     HeldPartition,
     describe_held_partitions,
     find_held_partitions,

@@ -68,7 +68,7 @@ from headgate.runtime.fleet.sink_files import (
     with_fleet_settings,
 )
 from headgate.runtime.fleet.sink_life import LifeState, Wanted
-from headgate.runtime.fleet.slot_ownership import HeldSlots
+from headgate.runtime.fleet.slot_specs import HeldSlots
 from headgate.runtime.fleet.spec_source import DesiredSink, ToldSink
 
 _log = redacted_logger("headgate.worker")

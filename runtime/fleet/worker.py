@@ -162,7 +162,7 @@ class Worker:
                     self._reconcile()
                     if events.select(TURN_S):
                         time.sleep(GATHER_S)
-                        self._read_events()
+                        self._handle_warm_parent_events()
         finally:
             for number, handler in zip((signal.SIGINT, signal.SIGTERM), before, strict=True):
                 signal.signal(number, handler)
@@ -201,7 +201,7 @@ class Worker:
         self._ends = True
         signal.signal(number, signal.SIG_DFL)
 
-    def _read_events(self) -> None:
+    def _handle_warm_parent_events(self) -> None:
         while True:
             try:
                 got = os.read(self._output, 1 << 16)

@@ -25,9 +25,9 @@ from headgate.control_protocol.commit_record_codec import (
     encode,
     filled_table_property,
     filled_table_uuids,
-    filled_table_uuids_after,
     sink_in_summary,
     topics_in_summary,
+    uuids_of_filled_tables_after,
 )
 from headgate.control_protocol.errors import (
     RecordUnreadable,
@@ -364,7 +364,7 @@ def _table_changed_error(table: str, why: str) -> TableChanged:
 
 def _properties_of_filled_tables(attempt: CommitAttempt) -> Mapping[str, str]:
     """LEDGER-2: repeat what the last version recorded, because a log is read from its end."""
-    return filled_table_uuids_after(attempt.record, attempt.base.filled, attempt.forgets)
+    return uuids_of_filled_tables_after(attempt.record, attempt.base.filled, attempt.forgets)
 
 
 def _decide_lineage(tag: int | None, newest: CommitRecord | None, reached: Lineage) -> Lineage:

@@ -122,7 +122,7 @@ class HudiFileMarking:
             rows = rows.append_column(field, values)
         return rows
 
-    def why_unsupported(self, column: str, text: str) -> str | None:
+    def why_value_unsupported(self, column: str, text: str) -> str | None:
         """Say why a row with this value could not be found in its folder again."""
         if text == NOWHERE:
             return f"{NOWHERE} is Hudi's word for no value"

@@ -16,9 +16,9 @@ from itertools import islice
 from headgate.control_protocol.commit_record_codec import (
     decode,
     filled_table_uuids,
-    filled_table_uuids_after,
     sink_in_summary,
     topics_in_summary,
+    uuids_of_filled_tables_after,
 )
 from headgate.control_protocol.errors import (
     HeadgateError,
@@ -102,7 +102,7 @@ class HudiCommits:
                 self._roll_back_pending(
                     java
                 )  # first: its rollbacks may be all that an empty timeline has
-            instant = self._take_or_reserve_instant(attempt, java)
+            instant = self._prepare_instant(attempt, java)
             if refusal := self._begin_instant(java, instant):
                 return refusal
             brought = self._write_missing_rows(attempt, java, instant)
@@ -253,7 +253,7 @@ class HudiCommits:
             ) from error
         return instant
 
-    def _take_or_reserve_instant(self, attempt: CommitAttempt, java: HudiJava) -> str:
+    def _prepare_instant(self, attempt: CommitAttempt, java: HudiJava) -> str:
         """Return the instant that the attempt is made under."""
         raise NotImplementedError
 
@@ -323,7 +323,7 @@ class HudiCommits:
     ) -> CommitOutcome:
         refused: list[Refused] = []
         record = attempt.record
-        filled = filled_table_uuids_after(record, attempt.base.filled, attempt.forgets)
+        filled = uuids_of_filled_tables_after(record, attempt.base.filled, attempt.forgets)
         coming = Kept(instant, 0, record, filled, attempt.base.tag or 0)
 
         def check() -> None:

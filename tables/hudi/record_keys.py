@@ -49,7 +49,7 @@ class SupportedTexts:
         for name in self.folders.partition_by:
             values = _column_texts(rows, name)
             for text in pc.unique(values).to_pylist() if values is not None else ():
-                if text and (why := self.folders.why_unsupported(name, text)):
+                if text and (why := self.folders.why_value_unsupported(name, text)):
                     reasons |= _same_reason_for(pc.equal(values, text), f"{name}: {why}")
         for name in self.key:
             values = _column_texts(rows, name)

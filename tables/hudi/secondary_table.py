@@ -49,7 +49,7 @@ class _Following(HudiCommits):
         if lost := check_lost_files(self._place.folder, files):
             raise _table_changed(self._place.name, lost.reason)
 
-    def _take_or_reserve_instant(self, attempt: CommitAttempt, java: HudiJava) -> str:
+    def _prepare_instant(self, attempt: CommitAttempt, java: HudiJava) -> str:
         """Take a new instant: nobody claims a secondary table.
 
         The deliverer first makes sure that no other delivery can land that has already looked at

@@ -273,7 +273,7 @@ class HudiKeyedTable(HudiCommits):
     def _on_table_changed(self) -> None:
         self._place.require_same_buckets()
 
-    def _take_or_reserve_instant(self, attempt: CommitAttempt, java: HudiJava) -> str:  # noqa: ARG002
+    def _prepare_instant(self, attempt: CommitAttempt, java: HudiJava) -> str:  # noqa: ARG002
         """Take a new instant after removing what earlier attempts left, so it cannot land."""
         for begun in sorted(self._begun):
             self._remove_instant(java, begun)

@@ -207,7 +207,7 @@ class CatalogTrial:
         tables = [self._load_table(name) for name in self.names]
         try:
             with self._naming_failures("a commit to two tables"):
-                catalog.commit_tables([_mark_request(table, "1") for table in tables])
+                catalog.commit_tables([_build_mark_request(table, "1") for table in tables])
         except Unreachable as error:
             if isinstance(error.__cause__, NotImplementedError):
                 return False
@@ -216,7 +216,10 @@ class CatalogTrial:
             raise CatalogRefused("a commit to two tables was answered well, and is not there", "")
         try:
             catalog.commit_tables(
-                [_mark_request(tables[0], "2"), _mark_request(tables[1], "2", wrong=True)]
+                [
+                    _build_mark_request(tables[0], "2"),
+                    _build_mark_request(tables[1], "2", wrong=True),
+                ]
             )
         except CommitFailedException:
             pass
@@ -312,7 +315,7 @@ def _build_attempt(view: TableView, number: int) -> CommitAttempt:
     return CommitAttempt(view, _build_record(number))
 
 
-def _mark_request(table: Table, value: str, *, wrong: bool = False) -> CommitTableRequest:
+def _build_mark_request(table: Table, value: str, *, wrong: bool = False) -> CommitTableRequest:
     """Return a change of one property; ``wrong``: one that requires another table."""
     *namespace, name = table.name()
     uuid = table.metadata.table_uuid

@@ -29,7 +29,7 @@ def require_columns_of_files(table: Table, files: Sequence[WrittenFile]) -> None
     """
     if len(table.metadata.schemas) > 1:
         details = (detail_of(table, file) for file in files if file.kind is FileKind.ROWS)
-        _require_columns_of_counts(
+        _require_counted_columns_fit(
             table, ((dict(d.value_counts), dict(d.null_value_counts)) for d in details)
         )
 
@@ -38,12 +38,12 @@ def require_columns_of_staged(table: Table, files: Iterable[DataFile]) -> None:
     """Do so for files that were drafted: what is pending for a table may have gathered for a
     while."""
     if len(table.metadata.schemas) > 1:
-        _require_columns_of_counts(
+        _require_counted_columns_fit(
             table, ((file.value_counts or {}, file.null_value_counts or {}) for file in files)
         )
 
 
-def _require_columns_of_counts(table: Table, counted: Iterable[tuple[Counts, Counts]]) -> None:
+def _require_counted_columns_fit(table: Table, counted: Iterable[tuple[Counts, Counts]]) -> None:
     """``counted``: of each file, by column ids, the values and the nulls among them."""
     schema = table.schema()
     there, required = schema.field_ids, _required_columns(schema)

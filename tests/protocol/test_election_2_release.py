@@ -15,7 +15,7 @@ from headgate.control_protocol.machine_io import LogLine
 from headgate.control_protocol.ports import Refused, Unknown
 from headgate.coordinator.inputs_and_actions import CallFailed, CommitAnswered, CommitTable, Look
 from headgate.coordinator.machine import PEERS_MAX
-from headgate.coordinator.outgoing_events import PATIENCE_MS_MIN
+from headgate.coordinator.phase_steps import PATIENCE_MS_MIN
 from headgate.coordinator.phases import Phase
 
 TURN_MS = 5_000

@@ -23,7 +23,7 @@ from headgate.coordinator.inputs_and_actions import (
     SecondariesRead,
     StageManifests,
 )
-from headgate.coordinator.outgoing_events import start_event
+from headgate.coordinator.phase_steps import start_event
 from headgate.coordinator.phases import Phase
 
 ORDERS, UUID = "lake.orders", "uuid-orders"

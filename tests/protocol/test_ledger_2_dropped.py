@@ -40,7 +40,7 @@ from headgate.coordinator.inputs_and_actions import (
     ManifestsStaged,
     TablesChanged,
 )
-from headgate.coordinator.outgoing_events import start_event
+from headgate.coordinator.phase_steps import start_event
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.schema_changes import GATHERING_MS
 from headgate.coordinator.table_suspension import commits_deliverable_now

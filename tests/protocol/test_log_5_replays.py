@@ -35,7 +35,7 @@ from headgate.control_protocol.machine_io import Append, Heard, LogTruncated
 from headgate.control_protocol.machine_io import Heard as ParticipantHeard
 from headgate.coordinator import machine
 from headgate.coordinator.inputs_and_actions import LeadershipGained
-from headgate.coordinator.outgoing_events import leader_patience_ms
+from headgate.coordinator.phase_steps import leader_patience_ms
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.schema_changes import GATHERING_MS
 from headgate.coordinator.state import WINDOW, ReplayWindow, State, Timer

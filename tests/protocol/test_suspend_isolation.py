@@ -41,7 +41,7 @@ from headgate.coordinator.inputs_and_actions import (
     ManifestsStaged,
     StageManifests,
 )
-from headgate.coordinator.outgoing_events import start_event
+from headgate.coordinator.phase_steps import start_event
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.table_suspension import REFUSALS_MAX, SUSPENDED_MAX
 

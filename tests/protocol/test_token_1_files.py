@@ -28,7 +28,7 @@ from headgate.control_protocol.identifiers import TransactionNumber
 from headgate.control_protocol.machine_io import LogTruncated
 from headgate.coordinator import inputs_and_actions as coordinator_actions
 from headgate.coordinator.inputs_and_actions import CommitTable
-from headgate.coordinator.outgoing_events import epoch_prefixes
+from headgate.coordinator.phase_steps import epoch_prefixes
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.state import Timer
 from headgate.participant import inputs_and_actions as participant_actions

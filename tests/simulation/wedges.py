@@ -20,7 +20,7 @@ from simulation.climate import Climate, Weather
 from headgate.control_protocol.errors import FolderElsewhere, StatusRefused
 from headgate.control_protocol.events import TableStart, WrittenFile
 from headgate.control_protocol.ports import Batch, BatchWritten
-from headgate.coordinator import outgoing_events
+from headgate.coordinator import phase_steps
 
 if TYPE_CHECKING:
     from simulation.node import Node
@@ -53,13 +53,13 @@ def wedge_of(seed: int, climate: Climate, *, plain: bool) -> str | None:
 def impatient(world: World) -> Iterator[None]:
     """ELECTION-2: in the world of a node that is cut off, a leader waits for seconds, not for
     minutes."""
-    before = outgoing_events.PATIENCE_MS_MIN
+    before = phase_steps.PATIENCE_MS_MIN
     if world.wedge.kind == CUT:
-        outgoing_events.PATIENCE_MS_MIN = PATIENCE_MS
+        phase_steps.PATIENCE_MS_MIN = PATIENCE_MS
     try:
         yield
     finally:
-        outgoing_events.PATIENCE_MS_MIN = before
+        phase_steps.PATIENCE_MS_MIN = before
 
 
 class Wedge:

@@ -114,7 +114,7 @@ class ReaderContract:
         require_landed(
             commit(other, claim_table(other, sink="other"), record_of_other_sink(1), file)
         )
-        require_landed(commit(world.open(), read_view(world, view), record(1, 1, 3)))
+        require_landed(commit(world.open(), read_with_same_record(world, view), record(1, 1, 3)))
         with closing(world.reader()) as reader:
             history = reader.history()
             assert [each.record for each in history.commits] == [record(1, 0), record(1, 1, 3)]
@@ -140,7 +140,9 @@ class ReaderContract:
             assert not reader.has_moved()
             table, number = world.open(), len(brought)
             require_landed(
-                commit(table, read_view(world, view), record(1, number, 90), world.file(9))
+                commit(
+                    table, read_with_same_record(world, view), record(1, number, 90), world.file(9)
+                )
             )
             for each, name in ((reader, "read before"), (lazy, "not read before")):
                 assert each.has_moved()
@@ -163,7 +165,9 @@ class OthersReaderContract:
     def test_rows_of_others_are_counted_as_theirs(self, world: OthersReaderWorld) -> None:
         view, brought = fill_table(world)
         world.append_foreign(9)
-        require_landed(commit(world.open(), read_view(world, view), record(1, len(brought), 90)))
+        require_landed(
+            commit(world.open(), read_with_same_record(world, view), record(1, len(brought), 90))
+        )
         with closing(world.reader()) as reader:
             history = reader.history()
             ours = sum(file.records for files in brought for file in files)
@@ -217,7 +221,7 @@ def record_of_other_sink(number: int) -> CommitRecord:
     return record(1, number, 3 * number, sink="other")
 
 
-def read_view(world: ReaderWorld, before: TableView) -> TableView:
+def read_with_same_record(world: ReaderWorld, before: TableView) -> TableView:
     view = world.open().read()
     assert view.record == before.record
     return view

@@ -117,7 +117,7 @@ def _cast_to_integers(values: pa.Array, target: pa.DataType) -> pa.Array:
     return _raise_impossible(values, target)
 
 
-def _cast_counted(values: pa.Array, target: pa.DataType) -> pa.Array:
+def _cast_counted_times(values: pa.Array, target: pa.DataType) -> pa.Array:
     """Convert numbers of a known unit: to the times that they count, or else as numbers."""
     source, numbers = values.type, values.storage
     if not pa_types.is_temporal(target) or (
@@ -281,7 +281,7 @@ _CASTS: tuple[tuple[Callable[[pa.DataType], bool], Callable[..., pa.Array]], ...
     (lambda source: isinstance(source, Unscaled), _cast_unscaled),
     (lambda source: isinstance(source, VariableScale), _cast_variable_scale),
     (lambda source: isinstance(source, Unread), _raise_first_unreadable),
-    (lambda source: isinstance(source, Counted), _cast_counted),
+    (lambda source: isinstance(source, Counted), _cast_counted_times),
     (
         lambda source: pa_types.is_large_binary(source) or pa_types.is_fixed_size_binary(source),
         _cast_to_bytes,

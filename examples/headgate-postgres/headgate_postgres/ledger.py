@@ -19,8 +19,8 @@ from psycopg import errors
 from headgate.control_protocol.commit_record_codec import (
     decode,
     encode,
-    filled_table_uuids_after,
     topics_in_summary,
+    uuids_of_filled_tables_after,
 )
 from headgate.control_protocol.events import FileKind
 from headgate.control_protocol.identifiers import SinkName
@@ -155,7 +155,7 @@ class Ledger:
         base, record = attempt.base, attempt.record
         position, said = position_of(base.head or 0) + 1, json.dumps(encode(record))
         epoch, place = int(record.transaction.epoch), (facts.oid, self._sink)
-        filled = filled_table_uuids_after(record, base.filled, attempt.forgets)
+        filled = uuids_of_filled_tables_after(record, base.filled, attempt.forgets)
         if base.tag is None:
             told = (*place, position, epoch, said, json.dumps(filled))
             done = connection.execute(_CLAIM, told)

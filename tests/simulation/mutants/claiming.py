@@ -11,8 +11,8 @@ from simulation.mutants.mutant import Family, Planted
 from headgate.control_protocol.events import EndCommit, Presence, StartCommit, WriteStatus
 from headgate.control_protocol.machine_io import Append, OutgoingEvent
 from headgate.control_protocol.ports import TableView
-from headgate.coordinator import epoch_claim, machine, outgoing_events
-from headgate.coordinator.outgoing_events import recover_from_table
+from headgate.coordinator import epoch_claim, machine, phase_steps
+from headgate.coordinator.phase_steps import recover_from_table
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.state import HeardStatus, State, Timer
 
@@ -88,14 +88,14 @@ def gains_before_start_count(right: Any, state: State, record: Any, now_ms: int)
 @FAMILY.patches("COMMIT-1")
 def start_after_settlement() -> tuple[Planted, ...]:
     """START(n+1) follows the settlement of n: until then nobody may read."""
-    right, heard = outgoing_events.append_events, machine._on_own_event
+    right, heard = phase_steps.append_events, machine._on_own_event
 
     def say(state: State) -> Any:
         said = right(state)
         if state.phase is Phase.CLOSING:
             return tuple(Append(a.events[:1]) for a in said)
         if state.phase is Phase.SETTLING and state.term:
-            event = outgoing_events.start_event(state, first=False)
+            event = phase_steps.start_event(state, first=False)
             start = OutgoingEvent(state.term.epoch, state.term.progress.number, event)
             return tuple(Append((*a.events, start)) for a in said)
         return said
@@ -103,7 +103,7 @@ def start_after_settlement() -> tuple[Planted, ...]:
     def heard_own(state: State, record: Any, now_ms: int) -> Any:
         said = record.envelope
         if state.phase is Phase.CLOSING and state.term and isinstance(said.event, EndCommit):
-            event = outgoing_events.start_event(state, first=False)
+            event = phase_steps.start_event(state, first=False)
             said = replace(said, event=event, transaction=state.term.progress.number)
         return heard(state, replace(record, envelope=said), now_ms)
 

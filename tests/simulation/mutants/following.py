@@ -19,7 +19,7 @@ from headgate.coordinator import (
     table_suspension,
 )
 from headgate.coordinator.inputs_and_actions import ManifestsStaged
-from headgate.coordinator.outgoing_events import term_of
+from headgate.coordinator.phase_steps import term_of
 
 FAMILY = Family()
 
@@ -145,7 +145,7 @@ def routed_not_pending(right: Any, statuses: Any, by: Any) -> Any:
     return replace(verdict, secondary_files=files)
 
 
-@FAMILY.replaces("LEDGER-1", (machine, "with_secondaries_read"))
+@FAMILY.replaces("LEDGER-1", (machine, "with_troubled_suspended"))
 def routed_as_once_seen(right: Any, state: Any, given: Any, now_ms: int) -> Any:
     """A routed table that was read is taken for one that is named, whose rows are quarantined."""
     after, tells = right(state, given, now_ms)

@@ -13,7 +13,7 @@ from headgate.control_protocol.ports import Batch
 from headgate.control_protocol.testing import FakeBatchWriter
 from headgate.coordinator import (
     machine,
-    outgoing_events,
+    phase_steps,
     secondary_pending_commits,
     status_validation,
 )
@@ -89,7 +89,7 @@ def dropped_without_its_bad_records() -> tuple[Planted, ...]:
 
 @FAMILY.replaces(
     "QUARANTINE-3",
-    (outgoing_events, "secondary_offsets_ahead"),
+    (phase_steps, "secondary_offsets_ahead"),
     (status_validation, "secondary_offsets_ahead"),
 )
 def start_says_nothing_of_it(right: Any, state: State, secondary: Any) -> Offsets:

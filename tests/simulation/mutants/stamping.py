@@ -8,7 +8,7 @@ from typing import Any
 from simulation.mutants.mutant import Family
 
 from headgate.control_protocol.events import TableStart
-from headgate.coordinator import outgoing_events, status_validation
+from headgate.coordinator import phase_steps, status_validation
 from headgate.coordinator.state import State
 
 FAMILY = Family(stamped=True)
@@ -20,7 +20,7 @@ def late_files_are_admitted(right: Any, heard: Any, written: Any, by: Any) -> st
     return None if by.marks else right(heard, written, by)
 
 
-@FAMILY.replaces("TOKEN-2", (outgoing_events, "primary_table_start"))
+@FAMILY.replaces("TOKEN-2", (phase_steps, "primary_table_start"))
 def start_says_no_stamp(right: Any, state: State) -> TableStart:
     """START names a folder, as for tables that do not stamp their files."""
     term = state.term

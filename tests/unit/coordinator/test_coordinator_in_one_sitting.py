@@ -17,7 +17,7 @@ FOLDER = Path(coordinator.__path__[0]).resolve()
 ON_THE_WAY = {
     "file_admission",
     "machine",
-    "outgoing_events",
+    "phase_steps",
     "recovery",
     "state",
 }

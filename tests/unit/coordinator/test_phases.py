@@ -35,7 +35,7 @@ from headgate.control_protocol.errors import StopSink
 from headgate.control_protocol.events import EndCommit
 from headgate.control_protocol.machine_io import LogTruncated
 from headgate.coordinator.inputs_and_actions import LeadershipGained, Stopped
-from headgate.coordinator.outgoing_events import enter_phase
+from headgate.coordinator.phase_steps import enter_phase
 from headgate.coordinator.phases import TRANSITIONS, Phase
 from headgate.coordinator.schema_changes import GATHERING_MS
 from headgate.coordinator.settings import OffsetPolicy

@@ -25,14 +25,14 @@ OF_TERM = {
 }
 VALUES = {
     **OF_TERM,
-    "call": "outgoing_events",
+    "call": "phase_steps",
     "watch": "state",
     "recovery": "epoch_claim",
     "suspicion": "state",
 }
 FACTS = {
-    "phase": {"outgoing_events"},
-    "topics": {"outgoing_events"},
+    "phase": {"phase_steps"},
+    "topics": {"phase_steps"},
     "held": {"added_partitions"},
     "pause_asked": {"epoch_claim"},
     "table_uuid": {"epoch_claim"},
@@ -56,7 +56,7 @@ CLASSES = {
     "Suspensions": {"epoch_claim"},
     "SchemaChanges": set[str](),
     "Tokens": {"epoch_claim"},
-    "Call": {"outgoing_events"},
+    "Call": {"phase_steps"},
     "EpochWatch": set[str](),
     "Recovery": {"epoch_claim"},
     "Suspicion": {"epoch_claim"},

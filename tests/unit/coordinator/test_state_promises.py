@@ -21,7 +21,7 @@ from headgate.control_protocol.identifiers import ControlOffset, TopicPartition
 from headgate.coordinator import (
     epoch_claim,
     machine,
-    outgoing_events,
+    phase_steps,
     schema_changes,
     table_suspension,
 )
@@ -75,7 +75,7 @@ def _planted_call(attempt: Any = None, **counts: Any) -> Call:
 
 
 def _with_recovery(state: Any, phase: Phase, **changes: Any) -> Any:
-    entered = outgoing_events.enter_phase(state, phase, **changes)
+    entered = phase_steps.enter_phase(state, phase, **changes)
     return replace(entered, recovery=Recovery(Looked()))
 
 
@@ -158,7 +158,7 @@ PLANTED: dict[str, tuple[Any, str, Any, Callable[[], None], str]] = {
         "did not land",
     ),
     "an attempt is lost while its outcome is open": (
-        outgoing_events,
+        phase_steps,
         "Call",
         _planted_call,
         leads,

@@ -22,8 +22,8 @@ from headgate.operations.http import sink_status_cache
 from headgate.operations.http.app import (
     describe_reload,
     follow_sink_files,
-    open_server_meters,
     serve_sinks,
+    serve_with_meters,
 )
 from headgate.operations.http.sink_status_cache import (
     ServedSink,
@@ -199,7 +199,7 @@ def test_without_the_server_s_library_the_extra_is_named(monkeypatch: pytest.Mon
     settings = replace(parse(MINIMAL), http=HttpSettings(listen="127.0.0.1:0"))
     with (
         pytest.raises(ConfigurationError, match="uvicorn") as refused,
-        open_server_meters(settings),
+        serve_with_meters(settings),
     ):
         pytest.fail("it serves")
     assert "headgate[http]" in refused.value.hint

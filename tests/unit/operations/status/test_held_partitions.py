@@ -22,7 +22,7 @@ from headgate.control_protocol.testing import FakeSource, FakeTopics
 from headgate.operations.http.sink_status_cache import gauges_of_report
 from headgate.operations.render_command_results import show_status
 from headgate.operations.status import status as module
-from headgate.operations.status.deferred_partitions import HeldPartition, describe_held_partitions
+from headgate.operations.status.held_partitions import HeldPartition, describe_held_partitions
 from headgate.operations.status.report import StatusReport
 from headgate.operations.status.status import read_status
 from headgate.runtime.telemetry import metric_catalog as names
