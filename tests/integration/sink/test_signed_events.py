@@ -18,7 +18,7 @@ from headgate.control_protocol.events import (
 )
 from headgate.control_protocol.identifiers import Epoch, Sender, TransactionNumber
 from headgate.control_protocol.signatures import split_signed_message
-from headgate.operations.control.pause_sink import pause_sink, resume_sink
+from headgate.operations.control.pause import pause_sink, resume_sink
 
 pytestmark = pytest.mark.integration
 
