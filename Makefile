@@ -58,7 +58,7 @@ lint: $(VENV)/.dev ## Format, lint, types
 	cd build/checked && MYPYPATH=.:../../examples/headgate-postgres ../../$(BIN)/mypy \
 		--config-file ../../pyproject.toml --cache-dir ../../.mypy_cache -p headgate -p headgate_postgres
 	cd build/checked && MYPYPATH=.:../../examples/headgate-postgres:../../tests ../../$(BIN)/mypy \
-		--config-file ../../tests/mypy.toml --cache-dir ../../.mypy_cache/tests ../../tests
+		--config-file ../../tests/mypy.toml --cache-dir ../../.mypy_cache/tests ../../tests ../../benchmarks
 
 hudi: hudi-env ## Hudi tables, in an environment of their own (Spark 3.5, Hudi's bundle, ZooKeeper); an hour on two cores
 	$(HUDI_PYTEST) -m 'not soak' --numprocesses $(HUDI_WORKERS) $(or $(ARGS),$(HUDI_TESTS))

@@ -74,12 +74,12 @@ def chunk_of(values: list[bytes], begin: int) -> Chunk:
     """Return the values as they come from one partition, from this offset on."""
     count = len(values)
     return Chunk(
-        Packed.of(values),
+        Packed.from_values(values),
         np.array([len(value) for value in values], np.int64),
         np.zeros(count, np.int64),
         np.arange(begin, begin + count),
         np.full(count, 1_785_585_600_000),
-        Packed.of([b"k"] * count),
+        Packed.from_values([b"k"] * count),
         [()] * count,
     )
 

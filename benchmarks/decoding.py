@@ -155,7 +155,7 @@ def main() -> None:
     for _ in range(ROUNDS):
         for name, (values, decode) in formats.all.items():
             share = count // 8 if "Google" in name else count
-            parts = [Packed.of(values[at : at + CHUNK]) for at in range(0, share, CHUNK)]
+            parts = [Packed.from_values(values[at : at + CHUNK]) for at in range(0, share, CHUNK)]
             begun_s = time.process_time()
             for part in parts:
                 decode(part)

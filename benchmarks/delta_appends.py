@@ -105,7 +105,7 @@ def delta(folder: Path, rows: Sequence[bytes], commits: int) -> float:
 
 def appended(table: SinkTable, plan: Plan, rows: Sequence[bytes], commits: int) -> float:
     """Return the CPU-seconds of writing and committing all rows, ``commits`` times."""
-    parts = [Packed.of(rows[at : at + CHUNK]) for at in range(0, len(rows), CHUNK)]
+    parts = [Packed.from_values(rows[at : at + CHUNK]) for at in range(0, len(rows), CHUNK)]
     view, source = table.read(), SourcePlan({})
     begun_s = time.process_time()
     for number in range(1, commits + 1):

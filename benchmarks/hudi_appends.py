@@ -49,7 +49,8 @@ def spark(told: Mapping[str, Any]) -> None:
 
     connector = fetch_jars(user_cache_folder() / f"spark-kafka-{KAFKA.rpartition(':')[2]}", [KAFKA])
     jars = [told["bundle"], *map(str, connector.iterdir())]
-    session = SparkSession(open_spark({"spark.jars": ",".join(jars), "spark.master": "local[2]"}))
+    conf = {"spark.jars": ",".join(jars), "spark.master": "local[2]"}
+    session = SparkSession(open_spark(conf, {}))
     types = {
         name: kind.replace("timestamptz", "timestamp") for name, kind in told["columns"].items()
     }

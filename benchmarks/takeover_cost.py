@@ -149,7 +149,7 @@ def files(home: Path, bootstrap: str, properties: dict[str, str]) -> tuple[Path,
     kind = "org.apache.iceberg.connect.IcebergSinkConnector"
     keys = {"connector.class": kind, "topics": "trips", "iceberg.tables": "lake.trips"}
     connector.write_text(json.dumps({"name": "trips", "config": keys}))
-    sections = {
+    sections: dict[str, dict[str, object]] = {
         "source": {"topics": ["trips"]},
         "kafka": {"bootstrap.servers": bootstrap},
         "catalog": {"name": "lake"},
