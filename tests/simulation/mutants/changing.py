@@ -34,7 +34,7 @@ def found_at(
 ) -> Any:
     """What is found on another head than the call's, which it is said of."""
     made: Deletions = right(self, table, head, *given, **more)
-    return replace(made, beneath=self._heads.read(table, parent).listed)
+    return replace(made, beneath=self._heads.read_head(table, parent).listed)
 
 
 @FAMILY.replaces("KEY-1", FOUND)
@@ -140,7 +140,7 @@ def index_ahead_of_its_head() -> tuple[Planted, ...]:
         for path in others:
             unread = path not in head.data and path not in self._index.numbers
             if unread and path in self._read:
-                self._index.add(path, self._read[path])
+                self._index.add_file(path, self._read[path])
         return replace(head, data={**others, **head.data})
 
     def found(self: Any, table: Any, parent: Any, written: Any, **more: Any) -> Deletions:
