@@ -20,6 +20,16 @@ from spark_query.spark_programs import (
 
 from headgate.operations.local_kafka.broker import find_free_port
 
+_STARTS = """
+while True:  # Spark's Python process has 10 s to come, which is little where all cores are busy
+    try:
+        query = writer.start()
+        break
+    except Exception as error:
+        if "waiting for the Python worker to connect back" not in str(error):
+            raise
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Server:
@@ -72,3 +82,10 @@ def reduced(self, kept=of_client.Batches.__reduce__):
     return rebuilt, kept(self)
 of_client.Batches.__reduce__ = reduced
 """
+
+
+def with_patient_start(query: str) -> str:
+    """Code of a client that starts its query again where the server's process came too late."""
+    before, start, after = query.partition(".start()\n")
+    assert start and after.startswith("query.processAllAvailable()"), query
+    return before.replace("\nquery = headgate", "\nwriter = headgate") + "\n" + _STARTS + after

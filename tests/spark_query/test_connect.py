@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 from integration.readers import read_with_duckdb
-from spark_query.connect_server import Server, connect_server, in_worker
+from spark_query.connect_server import Server, connect_server, in_worker, with_patient_start
 from spark_query.spark_programs import PATIENCE_S, Programs, dies, locate_table, running_below
 from spark_query.test_real_query import (
     PARTITIONS,
@@ -31,15 +31,6 @@ from headgate.operations.status.status import read_status
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(600)]
 
 WORKER = "foreach_batch_worker"
-STARTS = """
-while True:  # Spark's Python process has 10 s to come, which is little where all cores are busy
-    try:
-        query = writer.start()
-        break
-    except Exception as error:
-        if "waiting for the Python worker to connect back" not in str(error):
-            raise
-"""
 ENDS = "query.processAllAvailable()\nquery.stop()"
 TELLS = """
 try:
@@ -56,10 +47,7 @@ class Connected(Programs):
         super().__init__(folder, bootstrap, topic)
         self.bootstrap, self.topic = bootstrap, topic
         self.server, self.remote = server.running, server.address
-        written = self.query.replace("query = headgate", "writer = headgate").replace(
-            ".start()", ""
-        )
-        self.query = written.replace("query.processAll", f"{STARTS}query.processAll")
+        self.query = with_patient_start(self.query)
 
     def staying(self) -> str:
         """The query as a client that waits for its end, which does not come."""

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 from integration.readers import read_with_duckdb
-from spark_query.connect_server import Server, connect_server, in_worker
+from spark_query.connect_server import Server, connect_server, in_worker, with_patient_start
 from spark_query.spark_programs import ROOT, Programs, dies
 
 from headgate.config.load import load
@@ -63,6 +63,8 @@ class Example(Programs):
         self.sink_file = folder / f"{name}.toml"
         self.sink_file.write_text(self._here((source / f"{name}.toml").read_text()))
         self.query = self._here((source / f"{name}.py").read_text())
+        if server:
+            self.query = with_patient_start(self.query)
 
     def rows(self) -> list[dict[str, object]]:
         settings = load(self.sink_file)
@@ -88,7 +90,7 @@ class Example(Programs):
         raise AssertionError(ended.stdout[-4000:])
 
 
-@pytest.fixture(params=["driver", "connect"])
+@pytest.fixture(params=["driver", pytest.param("connect", marks=pytest.mark.soak)])
 def server(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Server | None]:
