@@ -148,11 +148,9 @@ def by_hand(folder: Path, rows: Sequence[bytes], commits: int) -> float:
     begun_s = time.process_time()
     for _ in range(commits):
         lines = io.BytesIO(b"\n".join(rows))
-        options = pyarrow.read_json_schema.ParseOptions(explicit_schema=SCHEMA)
+        options = pyarrow.json.ParseOptions(explicit_schema=SCHEMA)
         write_deltalake(
-            folder / "t",
-            pyarrow.read_json_schema.read_json(lines, parse_options=options),
-            mode="append",
+            folder / "t", pyarrow.json.read_json(lines, parse_options=options), mode="append"
         )
     return time.process_time() - begun_s
 

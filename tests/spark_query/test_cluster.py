@@ -89,8 +89,8 @@ def test_executors_write_with_the_keys_that_the_catalog_vends_and_no_others(
         proxy.first = vended.judge
         begin, properties, rest = programs.sink_file.read_text().partition("[catalog.properties]")
         table = rest.partition("[table]")[2]
-        own = {"type": "rest", "uri": catalog.uri, **object_store.s3(proxy.uri)}
-        lines = [f'"{k}" = "{v}"' for k, v in own.items() if "access-key" not in k]
+        own = catalog.without_keys(object_store.s3(proxy.uri))
+        lines = [f'"{key}" = "{value}"' for key, value in own.items()]
         programs.sink_file.write_text("\n".join([begin, properties, *lines, "", f"[table]{table}"]))
         with standalone_cluster(tmp_path, workers=2) as programs.master:
             end_of(programs)

@@ -28,8 +28,10 @@ def wait_for_topics(admin: AdminClient, *names: str) -> None:
 
 def _wait_until(admin: AdminClient, names: tuple[str, ...], *, exist: bool) -> None:
     deadline = time.monotonic() + HEARD_MAX_S
-    while known := {name: name in admin.list_topics(timeout=10).topics for name in names}:
-        if all(there == exist for there in known.values()):
+    while names:
+        known = admin.list_topics(timeout=10).topics
+        odd = [name for name in names if (name in known) != exist]
+        if not odd:
             return
-        assert time.monotonic() < deadline, f"the brokers know {known}"
+        assert time.monotonic() < deadline, f"{odd} exist: {not exist}"
         time.sleep(0.02)

@@ -54,3 +54,8 @@ class VendingCatalog(SmallRestCatalog):
 
     def with_each_table(self) -> Mapping[str, str]:
         return self._keys.vend()
+
+    def without_keys(self, store: Mapping[str, str]) -> dict[str, str]:
+        """Properties of a catalog that reaches this store with what is vended, and else not."""
+        given = {key: value for key, value in store.items() if "access-key" not in key}
+        return {**given, "type": "rest", "uri": self.uri}
