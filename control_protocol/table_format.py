@@ -163,7 +163,7 @@ class FileMarking(Protocol):
     def columns(self) -> Sequence[Any]:
         """Return the columns that a file has after the table's own, as Arrow fields."""
 
-    def path(self, token: str, partition: Sequence[Any]) -> str:
+    def new_path(self, token: str, partition: Sequence[Any]) -> str:
         """Return the path of a new file with this token and these values of ``partition_by``.
 
         Raises ``ValueError`` if it is not a token of this table.
@@ -172,7 +172,7 @@ class FileMarking(Protocol):
     def initial_metadata(self, path: str) -> Mapping[str, bytes]:
         """Return what has to be written before the file: contents by path."""
 
-    def with_columns(self, rows: Any, path: str, begin: int) -> Any:
+    def with_meta_columns(self, rows: Any, path: str, begin: int) -> Any:
         """Return the Arrow table with ``columns`` appended; the file already has ``begin`` rows."""
 
 

@@ -62,7 +62,7 @@ def send_unsent_rows(rows: UnsentRows, topic: DeadLetterTopic) -> None:
     progress = topic.read_progress()
     if progress:
         topic.store(progress)  # brokers forget a silent group, and then everything is sent again
-    for portion in rows.since(progress):
+    for portion in rows.portions_since(progress):
         count = topic.send_letters(map(dead_letter_of, portion.rows))
         topic.store(portion.upto)
         if count:

@@ -57,7 +57,7 @@ from headgate.runtime.dropped_table_detection import (
 )
 from headgate.tables.iceberg.catalog import require_atomic_swap, translate_catalog_error
 from headgate.tables.iceberg.schema_evolution import columns_of, sql_type
-from headgate.tables.iceberg.supported_tables import require_readable
+from headgate.tables.iceberg.supported_tables import raise_if_metadata_unknown
 from headgate.tables.iceberg.table_creation import (
     build_partition_spec,
     build_sort_order,
@@ -383,7 +383,7 @@ def require_fit_iceberg_table(catalog: Catalog, settings: SinkSettings) -> None:
     try:
         table = catalog.load_table(identifier)
     except Exception as error:
-        require_readable(identifier, error)
+        raise_if_metadata_unknown(identifier, error)
         failure = translate_catalog_error(error, f"table {identifier} cannot be read")
         if isinstance(failure, MissingRights) and has_temporary_credentials(
             settings.catalog.properties

@@ -117,7 +117,7 @@ class SecondaryTables:
             self._delivering |= {delivery.name: delivering for delivery in group}
         wait(self._delivering.values(), timeout_ms / 1000)
         self._on_commit()
-        return {p.base.table: self._outcome_of_call(p.base.table) for p in deliveries}
+        return {p.base.table: self._take_delivery_outcome(p.base.table) for p in deliveries}
 
     def delete_undecided_files(self, before: Epoch, pending: frozenset[str]) -> None:
         for table in self._opened.values():
@@ -173,14 +173,14 @@ class SecondaryTables:
         if self._is_busy(name):
             return Changed(name, failure="it is just being delivered")
         try:
-            return self._check_creation(want) or self._evolve(want)
+            return self._create_if_missing(want) or self._evolve(want)
         except TableMissing as error:
             return Changed(name, why=str(error), dropped=bool(want.at.uuid))
         except HeadgateError as error:
             later = want.at.uuid or isinstance(error, RetryLater)
             return Changed(name, failure=str(error)) if later else Changed(name, why=str(error))
 
-    def _check_creation(self, want: Want) -> Changed | None:
+    def _create_if_missing(self, want: Want) -> Changed | None:
         if want.at.uuid:
             return None
         return self._make(want) if self._make else Changed(want.at.table, why="none are made")
@@ -214,13 +214,13 @@ class SecondaryTables:
 
     def _tolerable_error(self, name: str, error: HeadgateError) -> HeadgateError | None:
         """Return the trouble of a table that the sink can do without; ``None``: unreachable."""
-        if self._is_required(name):
+        if self._is_required_table(name):
             return None
         if isinstance(error, RetryLater):
             return missing_rights_error(error)
         return error
 
-    def _is_required(self, name: str) -> bool:
+    def _is_required_table(self, name: str) -> bool:
         return self._required is None or name in self._required
 
     def _open_or_reuse_table(self, name: str) -> SecondaryTable:
@@ -231,7 +231,7 @@ class SecondaryTables:
     def _is_busy(self, name: str) -> bool:
         return name in self._delivering and not self._delivering[name].done()
 
-    def _outcome_of_call(self, name: str) -> CommitOutcome | HeadgateError:
+    def _take_delivery_outcome(self, name: str) -> CommitOutcome | HeadgateError:
         if self._is_busy(name):
             return Unknown(f"{name} does not answer in time")
         return self._delivering.pop(name).result()[name]

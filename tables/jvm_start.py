@@ -89,7 +89,7 @@ def require_no_secret_arguments(
 @contextmanager
 def _hiding_arguments(conf: Mapping[str, str]) -> Iterator[None]:
     before = os.environ.get(_ARGUMENTS)
-    given, arguments = _replace_defaults_file(shlex.split(before or "pyspark-shell"))
+    given, arguments = _split_off_defaults_file(shlex.split(before or "pyspark-shell"))
     texts = [path.read_text(encoding="utf-8") for path in given if path.is_file()]
     texts += [
         _properties_line(key, value) for key, value in conf.items() if key.startswith("spark.")
@@ -136,7 +136,7 @@ def _hiding_secret_variables() -> Iterator[None]:
         WITHHELD.clear()
 
 
-def _replace_defaults_file(arguments: Sequence[str]) -> tuple[list[Path], list[str]]:
+def _split_off_defaults_file(arguments: Sequence[str]) -> tuple[list[Path], list[str]]:
     """Return the files of defaults that ours stands in for, and the arguments without their name.
 
     Spark reads one such file: the one that is named, else its own.

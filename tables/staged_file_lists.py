@@ -28,7 +28,7 @@ from headgate.control_protocol.identifiers import (
 )
 from headgate.control_protocol.ports import Staging
 from headgate.control_protocol.table_history import FileRows
-from headgate.tables.storage.file_io import delete_later, delete_quietly, open_files, store_files
+from headgate.tables.storage.file_io import delete_later, delete_quietly, open_file_io, store_files
 from headgate.tables.storage.file_store import files_below
 
 KEPT_MS = 3_600_000
@@ -49,7 +49,7 @@ class StagedFileLists:
         *,
         kept_ms: int = KEPT_MS,
     ) -> None:
-        self._files: FileIO = open_files(storage, location)
+        self._files: FileIO = open_file_io(storage, location)
         self._sink = sink
         self._kept_ms = kept_ms
         self._delivered: deque[tuple[float, Collection[str]]] = deque()
@@ -75,7 +75,7 @@ class StagedFileLists:
         table, transaction = staging.table, staging.transaction
         folder = staging_folder(table.location, self._sink, transaction.epoch, staging.coordinator)
         path = f"{folder}/{transaction.number}{suffix}.json"
-        text = json.dumps([_file_json(file) for file in files]).encode()
+        text = json.dumps([_written_file_json(file) for file in files]).encode()
         store_files(self._files, {path: text})
         return PendingCommit(
             transaction=transaction,
@@ -90,7 +90,7 @@ class StagedFileLists:
     def read_list(self, path: str) -> list[WrittenFile]:
         """Read a staging. Raises ``FileNotFoundError``; ``ValueError`` for any other file."""
         with self._files.new_input(path).open() as stream:
-            return [_parse_file(form) for form in json.loads(stream.read())]
+            return [_parse_written_file(form) for form in json.loads(stream.read())]
 
     def read_rows(self, path: str, columns: Sequence[str]) -> Iterator[FileRows]:
         """Read the rows of a staging's files, which hold all columns. Raises as ``read_list``."""
@@ -134,16 +134,16 @@ class StagedFileLists:
                 yield path, int(named[1]), int(named[2])
 
     def _file_rows(self, file: WrittenFile, columns: Sequence[str]) -> FileRows:
-        def batches() -> Iterator[Any]:
+        def read_batches() -> Iterator[Any]:
             import pyarrow.parquet as pq  # slow to import, and not needed by every command
 
             with self._files.new_input(file.path).open() as stream:
                 yield from pq.ParquetFile(stream).iter_batches(columns=list(columns))
 
-        return FileRows(file.path, file.size_bytes, batches, batches)
+        return FileRows(file.path, file.size_bytes, read_batches, read_batches)
 
 
-def _file_json(file: WrittenFile) -> Mapping[str, Any]:
+def _written_file_json(file: WrittenFile) -> Mapping[str, Any]:
     return {
         "path": file.path,
         "records": file.records,
@@ -153,7 +153,7 @@ def _file_json(file: WrittenFile) -> Mapping[str, Any]:
     }
 
 
-def _parse_file(form: Mapping[str, Any]) -> WrittenFile:
+def _parse_written_file(form: Mapping[str, Any]) -> WrittenFile:
     return WrittenFile(
         path=form["path"],
         records=form["records"],

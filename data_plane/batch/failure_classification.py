@@ -63,7 +63,7 @@ def raise_if_abandoned(batch: Batch, abandoned: Callable[[], bool]) -> None:
         raise BatchAbandoned(f"batch {batch.number} is not wanted any more")
 
 
-def is_external(error: BaseException) -> bool:
+def is_external_failure(error: BaseException) -> bool:
     """Return whether another system (disk, network, memory, broker, storage, Spark) is to blame."""
     cause: BaseException | None = error
     for _ in range(_CAUSES_MAX):
@@ -81,7 +81,7 @@ def is_bisectable(error: BaseException) -> bool:
     """Return whether the error was unforeseen, so that one record may have raised it."""
     if isinstance(error, HeadgateError) or not isinstance(error, Exception):
         return isinstance(error, Unforeseen)
-    return not is_external(error)
+    return not is_external_failure(error)
 
 
 def translate_write_error(

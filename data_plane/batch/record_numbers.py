@@ -69,7 +69,10 @@ class RecordNumbers:
 def first_offsets_of(
     partitions: Sequence[TopicPartition], places: Integers, offsets: Integers
 ) -> Offsets:
-    """Return, in each partition, the smallest of these offsets; ``places``: as in ``numbers``."""
+    """Return, in each partition, the smallest of these offsets.
+
+    ``places``: as in ``RecordNumbers.number_records``.
+    """
     return Offsets(
         {
             partitions[place]: int(offsets[places == place].min())

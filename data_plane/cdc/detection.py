@@ -66,12 +66,15 @@ def count_envelopes(
     op, after, before, deleted, flat_op, operation, kind, letter = parts.words
     rest = np.ones(len(parts.left), np.bool_)
     row = np.asarray(pc.or_(after.is_valid(), before.is_valid()))
-    empties = _is_among(op, [word for word in DEBEZIUM if word in "mt"])
+    empties = _flag_among(op, [word for word in DEBEZIUM if word in "mt"])
     for envelope, result in (
-        (Envelope.DEBEZIUM, (_is_among(op, DEBEZIUM) & row) | empties),
-        (Envelope.FLATTENED, _is_among(deleted, ("true", "false")) | _is_among(flat_op, DEBEZIUM)),
-        (Envelope.DMS, _is_among(operation, DMS) | _is_among(kind, ("control", "data"))),
-        (Envelope.DMS, _is_among(letter, DMS_LETTERS)),
+        (Envelope.DEBEZIUM, (_flag_among(op, DEBEZIUM) & row) | empties),
+        (
+            Envelope.FLATTENED,
+            _flag_among(deleted, ("true", "false")) | _flag_among(flat_op, DEBEZIUM),
+        ),
+        (Envelope.DMS, _flag_among(operation, DMS) | _flag_among(kind, ("control", "data"))),
+        (Envelope.DMS, _flag_among(letter, DMS_LETTERS)),
         (Envelope.PLAIN, rest),
     ):
         fits = result & rest
@@ -81,5 +84,5 @@ def count_envelopes(
     return looks
 
 
-def _is_among(words: pa.Array, known: Iterable[str]) -> Flags:
+def _flag_among(words: pa.Array, known: Iterable[str]) -> Flags:
     return np.asarray(pc.is_in(words, pa.array([*known], words.type)))

@@ -48,7 +48,7 @@ class Placeholder:
         result: dict[str, Flags] = {}
         columns = list(rows.columns)
         for place, column in enumerate(rows.schema):
-            unknown = self._find_placeholders(rows.column(place))
+            unknown = self._flag_placeholders(rows.column(place))
             if unknown is not None and unknown.any():
                 result[column.name] = unknown
                 at = pa.array(np.arange(len(unknown), dtype=np.int64), mask=unknown)
@@ -64,7 +64,7 @@ class Placeholder:
                 "IDENTITY FULL, or use Debezium's reselect post processor",
             )
 
-    def _find_placeholders(self, values: pa.Array) -> Flags | None:
+    def _flag_placeholders(self, values: pa.Array) -> Flags | None:
         """Return where a value is the placeholder; ``None``: nowhere."""
         kind = values.type
         if pa_types.is_list(kind) or pa_types.is_large_list(kind):
@@ -72,11 +72,15 @@ class Placeholder:
             numbers = (
                 pa_types.is_integer(item) or pa_types.is_floating(item) or pa_types.is_date32(item)
             )
-            return self._find_byte_lists(values) if numbers else self._find_in_items(values)
+            return (
+                self._flag_byte_lists(values)
+                if numbers
+                else self._flag_lists_with_placeholder(values)
+            )
         if pa_types.is_map(kind):
             if not _is_text(kind.key_type):
                 return None
-            return self._find_placeholders(
+            return self._flag_placeholders(
                 pc.map_lookup(values, pa.scalar(self._text, kind.key_type), "first")
             )
         if _is_text(kind):
@@ -90,16 +94,16 @@ class Placeholder:
         stored = values.storage if isinstance(values, pa.ExtensionArray) else values
         return np.asarray(pc.is_in(stored, written))
 
-    def _find_in_items(self, values: pa.Array) -> Flags | None:
+    def _flag_lists_with_placeholder(self, values: pa.Array) -> Flags | None:
         """Return where an item of the list is a placeholder."""
-        items = self._find_placeholders(values.flatten())
+        items = self._flag_placeholders(values.flatten())
         if items is None:
             return None
         result = np.zeros(len(values), np.bool_)
         result[np.asarray(pc.list_parent_indices(values))[items]] = True
         return result
 
-    def _find_byte_lists(self, values: pa.Array) -> Flags:
+    def _flag_byte_lists(self, values: pa.Array) -> Flags:
         """Return where the numbers of the list are the placeholder's bytes."""
         length = len(self.encoded)
         fitting = pc.fill_null(pc.equal(pc.list_value_length(values), length), fill_value=False)

@@ -84,8 +84,8 @@ class AvroEncoding:
     """Makes the files of one table. Raises ``ConfigurationError`` for impossible options."""
 
     name = "avro"
-    rows_max = 64 * 1024
-    bytes_max = 16 * 1024 * 1024
+    write_rows_max = 64 * 1024
+    write_bytes_max = 16 * 1024 * 1024
 
     def __init__(
         self, schema: Schema, properties: Mapping[str, str], leaves: Sequence[Leaf]
@@ -125,8 +125,8 @@ class _AvroFile:
     def close(self) -> None:
         """Do nothing: nothing follows the rows of an Avro file."""
 
-    def describe(self) -> tuple[int, dict[str, Any]]:
-        return self._metrics.rows, self._metrics.describe_rows()
+    def row_count_and_statistics(self) -> tuple[int, dict[str, Any]]:
+        return self._metrics.rows, self._metrics.statistics_without_footer()
 
     def _write_block(self, rows: list[dict[str, Any]]) -> None:
         """Write the rows as an array: their number, each of them, and a zero."""

@@ -33,7 +33,7 @@ from headgate.data_plane.files.parquet import ParquetEncoding
 from headgate.data_plane.files.partitioning import Partitioner, PartitionKey
 from headgate.data_plane.files.sorting import Sorter
 from headgate.tables.iceberg.data_file import FileDetail
-from headgate.tables.storage.file_io import Unhurried, delete_quietly, open_files, store_files
+from headgate.tables.storage.file_io import Unhurried, delete_quietly, open_file_io, store_files
 
 # ------------------------------------------------------------------------------------------- places
 
@@ -141,7 +141,7 @@ class FileShape:
         self.arrow_schema: pa.Schema = table.arrow_schema()
         self.name_mapping = table.name_mapping()
         self.spec_id = spec.spec_id
-        self.io: FileIO = open_files(io_properties, table.data_location)
+        self.io: FileIO = open_file_io(io_properties, table.data_location)
         leaves = leaves_of(schema, metrics_modes(schema, properties, order))
         self.encoding = encoding_of(schema, properties, leaves)
         self._parquet = encoding_of(schema, {**properties, FORMAT: "parquet"}, leaves)
@@ -158,7 +158,7 @@ class FileShape:
         """Return the table's own, or Parquet for rows with values that its own cannot hold."""
         return self.encoding if self.encoding.can_hold(rows) else self._parquet
 
-    def new_path(self, prefix: str, key: PartitionKey, encoding: Encoding) -> str:
+    def prepare_new_path(self, prefix: str, key: PartitionKey, encoding: Encoding) -> str:
         """Return where a new file goes, after writing what has to be there before it.
 
         Raises ``WriteFailed`` where START names no stamp of this table (TOKEN-2).
@@ -170,7 +170,7 @@ class FileShape:
             for kind, held in zip(self._partition, key.values, strict=True)
         ]
         try:
-            path = self._marking.path(prefix, values)
+            path = self._marking.new_path(prefix, values)
         except ValueError as error:
             raise WriteFailed(
                 f"a START on the control topic names no place of the table: {error}",
@@ -186,7 +186,7 @@ class FileShape:
 
     def with_meta_columns(self, rows: pa.Table, path: str, begin: int) -> pa.Table:
         """Return the rows as the file holds them, which already has ``begin`` of them."""
-        return rows if self._marking is None else self._marking.with_columns(rows, path, begin)
+        return rows if self._marking is None else self._marking.with_meta_columns(rows, path, begin)
 
 
 def file_shape_of(plan: WriterPlan) -> FileShape:
@@ -296,8 +296,8 @@ class DataFiles:
             disk_per_row = max(1.0, memory_per_row / _SHRINKAGE_GUESS)
         begun_bytes = self._open[key].stream.tell() if key in self._open else 0
         room = (self._target_bytes - begun_bytes) / disk_per_row
-        by_memory = encoding.bytes_max / memory_per_row
-        return max(1, int(min(encoding.rows_max, by_memory, max(room, _ROWS_MIN))))
+        by_memory = encoding.write_bytes_max / memory_per_row
+        return max(1, int(min(encoding.write_rows_max, by_memory, max(room, _ROWS_MIN))))
 
     def _open_or_reuse_file(
         self, key: PartitionKey, rows: pa.Table, encoding: Encoding
@@ -306,7 +306,7 @@ class DataFiles:
             self._pool.mark_used((id(self), key))
             return self._open[key]
         self._pool.make_room()
-        path = self._shape.new_path(self._prefix, key, encoding)
+        path = self._shape.prepare_new_path(self._prefix, key, encoding)
         self._paths.append(path)  # before it exists: ``discard`` must know of half a file, too
         stream = self._shape.io.new_output(path).create()
         try:
@@ -330,11 +330,13 @@ class DataFiles:
                 self._ending.append(file.stream)
             else:
                 file.stream.close()
-        self._finished.append(_describe_file(self._shape, key, file, size))
+        self._finished.append(_to_written_file(self._shape, key, file, size))
 
 
-def _describe_file(shape: FileShape, key: PartitionKey, file: _OpenFile, size: int) -> WrittenFile:
-    records, statistics = file.encoder.describe()
+def _to_written_file(
+    shape: FileShape, key: PartitionKey, file: _OpenFile, size: int
+) -> WrittenFile:
+    records, statistics = file.encoder.row_count_and_statistics()
     detail = FileDetail(
         spec_id=shape.spec_id,
         partition=key.values,

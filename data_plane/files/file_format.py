@@ -23,24 +23,25 @@ class Encoder(Protocol):
     def close(self) -> None:
         """Write what follows the rows."""
 
-    def describe(self) -> tuple[int, dict[str, Any]]:
+    def row_count_and_statistics(self) -> tuple[int, dict[str, Any]]:
         """Return the rows written, and ``FileDetail``'s statistics of them; after ``close``."""
 
 
 class Encoding(Protocol):
     """Makes the files of one table. ``name`` is the format's, and the files' extension.
 
-    A call of ``Encoder.write`` takes ``bytes_max`` of Arrow memory at most, and ``rows_max`` rows.
+    A call of ``Encoder.write`` takes ``write_bytes_max`` of Arrow memory at most, and
+    ``write_rows_max`` rows.
     """
 
     @property
     def name(self) -> str: ...
 
     @property
-    def bytes_max(self) -> int: ...
+    def write_bytes_max(self) -> int: ...
 
     @property
-    def rows_max(self) -> int: ...
+    def write_rows_max(self) -> int: ...
 
     def can_hold(self, rows: pa.Table) -> bool:
         """Return whether such a file can hold every value, so that it is read as it was."""

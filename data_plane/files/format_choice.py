@@ -62,20 +62,24 @@ def require_writable_files(schema: Schema, properties: Mapping[str, str], order:
     encoding_of(schema, properties, leaves_of(schema, metrics_modes(schema, properties, order)))
 
 
-def _parquet() -> _Made:
+def _parquet_encoding() -> _Made:
     return ParquetEncoding
 
 
-def _orc() -> _Made:
+def _orc_encoding() -> _Made:
     from headgate.data_plane.files.orc import OrcEncoding  # only if a table asks for it
 
     return OrcEncoding
 
 
-def _avro() -> _Made:
+def _avro_encoding() -> _Made:
     from headgate.data_plane.files.avro import AvroEncoding
 
     return AvroEncoding
 
 
-_FORMATS: dict[str, Callable[[], _Made]] = {"parquet": _parquet, "orc": _orc, "avro": _avro}
+_FORMATS: dict[str, Callable[[], _Made]] = {
+    "parquet": _parquet_encoding,
+    "orc": _orc_encoding,
+    "avro": _avro_encoding,
+}

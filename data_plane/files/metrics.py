@@ -106,14 +106,14 @@ def _leaf_ids_of(iceberg_type: IcebergType, field_id: int = 0) -> Iterator[int]:
     if isinstance(iceberg_type, PrimitiveType):
         yield field_id
         return
-    children = _children(iceberg_type)
+    children = _child_types(iceberg_type)
     yield from (child for child, inner in children if isinstance(inner, PrimitiveType))
     for child, inner in children:
         if not isinstance(inner, PrimitiveType):
             yield from _leaf_ids_of(inner, child)
 
 
-def _children(iceberg_type: IcebergType) -> list[tuple[int, IcebergType]]:
+def _child_types(iceberg_type: IcebergType) -> list[tuple[int, IcebergType]]:
     if isinstance(iceberg_type, StructType):
         return [(field.field_id, field.field_type) for field in iceberg_type.fields]
     if isinstance(iceberg_type, ListType):
@@ -268,7 +268,7 @@ class FileMetrics:
             elif leaf.has_bounds and isinstance(leaf.kind, StringType | BinaryType):
                 self._add_texts(leaf, column_at_path(rows, leaf.name))
 
-    def describe(self, footer: pq.FileMetaData) -> dict[str, Any]:
+    def statistics_with_footer(self, footer: pq.FileMetaData) -> dict[str, Any]:
         """Return the statistics fields of ``FileDetail``."""
         groups = [footer.row_group(at) for at in range(footer.num_row_groups)]
         sizes, values, nulls = {}, {}, {}
@@ -419,7 +419,7 @@ class RowMetrics(FileMetrics):
                 )
                 self._range_of(leaf).widen(low, high)
 
-    def describe_rows(self) -> dict[str, Any]:
+    def statistics_without_footer(self) -> dict[str, Any]:
         """Return the statistics fields of ``FileDetail``."""
         return {
             "value_counts": dict.fromkeys(self.null_counts, self.rows),

@@ -37,7 +37,7 @@ class OrcEncoding:
     """Makes the files of one table. Raises ``ConfigurationError`` for impossible options."""
 
     name = "orc"
-    rows_max = 1024 * 1024
+    write_rows_max = 1024 * 1024
 
     def __init__(
         self, schema: Schema, properties: Mapping[str, str], leaves: Sequence[Leaf]
@@ -49,12 +49,12 @@ class OrcEncoding:
         stripe_bytes = read_positive_number(
             properties, f"{_ORC}stripe-size-bytes", STORED_BYTES_MAX
         )
-        self.bytes_max = min(stripe_bytes, STORED_BYTES_MAX)
+        self.write_bytes_max = min(stripe_bytes, STORED_BYTES_MAX)
         strategy = read_choice(properties, f"{_ORC}compression-strategy", _STRATEGIES, "speed")
         self._options = {
             "compression": read_choice(properties, f"{_ORC}compression-codec", _CODECS, "zlib"),
             "compression_strategy": strategy,
-            "stripe_size": self.bytes_max,
+            "stripe_size": self.write_bytes_max,
         }
 
     def can_hold(self, rows: pa.Table) -> bool:
@@ -85,8 +85,8 @@ class _OrcFile:
     def close(self) -> None:
         self._writer.close()
 
-    def describe(self) -> tuple[int, dict[str, Any]]:
-        return self._metrics.rows, self._metrics.describe_rows()
+    def row_count_and_statistics(self) -> tuple[int, dict[str, Any]]:
+        return self._metrics.rows, self._metrics.statistics_without_footer()
 
 
 def _iceberg_attributes(field: NestedField) -> dict[str, str]:

@@ -322,8 +322,8 @@ class ParquetEncoding:
         self._leaves = tuple(leaves)
         self._options = ParquetOptions(properties, leaves)
         self._tells_arrow = not behind
-        self.bytes_max = self._options.row_group_bytes
-        self.rows_max = self._options.row_group_rows
+        self.write_bytes_max = self._options.row_group_bytes
+        self.write_rows_max = self._options.row_group_rows
 
     def can_hold(self, rows: pa.Table) -> bool:  # noqa: ARG002
         return True
@@ -352,6 +352,6 @@ class _ParquetFile:
     def close(self) -> None:
         self._writer.close()
 
-    def describe(self) -> tuple[int, dict[str, Any]]:
+    def row_count_and_statistics(self) -> tuple[int, dict[str, Any]]:
         footer = self._writer.writer.metadata
-        return footer.num_rows, self._metrics.describe(footer)
+        return footer.num_rows, self._metrics.statistics_with_footer(footer)

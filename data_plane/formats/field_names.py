@@ -162,7 +162,7 @@ def with_former_names(mapping: str | None, columns: Struct, past: Former) -> str
         return mapping
     known = dict(_names_by_id(json.loads(mapping))) if mapping is not None else {}
     entries = []
-    for inside, column in _columns_by_id(columns, 0):
+    for inside, column in _columns_with_parent_ids(columns, 0):
         once = [old for old, now in past.renamed.get(inside, {}).items() if now == column.name]
         listed = known.get(column.field_id, [column.name])
         entries.append({"field-id": column.field_id, "names": [*listed, *once]})
@@ -178,7 +178,7 @@ def _names_by_id(entries: Any) -> Iterator[tuple[int, list[str]]]:
         yield from _names_by_id(entry.get("fields") or [])
 
 
-def _columns_by_id(columns: Struct, inside: int) -> Iterator[tuple[int, Column]]:
+def _columns_with_parent_ids(columns: Struct, inside: int) -> Iterator[tuple[int, Column]]:
     for column in columns.fields:
         yield inside, column
         yield from _columns_inside(column)
@@ -187,6 +187,6 @@ def _columns_by_id(columns: Struct, inside: int) -> Iterator[tuple[int, Column]]
 def _columns_inside(column: Column) -> Iterator[tuple[int, Column]]:
     match column.type:
         case Struct() as struct:
-            yield from _columns_by_id(struct, column.field_id)
+            yield from _columns_with_parent_ids(struct, column.field_id)
         case ListOf(element=item) | MapOf(value=item):
             yield from _columns_inside(item)

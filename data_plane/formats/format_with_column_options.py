@@ -38,7 +38,7 @@ class _Layer:
     fields: dict[str, pa.Field | dict[str, object]] = field(default_factory=dict)
     used: set[str] = field(default_factory=set)
 
-    def add_if_possible(self, path: Path) -> bool:
+    def add_path_if_possible(self, path: Path) -> bool:
         """Put the path in, unless another column wants one of its fields as something else."""
         known = self.fields
         if len(path) == 1 or path[0].name not in known:
@@ -153,12 +153,12 @@ class RuledColumns:
         layer_of = {}
         for name, path in self._paths.items():
             place = next(
-                (at for at, layer in enumerate(layers) if layer.add_if_possible(path)), None
+                (at for at, layer in enumerate(layers) if layer.add_path_if_possible(path)), None
             )
             if place is None:
                 place = len(layers)
                 layers.append(_Layer())
-                assert layers[place].add_if_possible(path), "there is nothing else in it"
+                assert layers[place].add_path_if_possible(path), "there is nothing else in it"
             layer_of[name] = place
         steps = {step.name: step for path in self._paths.values() for step in path[:-1]}
         return [layer.build_schema(steps) for layer in layers], layer_of

@@ -48,7 +48,7 @@ class EvolvingFormat(Protocol):
         """Look for unknown fields from now on; ``unknown_columns`` reports them."""
 
     @property
-    def records_with_ignored_fields(self) -> int:
+    def record_count_with_ignored_fields(self) -> int:
         """Return how many of the decoded records had fields to ignore, as far as seen."""
 
     def unknown_columns(
@@ -113,7 +113,7 @@ class UnknownFieldFinder:
             for name, value in row.items()
             if self._normalize_name(name) not in self._used
         }
-        return Struct(tuple(self._fields_of(rest, list(self._schema), ())))
+        return Struct(tuple(self._unknown_fields_of(rest, list(self._schema), ())))
 
     def has_ignored_field(self, record: Mapping[str, Any]) -> bool:
         """Return whether the object has a value in a field to be ignored."""
@@ -126,7 +126,7 @@ class UnknownFieldFinder:
             record = inside if isinstance(inside, dict) else {}
         return record
 
-    def _fields_of(
+    def _unknown_fields_of(
         self, record: Mapping[str, Any], columns: list[pa.Field], path: Path
     ) -> Iterable[Column]:
         by_form = {
@@ -149,7 +149,7 @@ class UnknownFieldFinder:
     def _wider_type(self, data_type: pa.DataType, value: Any, path: Path) -> Type | None:
         """Return what a column would have to be for the value, if it is not yet."""
         if pa_types.is_struct(data_type) and isinstance(value, dict):
-            inside = tuple(self._fields_of(value, list(data_type), path))
+            inside = tuple(self._unknown_fields_of(value, list(data_type), path))
             return Struct(inside) if inside else None
         if pa_types.is_map(data_type) and isinstance(value, dict):
             item = self._wider_item_type(data_type.item_type, value.values(), path)
@@ -175,9 +175,11 @@ class UnknownFieldFinder:
                 return Struct()
             written = inside[0]
         rest = (c for c in written.fields if self._normalize_name(c.name) not in self._used)
-        return Struct(tuple(self._columns_of(Struct(tuple(rest)), list(self._schema), ())))
+        return Struct(tuple(self._unknown_columns_of(Struct(tuple(rest)), list(self._schema), ())))
 
-    def _columns_of(self, written: Struct, columns: list[pa.Field], path: Path) -> Iterable[Column]:
+    def _unknown_columns_of(
+        self, written: Struct, columns: list[pa.Field], path: Path
+    ) -> Iterable[Column]:
         by_form = {
             form: column for column in columns for form in field_names.lookup_names_of(column)
         }
@@ -205,7 +207,7 @@ class UnknownFieldFinder:
     def _widened_type(self, data_type: pa.DataType, wanted: Type, path: Path) -> Type | None:
         match wanted:
             case Struct() if pa_types.is_struct(data_type):
-                inside = tuple(self._columns_of(wanted, list(data_type), path))
+                inside = tuple(self._unknown_columns_of(wanted, list(data_type), path))
                 return Struct(inside) if inside else None
             case ListOf(element) if _is_list(data_type):
                 item = self._wider_item(data_type.value_field, element, path)
@@ -214,7 +216,7 @@ class UnknownFieldFinder:
                 item = self._wider_item(data_type.item_field, value, path)
                 return None if item is None else MapOf(key, item)
             case str():
-                return wanted if can_widen(_name_of(data_type), wanted) else None
+                return wanted if can_widen(_type_name_of(data_type), wanted) else None
             case _:
                 return None
 
@@ -239,25 +241,25 @@ def _known_fields(
     any_key: dict[int, int] = {}
     places = iter(range(1, 10**6))
 
-    def take(columns: list[pa.Field], inside: int, path: Path) -> None:
+    def add_columns(columns: list[pa.Field], inside: int, path: Path) -> None:
         for column in columns:
             at = (*path, column.name)
-            place = Fields.OPAQUE if at in ignored else look(column.type, at)
+            place = Fields.OPAQUE if at in ignored else place_of_type(column.type, at)
             named.append((inside, column.name.encode(), place))
         known = {column.name for column in columns}
         for at in ignored:
             if at[:-1] == path and at and at[-1] not in known:
                 named.append((inside, at[-1].encode(), Fields.IGNORED))
 
-    def look(data_type: pa.DataType, path: Path) -> int:
+    def place_of_type(data_type: pa.DataType, path: Path) -> int:
         if pa_types.is_struct(data_type):
             place = next(places)
-            take(list(data_type), place, path)
+            add_columns(list(data_type), place, path)
             return place
         if _is_list(data_type):
-            return look(data_type.value_type, path)
+            return place_of_type(data_type.value_type, path)
         if pa_types.is_map(data_type):
-            item = look(data_type.item_type, path)
+            item = place_of_type(data_type.item_type, path)
             if item == Fields.OPAQUE:
                 return item
             place = next(places)
@@ -269,7 +271,7 @@ def _known_fields(
     for step in around.row:
         named.append((top, step.encode(), place := next(places)))
         top = place
-    take(list(exact.schema), top, ())
+    add_columns(list(exact.schema), top, ())
     named += [(top, name.encode(), Fields.OPAQUE) for name in used]
     named += [(0, name.encode(), Fields.OPAQUE) for name in around.outside]
     return Fields(named, any_key)
@@ -338,7 +340,7 @@ def _is_list(data_type: pa.DataType) -> bool:
     return bool(pa_types.is_list(data_type) or pa_types.is_large_list(data_type))
 
 
-def _name_of(data_type: pa.DataType) -> str:
+def _type_name_of(data_type: pa.DataType) -> str:
     if pa_types.is_decimal(data_type):
         return f"decimal({data_type.precision}, {data_type.scale})"
     return {"int32": "int", "int64": "long", "float": "float", "double": "double"}.get(
@@ -356,7 +358,7 @@ def _type_of_same_shape(data_type: pa.DataType) -> Type:
         return ListOf(Column("", _type_of_same_shape(data_type.value_type)))
     if pa_types.is_map(data_type):
         return MapOf("string", Column("", _type_of_same_shape(data_type.item_type)))
-    return _name_of(data_type)
+    return _type_name_of(data_type)
 
 
 def _has_value_at(value: Any, path: Path) -> bool:

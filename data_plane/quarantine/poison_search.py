@@ -35,7 +35,7 @@ from headgate.data_plane.batch.writer_task_plan import Handling, WriterPlan
 from headgate.data_plane.formats.casting.relabel import rows_from_python
 from headgate.kafka.record_fetch import Chunk
 from headgate.native.kernels import Integers
-from headgate.tables.storage.file_io import open_files
+from headgate.tables.storage.file_io import open_file_io
 
 # --------------------------------------------------------------------------------------- in a chunk
 
@@ -69,7 +69,7 @@ def read_around_poison(chunk: Chunk, schema: pa.Schema, read: Callable[[Chunk], 
     return _Search(chunk, read).search(schema)
 
 
-def halve_until(count: int, is_known: Callable[[Integers], bool]) -> None:
+def halve_until_known(count: int, is_known: Callable[[Integers], bool]) -> None:
     """Ask for all of ``count`` rows, in order; those of which the answer is no are halved."""
     waiting = [np.arange(count, dtype=np.int64)]
     while waiting:
@@ -88,7 +88,7 @@ class _Search:
         self._some_read = False
 
     def search(self, schema: pa.Schema) -> Read:
-        halve_until(len(self._chunk.offsets), self._try_rows)
+        halve_until_known(len(self._chunk.offsets), self._try_rows)
         empty = rows_from_python([], schema)
         together = pa.concat_batches([empty, *self._parts])
         return Read(together, [(bad, why) for why, bad in self._bad.items() if bad])
@@ -156,7 +156,7 @@ def write_around_poison(attempt: Attempt, plan: WriterPlan, batch: Batch) -> Bat
             return outcome
         if tries >= _FRUITLESS_MAX and not seen.row:
             return first  # no part of it can be written at all
-        result = _record_at_fault(seen, plan, batch)
+        result = _find_record_at_fault(seen, plan, batch)
         if isinstance(result, BatchFailed | BatchNeeds):
             return result
         if result is None:
@@ -192,7 +192,7 @@ def _is_bisectable(outcome: BatchFailed) -> bool:
     return outcome.unforeseen or isinstance(outcome.fatal, TransformRaised)
 
 
-def _record_at_fault(
+def _find_record_at_fault(
     attempt: Attempt, plan: WriterPlan, batch: Batch
 ) -> tuple[TopicPartition, int, str] | BatchFailed | BatchNeeds | None:
     """Find one record that makes the batch fail by itself; ``None`` if there is no such record.
@@ -259,7 +259,7 @@ def delete_unannounced_files(plan: WriterPlan, files: Iterable[WrittenFile]) -> 
     """Remove files that were never announced: only this process ever knew their names."""
     for file in files:
         owner = _table_plan_of_file(plan, file)
-        io = open_files(owner.io_properties, owner.shape.data_location)
+        io = open_file_io(owner.io_properties, owner.shape.data_location)
         try:
             io.delete(file.path)
         except OSError as error:

@@ -152,14 +152,15 @@ class RejectedRecords:
             return
         self.bad += self._count_by_place(chunk.places[list(reasons)])
         if reasons and not self._first:
-            self._first = self._describe(chunk, min(reasons), reasons[min(reasons)])
+            self._first = self._describe_record(chunk, min(reasons), reasons[min(reasons)])
         bad = int(self.bad.sum())
         limits = self._handling.limits
         objection = limits.reason_if_too_many(bad) or limits.reason_if_too_often(bad, self._seen)
         if objection:
             first = min(reasons)
             raise TooManyBadRecords(
-                f"{objection}; one of them is {self._describe(chunk, first, reasons[first])}",
+                f"{objection}; one of them is "
+                f"{self._describe_record(chunk, first, reasons[first])}",
                 "mend the producer or the table, or raise the limits under [quarantine]",
             )
 
@@ -233,14 +234,14 @@ class RejectedRecords:
                 row for row in rows if chunk.places[row] == place and chunk.offsets[row] == offset
             )
             more = f" (and {len(rows) - 1} more near it)" if len(rows) > 1 else ""
-            text = self._describe(chunk, row, reasons[row], more)
+            text = self._describe_record(chunk, row, reasons[row], more)
             self.note_stop(_stop_error(error_class, text, Offsets({at: offset})))
 
     def reason_to_show(self, reason: str) -> str:
         """Return why a record is bad, as errors may say it."""
         return reason if self._handling.excerpts else describe_without_content(self._plan, reason)
 
-    def _describe(self, chunk: Chunk, row: int, reason: str, more: str = "") -> str:
+    def _describe_record(self, chunk: Chunk, row: int, reason: str, more: str = "") -> str:
         at = self._partitions[chunk.places[row]]
         where = f"{at.topic} partition {at.partition} offset {chunk.offsets[row]}"
         if not self._handling.excerpts:

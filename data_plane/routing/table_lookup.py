@@ -183,7 +183,7 @@ class RoutedPlans:
             plan.shape.data_location,
         )
         self._forget_suspended(frozenset(batch.suspended))
-        self._apply_changes(batch.changed_tables)
+        self._forget_changed_tables(batch.changed_tables)
         own = tables_named_by_start(batch)
         alone = {
             target.table
@@ -205,7 +205,7 @@ class RoutedPlans:
                 tables[known.name] = replace(known, refused=start.refused)
         for name in sorted({*alone, *wanted} - tables.keys()):
             if name in alone or not no_creation_reason:
-                tables[name] = self._describe_missing(name, source, batch.changed_tables)
+                tables[name] = self._as_missing_table(name, source, batch.changed_tables)
         return replace(
             plan,
             source=source,
@@ -214,7 +214,7 @@ class RoutedPlans:
             no_creation_reason=no_creation_reason,
         )
 
-    def _apply_changes(self, changes: tuple[TableStart, ...]) -> None:
+    def _forget_changed_tables(self, changes: tuple[TableStart, ...]) -> None:
         """Look again at what TABLES named, once for each answer."""
         for start in changes:
             if not start.table or self._applied.get(start.table) == start:
@@ -235,7 +235,7 @@ class RoutedPlans:
         reasons = [why.reason for start in changes if not start.table for why in start.refused]
         return f"and none is made now: {reasons[0]}" if reasons else ""
 
-    def _describe_missing(
+    def _as_missing_table(
         self, name: str, source: SourcePlan, changes: tuple[TableStart, ...]
     ) -> RoutedTable:
         """CREATE-1: return a missing table; only the coordinator makes it, if anybody does."""

@@ -93,7 +93,7 @@ class BatchTables:
         self._suspended = batch.suspended
         self._own = tables_named_by_start(batch)
         topics = sorted({*batch.topic_ids, *(at.topic for at in batch.ranges)})
-        named = plan.source.routing.tables_of(topics)
+        named = plan.source.routing.tables_of_topics(topics)
         self._by_topic = {target.table: target.raw for target in named.values()}
         self._routing = plan.source.routing
         self._made = sum(
@@ -145,7 +145,9 @@ class BatchTables:
             return None
         if routed is None:
             which = f"there is no table {target.table}"
-            which = self._limit_reasons(which, "there is no table of the name that its route makes")
+            which = self._reason_within_limit(
+                which, "there is no table of the name that its route makes"
+            )
             return f"{which}, {self._plan.no_creation_reason or NO_TABLE_IS_CREATED}"
         return routed.problem or self._why_colliding(routed, target) or routed
 
@@ -161,7 +163,7 @@ class BatchTables:
             self._new += 1
         self.requested.add(name)
 
-    def _limit_reasons(self, reason: str, otherwise: str) -> str:
+    def _reason_within_limit(self, reason: str, otherwise: str) -> str:
         """Return the reason, unless there are too many of them."""
         if reason not in self._named and len(self._named) >= REASONS_MAX:
             return otherwise
@@ -192,7 +194,9 @@ class BatchTables:
         used = routed.raw_name or self._by_topic.get(target.table, owner)
         if target.merge or target.raw == used:
             return ""
-        which = self._limit_reasons(f"{target.raw} would go", "what its route makes of it would go")
+        which = self._reason_within_limit(
+            f"{target.raw} would go", "what its route makes of it would go"
+        )
         return f"{which} to {target.table}, which takes {used}: merge = true in the route lets it"
 
 

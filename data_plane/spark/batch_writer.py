@@ -139,7 +139,7 @@ class SparkBatchWriter:
         plans: list[WriterPlan] = []
 
         def write(plan: WriterPlan) -> BatchOutcome:
-            self._discard(plans, written)  # from an attempt that wanted more tables
+            self._discard_files(plans, written)  # from an attempt that wanted more tables
             plans[:] = [plan]
             return self._write_by_plan(plan, job, written)
 
@@ -153,10 +153,10 @@ class SparkBatchWriter:
         else:
             self._died = False
         if isinstance(whole, BatchFailed) or job is not self._current:
-            self._discard(plans, written)
+            self._discard_files(plans, written)
         return whole
 
-    def _discard(self, plans: Sequence[WriterPlan], written: list[WrittenFile]) -> None:
+    def _discard_files(self, plans: Sequence[WriterPlan], written: list[WrittenFile]) -> None:
         if written:
             delete_unannounced_files(plans[0], written)
             written.clear()

@@ -95,7 +95,7 @@ def run_job(
 
     seen = Observation()
     numbers = session.spark.range(0, len(shares), 1, len(shares))
-    shaped = _with_transform if plan.shaping.transform else _without_transform
+    shaped = _data_frame_with_transform if plan.shaping.transform else _data_frame_without_transform
     rows = shaped(numbers, _Work(plan, batch, shares, seen))
     if _is_distributed(plan):
         rows = _redistribute(rows, plan, session.parallelism)
@@ -103,7 +103,7 @@ def run_job(
     try:
         outcomes = rows.collect()
     except Exception as error:
-        _raise_query_fault(error, plan)
+        _raise_if_query_fault(error, plan)
         raise
     parts = [pickle.loads(bytes(row[stages.OUTCOME])) for row in outcomes]  # noqa: S301 - our tasks'
     return JobDone(_await_tallies(seen, plan), parts)
@@ -123,18 +123,18 @@ class _Work:
     seen: Any
 
 
-def _without_transform(numbers: Any, work: _Work) -> Any:
+def _data_frame_without_transform(numbers: Any, work: _Work) -> Any:
     read = stages.share_packets_stage(work.plan, work.batch, work.shares)
     return _without_tallies(
-        _map_by_stage(numbers, read, stages.with_tally(packet_schema(work.plan))), work.seen
+        _map_by_stage(numbers, read, stages.with_tally_column(packet_schema(work.plan))), work.seen
     )
 
 
-def _with_transform(numbers: Any, work: _Work) -> Any:
+def _data_frame_with_transform(numbers: Any, work: _Work) -> Any:
     """Return packets if they are to be distributed, else the outcomes of writing."""
     plan, batch = work.plan, work.batch
     read = stages.share_rows_stage(plan, batch, work.shares)
-    schema = stages.with_tally(stages.row_schema(plan))
+    schema = stages.with_tally_column(stages.row_schema(plan))
     rows = apply_transform(_without_tallies(_map_by_stage(numbers, read, schema), work.seen), plan)
     assert plan.shaping.transform is not None, "chosen for it"
     name = plan.shaping.transform.name
@@ -186,7 +186,7 @@ def is_worker_death(error: Exception) -> bool:
     return "Python worker exited unexpectedly" in str(error)
 
 
-def _raise_query_fault(error: Exception, plan: WriterPlan) -> None:
+def _raise_if_query_fault(error: Exception, plan: WriterPlan) -> None:
     transform = plan.shaping.transform
     if transform is not None and is_query_fault(error):
         raise TransformRaised(
@@ -203,12 +203,12 @@ def _await_tallies(seen: Any, plan: WriterPlan) -> list[ShareRead]:
     """
     observed: list[Any] = []
 
-    def listen() -> None:
+    def wait_for_observation() -> None:
         with suppress(Exception):  # a plan without the observation, in unhelpful words
             observed.append(seen.get)
 
     # In a thread of its own, since Spark's wait has no time limit.
-    waiting = threading.Thread(target=listen, daemon=True)
+    waiting = threading.Thread(target=wait_for_observation, daemon=True)
     waiting.start()
     waiting.join(_OBSERVATION_S_MAX)
     tallies = observed[0].get(_TALLIES) if observed else None

@@ -47,7 +47,7 @@ class Cut:
     place: int
     rows: pa.Table
 
-    def packet(self) -> bytes:
+    def to_packet(self) -> bytes:
         # Combined, so that a packet holds its own rows and not the buffers of its neighbours.
         packed: bytes = self.rows.combine_chunks().to_batches()[0].serialize().to_pybytes()
         return packed
@@ -155,7 +155,7 @@ class Packing:
 
     def _flush(self, table: _TablePacking) -> Iterator[pa.RecordBatch]:
         for cut in table.cut_packets() if table.waiting else ():
-            values = [cut.place, table.index, cut.packet(), table.sort_key(cut)]
+            values = [cut.place, table.index, cut.to_packet(), table.sort_key(cut)]
             columns = [
                 pa.array([value], column.type)
                 for value, column in zip(values, self.schema, strict=False)  # the last: if ranged

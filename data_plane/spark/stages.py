@@ -129,7 +129,7 @@ def row_schema(plan: WriterPlan) -> pa.Schema:
     return schema.append(pa.field(RECORD, pa.int64()))
 
 
-def with_tally(schema: pa.Schema) -> pa.Schema:
+def with_tally_column(schema: pa.Schema) -> pa.Schema:
     """Add a column for tallies, which is null in all other rows."""
     return schema.append(pa.field(TALLY, pa.binary()))
 
@@ -139,7 +139,7 @@ def with_tally(schema: pa.Schema) -> pa.Schema:
 
 def share_rows_stage(plan: WriterPlan, batch: Batch, shares: Sequence[Batch]) -> Stage:
     """Turn share numbers into rows for a transform, with a tally row after each share's rows."""
-    schema = with_tally(row_schema(plan))
+    schema = with_tally_column(row_schema(plan))
 
     def stage(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for share in share_indexes(batches):
@@ -157,7 +157,7 @@ def share_packets_stage(plan: WriterPlan, batch: Batch, shares: Sequence[Batch])
 
     def stage(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         packing = Packing(plan, batch)
-        schema = with_tally(packing.schema)
+        schema = with_tally_column(packing.schema)
         for share in share_indexes(batches):
             reading = _Share(plan, batch, shares, share)
             for packet in packing.pack(reading.decoded_rows()):
@@ -426,7 +426,7 @@ def merge_reports(
         raise unknown_rows_error(transform, len(unknown), numbering.describe_record(unknown[0]))
     if not transform and (lost := known - numbers):
         raise WriteFailed(f"{len(lost)} rows are missing after Spark's shuffle")
-    return _with_counts(read, numbers, numbering, written)
+    return _with_written_parts(read, numbers, numbering, written)
 
 
 def _require_each_record_once(
@@ -445,7 +445,7 @@ def _require_each_record_once(
     raise repeated_rows_error(transform, rows - len(numbers), example)
 
 
-def _with_counts(
+def _with_written_parts(
     read: BatchWritten, numbers: BitMap64, numbering: RecordNumbers, written: Sequence[PartWritten]
 ) -> BatchWritten:
     rejected = BitMap64.union(BitMap64(), *(n for part in written for n in part.unmatched.values()))

@@ -180,7 +180,9 @@ class ResultRows:
         if not reasons:
             rest = iter(fitted.columns)
             filled = [
-                self._coordinate(field, places, offsets) if field.name in self._ours else next(rest)
+                self._coordinate_column(field, places, offsets)
+                if field.name in self._ours
+                else next(rest)
                 for field in self._schema
             ]
             rows = pa.RecordBatch.from_arrays(filled, schema=self._schema)
@@ -196,7 +198,7 @@ class ResultRows:
             )
         return Numbered(rows, result)
 
-    def _coordinate(self, field: pa.Field, places: Integers, offsets: Integers) -> pa.Array:
+    def _coordinate_column(self, field: pa.Field, places: Integers, offsets: Integers) -> pa.Array:
         what = self._ours[field.name]
         if what == "offset":
             return pa.array(offsets).cast(field.type)

@@ -44,8 +44,8 @@ class SelectText:
 def parse_select(sql: str) -> SelectText:
     """Raises ``ConfigurationError`` that says which part of the statement is refused, and why."""
     select = _parse_statement(sql)
-    _refuse_clauses(select)
-    _refuse_expressions(select)
+    _require_supported_clauses(select)
+    _require_supported_expressions(select)
     table = _only_table(select)
     items, where = _split_select_text(sql)
     return SelectText(
@@ -80,7 +80,7 @@ def _parse_statement(sql: str) -> exp.Select:
     return select
 
 
-def _refuse_clauses(select: exp.Select) -> None:
+def _require_supported_clauses(select: exp.Select) -> None:
     for name, value in select.args.items():
         if value and name not in _CLAUSES:
             raise _select_error(
@@ -90,7 +90,7 @@ def _refuse_clauses(select: exp.Select) -> None:
             )
 
 
-def _refuse_expressions(select: exp.Select) -> None:
+def _require_supported_expressions(select: exp.Select) -> None:
     from sqlglot import exp
 
     refused: tuple[tuple[type[exp.Expression], str], ...] = (

@@ -15,11 +15,15 @@ import numpy as np
 import pyarrow as pa
 
 from headgate.control_protocol.errors import ConfigurationError, TransformFailed, TransformRaised
-from headgate.data_plane.batch.failure_classification import is_external
+from headgate.data_plane.batch.failure_classification import is_external_failure
 from headgate.data_plane.batch.record_numbers import RecordNumbers
 from headgate.data_plane.batch.writer_task_plan import WriterPlan
 from headgate.data_plane.formats.casting.relabel import rows_from_python
-from headgate.data_plane.quarantine.poison_search import ALONE_MAX, bounded_error_text, halve_until
+from headgate.data_plane.quarantine.poison_search import (
+    ALONE_MAX,
+    bounded_error_text,
+    halve_until_known,
+)
 from headgate.data_plane.transform.result_routing import require_routable
 from headgate.data_plane.transform.result_rows import (
     RECORD,
@@ -96,15 +100,17 @@ class UserFunction:
         try:
             given, bad = self._call(rows), dict[int, str]()
         except TransformRaised:
-            given, bad = self._call_around(rows)
-        return Given(given, self._find_kept(given, numbers), bad)
+            given, bad = self._call_around_failing_rows(rows)
+        return Given(given, self._flag_kept(given, numbers), bad)
 
-    def _call_around(self, rows: pa.RecordBatch) -> tuple[list[pa.RecordBatch], dict[int, str]]:
+    def _call_around_failing_rows(
+        self, rows: pa.RecordBatch
+    ) -> tuple[list[pa.RecordBatch], dict[int, str]]:
         """Call it with halves of the rows, until those for which it raises stand alone."""
         given: list[pa.RecordBatch] = []
         bad: dict[int, str] = {}
 
-        def is_known(wanted: Integers) -> bool:
+        def try_rows(wanted: Integers) -> bool:
             try:
                 given.extend(self._call(rows.slice(int(wanted[0]), len(wanted))))
             except TransformRaised as error:
@@ -118,7 +124,7 @@ class UserFunction:
                     ) from None
             return True
 
-        halve_until(rows.num_rows, is_known)
+        halve_until_known(rows.num_rows, try_rows)
         return given, bad
 
     def _call(self, rows: pa.RecordBatch) -> list[pa.RecordBatch]:
@@ -129,7 +135,7 @@ class UserFunction:
         except KeyboardInterrupt:
             raise
         except BaseException as error:
-            if is_external(error):
+            if is_external_failure(error):
                 raise
             raised = error
         if raised is not None:
@@ -166,7 +172,7 @@ class UserFunction:
         (require_routable if routed else require_valid_result)(schema, self._plan, self._name)
         self._valid = schema
 
-    def _find_kept(self, given: Sequence[pa.RecordBatch], numbers: Integers) -> Flags:
+    def _flag_kept(self, given: Sequence[pa.RecordBatch], numbers: Integers) -> Flags:
         """Return which of the numbers are in the result. Raises ``TransformFailed``."""
         order = np.argsort(numbers, kind="stable")
         known, counts = numbers[order], np.zeros(len(numbers), np.int64)
@@ -180,16 +186,18 @@ class UserFunction:
             places = np.searchsorted(known, found).clip(max=max(0, len(known) - 1))
             strange = found[known[places] != found] if len(known) else found
             if len(strange):
-                raise unknown_rows_error(self._name, len(strange), self._describe(int(strange[0])))
+                raise unknown_rows_error(
+                    self._name, len(strange), self._describe_record(int(strange[0]))
+                )
             counts += np.bincount(places, minlength=len(known))
         if more := int((counts - 1).clip(min=0).sum()):
-            where = self._describe(int(known[counts.argmax()]))
+            where = self._describe_record(int(known[counts.argmax()]))
             raise repeated_rows_error(self._name, more, f", as of {where}")
         kept = np.zeros(len(numbers), np.bool_)
         kept[order] = counts > 0
         return kept
 
-    def _describe(self, number: int) -> str:
+    def _describe_record(self, number: int) -> str:
         try:
             return self._numbering.describe_record(number)
         except ValueError:

@@ -46,7 +46,7 @@ from headgate.data_plane.write.decode import unknown_field_finder, value_columns
 from headgate.data_plane.write.marked_deletes import (
     MarkedDeletes,
     array_where,
-    find_timeless,
+    find_timeless_records,
 )
 from headgate.data_plane.write.table_outlets import TableFiles
 from headgate.kafka.record_fetch import Chunk
@@ -106,8 +106,8 @@ class ChangeReader:
 
     ``schema``: the table's columns, an ``OPERATION``, and the key that a record deletes; all null
     where they say nothing. ``mapping``: the plan's of names. With an ``evolution`` fields of rows
-    that the table lacks are looked for, and ``missing`` reports them. Raises ``ConfigurationError``
-    for names that do not go together.
+    that the table lacks are looked for, and ``missing_columns`` reports them. Raises
+    ``ConfigurationError`` for names that do not go together.
     """
 
     def __init__(
@@ -138,14 +138,14 @@ class ChangeReader:
 
         columns = Columns(values, changes.key, source.rules, format_of, options.caseless)
         self._unwrapper = unwrapper_of(changes.envelope, columns)
-        self.missing: MissingColumns | None = None
+        self.missing_columns: MissingColumns | None = None
         if evolution is not None:
             (watched,) = formats  # rows in several places are refused (``ROW_PLACES``)
             place = ROW_PLACES[changes.envelope]
             finder = unknown_field_finder(source, values, evolution, place)
             self._watched = cast("EvolvingFormat", watched)
             self._watched.watch_unknown_fields(finder)
-            self.missing = MissingColumns(evolution, finder, list(batch.ranges))
+            self.missing_columns = MissingColumns(evolution, finder, list(batch.ranges))
         self._required = [column.name for column in values if not column.nullable]
         self._in_values = all(name in values.names for name in changes.key)
         keys = [(values if name in values.names else clear).field(name) for name in changes.key]
@@ -249,7 +249,7 @@ class ChangeReader:
                 filled[name] = array_where(deletes, keys[f"{_KEY}{name}"], filled[name])
         if self._changes.history:
             reasons = {
-                **find_timeless(records, self._source.record_columns["timestamp"]),
+                **find_timeless_records(records, self._source.record_columns["timestamp"]),
                 **reasons,
             }
         parts = {
@@ -299,7 +299,7 @@ class ChangeReader:
 
         Fields of deleted rows do not count. Raises ``UnknownField``.
         """
-        if self.missing is None:
+        if self.missing_columns is None:
             return {}
         left = np.delete(np.arange(len(values)), list(opened.bad))
         rowless = left[opened.operations != Operation.UPSERT]
@@ -307,15 +307,17 @@ class ChangeReader:
             (at[np.setdiff1d(rows, rowless)], wanted)
             for rows, wanted in self._watched.unknown_columns(values, opened.bad)
         ]
-        return self.missing.note_needs_of_chunk(
+        return self.missing_columns.note_needs_of_chunk(
             chunk, [(rows, wanted) for rows, wanted in unknown if len(rows)]
         )
 
     def ignored_field_counts(self) -> Mapping[str, int]:
         """Return in how many records there are fields that become no column, by their paths."""
         return (
-            self.missing.ignored_field_counts(self._watched.records_with_ignored_fields)
-            if self.missing is not None
+            self.missing_columns.ignored_field_counts(
+                self._watched.record_count_with_ignored_fields
+            )
+            if self.missing_columns is not None
             else {}
         )
 
@@ -428,7 +430,8 @@ def _filter_rows(rows: pa.RecordBatch, some: Flags) -> pa.RecordBatch:
 class ChangeDecoder:
     """Writes the changes of one keyed table of a batch into its files.
 
-    By place of the batch's ranges: ``records`` became rows, those ``deleted`` are in key files.
+    By place of the batch's ranges: so many records became rows (``record_counts``), and keys of so
+    many are in key files (``deleted_counts``).
     """
 
     def __init__(
@@ -453,20 +456,20 @@ class ChangeDecoder:
         self._reader = ChangeReader(
             *(plan, named, shape.arrow_schema, evolution), mapping=shape.name_mapping
         )
-        self.missing, self.ignored_field_counts = (
-            self._reader.missing,
+        self.missing_columns, self.ignored_field_counts = (
+            self._reader.missing_columns,
             self._reader.ignored_field_counts,
         )
         self._read = with_value_check(self._reader.read, plan.values)
-        self.records = np.zeros(len(batch.ranges), np.int64)
-        self.deleted = np.zeros(len(batch.ranges), np.int64)
+        self.record_counts = np.zeros(len(batch.ranges), np.int64)
+        self.deleted_counts = np.zeros(len(batch.ranges), np.int64)
 
     def decode_chunk(self, chunk: Chunk, *, collect_only: bool) -> None:
         """Write the rows and keys of records that the prefilter passed on. Raises as ``rejected``.
 
         ``collect_only``: as ``TableDecoder.decode_chunk``.
         """
-        if collect_only and self.missing is None:
+        if collect_only and self.missing_columns is None:
             return
         if disposal := self._changes.tombstones.disposal:
             chunk = self._rejected.without_tombstones(chunk, disposal)
@@ -475,7 +478,7 @@ class ChangeDecoder:
         except StopBefore as error:
             self._rejected.note_stop(error)
             return
-        if self.missing:
+        if self.missing_columns:
             return  # nothing of this attempt will count
         for bad, error_class in read.bad:
             self._rejected.reject_bad(chunk, bad, error_class)
@@ -491,8 +494,8 @@ class ChangeDecoder:
         self._keys.add_keys(
             self._reader.select_deleted_keys(read.rows, deletes), records.filter(deletes)
         )
-        self.records += self._count_by_place(records, upserts)
-        self.deleted += self._count_by_place(records, deletes)
+        self.record_counts += self._count_by_place(records, upserts)
+        self.deleted_counts += self._count_by_place(records, deletes)
         self._rejected.count_skipped(records.filter(operations >= Operation.SKIP))
 
     def _count_by_place(self, records: Chunk, some: Flags) -> Integers:

@@ -42,9 +42,10 @@ if TYPE_CHECKING:
 class RowDecoder:
     """Decodes each record of one table into a row. Implements ``TableDecoder``.
 
-    ``rejected`` takes records that are not rows. ``records`` counts, by place, those that became
-    rows. It looks for fields that the table lacks, unless they are ignored, and ``missing``
-    reports them. Raises ``ConfigurationError`` for names or options that do not go together.
+    ``rejected`` takes records that are not rows. ``record_counts``: of those that became rows, by
+    place. It looks for fields that the table lacks, unless they are ignored, and
+    ``missing_columns`` reports them. Raises ``ConfigurationError`` for names or options that do not
+    go together.
     """
 
     def __init__(
@@ -83,15 +84,15 @@ class RowDecoder:
             source.format_name, self._options.of_format
         )
         self._read_schema = value_columns(source, clear, mapping, routed.name)
-        self.missing: MissingColumns | None = None
+        self.missing_columns: MissingColumns | None = None
         if evolution is not None:
             self._watch_unknown_fields(source, batch, evolution)
         if source.rules:
             self._format = RuledColumns(
                 self._format, source.rules, self._read_schema, caseless=self._options.caseless
             )
-        self.records = np.zeros(len(batch.ranges), np.int64)
-        self.deleted = np.zeros(len(batch.ranges), np.int64)
+        self.record_counts = np.zeros(len(batch.ranges), np.int64)
+        self.deleted_counts = np.zeros(len(batch.ranges), np.int64)
 
     def _apply_rules(self, plan: WriterPlan, table: str) -> None:
         # Only for sinks with rules: it brings pyiceberg's parser, which no other decoder needs.
@@ -106,13 +107,15 @@ class RowDecoder:
         self._watched = cast("EvolvingFormat", self._format)
         finder = unknown_field_finder(source, self._read_schema, evolution)
         self._watched.watch_unknown_fields(finder)
-        self.missing = MissingColumns(evolution, finder, list(batch.ranges))
+        self.missing_columns = MissingColumns(evolution, finder, list(batch.ranges))
 
     def ignored_field_counts(self) -> Mapping[str, int]:
         """Return how many records have each field that becomes no column, by path."""
         result = (
-            self.missing.ignored_field_counts(self._watched.records_with_ignored_fields)
-            if self.missing is not None
+            self.missing_columns.ignored_field_counts(
+                self._watched.record_count_with_ignored_fields
+            )
+            if self.missing_columns is not None
             else {}
         )
         nulls = self._nulling.nulls if self._nulling else {}
@@ -153,10 +156,10 @@ class RowDecoder:
         ``collect_only``: as ``TableDecoder.decode_chunk``.
         """
         decoded = self._decode(chunk)
-        self.records += np.bincount(decoded.places, minlength=len(self.records))
+        self.record_counts += np.bincount(decoded.places, minlength=len(self.record_counts))
         if self._rejected.is_stopping and not self._looks_on:
             return
-        if not (collect_only or self.missing):
+        if not (collect_only or self.missing_columns):
             self._outlet.add_rows(decoded)
 
     def _decode(self, chunk: Chunk) -> Decoded:
@@ -164,9 +167,9 @@ class RowDecoder:
             read = read_around_poison(chunk, self._clear_schema, self._read_checked)
         except StopBefore as error:
             self._rejected.note_stop(error)
-            return self._no_rows(chunk)
-        if self.missing:
-            return self._no_rows(chunk)
+            return self._decoded_without_rows(chunk)
+        if self.missing_columns:
+            return self._decoded_without_rows(chunk)
         for bad, error_class in read.bad:
             self._rejected.reject_bad(chunk, bad, error_class)
         refused = {row: reason for bad, _ in read.bad for row, reason in bad.items()}
@@ -193,7 +196,7 @@ class RowDecoder:
         places, offsets = records.places[wanted], records.offsets[wanted]
         return Decoded(shape.hide_values(rows), places, offsets, records)
 
-    def _no_rows(self, chunk: Chunk) -> Decoded:
+    def _decoded_without_rows(self, chunk: Chunk) -> Decoded:
         nowhere = np.empty(0, np.int64)
         return Decoded(rows_from_python([], self._schema), nowhere, nowhere, chunk)
 
@@ -207,11 +210,11 @@ class RowDecoder:
         except UndecodableRecords as error:
             rows, values = error.rest, error.bad
         missing: Mapping[int, str] = {}
-        if self.missing is not None:
-            missing = self.missing.note_needs_of_chunk(
+        if self.missing_columns is not None:
+            missing = self.missing_columns.note_needs_of_chunk(
                 chunk, self._watched.unknown_columns(chunk.values, values)
             )
-        if values and not self.missing:  # otherwise nothing of this attempt counts
+        if values and not self.missing_columns:  # otherwise nothing of this attempt counts
             rows, values = self._handle_misfits(chunk, rows, values)
         rows, values = _without_rejected(rows, values, missing)
         if values:

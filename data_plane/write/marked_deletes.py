@@ -94,7 +94,7 @@ def array_where(some: Flags, there: pa.Array, elsewhere: pa.Array) -> pa.Array:
     return pa.concat_arrays([there, elsewhere]).take(pa.array(places))
 
 
-def find_timeless(records: Chunk, column: str) -> dict[int, str]:
+def find_timeless_records(records: Chunk, column: str) -> dict[int, str]:
     """Return which records cannot be versions: nothing tells from when these are valid (KEY-15)."""
     why = f"{column}: {_NO_TIME}, and a version is valid from one"
     return dict.fromkeys(np.flatnonzero(records.timestamps < 0).tolist(), why)

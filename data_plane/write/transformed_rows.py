@@ -55,20 +55,20 @@ class TransformedRows:
         """Take rows of a chunk. Raises as ``UserFunction.apply`` and ``rejected``."""
         if not len(decoded.places):
             return
-        numbers = self._number(decoded.places, decoded.offsets)
+        numbers = self._numbers_of(decoded.places, decoded.offsets)
         given = self._function.apply(decoded.rows, numbers)
         self._reject_raised(decoded, numbers, given.bad)
         filtered = ~given.kept
         filtered[list(given.bad)] = False
         self._rejected.count_filtered(decoded.places[filtered])
         self._count_left_out(decoded.places[~given.kept])
-        self._route(decoded.chunk, given.batches)
+        self._route_rows(decoded.chunk, given.batches)
 
     def require_all_planned(self) -> None:
         """Raises ``TablesNotPlanned``."""
         self._results.require_all_planned()
 
-    def _number(self, places: Integers, offsets: Integers) -> Integers:
+    def _numbers_of(self, places: Integers, offsets: Integers) -> Integers:
         return self._numbering.number_records(self._partitions, places, offsets)
 
     def _count_left_out(self, places: Integers) -> None:
@@ -79,12 +79,12 @@ class TransformedRows:
             return
         chunk = decoded.chunk
         rows = {int(numbers[row]): reason for row, reason in bad.items()}
-        found = self._number(chunk.places, chunk.offsets)
+        found = self._numbers_of(chunk.places, chunk.offsets)
         there = np.flatnonzero(np.isin(found, list(rows))).tolist()
         reasons = {row: rows[int(found[row])] for row in there}
         self._rejected.reject_bad(chunk, reasons, BAD_EXCEPTION)
 
-    def _route(self, chunk: Chunk, batches: Sequence[pa.RecordBatch]) -> None:
+    def _route_rows(self, chunk: Chunk, batches: Sequence[pa.RecordBatch]) -> None:
         """Write rows to their tables; once a record stops the sink, look for others (BATCH-2)."""
         unmatched: dict[RejectionReason, BitMap64] = {}
         for some in self._route_batches(batches):
@@ -116,7 +116,7 @@ class TransformedRows:
         self, chunk: Chunk, unmatched: Mapping[RejectionReason, BitMap64]
     ) -> None:
         wanted = WantedRecords(unmatched)
-        found = self._number(chunk.places, chunk.offsets)
+        found = self._numbers_of(chunk.places, chunk.offsets)
         for why, rows in wanted.flags_by_reason(found):
             self._count_left_out(chunk.places[rows])
             reject_records(self._rejected, chunk.filter(rows), why)

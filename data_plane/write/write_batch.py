@@ -63,17 +63,18 @@ _WAITING_BYTES_MAX = 64 * 1024 * 1024
 class TableDecoder(Protocol):
     """Decodes the records of one table of a batch, and hands its rows on.
 
-    By place of the batch's ranges: ``records`` became rows, those ``deleted`` are in key files.
+    By place of the batch's ranges: so many records became rows (``record_counts``), and keys of so
+    many are in key files (``deleted_counts``).
     """
 
     @property
-    def records(self) -> Integers: ...
+    def record_counts(self) -> Integers: ...
 
     @property
-    def deleted(self) -> Integers: ...
+    def deleted_counts(self) -> Integers: ...
 
     @property
-    def missing(self) -> MissingColumns | None:
+    def missing_columns(self) -> MissingColumns | None:
         """Return what the table lacks for some of them (SCHEMA-2)."""
 
     def decode_chunk(self, chunk: Chunk, *, collect_only: bool) -> None:
@@ -124,7 +125,7 @@ class _Table:
         size, records = _LENT_PORTION if lent else _PORTION
         return self.waiting_records >= records or self.waiting_bytes >= size
 
-    def decode(self, *, collect_only: bool = False) -> None:
+    def decode_waiting(self, *, collect_only: bool = False) -> None:
         """Decode what waits.
 
         ``collect_only``: nothing of this attempt will count, only what records need."""
@@ -133,7 +134,7 @@ class _Table:
             self.waiting, self.waiting_records, self.waiting_bytes = [], 0, 0
             self.decoder.decode_chunk(chunk, collect_only=collect_only)
 
-    def keep_waiting(self) -> None:
+    def detach_waiting(self) -> None:
         """Keep what waits beyond the chunk that it came with, which may have brought several: one
         for each topic."""
         self.waiting = [chunk.detach() for chunk in self.waiting]
@@ -204,7 +205,7 @@ class BatchRows:
             return
         self._tables.require_all_planned()
         for _, table in sorted(self._open.items()):
-            self._decode(table)
+            self._decode_table(table)
 
     def finish(self) -> BatchWritten | BatchNeeds:
         # Both before any file is finished: files of an attempt that does not count are discarded.
@@ -253,7 +254,7 @@ class BatchRows:
         table = self._open_table(routed, routed.plan)
         table.add_waiting(chunk)
         if table.is_worth_decoding:
-            self._decode(table)
+            self._decode_table(table)
 
     def _without_tombstones(self, target: Target | None, chunk: Chunk) -> Chunk:
         """Leave out tombstones, except for keyed tables, for which they are changes.
@@ -271,13 +272,13 @@ class BatchRows:
         """Bound what waits."""
         # The fetcher lends headers until the next chunk: after that their memory holds others'.
         for table in self._open.values():
-            table.keep_waiting()
+            table.detach_waiting()
         while sum(table.waiting_bytes for table in self._open.values()) > _WAITING_BYTES_MAX:
-            self._decode(max(self._open.values(), key=lambda table: table.waiting_bytes))
+            self._decode_table(max(self._open.values(), key=lambda table: table.waiting_bytes))
 
-    def _decode(self, table: _Table) -> None:
-        table.decode(collect_only=self._collect_only)
-        self._collect_only |= bool(table.decoder.missing)
+    def _decode_table(self, table: _Table) -> None:
+        table.decode_waiting(collect_only=self._collect_only)
+        self._collect_only |= bool(table.decoder.missing_columns)
         self._outlets.flush_largest()
 
     def _new_table(self, target: Target, creation: CreationSource) -> NewTable:
@@ -295,7 +296,7 @@ class BatchRows:
         """
         number = self._batch.number
         if self._only is not None:
-            needs = self._open[self._only.name].decoder.missing
+            needs = self._open[self._only.name].decoder.missing_columns
             return needs.to_batch_needs(number) if needs else None
         if self._tables.postponed and not self._new_tables:
             raise TablesNotPlanned(frozenset({self._tables.postponed}))
@@ -310,7 +311,7 @@ class BatchRows:
         evolving = [
             needs.to_table_need(table.at)
             for table in self._open.values()
-            if (needs := table.decoder.missing)
+            if (needs := table.decoder.missing_columns)
         ]
         return (*new, *evolving)
 
@@ -327,8 +328,8 @@ class BatchRows:
         """Return, by place, how many records became rows of any table, and how many delete rows."""
         records, deleted = np.zeros((2, len(self._batch.ranges)), np.int64)
         for table in self._open.values():
-            records += table.decoder.records
-            deleted += table.decoder.deleted
+            records += table.decoder.record_counts
+            deleted += table.decoder.deleted_counts
         if self._transformed is not None:
             records -= self._transformed.left_out
         return records, deleted

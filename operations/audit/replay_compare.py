@@ -276,7 +276,7 @@ def _select_last_of_keys(records: pa.Table, known: Sources) -> tuple[pa.Table, F
     chosen = np.append(~same, True)[: len(order)]
     begins = np.append(True, ~same)[: len(order)]
     puzzling = same & (sources[1:] != sources[:-1])
-    puzzling[puzzling] = ~known.is_younger(sources[1:][puzzling], sources[:-1][puzzling])
+    puzzling[puzzling] = ~known.flag_younger(sources[1:][puzzling], sources[:-1][puzzling])
     mixed = np.append(False, puzzling)[: len(order)]
     keys = np.cumsum(begins) - 1
     crossed = np.bincount(keys, mixed, int(chosen.sum())) > 0
@@ -385,7 +385,7 @@ class _Slice:
         at = self._place[known]
         own, last = self._sources[known], self._last_sources[at]
         before = (self._offsets[known] < self._last_offsets[at]) & (own == last)
-        older[known] = before | self._held.sources.is_younger(last, own)
+        older[known] = before | self._held.sources.flag_younger(last, own)
         older &= wrong
         undeleted, beside = older.copy(), older.copy()
         undeleted[older] = self._deletes[self._place[older]]

@@ -116,10 +116,10 @@ def _describe_given_credentials(trial: CatalogTrial, advice: _Advice) -> str:
             "it signs each request to the store itself, and gives out no keys",
             "let it vend credentials (HG-120)",
         )
-    if not given.secrets:
+    if not given.secret_names:
         return "none came with the table: files are reached with those of the sink file or machine"
     advice.lines.append("keys come with each table, and are renewed: the sink file needs none")
-    return f"these came with the table: {', '.join(given.secrets)}"
+    return f"these came with the table: {', '.join(given.secret_names)}"
 
 
 def _try_write_file(trial: CatalogTrial) -> str:

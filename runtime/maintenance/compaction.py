@@ -172,7 +172,7 @@ class Rewriting:
         """
         key = self._partition_key(portion[0].partition)
         sorter = self._shape.sorter
-        at_once = BUFFER_BYTES if sorter else self._shape.encoding.bytes_max
+        at_once = BUFFER_BYTES if sorter else self._shape.encoding.write_bytes_max
         runs: list[Positions] = []
         for rows in self._read_sorted_runs(portion, at_once):
             writing.write(key, rows)

@@ -225,12 +225,12 @@ class Walk:
             row_deletes=sum(map(_deleted_row_count, added)),
         )
         for add in added:
-            self._count_added(add, entry.version)
+            self._note_added_file(add, entry.version)
         for remove in removed:
-            self._count_removed(remove, digest)
+            self._note_removed_file(remove, digest)
         self.digests.append(digest)
 
-    def _count_added(self, add: Mapping[str, Any], version: int) -> None:
+    def _note_added_file(self, add: Mapping[str, Any], version: int) -> None:
         for digest in self._removed_by.pop(add["path"], ()):
             digest.removed_rows += row_count_of(add)
         path = unquote(add["path"])
@@ -238,7 +238,7 @@ class Walk:
             self._sought.discard(path)
             self.brought[path] = version
 
-    def _count_removed(self, remove: Mapping[str, Any], digest: Digest) -> None:
+    def _note_removed_file(self, remove: Mapping[str, Any], digest: Digest) -> None:
         """Count removed rows: a remove need not have the count, but an older version's add did."""
         if rows := row_count_of(remove):
             digest.removed_rows += rows

@@ -29,7 +29,7 @@ from headgate.tables.delta.protocol_trial import (
     find_read_refusal,
 )
 from headgate.tables.delta.unsupported_years import year_check_for
-from headgate.tables.storage.file_io import is_s3_files, open_files
+from headgate.tables.storage.file_io import is_s3_files, open_file_io
 from headgate.tables.storage.file_store import Folder, open_folder
 from headgate.tables.storage.local_file_io import local_folder_path
 
@@ -79,15 +79,15 @@ class DeltaLocation:
         return storage_options(self.location, self.storage)
 
     def open_log(self) -> Log:
-        return Log(open_files(self.storage, self.location), self.location)
+        return Log(open_file_io(self.storage, self.location), self.location)
 
     def open_folder(self) -> Folder:
         return open_folder(self.location, self.storage)
 
     def require_conditional_puts(self) -> None:
         """Raise ``PutsUnconditional`` if two writers could put the same version; or ``OSError``."""
-        files = open_files(self.storage, self.location)
-        if is_s3_files(files) and not files.puts_conditionally(f"{self.location}/data/headgate"):
+        files = open_file_io(self.storage, self.location)
+        if is_s3_files(files) and not files.can_put_conditionally(f"{self.location}/data/headgate"):
             raise PutsUnconditional(
                 f"the store of Delta table {self.name} at {self.location} overwrites what is "
                 "there, though it was asked to put it only if it is absent",

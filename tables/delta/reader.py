@@ -26,7 +26,7 @@ from headgate.tables.delta.log import Digest, Walk, row_count_of
 from headgate.tables.delta.open_table import DeltaLocation, columns_of
 from headgate.tables.delta.table import DeltaSinkTable
 from headgate.tables.neutral_schema import with_absent_columns
-from headgate.tables.storage.file_io import open_files
+from headgate.tables.storage.file_io import open_file_io
 
 
 class DeltaReader:
@@ -38,7 +38,7 @@ class DeltaReader:
         self._table: DeltaTable = place.load_table()
         self._log = place.open_log()
         self._view = DeltaSinkTable(place, sink).view_of_loaded(self._table)
-        self._files = open_files(place.storage, place.location)
+        self._files = open_file_io(place.storage, place.location)
 
     def view(self) -> TableView:
         return self._view
@@ -104,12 +104,12 @@ class DeltaReader:
     ) -> FileRows:
         of = columns_of(self._place.name, self._table)
 
-        def batches() -> Iterator[Any]:
+        def read_batches() -> Iterator[Any]:
             with self._files.new_input(file.path).open() as stream:
                 for batch in pq.ParquetFile(stream).iter_batches(columns=list(columns)):
                     yield with_absent_columns(batch, columns, of, values)
 
-        return FileRows(file.path, file.size_bytes, batches, batches)
+        return FileRows(file.path, file.size_bytes, read_batches, read_batches)
 
     @cached_property
     def _live_add_actions(self) -> pa.Table:

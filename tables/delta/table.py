@@ -104,7 +104,7 @@ class DeltaSinkTable:
     def view_of_loaded(self, table: DeltaTable) -> TableView:
         """Return the view of a table that was loaded already. Raises as ``read``."""
         try:
-            return self._view(table)
+            return self._build_view(table)
         except OSError as error:
             raise Unreachable(
                 f"the log of {self._place.name} cannot be read: {first_line_of_error(error)}"
@@ -131,9 +131,9 @@ class DeltaSinkTable:
         except OSError as error:
             return Unknown(f"nothing was sent: {first_line_of_error(error)}")
         number = uuid.uuid4().hex
-        added = [self._add_action(table, file) for file in attempt.files]
+        added = [self._build_add_action(table, file) for file in attempt.files]
         try:
-            self._call_commit(table, attempt, number, added)
+            self._commit_by_delta_rs(table, attempt, number, added)
         except Exception as error:  # noqa: BLE001 - whatever it is, the call may have landed
             self._kept = None
             return self._outcome_of(attempt, head + 1, number, error)
@@ -144,7 +144,7 @@ class DeltaSinkTable:
         """See ``table_format.SupportsDelivery``."""
         table = self._load()
         for file in files:
-            self._add_action(table, file)
+            self._build_add_action(table, file)
         if lost := check_lost_files(self._folder, files):
             raise _table_changed_error(self._place.name, lost.reason)
 
@@ -200,7 +200,7 @@ class DeltaSinkTable:
     def _find_tag_version(self, table: DeltaTable) -> int | None:
         return table.transaction_version(self._application)
 
-    def _view(self, table: DeltaTable) -> TableView:
+    def _build_view(self, table: DeltaTable) -> TableView:
         head, tag = table.version(), self._find_tag_version(table)
         summary = self._newest_sink_properties(tag)
         way, reached = self._walk_to_tag(head, tag)
@@ -267,7 +267,7 @@ class DeltaSinkTable:
 
     # --------------------------------------------------------------------------------- committing
 
-    def _call_commit(
+    def _commit_by_delta_rs(
         self, table: DeltaTable, attempt: CommitAttempt, number: str, added: Sequence[AddAction]
     ) -> None:
         sink, record = self._sink, attempt.record
@@ -327,7 +327,7 @@ class DeltaSinkTable:
             return self._landed_outcome(attempt, version)
         return Refused(first_line_of_error(raised))
 
-    def _add_action(self, table: DeltaTable, file: WrittenFile) -> AddAction:
+    def _build_add_action(self, table: DeltaTable, file: WrittenFile) -> AddAction:
         """Raises ``TableChanged`` for files with columns that the table no longer has."""
         name = self._place.name
         inside = file.path.removeprefix(f"{self._place.location}/")

@@ -25,7 +25,7 @@ from headgate.control_protocol.table_format import (
 from headgate.control_protocol.table_history import TableReader
 from headgate.tables.delta.columns import delta_schema_from_columns, require_partitionable
 from headgate.tables.delta.locations import require_supported_location
-from headgate.tables.storage.file_io import open_files
+from headgate.tables.storage.file_io import open_file_io
 from headgate.tables.storage.file_store import folders_in
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class DeltaFormat(TableFormat):
         except TableMissing:
             if not spec.create:
                 raise
-            self._create(place, spec)
+            self._create_table(place, spec)
             place.load_table()
             return True
         return False
@@ -103,11 +103,11 @@ class DeltaFormat(TableFormat):
 
         parent = _location_of_spec(like).location.rpartition("/")[0]
         try:
-            return folders_in(open_files(like.storage, parent), parent)
+            return folders_in(open_file_io(like.storage, parent), parent)
         except OSError as error:
             raise Unreachable(f"{parent} cannot be listed: {first_line_of_error(error)}") from error
 
-    def _create(self, place: DeltaLocation, spec: TableSpec) -> None:
+    def _create_table(self, place: DeltaLocation, spec: TableSpec) -> None:
         """Create the table.
 
         Another process may be first: what exists then is loaded and checked.

@@ -10,7 +10,7 @@ from contextlib import suppress
 from headgate.control_protocol.errors import HeadgateError, Unreachable
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import CommitAttempt, Refused
-from headgate.tables.hudi.base_files import instant_of_file, stamp_of
+from headgate.tables.hudi.base_files import commit_token_of, instant_of_file
 from headgate.tables.hudi.commits import HudiCommits, Moved, rolled_back_refusal
 from headgate.tables.hudi.jvm import error_text
 from headgate.tables.hudi.table_properties import STAGED, HudiLocation
@@ -39,7 +39,7 @@ class HudiSinkTable(HudiCommits):
         _, java = self._open_client()
         self._ensure_first_commit(java)
         self._stamps.append(self._reserve_instant(java))
-        return stamp_of(self._place.location, self._stamps[-1])
+        return commit_token_of(self._place.location, self._stamps[-1])
 
     def _on_table_changed(self) -> None:
         self._stamps.clear()
@@ -72,13 +72,13 @@ class HudiSinkTable(HudiCommits):
         """
         first = self._reserve_instant(java)
 
-        def check() -> None:
+        def require_not_condemned() -> None:
             if first in self._reservations.forbidden_instants():
                 raise Moved(rolled_back_refusal(first).reason)
 
         if refused := self._begin_instant(java, first):
             raise Moved(refused.reason)
-        java.commit(first, (), {}, check)
+        java.commit(first, (), {}, require_not_condemned)
 
     def _prepare_instant(self, attempt: CommitAttempt, java: HudiJava) -> str:
         """Return the instant of the files, which is a single one (TOKEN-2).

@@ -44,7 +44,7 @@ _ESCAPED = re.compile(r"[\x00-\x1f\"#%'*/:=?\\\x7f{\[\]^]")
 """What Hudi's ``PartitionPathEncodeUtils`` writes as ``%`` and two digits."""
 
 
-def stamp_of(location: str, instant: str) -> str:
+def commit_token_of(location: str, instant: str) -> str:
     return f"{location}/{ANY}_{instant}{_SUFFIX}"
 
 
@@ -79,10 +79,10 @@ class HudiFileMarking:
     def columns(self) -> Sequence[pa.Field]:
         return tuple(pa.field(name, pa.string()) for name in COLUMNS)
 
-    def path(self, token: str, partition: Sequence[Any]) -> str:
+    def new_path(self, token: str, partition: Sequence[Any]) -> str:
         """Return a new file's path. Raises ``ValueError`` for an invalid commit token."""
         instant = instant_of_file(token)
-        if token != stamp_of(self.location, instant):
+        if token != commit_token_of(self.location, instant):
             raise ValueError(f"{token} is no commit token of {self.location}")
         name = f"{uuid.uuid4()}-0_{_WRITE_TOKEN}_{instant}{_SUFFIX}"
         return "/".join(filter(None, (self.location, self.partition_path(partition), name)))
@@ -103,7 +103,7 @@ class HudiFileMarking:
             f"{folder}/.hoodie_partition_metadata": about.encode(),
         }
 
-    def with_columns(self, rows: pa.Table, path: str, begin: int) -> pa.Table:
+    def with_meta_columns(self, rows: pa.Table, path: str, begin: int) -> pa.Table:
         """Return the rows followed by Hudi's columns; the file already has ``begin`` rows."""
         folder, _, name = path.rpartition("/")
         instant, partition = instant_of_file(path), folder.removeprefix(self.location).strip("/")

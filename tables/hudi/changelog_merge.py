@@ -55,7 +55,7 @@ class Fold:
         columns, of_key = pa.concat_tables(read, promote_options="permissive").columns, len(key.key)
         self._values = columns[:of_key]
         self._keys, self._places = _Numbered(self._values), _Numbered(columns[of_key:-1])
-        number, place, offset = self._keys.numbers, self._places.numbers, _new_numbers(columns[-1])
+        number, place, offset = self._keys.numbers, self._places.numbers, _as_numbers(columns[-1])
         decided = np.repeat([each for _, each in numbered], lengths)
         latest = np.full(self._keys.count, _NONE)
         np.maximum.at(latest, number, decided)
@@ -192,10 +192,10 @@ def _number_pairs(numbers: _Numbers, column: _Column, values: pa.Array) -> pa.Ar
 
 def _index_among(column: _Column, values: pa.Array) -> _Numbers:
     """Return the index of each among the values, ``_NONE`` if it is not among them."""
-    return _new_numbers(pc.index_in(column.cast(values.type), values).fill_null(_NONE))
+    return _as_numbers(pc.index_in(column.cast(values.type), values).fill_null(_NONE))
 
 
-def _new_numbers(column: _Column) -> _Numbers:
+def _as_numbers(column: _Column) -> _Numbers:
     return np.asarray(column.cast(pa.int64()))
 
 

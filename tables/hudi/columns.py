@@ -76,7 +76,7 @@ def _find_reserved_name(columns: Struct, names: Sequence[str]) -> str | None:
     return next((each.name for each in columns.fields if each.name.lower() in names), None)
 
 
-def spark_columns(columns: Sequence[Column]) -> str:
+def spark_ddl_of(columns: Sequence[Column]) -> str:
     """Return Spark's DDL for columns with these names and types."""
     return ", ".join(
         f"{quote_column(column.name)} {_spark_type(column.type)}" for column in columns

@@ -138,7 +138,7 @@ class HudiCommits:
         try:
             meta = java.load_meta_client()
             view, unkept = self._build_view(config, java, meta)
-            lost_lock_detection.require_same_key_filling(
+            lost_lock_detection.require_filled_by_same_key(
                 view, self._place, self._sink, lambda: java.latest_slices(meta)
             )
             if keeps and unkept:
@@ -326,7 +326,7 @@ class HudiCommits:
         filled = uuids_of_filled_tables_after(record, attempt.base.filled, attempt.forgets)
         coming = Kept(instant, 0, record, filled, attempt.base.tag or 0)
 
-        def check() -> None:
+        def check_and_announce() -> None:
             if refusal := self._check_before_commit(attempt, java, instant):
                 refused.append(refusal)
                 raise Moved(refusal.reason)
@@ -339,13 +339,13 @@ class HudiCommits:
                     attempt.base.tag or ""
                 ),
             }
-            self._answer(lambda: java.commit(instant, attempt.files, metadata, check))
+            self._answer(lambda: java.commit(instant, attempt.files, metadata, check_and_announce))
         except Exception as error:  # noqa: BLE001 - whatever it is, the call may have landed
             java.close()
             if refused:
                 return refused[0]
             return self._outcome_of(attempt, java, coming, error)
-        return self._landed_outcome(attempt, config, java, coming)
+        return self._finish_landed_commit(attempt, config, java, coming)
 
     def _check_before_commit(
         self, attempt: CommitAttempt, java: HudiJava, instant: str
@@ -378,12 +378,12 @@ class HudiCommits:
             config, java = self._open_client()
             landed = java.completion_ms(java.load_meta_client(), coming.instant)
             if config.uuid == attempt.base.uuid and landed is not None:
-                return self._landed_outcome(attempt, config, java, coming)
+                return self._finish_landed_commit(attempt, config, java, coming)
         except Exception as later:  # noqa: BLE001 - it is not known then
             return Unknown(f"{error_text(error)}, and then: {error_text(later)}")
         return Unknown(error_text(error))
 
-    def _landed_outcome(
+    def _finish_landed_commit(
         self, attempt: CommitAttempt, config: TableConfig, java: HudiJava, coming: Kept
     ) -> CommitOutcome:
         instant, record = coming.instant, coming.record

@@ -94,7 +94,7 @@ _LOW = "0000"
 in 15 of a hundred of these."""
 
 
-def require_same_key_filling(
+def require_filled_by_same_key(
     view: TableView, place: HudiLocation, sink: SinkName, live: Callable[[], Sequence[Slice]]
 ) -> None:
     """KEY-1: refuse a table filled without the key, which may hold duplicates, and the reverse.

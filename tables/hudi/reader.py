@@ -124,13 +124,16 @@ class HudiReader:
         folder = Path(self._held.enter_context(TemporaryDirectory())) / "rows"
         self._java.read_data_frame().select(*map(quote_column, columns)).write.parquet(str(folder))
 
-        def batches() -> Iterator[Any]:
+        def read_batches() -> Iterator[Any]:
             for path in sorted(folder.glob("*.parquet")):
                 with pq.ParquetFile(path) as file:
                     yield from file.iter_batches(columns=list(columns))
 
         return FileRows(
-            self._whole_table_file.path, self._whole_table_file.size_bytes, batches, batches
+            self._whole_table_file.path,
+            self._whole_table_file.size_bytes,
+            read_batches,
+            read_batches,
         )
 
     @cached_property
@@ -139,7 +142,7 @@ class HudiReader:
         return any(each.logged for each in self._live_slices)
 
     @cached_property
-    def _inserts_into_logs(self) -> bool:
+    def _has_inserts_in_logs(self) -> bool:
         """Return whether new rows go to their buckets' logs, where Hudi counts them as updates."""
         index = key_index_of(self._place.name, self._place.settings)
         return self._config.merges_on_read and index == BUCKET
@@ -167,12 +170,12 @@ class HudiReader:
         return f"{self._place.location}/{name}"
 
     def _file_rows(self, live: Slice, columns: Sequence[str]) -> FileRows:
-        def batches() -> Iterator[Any]:
+        def read_batches() -> Iterator[Any]:
             with pq.ParquetFile(self._place.folder.arrow_source(live.path)) as file:
                 for batch in file.iter_batches(columns=list(columns)):
                     yield with_absent_columns(batch, columns, self._config.columns, {})
 
-        return FileRows(self._address_of(live.path), live.size, batches, batches)
+        return FileRows(self._address_of(live.path), live.size, read_batches, read_batches)
 
     # ---------------------------------------------------------------------------------- timeline
 
@@ -203,7 +206,7 @@ class HudiReader:
         brought = self._java.file_statistics(self._meta, instant.requested)
         rows = sum(each.rows for each in brought)
         if record.keys:  # Hudi also counts rows of rewritten files
-            agree = _counts_agree(record.keys, brought, exactly=not self._inserts_into_logs)
+            agree = _counts_agree(record.keys, brought, exactly=not self._has_inserts_in_logs)
             rows = record.records if agree else rows
         return SinkCommit(
             snapshot_id=instant.completed,

@@ -47,23 +47,23 @@ class SupportedTexts:
     def find_unsupported(self, rows: pa.RecordBatch) -> Mapping[int, str]:
         reasons: dict[int, str] = {}
         for name in self.folders.partition_by:
-            values = _column_texts(rows, name)
+            values = _text_column_or_none(rows, name)
             for text in pc.unique(values).to_pylist() if values is not None else ():
                 if text and (why := self.folders.why_value_unsupported(name, text)):
-                    reasons |= _same_reason_for(pc.equal(values, text), f"{name}: {why}")
+                    reasons |= _reason_by_row(pc.equal(values, text), f"{name}: {why}")
         for name in self.key:
-            values = _column_texts(rows, name)
+            values = _text_column_or_none(rows, name)
             if values is None:
                 continue
             empty = f"{name}: no record key of Hudi is made of an empty text"
-            reasons |= _same_reason_for(pc.equal(values, ""), empty)
+            reasons |= _reason_by_row(pc.equal(values, ""), empty)
             for other in self.key if len(self.key) > 1 else ():
                 why = f"{name}: Hudi would take the key for another row's, because of ,{other}:"
-                reasons |= _same_reason_for(pc.match_substring(values, f",{other}:"), why)
+                reasons |= _reason_by_row(pc.match_substring(values, f",{other}:"), why)
         return reasons
 
 
-def _column_texts(rows: pa.RecordBatch, name: str) -> Any:
+def _text_column_or_none(rows: pa.RecordBatch, name: str) -> Any:
     values = rows.column(name)
     column_type = values.type
     return (
@@ -71,7 +71,7 @@ def _column_texts(rows: pa.RecordBatch, name: str) -> Any:
     )
 
 
-def _same_reason_for(unsupported: Any, why: str) -> dict[int, str]:
+def _reason_by_row(unsupported: Any, why: str) -> dict[int, str]:
     return dict.fromkeys(pc.indices_nonzero(unsupported).to_pylist(), why)
 
 
@@ -149,7 +149,7 @@ def describe_buckets(table: str, properties: Mapping[str, str]) -> str:
     return f"{properties[BUCKETS]} buckets of {properties.get(HASHED, 'the record key')}"
 
 
-def key_write_settings(
+def key_writer_settings(
     key: RowKey, index: str, keys: Sequence[str], folders: HudiFileMarking
 ) -> dict[str, str]:
     """Return Hudi's write configuration for a table with a key, beyond what all have."""

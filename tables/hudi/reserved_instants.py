@@ -158,7 +158,7 @@ class Reservations:
         self._put_commit(self._announced_file_name(coming.instant), coming)
 
     def read_announced_commits(self) -> list[Kept]:
-        """Return those that are not kept yet. Raises as ``kept``."""
+        """Return those that are not kept yet. Raises as ``read_kept_commit``."""
         commits = []
         announced = [name for name, _ in self._folder.files_below(self._coming)]
         # The last one is of a version that had one file for all.
@@ -172,7 +172,7 @@ class Reservations:
         """Return the commits known to have landed, even if archived before they were kept.
 
         The newest is first. ``archived``: returns the tag of an instant of the archive. Raises as
-        ``kept``.
+        ``read_kept_commit``.
         """
         announced = self.read_announced_commits()  # first: what leaves here is kept by then
         kept = self.read_kept_commit()

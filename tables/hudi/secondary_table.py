@@ -16,7 +16,7 @@ from headgate.control_protocol.errors import TableChanged, Unreachable
 from headgate.control_protocol.events import FileKind, WrittenFile
 from headgate.control_protocol.ports import CommitAttempt, Refused
 from headgate.tables.hudi import append_table
-from headgate.tables.hudi.base_files import stamp_of
+from headgate.tables.hudi.base_files import commit_token_of
 from headgate.tables.hudi.commits import HudiCommits
 from headgate.tables.hudi.table_properties import TableConfig
 from headgate.tables.hudi.upsert_table import HudiKeyedTable
@@ -45,9 +45,9 @@ class _Following(HudiCommits):
                 why = "was written for other columns than the table has now"
             except ValueError as error:
                 why = str(error)
-            raise _table_changed(self._place.name, f"{file.path} {why}")
+            raise _table_changed_error(self._place.name, f"{file.path} {why}")
         if lost := check_lost_files(self._place.folder, files):
-            raise _table_changed(self._place.name, lost.reason)
+            raise _table_changed_error(self._place.name, lost.reason)
 
     def _prepare_instant(self, attempt: CommitAttempt, java: HudiJava) -> str:
         """Take a new instant: nobody claims a secondary table.
@@ -104,32 +104,32 @@ def _write_base_file(
 ) -> WrittenFile:
     """Write a base file with the staged file's rows, which belong to one partition."""
 
-    def name(path: str) -> str:
+    def name_in_folder(path: str) -> str:
         return name_below(folder.location, path)
 
     marking = config.marking
     values = file_facts_of(file, config.columns, marking.partition_by).partition.values()
-    path = marking.path(stamp_of(marking.location, instant), tuple(values))
+    path = marking.new_path(commit_token_of(marking.location, instant), tuple(values))
     for announced, content in marking.initial_metadata(path).items():
-        if next(folder.file_sizes([name(announced)])) is None:
-            folder.put(name(announced), content)
-    with pq.ParquetFile(folder.arrow_source(name(file.path))) as rows:
+        if next(folder.file_sizes([name_in_folder(announced)])) is None:
+            folder.put(name_in_folder(announced), content)
+    with pq.ParquetFile(folder.arrow_source(name_in_folder(file.path))) as rows:
         schema = rows.schema_arrow
         for column in marking.columns:
             schema = schema.append(column)
         # Arrow's own schema in the footer would mention large lists, which hudi-rs does not know.
         begin = 0
-        with folder.open_output(name(path)) as stream:
+        with folder.open_output(name_in_folder(path)) as stream:
             with pq.ParquetWriter(stream, schema, compression=_CODEC, store_schema=False) as writer:
                 for batch in rows.iter_batches():
-                    part = marking.with_columns(pa.Table.from_batches([batch]), path, begin)
+                    part = marking.with_meta_columns(pa.Table.from_batches([batch]), path, begin)
                     writer.write_table(part.cast(schema))
                     begin += batch.num_rows
             size = stream.tell()
     return WrittenFile(path, begin, size)
 
 
-def _table_changed(table: str, why: str) -> TableChanged:
+def _table_changed_error(table: str, why: str) -> TableChanged:
     return TableChanged(
         f"Hudi table {table}: {why}",
         "nothing of it is in the table; start the sink again, which writes it again",

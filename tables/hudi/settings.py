@@ -188,7 +188,7 @@ _WHERE = "[table.properties], or tables.create.properties"
 _NOT_OF_APPENDS = ("BLOOM", "GLOBAL_BLOOM", "BUCKET")
 
 
-def write_settings(
+def writer_settings(
     table: str, properties: Mapping[str, str], *, keyed: bool = False
 ) -> dict[str, str]:
     """Return Hudi's write configuration.

@@ -28,7 +28,7 @@ from headgate.tables.hudi.record_keys import require_supported_key
 from headgate.tables.hudi.s3_locations import normalized_location, select_store_properties
 from headgate.tables.hudi.settings import KEY, require_used_settings, table_type_of
 from headgate.tables.hudi.table_properties import HudiLocation
-from headgate.tables.storage.file_io import open_files
+from headgate.tables.storage.file_io import open_file_io
 from headgate.tables.storage.file_store import folders_in
 
 
@@ -81,7 +81,7 @@ class HudiFormat(TableFormat):
         except TableMissing:
             if not spec.create:
                 raise
-            self._create(place, spec)
+            self._create_table(place, spec)
             place.read_config()
             made = True
         if spec.key:
@@ -117,11 +117,11 @@ class HudiFormat(TableFormat):
         place = HudiLocation.from_spec(like)
         parent = place.location.rpartition("/")[0]
         try:
-            return folders_in(open_files(place.storage, parent), parent)
+            return folders_in(open_file_io(place.storage, parent), parent)
         except OSError as error:
             raise Unreachable(f"{parent} cannot be listed: {error}") from error
 
-    def _create(self, place: HudiLocation, spec: TableSpec) -> None:
+    def _create_table(self, place: HudiLocation, spec: TableSpec) -> None:
         """Create the table. Another process may be first: what exists then is read and checked."""
         from headgate.tables.hudi.jvm import error_text
         from headgate.tables.hudi.table_properties import create_hudi_table

@@ -45,7 +45,7 @@ from headgate.tables.hudi.settings import (
     SPARK,
     TIME_ZONE,
     secondary_properties,
-    write_settings,
+    writer_settings,
 )
 from headgate.tables.storage.file_store import Folder, open_folder
 
@@ -120,7 +120,7 @@ class HudiLocation:
             given = secondary_properties(
                 spec.name.rpartition(".")[2], spec.primary, given, keyed=keyed
             )
-        settings = write_settings(spec.name, given, keyed=keyed)
+        settings = writer_settings(spec.name, given, keyed=keyed)
         spark = {key: each for key, each in spec.storage.items() if key.startswith(SPARK)}
         storage = select_store_properties(location, spec.storage)
         return cls(spec.name, location, settings, spark, spec.key, follows, storage)
@@ -331,7 +331,7 @@ class HudiLocation:
             raise Unreachable(f"Hudi table {self.name} cannot be told apart: {error}") from error
 
     def _require_supported_store(self, folder: Folder) -> None:
-        if not folder.puts_conditionally(AUX):
+        if not folder.can_put_conditionally(AUX):
             raise PutsUnconditional(
                 f"the store of Hudi table {self.name} at {self.location} overwrites what is "
                 "there, though it was asked to put it only if it is absent",

@@ -25,7 +25,7 @@ from headgate.control_protocol.table_format import NumberedFile, RowKey, files_i
 from headgate.tables.hudi import append_table
 from headgate.tables.hudi.base_files import RECORD_KEY
 from headgate.tables.hudi.changelog_merge import Fold
-from headgate.tables.hudi.columns import quote_column, spark_columns
+from headgate.tables.hudi.columns import quote_column, spark_ddl_of
 from headgate.tables.hudi.commits import HudiCommits
 from headgate.tables.hudi.file_slices import Slice
 from headgate.tables.hudi.record_keys import (
@@ -36,7 +36,7 @@ from headgate.tables.hudi.record_keys import (
     HASHED,
     INDEX,
     key_index_of,
-    key_write_settings,
+    key_writer_settings,
 )
 from headgate.tables.hudi.s3_locations import from_hadoop_address
 from headgate.tables.hudi.table_properties import STAGED, HudiLocation
@@ -65,7 +65,7 @@ class HudiKeyedJava(HudiJava):
     def request_instant(self, meta: Any, instant: str) -> None:
         """Request the commit; an upsert begins it by itself."""
         self.start_heartbeat(instant)
-        self._create_requested(meta, instant)
+        self._create_requested_instant(meta, instant)
 
     def begin_empty_commit(self, meta: Any, instant: str) -> None:
         """Begin a commit that adds no rows."""
@@ -95,7 +95,7 @@ class HudiKeyedJava(HudiJava):
 
     def written_file_names(self) -> list[str]:
         """Return the names of the files that the upsert has written."""
-        return [str(each.getPath()) for each in self._write_statistics_of(())]
+        return [str(each.getPath()) for each in self._hudi_statistics_of(())]
 
     # ------------------------------------------------------------------------------------ of Java
 
@@ -118,11 +118,11 @@ class HudiKeyedJava(HudiJava):
 
         For a table that others created, only its files show how it is divided.
         """
-        buckets = self._write_settings().get(BUCKETS)
-        if self._cut or self._write_settings()[INDEX] != BUCKET or buckets is None:
+        buckets = self._writer_settings().get(BUCKETS)
+        if self._cut or self._writer_settings()[INDEX] != BUCKET or buckets is None:
             return
         known = self._hudi.index.bucket.BucketIdentifier
-        hashed = self._write_settings().get(HASHED, ",".join(self._place.read_config().keys))
+        hashed = self._writer_settings().get(HASHED, ",".join(self._place.read_config().keys))
         for path in (each.path for each in slices if each.path):
             with pq.ParquetFile(self._place.folder.arrow_source(path)) as file:
                 keys = next(file.iter_batches(_LOOKED_AT, columns=[RECORD_KEY]), None)
@@ -175,7 +175,7 @@ class HudiKeyedJava(HudiJava):
         )
 
     def _read_files(self, paths: Iterable[str], columns: Sequence[Column]) -> Any:
-        schema, files = spark_columns(columns), list(paths)
+        schema, files = spark_ddl_of(columns), list(paths)
         if not files:
             return self._session.createDataFrame([], schema)
         return self._session.read.schema(schema).parquet(*map(from_hadoop_address, files))
@@ -186,7 +186,7 @@ class HudiKeyedJava(HudiJava):
         schema = hudi.common.schema.HoodieSchema.parse(self._schema)
         upsert = hudi.common.model.WriteOperationType.UPSERT
         java_options = self._java.util.HashMap()
-        for key, value in self._write_settings().items():
+        for key, value in self._writer_settings().items():
             java_options.put(key, value)
         options = self._spark._jvm.org.apache.spark.api.python.PythonUtils.toScalaMap(java_options)  # noqa: SLF001
         arguments = getattr(hudi, "HoodieCreateRecordUtils$createHoodieRecordRddArgs")(
@@ -218,16 +218,16 @@ class HudiKeyedJava(HudiJava):
             return super()._timeline_action_for(files)
         return self._hudi.common.model.WriteOperationType.UPSERT
 
-    def _write_statistics_of(self, files: Sequence[WrittenFile]) -> list[Any]:  # noqa: ARG002
+    def _hudi_statistics_of(self, files: Sequence[WrittenFile]) -> list[Any]:  # noqa: ARG002
         return [status.getStat() for status in self._statuses]
 
-    def _write_settings(self) -> Mapping[str, str]:
+    def _writer_settings(self) -> Mapping[str, str]:
         config, given = self._place.read_config(), self._place.settings
         index = key_index_of(self._place.name, given)
         generator = {GENERATOR: f"org.apache.hudi.keygen.{config.generator}"}
         return {
             **given,
-            **key_write_settings(self._row_key, index, config.keys, config.marking),
+            **key_writer_settings(self._row_key, index, config.keys, config.marking),
             **generator,
         }
 

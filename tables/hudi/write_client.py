@@ -51,7 +51,7 @@ def find_ghost_instants(timeline: Any, written: Any, condemned: Collection[str])
     )
 
 
-def is_merged(written: Any, instant: str) -> bool:
+def is_ghost_merged(written: Any, instant: str) -> bool:
     """Return whether a compaction took a ghost for a commit: Hudi can no longer roll it back."""
     instants = (
         i for i in _completed_instants(written, "deltacommit") if str(i.requestedTime()) == instant
@@ -220,7 +220,7 @@ class HudiJava:
         """Begin the commit of a reserved instant."""
         self.start_heartbeat(instant)
         self._maintain_metadata_table(instant)
-        self._request_and_start(meta, instant)
+        self._request_and_start_instant(meta, instant)
 
     def start_heartbeat(self, instant: str) -> None:
         """Send heartbeats for a begun instant, so that clean-ups know its writer is alive."""
@@ -237,7 +237,7 @@ class HudiJava:
         writer = self._open_write_client()
         writer.setOperationType(self._timeline_action_for(files))
         statistics, extra = self._java.util.ArrayList(), self._java.util.HashMap()
-        for statistic in self._write_statistics_of(files):
+        for statistic in self._hudi_statistics_of(files):
             statistics.add(statistic)
         for key, value in metadata.items():
             extra.put(key, value)
@@ -259,11 +259,11 @@ class HudiJava:
             if self.completion_ms(meta, instant) is not None or not condemn(meta):
                 return
             written = self._metadata_timeline()
-            if unmade := written is not None and is_merged(written, instant):
+            if unmade := written is not None and is_ghost_merged(written, instant):
                 self._delete_metadata_table(meta)
                 meta = self.load_meta_client()
             if instant not in self.pending_instants(meta):
-                self._request_and_start(meta, instant)
+                self._request_and_start_instant(meta, instant)
         if unmade:
             self.close()  # the write client has the metadata table open
         self._roll_back(instant)
@@ -333,11 +333,11 @@ class HudiJava:
     def _open_write_client(self) -> Any:
         if self._client is None:
             check_lock_server(
-                self._place.name, self._write_settings()
+                self._place.name, self._writer_settings()
             )  # Hudi itself asks for minutes, and is silent
             engine = self._hudi.client.common.HoodieSparkEngineContext(self._spark._jsc)  # noqa: SLF001
             properties = self._java.util.Properties()
-            for key, value in self._write_settings().items():
+            for key, value in self._writer_settings().items():
                 properties.setProperty(key, value)
             builder = self._hudi.config.HoodieWriteConfig.newBuilder()
             builder = builder.withPath(self._place.base_path).withSchema(self._schema)
@@ -352,7 +352,7 @@ class HudiJava:
         return Instant(
             requested=str(instant.requestedTime()),
             completed=int(instant.getCompletionTime()),
-            operation=_table_name_of(metadata) if metadata else "",
+            operation=_operation_name_of(metadata) if metadata else "",
             replaces=replaces,
             metadata=dict(metadata.getExtraMetadata()) if metadata else {},
         )
@@ -378,7 +378,7 @@ class HudiJava:
         engine = self._hudi.common.engine.HoodieLocalEngineContext(self._storage_conf())
         self._hudi.metadata.HoodieTableMetadataUtil.deleteMetadataTable(meta, engine, False)  # noqa: FBT003
 
-    def _write_settings(self) -> Mapping[str, str]:
+    def _writer_settings(self) -> Mapping[str, str]:
         return self._place.settings
 
     def _timeline_action_for(self, files: Sequence[WrittenFile]) -> Any:  # noqa: ARG002 - others ask
@@ -391,11 +391,11 @@ class HudiJava:
         writer.initTable(operation, self._java_option(instant))
         writer.preWrite(instant, operation, self.load_meta_client())
 
-    def _request_and_start(self, meta: Any, instant: str) -> None:
-        self._create_requested(meta, instant)
+    def _request_and_start_instant(self, meta: Any, instant: str) -> None:
+        self._create_requested_instant(meta, instant)
         self._transition_to_inflight(meta, instant)
 
-    def _create_requested(self, meta: Any, instant: str) -> None:
+    def _create_requested_instant(self, meta: Any, instant: str) -> None:
         meta.getActiveTimeline().createNewInstant(self._requested_instant_of(meta, instant))
 
     def _transition_to_inflight(self, meta: Any, instant: str) -> None:
@@ -410,10 +410,10 @@ class HudiJava:
         requested = self._java.lang.Enum.valueOf(states, "REQUESTED")
         return meta.createNewInstant(requested, meta.getCommitActionType(), instant)
 
-    def _write_statistics_of(self, files: Sequence[WrittenFile]) -> list[Any]:
-        return [self._write_statistics_of_file(file) for file in files]
+    def _hudi_statistics_of(self, files: Sequence[WrittenFile]) -> list[Any]:
+        return [self._hudi_statistics_of_file(file) for file in files]
 
-    def _write_statistics_of_file(self, file: WrittenFile) -> Any:
+    def _hudi_statistics_of_file(self, file: WrittenFile) -> Any:
         path = file.path.removeprefix(f"{self._place.location}/")
         statistic = self._hudi.common.model.HoodieWriteStat()
         statistic.setFileId(file_group_id_of(path))
@@ -431,6 +431,6 @@ def _has_requested_time(instant: Any, requested: str) -> bool:
     return str(instant.requestedTime()) == requested
 
 
-def _table_name_of(metadata: Any) -> str:
+def _operation_name_of(metadata: Any) -> str:
     operation = metadata.getOperationType()
     return "" if operation is None else str(operation.name())

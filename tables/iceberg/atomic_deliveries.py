@@ -53,7 +53,7 @@ class AtomicDeliveries:
         self._call = str(JOINT_COMMIT)
         if not isinstance(catalog, BoundedRestCatalog):
             raise not_atomic_error(catalog.name)
-        if not catalog.lists_joint_commits:
+        if not catalog.may_have_joint_commits:
             raise NotAtomic(
                 f"tables.atomic is set, and {self._call} is not among what the server of catalog "
                 f"{catalog.name!r} says it has",
@@ -74,7 +74,7 @@ class AtomicDeliveries:
             for delivery, call in zip(deliveries, ready, strict=True)
             if isinstance(delivery.table, IcebergTable) and isinstance(call, PreparedCommit)
         ]
-        conclude = self._send_together(pairs) if len(pairs) > 1 else IcebergTable.send
+        conclude = self._send_together(pairs) if len(pairs) > 1 else IcebergTable.send_commit
 
         def conclude_pair(
             pair: tuple[Delivery, PreparedCommit | DeliveryOutcome],
@@ -109,7 +109,7 @@ class AtomicDeliveries:
             _log.warning(
                 "%d tables are delivered to one by one, not together: %s", len(pairs), error
             )
-            return IcebergTable.send
+            return IcebergTable.send_commit
         except NotImplementedError as error:
             # What was written stays: it was sent, and the answer does not prove that nothing
             # landed.
@@ -128,7 +128,7 @@ class AtomicDeliveries:
 def _prepare_call(delivery: Delivery) -> PreparedCommit | CommitOutcome:
     """Write what the call needs; a table of another format is delivered to by itself."""
     if isinstance(delivery.table, IcebergTable):
-        return delivery.table.prepare(delivery.attempt)
+        return delivery.table.prepare_commit(delivery.attempt)
     return delivery.deliver()
 
 

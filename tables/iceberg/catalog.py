@@ -51,7 +51,7 @@ from headgate.tables.storage.file_io import (
     PATIENCE,
     is_for_our_s3_client,
     needs_timeouts,
-    open_files,
+    open_file_io,
 )
 from headgate.tables.storage.local_file_io import LocalFiles, local_file_path
 from headgate.tables.storage.object_stores import refused_operation_of
@@ -299,10 +299,10 @@ def install_own_metadata(catalog: Catalog) -> MetadataFiles:
     if isinstance(catalog, MetastoreCatalog):
         theirs = catalog._update_and_stage_table  # noqa: SLF001 - this catalog's only, as below
 
-        def stage(current: Table | None, *requested: Any) -> StagedTable:
-            return files.stage(theirs, current, requested)
+        def stage_table(current: Table | None, *requested: Any) -> StagedTable:
+            return files.stage_table(theirs, current, requested)
 
-        catalog._update_and_stage_table = stage  # type: ignore[assignment]  # noqa: SLF001
+        catalog._update_and_stage_table = stage_table  # type: ignore[assignment]  # noqa: SLF001
         catalog._write_metadata = files.write  # type: ignore[method-assign]  # noqa: SLF001
     return files
 
@@ -315,15 +315,17 @@ def _install_own_files(catalog: Catalog, *, looking: bool = False) -> Catalog:
     metadata = install_own_metadata(catalog)
     theirs = catalog._load_file_io  # noqa: SLF001 - this catalog's only, as below
 
-    def files(properties: Properties = EMPTY_DICT, location: str | None = None) -> FileIO:
+    def open_own_file_io(
+        properties: Properties = EMPTY_DICT, location: str | None = None
+    ) -> FileIO:
         merged = {**catalog.properties, **properties}
         if is_for_our_s3_client(merged, location) or needs_timeouts(location):
-            return with_avro_checks(open_files(merged, location))
+            return with_avro_checks(open_file_io(merged, location))
         if looking and location and local_file_path(location) and PY_IO_IMPL not in merged:
             return with_avro_checks(LocalFiles(merged, location))
         return with_avro_checks(theirs(properties, location))
 
-    catalog._load_file_io = files  # type: ignore[method-assign]  # noqa: SLF001
+    catalog._load_file_io = open_own_file_io  # type: ignore[method-assign]  # noqa: SLF001
     if hasattr(catalog, "_convert_orm_to_iceberg"):
         catalog._convert_orm_to_iceberg = partial(_build_sql_table, catalog, metadata)  # noqa: SLF001
     if hasattr(catalog, "_is_s3tables_database"):  # asked at each commit, though it never changes

@@ -74,7 +74,7 @@ class GivenKeys:
     signs_remotely: bool
 
     @property
-    def secrets(self) -> tuple[str, ...]:
+    def secret_names(self) -> tuple[str, ...]:
         return tuple(name for name in self.names if any(part in name for part in _SECRETS))
 
 
@@ -174,7 +174,7 @@ class CatalogTrial:
         """Send two commits that were prepared on the same state: only one may land."""
         view = self._first.read()
         one, other = (self._prepare_commit(view, number) for number in (1, 2))
-        self._require_properties_kept(self._require_landed(self._first.send(one)), 1)
+        self._require_properties_kept(self._require_landed(self._first.send_commit(one)), 1)
         return self._require_refused(other, "a commit on a state that was gone")
 
     def try_commit_after_moved_tag(self) -> str:
@@ -202,7 +202,7 @@ class CatalogTrial:
         ``False``: it has no such call. Raises ``CatalogRefused`` if half of one landed.
         """
         catalog = self._catalog
-        if not isinstance(catalog, BoundedRestCatalog) or not catalog.lists_joint_commits:
+        if not isinstance(catalog, BoundedRestCatalog) or not catalog.may_have_joint_commits:
             return False
         tables = [self._load_table(name) for name in self.names]
         try:
@@ -257,7 +257,7 @@ class CatalogTrial:
             return self._catalog.load_table(name)
 
     def _prepare_commit(self, view: TableView, number: int) -> PreparedCommit:
-        prepared = self._first.prepare(_build_attempt(view, number))
+        prepared = self._first.prepare_commit(_build_attempt(view, number))
         if isinstance(prepared, PreparedCommit):
             return prepared
         assert not isinstance(prepared, Landed), "nothing had been sent"
@@ -278,7 +278,7 @@ class CatalogTrial:
 
     def _require_refused(self, call: PreparedCommit, what: str) -> str:
         """Return the catalog's own words for the refusal."""
-        outcome = self._first.send(call)
+        outcome = self._first.send_commit(call)
         if isinstance(outcome, Refused):
             self._refused.append(call)
             return outcome.reason

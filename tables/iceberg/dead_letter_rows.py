@@ -50,7 +50,7 @@ class UnsentRows:
         self._sink = sink
         self._tag = tag_name(sink, branch)
 
-    def since(self, progress: Progress | None) -> Iterator[Portion]:
+    def portions_since(self, progress: Progress | None) -> Iterator[Portion]:
         """Yield the rows by commit, each once, except those that ``Progress`` names.
 
         Raises what loading a table raises, and what storage's drivers raise.
@@ -76,7 +76,7 @@ class UnsentRows:
     ) -> list[dict[str, Any]]:
         """Return the last rows of the newest commit that brought some, of the first ``looked_at``.
 
-        Raises as ``since``.
+        Raises as ``portions_since``.
         """
         table = self._load_table()
         for snapshot, record in self._unsent_snapshots(table, None):

@@ -43,7 +43,7 @@ _BYTES_MAX = 64 * 1024 * 1024
 
 
 def decide_lineage(table: Table, branch: str, sink: SinkName) -> Lineage:
-    """Do as ``lineage``; where that cannot tell, use what survived. Raises what storage does."""
+    """Do as ``find_lineage``; if that cannot tell, use what survived. Raises what storage does."""
     lineage = find_lineage(table.metadata, branch, sink)
     if lineage is not Lineage.UNDECIDABLE:
         return lineage
@@ -53,7 +53,7 @@ def decide_lineage(table: Table, branch: str, sink: SinkName) -> Lineage:
     line = list(ancestors_of(snapshots, metadata.refs[branch]))
     lineage = _lineage_by_metadata_log(table, line[0], tagged)
     if lineage is Lineage.UNDECIDABLE and (
-        _lineage_by_files(table.io, line, tagged) or _lineage_by_rows(table, line, tagged)
+        _contains_tag_by_files(table.io, line, tagged) or _contains_tag_by_rows(table, line, tagged)
     ):
         return Lineage.CONTAINS_TAG
     return lineage
@@ -101,7 +101,7 @@ def _lineage_by_parents(known: dict[int, Snapshot], head: Snapshot, tagged: Snap
 # -------------------------------------------------------------------------------- files and rows
 
 
-def _lineage_by_files(io: FileIO, line: list[Snapshot], tagged: Snapshot) -> bool:
+def _contains_tag_by_files(io: FileIO, line: list[Snapshot], tagged: Snapshot) -> bool:
     try:
         newest, since = _read_newest_files(io, tagged)
         # Without files, nothing can have been removed.
@@ -141,7 +141,7 @@ def _read_paths_since(io: FileIO, manifest: ManifestFile, since: int) -> Iterato
     return (entry.data_file.file_path for entry in entries if entry.file_sequence_number == since)
 
 
-def _lineage_by_rows(table: Table, line: list[Snapshot], tagged: Snapshot) -> bool:
+def _contains_tag_by_rows(table: Table, line: list[Snapshot], tagged: Snapshot) -> bool:
     stored, size = (
         _summary_count(tagged, "total-records"),
         _summary_count(tagged, "total-files-size"),

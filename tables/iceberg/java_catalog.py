@@ -330,7 +330,7 @@ class JavaCatalog(Catalog):
         own = {**UNLOCKED, **properties} if self.kind == "hive" else dict(properties)
         assert isinstance(schema, Schema), "tables are declared in Iceberg's types"
 
-        def create() -> None:
+        def create_in_java() -> None:
             iceberg = self._jvm.iceberg
             java = iceberg.SchemaParser.fromJson(schema.model_dump_json())
             spec = iceberg.PartitionSpecParser.fromJson(java, partition_spec.model_dump_json())
@@ -340,7 +340,7 @@ class JavaCatalog(Catalog):
             builder = builder.withProperties(self._jvm.java_map(own))
             (builder.withLocation(location) if location else builder).create()
 
-        self._call_java(".".join(names), create)
+        self._call_java(".".join(names), create_in_java)
         try:
             self.require_atomic_swap(identifier)
         except CatalogRefused:
@@ -376,14 +376,14 @@ class JavaCatalog(Catalog):
         names = self.identifier_to_tuple(identifier)
         name = ".".join(names)
 
-        def ask_operations() -> None:
+        def require_in_java() -> None:
             require_no_locks(name, self._table_operations(names).current().properties())
             require_compare_and_set(
                 self._jvm, self._java.getConf(), ".".join(names[:-1]), names[-1]
             )
 
         if self.kind == "hive":
-            self._call_java(name, ask_operations)
+            self._call_java(name, require_in_java)
             self._may_swap = True
 
     def require_atomic_swap_for(self, identifier: str | Identifier) -> None:
@@ -391,11 +391,11 @@ class JavaCatalog(Catalog):
         again."""
         names = self.identifier_to_tuple(identifier)
 
-        def ask_operations() -> None:
+        def require_in_java() -> None:
             require_compare_and_set_of_views(self._jvm, self._java.getConf(), ".".join(names[:-1]))
 
         if self.kind == "hive":
-            self._call_java(".".join(names), ask_operations)
+            self._call_java(".".join(names), require_in_java)
 
     # ---------------------------------------------------------------------- in Java, within bounds
 

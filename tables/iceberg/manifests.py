@@ -170,17 +170,19 @@ class SnapshotFiles:
         are: another delivery may be listing them at the same time. Raises what storage raises."""
         kept = [manifest for manifest in self._manifests_of(parent) if _has_live_entries(manifest)]
         if files:
-            added = self._write_added(files)
+            added = self._write_added_manifests(files)
             kept = self._merge_small_manifests([*added, *kept])
             for merged in {m.manifest_path for m in added} - {m.manifest_path for m in kept}:
                 del self._written[merged]
         elif staged:
             kept = [*staged, *self._merge_small_manifests(kept)]
         if deletions is not None:
-            kept = self._with_deletions(kept, deletions)
+            kept = self._replace_delete_manifests(kept, deletions)
         return self._write_manifest_list(kept, parent, sequence_number)
 
-    def _with_deletions(self, kept: list[ManifestFile], deletions: Deletions) -> list[ManifestFile]:
+    def _replace_delete_manifests(
+        self, kept: list[ManifestFile], deletions: Deletions
+    ) -> list[ManifestFile]:
         """Write one new manifest of deletes per spec, in place of those whose files retire."""
         for path, whole in deletions.bytes_of.items():
             self._written[path] = MemoryFile(path)
@@ -209,14 +211,18 @@ class SnapshotFiles:
     ) -> ManifestList:
         """Write a manifest list with the parent's files except the removed ones, and these."""
         kept = [
-            self._rewrite_without(removed, manifest)
+            self._rewrite_manifest_without(removed, manifest)
             for manifest in self._manifests_of(parent)
             if _has_live_entries(manifest)
         ]
-        kept = self._with_deletions([*self._write_added(files), *kept], deletions)
+        kept = self._replace_delete_manifests(
+            [*self._write_added_manifests(files), *kept], deletions
+        )
         return self._write_manifest_list(kept, parent, sequence_number)
 
-    def _rewrite_without(self, removed: frozenset[str], manifest: ManifestFile) -> ManifestFile:
+    def _rewrite_manifest_without(
+        self, removed: frozenset[str], manifest: ManifestFile
+    ) -> ManifestFile:
         """Return the manifest, rewritten if it lists removed files: it then records the removal."""
         if manifest.content != ManifestContent.DATA or not removed:
             return manifest
@@ -241,14 +247,14 @@ class SnapshotFiles:
             with write_manifest_list(_VERSION, output, *of, CODEC) as writer:
                 if kept:
                     writer.add_manifests(kept)
-            self._store()
+            self._store_files()
             return ManifestList(output.location)
         with manifests_v3.ManifestListWriter(
             output, *of, first_row_id=first, compression=CODEC
         ) as numbering:
             if kept:
                 numbering.add_manifests(kept)
-        self._store()
+        self._store_files()
         return ManifestList(output.location, first, numbering.next_row_id - first)
 
     def delete_written(self) -> None:
@@ -256,7 +262,7 @@ class SnapshotFiles:
         stored, self._stored = self._stored, []
         delete_later(self._table.io, stored)
 
-    def _store(self) -> None:
+    def _store_files(self) -> None:
         self._stored = list(self._written)
         store_files(self._table.io, {path: file.whole for path, file in self._written.items()})
 
@@ -274,7 +280,7 @@ class SnapshotFiles:
             raise FileDamaged(parent.manifest_list, f"it lists nothing, of {count} data files")
         return found
 
-    def _write_added(self, files: Sequence[ManifestDataFile]) -> list[ManifestFile]:
+    def _write_added_manifests(self, files: Sequence[ManifestDataFile]) -> list[ManifestFile]:
         per_spec: dict[int, list[ManifestDataFile]] = defaultdict(list)
         for file in files:
             per_spec[file.spec_id].append(file)
@@ -308,10 +314,10 @@ class SnapshotFiles:
             else:
                 result.append(manifest)
         for spec_id, group in per_spec.items():
-            result = [*self._merge_group(spec_id, group), *result]
+            result = [*self._merge_manifest_group(spec_id, group), *result]
         return result
 
-    def _merge_group(self, spec_id: int, group: list[ManifestFile]) -> list[ManifestFile]:
+    def _merge_manifest_group(self, spec_id: int, group: list[ManifestFile]) -> list[ManifestFile]:
         properties = self._table.properties
         target_bytes = property_as_int(
             properties,

@@ -162,7 +162,9 @@ class MetadataFiles:
         base = self._content_before(metadata, io)
         understood = _dump_without_lists(metadata)
         written = _with_unknown_fields(understood, base.written, base.understood)
-        items = {name: _list_items(getattr(metadata, name), base.items[name]) for name in _LISTS}
+        items = {
+            name: _items_with_texts(getattr(metadata, name), base.items[name]) for name in _LISTS
+        }
         content = _Content(written, understood, items)
         octets = Compressor.get_compressor(metadata_path).bytes_compressor()(
             _encode_content(content)
@@ -173,7 +175,7 @@ class MetadataFiles:
         known.__dict__["content"] = content
         self._remember(metadata_path, known)
 
-    def stage(
+    def stage_table(
         self,
         theirs: _Stage,
         current: Table | None,
@@ -246,25 +248,27 @@ def _dump_without_lists(metadata: TableMetadata) -> dict[str, Any]:
     return result
 
 
-def _list_items(
+def _items_with_texts(
     listed: Sequence[IcebergBaseModel], before: Mapping[int, _Item]
 ) -> dict[int, _Item]:
     """Return the items with their texts, by identity; those that were written before have theirs.
 
     A snapshot that another one has replaced, whose parent is gone, keeps what is unknown of it.
     """
-    replaced = {_id_of(item.parsed): item.unknown for item in before.values() if item.unknown}
+    replaced = {
+        _snapshot_id_of(item.parsed): item.unknown for item in before.values() if item.unknown
+    }
     result: dict[int, _Item] = {}
     for parsed in listed:
         item = before.get(id(parsed))
         if item is None or not item.text:
-            unknown = item.unknown if item else replaced.get(_id_of(parsed), {})
+            unknown = item.unknown if item else replaced.get(_snapshot_id_of(parsed), {})
             item = _Item(parsed, _json_text_of(parsed, unknown), unknown)
         result[id(parsed)] = item
     return result
 
 
-def _id_of(parsed: IcebergBaseModel) -> Any:
+def _snapshot_id_of(parsed: IcebergBaseModel) -> Any:
     return parsed.snapshot_id  # type: ignore[attr-defined]  # both kinds have it
 
 

@@ -43,7 +43,7 @@ class PreparedCommit:
         """Return whether its snapshot is there."""
         return metadata.snapshot_by_id(self.proposal.snapshot_id) is not None
 
-    def require_tag(self, metadata: TableMetadata) -> None:
+    def require_tag_kept(self, metadata: TableMetadata) -> None:
         """Raise ``TagsDropped`` if a first claim's snapshot has landed, and its tag has not.
 
         A catalog that kept an earlier tag keeps this one: somebody else removed it just now.
@@ -79,7 +79,7 @@ def with_pending_effects(
     """
     staged = [
         read_staged_manifest(table, pending_commit, proposal.snapshot_id)
-        for pending_commit in _pending_with_rows(attempt)
+        for pending_commit in _pending_commits_with_rows(attempt)
     ]
     proposal = replace(proposal, staged=staged)
     if keyed is not None:
@@ -101,7 +101,9 @@ def _with_key_changes(
     order = {
         each: n for n, each in enumerate(sorted({d.transaction for d in attempt.pending_commits}))
     }
-    for pending_commit, staging in zip(_pending_with_rows(attempt), proposal.staged, strict=True):
+    for pending_commit, staging in zip(
+        _pending_commits_with_rows(attempt), proposal.staged, strict=True
+    ):
         brought += [(file, order[pending_commit.transaction]) for file in staging.written_files]
     keys = read_key_files(table.io, attempt.pending_commits)
     brought += [(file, order[pending_commit.transaction]) for pending_commit, file in keys]
@@ -123,7 +125,7 @@ def _with_key_changes(
     return replace(proposal, record=counted, deletions=deletions)
 
 
-def _pending_with_rows(attempt: CommitAttempt) -> list[PendingCommit]:
+def _pending_commits_with_rows(attempt: CommitAttempt) -> list[PendingCommit]:
     return [
         pending_commit
         for pending_commit in attempt.pending_commits

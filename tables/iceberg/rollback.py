@@ -65,14 +65,14 @@ class IcebergSnapshots:
         if snapshot_id is None:
             return None
         found = self._metadata.snapshot_by_id(snapshot_id)
-        return self._describe(found) if found else None
+        return self._to_table_snapshot(found) if found else None
 
     def named_snapshot(self, name: str) -> TableSnapshot | None:
         ref = self._metadata.refs.get(name)
         return self.snapshot(ref.snapshot_id) if ref else None
 
     def newest_first(self) -> Iterator[TableSnapshot]:
-        return map(self._describe, reversed(self._metadata.snapshots))
+        return map(self._to_table_snapshot, reversed(self._metadata.snapshots))
 
     def ancestors(self, snapshot_id: int | None) -> Iterator[TableSnapshot]:
         snapshot = self.snapshot(snapshot_id)
@@ -80,7 +80,7 @@ class IcebergSnapshots:
             yield snapshot
             snapshot = self.snapshot(snapshot.parent)
 
-    def _describe(self, snapshot: Snapshot) -> TableSnapshot:
+    def _to_table_snapshot(self, snapshot: Snapshot) -> TableSnapshot:
         known = self._described.get(snapshot.snapshot_id)
         if known is None:
             summary = summary_of(snapshot)

@@ -77,7 +77,7 @@ from headgate.tables.iceberg.pending_manifests import (
 )
 from headgate.tables.iceberg.prepared_commit import OVERTAKEN, PreparedCommit, with_pending_effects
 from headgate.tables.iceberg.schema_evolution import Evolution, plan_evolution
-from headgate.tables.iceberg.supported_tables import require_readable, require_supported
+from headgate.tables.iceberg.supported_tables import raise_if_metadata_unknown, require_supported
 from headgate.tables.iceberg.tag_lineage import (
     deleted_records_of,
     find_lineage,
@@ -159,7 +159,7 @@ class IcebergTable:
         try:
             table = self._catalog.load_table(self._identifier)
         except Exception as error:
-            require_readable(self._identifier, error)
+            raise_if_metadata_unknown(self._identifier, error)
             failure = translate_catalog_error(error, f"table {self._identifier} cannot be read")
             if isinstance(failure, MissingRights):  # they may come back: try again
                 failure = Unreachable(str(failure))
@@ -186,10 +186,10 @@ class IcebergTable:
     def _commit(
         self, attempt: CommitAttempt, back: RollbackSnapshot | None = None
     ) -> CommitOutcome:
-        prepared = self.prepare(attempt, back)
-        return self.send(prepared) if isinstance(prepared, PreparedCommit) else prepared
+        prepared = self.prepare_commit(attempt, back)
+        return self.send_commit(prepared) if isinstance(prepared, PreparedCommit) else prepared
 
-    def prepare(
+    def prepare_commit(
         self, attempt: CommitAttempt, back: RollbackSnapshot | None = None
     ) -> PreparedCommit | CommitOutcome:
         """Write what the call needs; return an outcome if there is nothing to send."""
@@ -264,7 +264,7 @@ class IcebergTable:
         if str(table.metadata.table_uuid) != staging.table.uuid:
             raise Unreachable(f"{self._identifier} is another table now; nothing was staged")
         self._require_same_key(table.metadata, self._stored_key(table.metadata))
-        self._deletes_to_store(table.metadata)
+        self._delete_choice_to_store(table.metadata)
         self._require_columns_kept(table, staging.files)
         try:
             return write_staged_manifests(table, self._sink, staging)
@@ -366,9 +366,9 @@ class IcebergTable:
         deletes = ""
         if self._keyed is not None or brings_rows:  # a person's claim does not touch the key
             self._require_same_key(table.metadata, key)
-            deletes = self._deletes_to_store(table.metadata)
+            deletes = self._delete_choice_to_store(table.metadata)
         elif attempt.changes_deletes:
-            deletes = self._changed_deletes(table.metadata, attempt.record.offsets)
+            deletes = self._changed_delete_choice(table.metadata, attempt.record.offsets)
         return CommitRequest(
             base=attempt.base,
             metadata=table.metadata,
@@ -410,23 +410,23 @@ class IcebergTable:
         filled = claim_marker_property(self._sink) in metadata.properties
         require_same_key(self._identifier, stored, key, filled=filled)
 
-    def _deletes_to_store(self, metadata: TableMetadata) -> str:
+    def _delete_choice_to_store(self, metadata: TableMetadata) -> str:
         """KEY-13: return what a first claim stores; refuse what differs from the stored choice."""
         if self._deleted_at is None:
             return ""
-        stored, schema = self._stored_deletes(metadata), metadata.schema()
+        stored, schema = self._stored_delete_choice(metadata), metadata.schema()
         column = mark_column_id(schema, self._deleted_at)
         filled = claim_marker_property(self._sink) in metadata.properties
         require_same_choice(self._identifier, schema, stored, column, filled=filled)
         return "" if filled or column is None else DeleteChoice(column).property_text
 
-    def _changed_deletes(self, metadata: TableMetadata, offsets: Offsets) -> str:
-        stored = self._stored_deletes(metadata)
+    def _changed_delete_choice(self, metadata: TableMetadata, offsets: Offsets) -> str:
+        stored = self._stored_delete_choice(metadata)
         column = mark_column_id(metadata.schema(), self._deleted_at or "")
         require_other_choice(self._identifier, stored, column)
         return stored.changed_to(column, offsets).property_text
 
-    def _stored_deletes(self, metadata: TableMetadata) -> DeleteChoice:
+    def _stored_delete_choice(self, metadata: TableMetadata) -> DeleteChoice:
         return DeleteChoice.from_property(metadata.properties.get(on_delete_property(self._sink)))
 
     @property
@@ -434,7 +434,7 @@ class IcebergTable:
         """Return the lock that is held while a call changes the table."""
         return self._upkeep.calling
 
-    def send(self, call: PreparedCommit) -> CommitOutcome:
+    def send_commit(self, call: PreparedCommit) -> CommitOutcome:
         """Make the call, and check its answer against the table."""
         try:
             with self.call_lock:
@@ -445,7 +445,7 @@ class IcebergTable:
             raise  # before anything was sent
         except (CommitFailedException, BadRequestError, ValueError) as error:
             outcome = self._outcome_of(call, error)
-            return self._count_malformed(outcome, error)
+            return self._count_malformed_answer(outcome, error)
         except (ForbiddenError, UnauthorizedError, OAuthError) as error:
             # Rights and credentials come back without a restart: it is tried again, as HG-103.
             named = translate_catalog_error(
@@ -475,7 +475,7 @@ class IcebergTable:
         self, call: PreparedCommit, metadata: TableMetadata, location: str
     ) -> CommitOutcome:
         if not call.is_tagged(metadata):
-            call.require_tag(metadata)
+            call.require_tag_kept(metadata)
             return Unknown("the catalog answered well, but without our snapshot under the tag")
         # Key files only, and only now that their commit is under the tag: until then they are the
         # one place that knows what it deletes.
@@ -488,7 +488,7 @@ class IcebergTable:
             )
         return Landed(call.proposal.snapshot_id, self._build_view(metadata))
 
-    def _count_malformed(self, outcome: CommitOutcome, error: Exception) -> CommitOutcome:
+    def _count_malformed_answer(self, outcome: CommitOutcome, error: Exception) -> CommitOutcome:
         """Count malformed answers. Raises ``CommitRejected`` after too many in a row."""
         malformed = isinstance(outcome, Unknown) and isinstance(error, BadRequestError)
         self._malformed = self._malformed + 1 if malformed else 0

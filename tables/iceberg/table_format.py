@@ -36,7 +36,7 @@ from headgate.tables.iceberg.file_schema import file_schema_of
 from headgate.tables.iceberg.load_tables import load_each_table
 from headgate.tables.iceberg.maintenance.snapshot_expiry import SnapshotExpiry
 from headgate.tables.iceberg.reader import IcebergReader
-from headgate.tables.iceberg.supported_tables import require_readable
+from headgate.tables.iceberg.supported_tables import raise_if_metadata_unknown
 from headgate.tables.iceberg.table import IcebergTable
 from headgate.tables.iceberg.upsert.index_memory import IndexMemory
 from headgate.tables.storage.object_stores import refused_operation_of, require_no_remote_signing
@@ -139,7 +139,7 @@ class IcebergFormat(TableFormat):
         try:
             table = self.catalog.load_table(spec.name)
         except Exception as error:
-            require_readable(spec.name, error)
+            raise_if_metadata_unknown(spec.name, error)
             failure = translate_catalog_error(error, f"table {spec.name} cannot be read")
             if not isinstance(failure, (MissingRights, TableMissing, StopSink)):
                 failure = Unreachable(failure.message, failure.hint)

@@ -31,11 +31,11 @@ def with_avro_checks(files: FileIO) -> FileIO:
     """Let these files raise ``FileDamaged`` when an Avro file that is not whole is opened."""
     theirs = files.new_input
     if not isinstance(theirs, partial):
-        files.new_input = partial(_open_if_whole, theirs)  # type: ignore[method-assign]  # this object's only
+        files.new_input = partial(_open_with_avro_check, theirs)  # type: ignore[method-assign]  # this object's only
     return files
 
 
-def _open_if_whole(theirs: Any, location: str) -> Any:
+def _open_with_avro_check(theirs: Any, location: str) -> Any:
     file = theirs(location)
     return _WholeAvro(file) if location.endswith(".avro") else file
 

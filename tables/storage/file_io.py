@@ -30,14 +30,16 @@ _AT_ONCE = 8
 _log = redacted_logger(__name__)
 
 
-def open_files(properties: Mapping[str, Any], location: str | None = None) -> FileIO:
+def open_file_io(properties: Mapping[str, Any], location: str | None = None) -> FileIO:
     """Return the client for files at ``location``.
 
     It is that of ``py-io-impl``, else ours on S3, else pyiceberg's choice. Properties that only
     pyarrow's S3 client knows keep that client.
     """
     if not is_for_our_s3_client(properties, location):
-        return with_timeouts(load_file_io(_with_patience(properties, location), location), location)
+        return with_timeouts(
+            load_file_io(_with_bounded_gcs_client(properties, location), location), location
+        )
     try:
         from headgate.tables.storage.s3_file_io import S3Files  # imports botocore: only for S3
     except ImportError as error:
@@ -67,7 +69,7 @@ def without_timeouts(files: FileIO) -> FileIO:
     return getattr(files, "files", files) if not is_s3_files(files) else files
 
 
-def _with_patience(properties: Mapping[str, Any], location: str | None) -> dict[str, Any]:
+def _with_bounded_gcs_client(properties: Mapping[str, Any], location: str | None) -> dict[str, Any]:
     gcs = location is not None and _scheme(location) == "gs" and PY_IO_IMPL not in properties
     return {**properties, **({PY_IO_IMPL: _GCS_FILES} if gcs else {})}
 

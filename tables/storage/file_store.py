@@ -17,7 +17,7 @@ from pyiceberg.io import FileIO
 from headgate.tables.storage.file_io import (
     delete_quietly,
     is_s3_files,
-    open_files,
+    open_file_io,
     without_timeouts,
 )
 from headgate.tables.storage.local_file_io import local_folder_path
@@ -48,7 +48,7 @@ class Folder(Protocol):
     def put_if_absent(self, name: str, data: bytes) -> bool:
         """Put it unless one exists, and return whether it was put."""
 
-    def puts_conditionally(self, name: str) -> bool:
+    def can_put_conditionally(self, name: str) -> bool:
         """Try, below a folder, whether the store does that and never overwrites a file."""
 
     def file_sizes(self, names: Sequence[str]) -> Iterator[int | None]:
@@ -71,7 +71,7 @@ def open_folder(location: str, storage: Mapping[str, str]) -> Folder:
     """Return what is at ``file:///...`` or ``s3://...``; ``storage`` has the keys of the store."""
     if (path := local_folder_path(location)) is not None:
         return _LocalFolder(location, path)
-    files = open_files(storage, location)
+    files = open_file_io(storage, location)
     assert is_s3_files(files), f"{location} is neither on this machine nor on S3"
     return _S3Folder(location, files)
 
@@ -102,7 +102,7 @@ class _LocalFolder:
             mine.unlink()
         return True
 
-    def puts_conditionally(self, name: str) -> bool:  # noqa: ARG002 - links always do
+    def can_put_conditionally(self, name: str) -> bool:  # noqa: ARG002 - links always do
         return True
 
     def file_sizes(self, names: Sequence[str]) -> Iterator[int | None]:
@@ -160,8 +160,8 @@ class _S3Folder:
     def put_if_absent(self, name: str, data: bytes) -> bool:
         return self._store.put_if_absent(*self._bucket_and_key(name), data)
 
-    def puts_conditionally(self, name: str) -> bool:
-        return self._files.puts_conditionally(self._address(name))
+    def can_put_conditionally(self, name: str) -> bool:
+        return self._files.can_put_conditionally(self._address(name))
 
     def file_sizes(self, names: Sequence[str]) -> Iterator[int | None]:
         return read_ahead_in_order(self._size, names)

@@ -113,7 +113,7 @@ def missing_client_hint(error: BaseException, location: str) -> str:
     return ""
 
 
-def where_to_look(location: str) -> str:
+def unreachable_store_hint(location: str) -> str:
     """Return what a person checks when the store at ``location`` does not answer."""
     scheme = location.partition(":")[0].lower()
     return _WHERE_TO_LOOK.get(scheme, "check endpoint, region and bucket")

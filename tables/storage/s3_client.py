@@ -119,14 +119,14 @@ class S3Store:
         self._waiting = waiting
 
     def put(self, bucket: str, key: str, data: bytes) -> None:
-        self._request_each(
+        self._call_with_credentials(
             (bucket, key), lambda s3: s3.put_object(Bucket=bucket, Key=key, Body=data)
         )
 
     def put_if_absent(self, bucket: str, key: str, data: bytes) -> bool:
         """Return whether the object was absent; else it stays, if the store supports that."""
 
-        def ask(s3: Any) -> bool:
+        def put_unless_present(s3: Any) -> bool:
             try:
                 s3.put_object(Bucket=bucket, Key=key, Body=data, IfNoneMatch="*")
             except ClientError as error:
@@ -135,7 +135,7 @@ class S3Store:
                 raise
             return True
 
-        return self._request_each((bucket, key), ask)
+        return self._call_with_credentials((bucket, key), put_unless_present)
 
     def get(self, bucket: str, key: str) -> bytes:
         return self._get_object(bucket, key)[0]
@@ -148,7 +148,7 @@ class S3Store:
 
     def object_size(self, bucket: str, key: str) -> int:
         return int(
-            self._request_each(
+            self._call_with_credentials(
                 (bucket, key),
                 lambda s3: s3.head_object(Bucket=bucket, Key=key)["ContentLength"],
             )
@@ -156,7 +156,9 @@ class S3Store:
 
     def delete(self, bucket: str, key: str) -> None:
         """Delete an object; a missing one is not an error, since S3 does not report it."""
-        self._request_each((bucket, key), lambda s3: s3.delete_object(Bucket=bucket, Key=key))
+        self._call_with_credentials(
+            (bucket, key), lambda s3: s3.delete_object(Bucket=bucket, Key=key)
+        )
 
     def delete_many(self, bucket: str, keys: Sequence[str]) -> dict[str, str]:
         """Delete a thousand at once; return what was refused, and why."""
@@ -164,7 +166,7 @@ class S3Store:
         for begin in range(0, len(keys), DELETED_AT_ONCE):
             some = keys[begin : begin + DELETED_AT_ONCE]
             asked = {"Objects": [{"Key": key} for key in some], "Quiet": True}
-            answer = self._request_each(
+            answer = self._call_with_credentials(
                 (bucket, some[0]), partial(_delete_objects, bucket=bucket, asked=asked)
             )
             for error in answer.get("Errors", ()):
@@ -175,7 +177,7 @@ class S3Store:
         """Yield keys with this prefix and their write times (epoch ms), a thousand per request."""
         more: dict[str, str] = {}
         while True:
-            page = self._request_each(
+            page = self._call_with_credentials(
                 (bucket, prefix), partial(_list_page, Bucket=bucket, Prefix=prefix, **more)
             )
             for entry in page.get("Contents", ()):
@@ -189,7 +191,7 @@ class S3Store:
         more: dict[str, str] = {}
         while True:
             asked = partial(_list_page, Bucket=bucket, Prefix=prefix, Delimiter="/", **more)
-            page = self._request_each((bucket, prefix), asked)
+            page = self._call_with_credentials((bucket, prefix), asked)
             for entry in page.get("CommonPrefixes", ()):
                 yield entry["Prefix"]
             if not page.get("IsTruncated"):
@@ -199,7 +201,7 @@ class S3Store:
     def begin_upload(self, bucket: str, key: str) -> str:
         """Begin an upload in parts; return its id."""
         return str(
-            self._request_each(
+            self._call_with_credentials(
                 (bucket, key),
                 lambda s3: s3.create_multipart_upload(Bucket=bucket, Key=key)["UploadId"],
             )
@@ -209,7 +211,9 @@ class S3Store:
         number, data = numbered
         of = {"Bucket": bucket, "Key": key, "UploadId": upload, "PartNumber": number}
         return str(
-            self._request_each((bucket, key), lambda s3: s3.upload_part(Body=data, **of)["ETag"])
+            self._call_with_credentials(
+                (bucket, key), lambda s3: s3.upload_part(Body=data, **of)["ETag"]
+            )
         )
 
     def complete_upload(self, bucket: str, key: str, upload: str, parts: Sequence[str]) -> None:
@@ -220,19 +224,19 @@ class S3Store:
         listed = [{"PartNumber": n, "ETag": tag} for n, tag in enumerate(parts, 1)]
         of = {"Bucket": bucket, "Key": key, "UploadId": upload}
         whole = {"Parts": listed}
-        self._request_each(
+        self._call_with_credentials(
             (bucket, key),
             lambda s3: s3.complete_multipart_upload(MultipartUpload=whole, **of),
         )
 
     def abort_upload(self, bucket: str, key: str, upload: str) -> None:
         of = {"Bucket": bucket, "Key": key, "UploadId": upload}
-        self._request_each((bucket, key), lambda s3: s3.abort_multipart_upload(**of))
+        self._call_with_credentials((bucket, key), lambda s3: s3.abort_multipart_upload(**of))
 
     def _get_object(self, bucket: str, key: str, **asked: str) -> tuple[bytes, Mapping[str, Any]]:
         """Return a whole body, with its headers. botocore's own retries end before the body."""
 
-        def ask(s3: Any) -> tuple[bytes, Mapping[str, Any]]:
+        def get_whole_body(s3: Any) -> tuple[bytes, Mapping[str, Any]]:
             for tried in range(1, TRIES + 1):
                 reply = s3.get_object(Bucket=bucket, Key=key, **asked)
                 try:
@@ -244,7 +248,7 @@ class S3Store:
             raise AssertionError("the last try returns or raises")
 
         ends_s = self._waiting.monotonic_s() + _BODY_S
-        return self._request_each((bucket, key), ask)
+        return self._call_with_credentials((bucket, key), get_whole_body)
 
     def _read_body(self, reply: Mapping[str, Any]) -> bytes:
         body, count = reply["Body"], int(reply["ContentLength"])
@@ -265,11 +269,11 @@ class S3Store:
             raise BodyBroken(f"after {len(data)} of {count} bytes the connection ended")
         return bytes(data)
 
-    def _request_each(self, of: tuple[str, str], ask: Callable[[Any], _Answer]) -> _Answer:
+    def _call_with_credentials(self, of: tuple[str, str], ask: Callable[[Any], _Answer]) -> _Answer:
         bucket, key = of
         try:
-            client, signing = _client(os.getpid(), self._place)
-            signing.use_credentials(_credentials(os.getpid(), self._keys, self._place))
+            client, signing = _cached_client(os.getpid(), self._place)
+            signing.use_credentials(_cached_credentials(os.getpid(), self._keys, self._place))
             try:
                 return ask(client)
             finally:
@@ -309,7 +313,7 @@ def _store_error(what: str, error: Any) -> OSError:
 
 
 @lru_cache(maxsize=16)
-def _client(_process: int, place: Place) -> tuple[Any, _CallersKeys]:
+def _cached_client(_process: int, place: Place) -> tuple[Any, _CallersKeys]:
     """Return the client of this process: a forked process must not share connections."""
     keys = _CallersKeys()
     session = Session()
@@ -346,7 +350,7 @@ def _client_limits(place: Place) -> Mapping[str, Any]:
 
 
 @lru_cache(maxsize=64)
-def _credentials(_process: int, keys: Keys, place: Place) -> Credentials:
+def _cached_credentials(_process: int, keys: Keys, place: Place) -> Credentials:
     """Return cached credentials, so that a role's or an instance's are renewed only in time.
 
     The provider of a role, from our properties or a profile, has as long to answer as the store.

@@ -23,14 +23,14 @@ _MOMENT_S = 1.0
 
 
 @lru_cache(maxsize=1)
-def _threads(_process: int) -> ThreadPoolExecutor:
+def _threads_of_process(_process: int) -> ThreadPoolExecutor:
     """Return this process's threads: a forked process does not have its parent's."""
     return ThreadPoolExecutor(THREADS, thread_name_prefix="headgate-s3")
 
 
 def upload_threads() -> ThreadPoolExecutor:
     """Return the threads that send to stores, for all tables of this process."""
-    return _threads(os.getpid())
+    return _threads_of_process(os.getpid())
 
 
 class S3Upload:
@@ -112,7 +112,7 @@ class S3Upload:
         self._waiting = bytearray()
         if self._ending is None:
             self._ending = (
-                upload_threads().submit(self._end_upload) if self._upload else _completed_future()
+                upload_threads().submit(self._abort_upload) if self._upload else _completed_future()
             )
         return self._ending
 
@@ -148,7 +148,7 @@ class S3Upload:
 
     def _finish(self, whole: bytes) -> None:
         if self._aborted:
-            self._end_upload()
+            self._abort_upload()
             return
         if self._upload is None:
             self._store.put(self._bucket, self._key, whole)
@@ -159,7 +159,7 @@ class S3Upload:
             parts = [part.result() for part in self._parts]
             self._complete(self._upload.result(), parts)
         except BaseException:
-            wait([upload_threads().submit(self._end_upload)], _MOMENT_S)
+            wait([upload_threads().submit(self._abort_upload)], _MOMENT_S)
             raise
 
     def _complete(self, upload: str, parts: list[str]) -> None:
@@ -171,7 +171,7 @@ class S3Upload:
             if self._store.object_size(self._bucket, self._key) != self._count:
                 raise
 
-    def _end_upload(self) -> None:
+    def _abort_upload(self) -> None:
         if self._upload is None:
             return
         for part in self._parts:

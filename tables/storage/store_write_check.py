@@ -17,11 +17,11 @@ from headgate.control_protocol.errors import (
     first_line_of_error,
 )
 from headgate.tables.storage.call_timeouts import call_with_timeout
-from headgate.tables.storage.file_io import open_files
+from headgate.tables.storage.file_io import open_file_io
 from headgate.tables.storage.object_stores import (
     missing_client_hint,
     refused_operation_of,
-    where_to_look,
+    unreachable_store_hint,
 )
 
 ANSWER_S_MAX = 10.0
@@ -50,7 +50,7 @@ def try_store(properties: Mapping[str, str], location: str, answer_s: float = AN
         except Exception as error:
             raise translate_store_error(error, f"{path} cannot be {done}", location) from error
 
-    io = ask_in_time("opened", lambda: open_files(properties, path))
+    io = ask_in_time("opened", lambda: open_file_io(properties, path))
     try:
         ask_in_time("written", lambda: _write_trial_file(io, path))
         ask_in_time("read", lambda: _read_trial_file(io, path))
@@ -84,4 +84,4 @@ def translate_store_error(error: Exception, what: str, location: str) -> Headgat
     if hint := missing_client_hint(error, location):
         return ConfigurationError(f"{what}: {first_line_of_error(error)}", hint)
     text = str(error) if isinstance(error, TimeoutError) else first_line_of_error(error)
-    return Unreachable(f"{what}: {text}", where_to_look(location))
+    return Unreachable(f"{what}: {text}", unreachable_store_hint(location))

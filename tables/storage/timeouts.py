@@ -97,7 +97,7 @@ class _Bounded:
 
     def close(self) -> None:
         if not self._closed and not self._given_up:
-            self._call_bounded(self._stream.close)
+            self._call_within_timeout(self._stream.close)
         self._closed = True
 
     @property
@@ -110,7 +110,7 @@ class _Bounded:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _call_bounded(self, call: Callable[[], _Answer], more_s: float = 0.0) -> _Answer:
+    def _call_within_timeout(self, call: Callable[[], _Answer], more_s: float = 0.0) -> _Answer:
         if self._given_up:
             raise TimeoutError(f"{self._file.location}: an earlier call was given up")
         try:
@@ -135,7 +135,7 @@ class BoundedInput(_Bounded):
     def read(self, size: int = -1) -> bytes:
         if self._size is not None and self._at >= self._size:
             return b""
-        data = self._call_bounded(lambda: self._read(size))
+        data = self._call_within_timeout(lambda: self._read(size))
         self._at = self._client_at = self._at + len(data)
         return data
 
@@ -172,14 +172,14 @@ class BoundedOutput(_Bounded):
     def write(self, data: bytes) -> int:
         whole = bytes(data)  # a late call may read it after its owner has reused the memory
         self._written += len(whole)
-        self._call_bounded(lambda: self._stream.write(whole), self._extra_timeout_s)
+        self._call_within_timeout(lambda: self._stream.write(whole), self._extra_timeout_s)
         return len(whole)
 
     def tell(self) -> int:
         return self._written
 
     def flush(self) -> None:
-        self._call_bounded(self._stream.flush, self._extra_timeout_s)
+        self._call_within_timeout(self._stream.flush, self._extra_timeout_s)
 
     def close(self) -> None:
         self._call_s += self._extra_timeout_s

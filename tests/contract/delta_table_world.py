@@ -22,7 +22,7 @@ from headgate.tables.delta.open_table import DeltaLocation
 from headgate.tables.delta.reader import DeltaReader
 from headgate.tables.delta.table import DeltaSinkTable
 from headgate.tables.delta.table_format import DeltaFormat
-from headgate.tables.storage.file_io import is_s3_files, open_files
+from headgate.tables.storage.file_io import is_s3_files, open_file_io
 
 ROWS_PER_FILE = 3
 COLUMNS = Struct((Column("number", "long", required=False), Column("row", "long", required=False)))
@@ -105,7 +105,7 @@ class DeltaWorld:
         if isinstance(self.uri, Path):
             shutil.rmtree(self.uri)
             return
-        files = open_files(self.place.storage, self.uri)
+        files = open_file_io(self.place.storage, self.uri)
         assert is_s3_files(files)
         assert files.delete_many([location for location, _ in files.list_files(self.uri)]) == {}
 

@@ -29,7 +29,7 @@ from headgate.control_protocol.testing.contract.world import (
 from headgate.tables.delta.open_table import DeltaLocation
 from headgate.tables.delta.table_format import DeltaFormat
 from headgate.tables.staged_file_lists import StagedFileLists
-from headgate.tables.storage.file_io import open_files
+from headgate.tables.storage.file_io import open_file_io
 from headgate.tables.unstaged_secondary_table import FileListSecondaryTable, FixedColumns
 
 HURRIED_S = 2
@@ -110,7 +110,7 @@ def test_a_file_that_is_gone_is_refused_for_good_and_an_unanswered_question_is_n
         world = on(object_store, proxy.uri)
         table = world.open()
         view, file, lost = claim_table(table), world.file(1), world.file(2)
-        files = open_files(world.place.storage, world.uri)
+        files = open_file_io(world.place.storage, world.uri)
         files.delete(lost.path)
         refused = commit(table, view, record(1, 1, 3), file, lost)
         assert isinstance(refused, Refused)

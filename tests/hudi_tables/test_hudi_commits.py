@@ -25,7 +25,7 @@ from headgate.control_protocol.testing.contract.world import (
     require_landed,
 )
 from headgate.tables.hudi.append_table import HudiSinkTable
-from headgate.tables.hudi.base_files import instant_of_file, stamp_of
+from headgate.tables.hudi.base_files import commit_token_of, instant_of_file
 from headgate.tables.hudi.reserved_instants import Reservations
 from headgate.tables.hudi.table_format import HudiFormat
 from headgate.tables.hudi.table_properties import AUX
@@ -194,7 +194,9 @@ def test_what_is_written_behind_its_commit_goes_with_the_next(world: HudiWorld) 
     view = claim_table(table)
     good = world.file(1)
     view = require_landed(commit(table, view, record(1, 1, 3), good))
-    late = world.write(rows(7), stamp_of(world.place.location, instant_of_file(good.path)))[0]
+    late = world.write(rows(7), commit_token_of(world.place.location, instant_of_file(good.path)))[
+        0
+    ]
     require_landed(commit(table, view, record(1, 2, 6), world.file(2)))
     assert late.path.rpartition("/")[2] not in world.data_files()
     assert world.numbers() == [1, 2]

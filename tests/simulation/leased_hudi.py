@@ -225,7 +225,7 @@ class LeasedJava(HudiJava):
             if self._table.holder is self._process and not self._process.dead:
                 self._table.holder = None
 
-    def _request_and_start(self, meta: Any, instant: str) -> None:
+    def _request_and_start_instant(self, meta: Any, instant: str) -> None:
         self._table.begin(instant)
 
     def _roll_back(self, instant: str) -> None:

@@ -120,7 +120,7 @@ def _read_record(avro_type: Avro, field: pa.Field | None, cursors: Cursors) -> p
 
 
 def _read_union(avro_type: Avro, field: pa.Field | None, cursors: Cursors) -> pa.Array:
-    branches = _read_branches(avro_type, cursors)
+    branches = _read_branch_numbers(avro_type, cursors)
     real = [branch for branch, child in enumerate(avro_type.children) if child.type != "null"]
     if len(real) == 1:
         return _read_nullable(avro_type.children[real[0]], branches == real[0], field, cursors)
@@ -153,7 +153,7 @@ def _read_nullable(
     return values.take(pa.array(places, mask=~chosen))
 
 
-def _read_branches(avro_type: Avro, cursors: Cursors) -> Positions:
+def _read_branch_numbers(avro_type: Avro, cursors: Cursors) -> Positions:
     branches = cursors.read_longs()
     wrong = (branches < 0) | (branches >= len(avro_type.children))
     cursors.fail(wrong, "holds a union's branch that the writer's schema does not have")
@@ -165,11 +165,11 @@ def _read_map(avro_type: Avro, field: pa.Field | None, cursors: Cursors) -> pa.A
     item = field.type.item_field if field is not None and pa_types.is_map(field.type) else None
     text, child = Avro("string"), avro_type.children[0]
 
-    def entry(at: Cursors) -> None:
+    def skip_entry(at: Cursors) -> None:
         skip_value(text, at)
         skip_value(child, at)
 
-    offsets, inside = _find_items(cursors, Avro("record", children=(text, child)), entry)
+    offsets, inside = _find_items(cursors, Avro("record", children=(text, child)), skip_entry)
     keys = _read_text(text, inside)
     items = _read_type(child, item, inside)
     # A bad record would have a null key here, which Arrow's maps refuse.
@@ -261,7 +261,7 @@ def skip_value(avro_type: Avro, cursors: Cursors) -> None:
         for child in avro_type.children:
             skip_value(child, cursors)
     elif avro_type.type == "union":
-        branches = _read_branches(avro_type, cursors)
+        branches = _read_branch_numbers(avro_type, cursors)
         for branch, child in enumerate(avro_type.children):
             chosen = branches == branch
             if child.type != "null" and chosen.any():
@@ -310,14 +310,16 @@ def _read_int(avro_type: Avro, cursors: Cursors) -> pa.Array:
     if avro_type.logical == "time-millis":
         return pa.array(result * _MILLIS).view(pa.time64("us"))
     return (
-        _mark_counted(avro_type, result) if avro_type.called else pa.array(result.astype(np.int32))
+        _as_counted_times(avro_type, result)
+        if avro_type.called
+        else pa.array(result.astype(np.int32))
     )
 
 
 def _read_long(avro_type: Avro, cursors: Cursors) -> pa.Array:
     result = cursors.read_longs()
     if not avro_type.logical:
-        return _mark_counted(avro_type, result)
+        return _as_counted_times(avro_type, result)
     if avro_type.logical.endswith("-millis"):
         wrong = (result < -_MILLIS_MAX) | (result > _MILLIS_MAX)
         cursors.fail(wrong, "holds a time out of range")
@@ -329,7 +331,7 @@ def _read_long(avro_type: Avro, cursors: Cursors) -> pa.Array:
     return pa.array(result).view(pa.timestamp(unit, tz=zone))
 
 
-def _mark_counted(avro_type: Avro, found: Positions) -> pa.Array:
+def _as_counted_times(avro_type: Avro, found: Positions) -> pa.Array:
     counted, numbers = counted_type(avro_type.called), pa.array(found)
     return numbers if counted is None else pa.ExtensionArray.from_storage(counted, numbers)
 

@@ -73,7 +73,7 @@ class Cursors:
         return Cursors(self.buffer, self.faults, self.rows[wanted], self.at[wanted])
 
     def advance_to(self, wanted: Flags | Positions, others: Cursors) -> None:
-        """Move to where the cursors that ``where(wanted)`` returned have got."""
+        """Move to where the cursors that ``select(wanted)`` returned have got."""
         self.at[wanted] = others.at
         self.ends[wanted] = others.ends
 

@@ -34,7 +34,7 @@ class AvroWriter:
     """Reads bare Avro values of one writer. A ``RecordFormat``."""
 
     rules = column_options.EVERY
-    records_with_ignored_fields = 0
+    record_count_with_ignored_fields = 0
 
     def __init__(self, avro_type: Avro) -> None:
         self.writer = avro_type

@@ -52,7 +52,7 @@ class _Place:
         rows = self.rows[at]
         self.faults.note(rows[rows >= 0], f"{self.path}: {reason}" if self.path else reason)
 
-    def nested(self, rows: Rows, name: str) -> _Place:
+    def place_inside(self, rows: Rows, name: str) -> _Place:
         return _Place(rows, self.faults, f"{self.path}{name}")
 
 
@@ -66,7 +66,9 @@ def cast_rows(values: pa.Array, schema: pa.Schema, faults: Faults) -> pa.RecordB
         whole = _cast_field(values, pa.field("", pa.struct(list(schema)), nullable=False), at)
         columns = [whole.field(place) for place in range(len(schema))]
     elif len(schema) == 1:
-        columns = [_cast_field(values, schema.field(0), at.nested(at.rows, schema.field(0).name))]
+        columns = [
+            _cast_field(values, schema.field(0), at.place_inside(at.rows, schema.field(0).name))
+        ]
     else:
         at.fail(
             np.ones(len(values), np.bool_), f"a single value is no row of {len(schema)} columns"
@@ -135,7 +137,7 @@ def _cast_children(records: pa.StructArray, fields: list[pa.Field], at: _Place) 
         _cast_field(
             pa.nulls(len(records)) if place is None else records.field(place),
             field,
-            at.nested(rows, f"{dot}{field.name}"),
+            at.place_inside(rows, f"{dot}{field.name}"),
         )
         for field, place in zip(fields, result, strict=True)
     ]
@@ -174,9 +176,9 @@ class _Column:
         shown = exact_casts.numbers_to_text(values) if self.as_text else values
         return exact_casts.cast(shown, self.type, self.unit)
 
-    def find_suspects(self, values: pa.Array) -> Flags | None:
+    def flag_suspects(self, values: pa.Array) -> Flags | None:
         asked = self.unit or self.as_text
-        return None if asked else exact_casts.find_suspects(values, self.type)
+        return None if asked else exact_casts.flag_suspects(values, self.type)
 
 
 def _cast_in_parts(values: pa.Array, column: _Column, at: _Place) -> pa.Array:
@@ -191,20 +193,22 @@ def _cast_in_parts(values: pa.Array, column: _Column, at: _Place) -> pa.Array:
     except (pa.ArrowException, ValueError, ArithmeticError) as error:
         if len(values) == 1:
             return _cast_one_by_one(values, column, error, at)
-    suspects = column.find_suspects(values)
+    suspects = column.flag_suspects(values)
     if suspects is not None and 0 < suspects.sum() < len(values):
         return _cast_suspects_apart(values, suspects, column, at)
     half = len(values) // 2
     parts = (slice(None, half), slice(half, None))
     return _concat_arrays(
-        [_cast_in_parts(values[p], column, at.nested(at.rows[p], "")) for p in parts]
+        [_cast_in_parts(values[p], column, at.place_inside(at.rows[p], "")) for p in parts]
     )
 
 
 def _cast_suspects_apart(values: pa.Array, wrong: Flags, column: _Column, at: _Place) -> pa.Array:
-    good = _cast_in_parts(values.filter(pa.array(~wrong)), column, at.nested(at.rows[~wrong], ""))
+    good = _cast_in_parts(
+        values.filter(pa.array(~wrong)), column, at.place_inside(at.rows[~wrong], "")
+    )
     bad = [
-        _cast_in_parts(values[row : row + 1], column, at.nested(at.rows[row : row + 1], ""))
+        _cast_in_parts(values[row : row + 1], column, at.place_inside(at.rows[row : row + 1], ""))
         for row in np.flatnonzero(wrong).tolist()
     ]
     order = np.argsort(np.concatenate([np.flatnonzero(~wrong), np.flatnonzero(wrong)]))
@@ -228,7 +232,7 @@ def _cast_union(values: pa.UnionArray, field: pa.Field, at: _Place) -> pa.Array:
     for code in range(values.type.num_fields):
         chosen = codes == code
         child = values.field(code).take(pa.array(offsets[chosen]))
-        parts.append(_cast_field(child, field, at.nested(at.rows[chosen], "")))
+        parts.append(_cast_field(child, field, at.place_inside(at.rows[chosen], "")))
         places[chosen] = base + np.arange(len(child))
         base += len(child)
     return _concat_arrays(parts).take(pa.array(places))
@@ -265,15 +269,15 @@ def _cast_nested(values: pa.Array, field: pa.Field, at: _Place) -> pa.Array:
     return pa.nulls(len(values), target)
 
 
-def _item_owners(values: pa.Array, at: _Place) -> tuple[pa.Array, Rows]:
+def _offsets_and_owners(values: pa.Array, at: _Place) -> tuple[pa.Array, Rows]:
     """Return offsets that begin at zero, and the record of each item."""
     offsets = np.asarray(values.offsets).astype(np.int64)
     return offsets - offsets[0], np.repeat(at.rows, np.diff(offsets))
 
 
 def _cast_list(values: pa.Array, target: pa.DataType, at: _Place) -> pa.Array:
-    offsets, rows = _item_owners(values, at)
-    items = _cast_field(values.flatten(), target.value_field, at.nested(rows, "[]"))
+    offsets, rows = _offsets_and_owners(values, at)
+    items = _cast_field(values.flatten(), target.value_field, at.place_inside(rows, "[]"))
     large = pa_types.is_large_list(target)
     kind = pa.LargeListArray if large else pa.ListArray
     places = pa.array(offsets, pa.int64() if large else pa.int32())
@@ -281,16 +285,16 @@ def _cast_list(values: pa.Array, target: pa.DataType, at: _Place) -> pa.Array:
 
 
 def _cast_map(values: pa.Array, target: pa.MapType, at: _Place) -> pa.Array:
-    offsets, rows = _item_owners(values, at)
+    offsets, rows = _offsets_and_owners(values, at)
     begin, end = values.offsets[0].as_py(), values.offsets[-1].as_py()
     source_keys = values.keys.slice(begin, end - begin)
-    keys = _cast_field(source_keys, target.key_field, at.nested(rows, " key"))
+    keys = _cast_field(source_keys, target.key_field, at.place_inside(rows, " key"))
     items = _cast_field(
-        values.items.slice(begin, end - begin), target.item_field, at.nested(rows, "[]")
+        values.items.slice(begin, end - begin), target.item_field, at.place_inside(rows, "[]")
     )
     owners = np.repeat(np.arange(len(values)), np.diff(offsets))
-    bad = _find_repeated_key(keys, owners)
-    at.nested(rows, "").fail(bad, "has a key twice")
+    bad = _flag_repeated_keys(keys, owners)
+    at.place_inside(rows, "").fail(bad, "has a key twice")
     if keys.null_count:  # noted as bad already; but Arrow's maps have no place for them
         whole = ~np.isin(owners, owners[~_valid_flags(keys)])
         keys, items, owners = (
@@ -303,7 +307,7 @@ def _cast_map(values: pa.Array, target: pa.MapType, at: _Place) -> pa.Array:
     return pa.MapArray.from_arrays(places, keys, items, type=target, mask=_null_mask(values))
 
 
-def _find_repeated_key(keys: pa.Array, owners: Rows) -> Flags:
+def _flag_repeated_keys(keys: pa.Array, owners: Rows) -> Flags:
     stored = keys.storage if isinstance(keys, pa.ExtensionArray) else keys
     codes = np.asarray(stored.dictionary_encode().indices.fill_null(-1))
     _, first = np.unique(np.stack([owners, codes], axis=1), axis=0, return_index=True)
@@ -313,7 +317,7 @@ def _find_repeated_key(keys: pa.Array, owners: Rows) -> Flags:
 
 
 def _cast_map_to_struct(values: pa.Array, target: pa.StructType, at: _Place) -> pa.Array:
-    offsets, _ = _item_owners(values, at)
+    offsets, _ = _offsets_and_owners(values, at)
     begin, end = values.offsets[0].as_py(), values.offsets[-1].as_py()
     keys = values.keys.slice(begin, end - begin).to_pylist()
     items = values.items.slice(begin, end - begin)
@@ -324,7 +328,7 @@ def _cast_map_to_struct(values: pa.Array, target: pa.StructType, at: _Place) -> 
         forms, lower = field_names.lookup_names_of(child), field_names.is_caseless(child)
         hits = np.array([(key.lower() if lower else key) in forms for key in keys], np.bool_)
         counts = np.bincount(owners[hits], minlength=len(values))
-        inside = at.nested(rows, f".{child.name}")
+        inside = at.place_inside(rows, f".{child.name}")
         inside.fail(counts > 1, "two keys belong into this column")
         places = np.zeros(len(values), np.int64)
         places[owners[hits]] = np.flatnonzero(hits)

@@ -49,7 +49,9 @@ def cast(values: pa.Array, target: pa.DataType, unit: str = "") -> pa.Array:
     """
     for test, convert in _CASTS:
         if test(values.type):
-            result = _cast_units(values, target, unit) if unit else convert(values, target)
+            result = (
+                _cast_numbers_in_unit(values, target, unit) if unit else convert(values, target)
+            )
             break
     else:
         raise Impossible(f"{values.type} cannot go into a column of type {target}")
@@ -62,7 +64,7 @@ def cast(values: pa.Array, target: pa.DataType, unit: str = "") -> pa.Array:
     return result
 
 
-def _cast_units(values: pa.Array, target: pa.DataType, unit: str) -> pa.Array:
+def _cast_numbers_in_unit(values: pa.Array, target: pa.DataType, unit: str) -> pa.Array:
     """Convert numbers in their unit, also as text; other values as usual."""
     kind = values.type
     if pa_types.is_integer(kind) or pa_types.is_floating(kind) or pa_types.is_decimal(kind):
@@ -120,13 +122,11 @@ def _cast_to_integers(values: pa.Array, target: pa.DataType) -> pa.Array:
 def _cast_counted_times(values: pa.Array, target: pa.DataType) -> pa.Array:
     """Convert numbers of a known unit: to the times that they count, or else as numbers."""
     source, numbers = values.type, values.storage
-    if not pa_types.is_temporal(target) or (
-        pa_types.is_date(target) and source.can_hold_count(target)
-    ):
+    if not pa_types.is_temporal(target) or (pa_types.is_date(target) and source.can_become(target)):
         return _cast_to_integers(numbers, target)
     return (
         epoch_times.convert_counts(numbers, source.unit, target)
-        if source.can_hold_count(target)
+        if source.can_become(target)
         else _raise_impossible(values, target)
     )
 
@@ -289,7 +289,7 @@ _CASTS: tuple[tuple[Callable[[pa.DataType], bool], Callable[..., pa.Array]], ...
 )
 
 
-def find_suspects(values: pa.Array, target: pa.DataType) -> Flags | None:
+def flag_suspects(values: pa.Array, target: pa.DataType) -> Flags | None:
     """Guess which values made ``cast`` refuse the column; ``None`` if that cannot be seen.
 
     The guess only saves time: ``cast_refused_value`` decides about them, ``cast`` about the others.

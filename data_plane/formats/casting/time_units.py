@@ -29,7 +29,7 @@ class Counted(pa.ExtensionType):  # type: ignore[misc] # pyarrow has no types
         unit, of_day = serialized.decode().split(",")
         return cls(unit, of_day=of_day == "1")
 
-    def can_hold_count(self, target: pa.DataType) -> bool:
+    def can_become(self, target: pa.DataType) -> bool:
         """Return whether such numbers are values of this date, time or timestamp type."""
         if self.unit == _NO_MOMENT:
             return False

@@ -51,7 +51,7 @@ class ConnectJsonRecords:
 
     rules = column_options.EVERY
     keeps_nulls = "value.converter.replace.null.with.default=false"
-    records_with_ignored_fields = 0
+    record_count_with_ignored_fields = 0
 
     def __init__(self, options: Mapping[str, str]) -> None:
         options_with_defaults(options)
@@ -80,7 +80,7 @@ class ConnectJsonRecords:
             bad = self._decode_payloads(text, payloads, rows, collector)
             # Perhaps a record with more than the two fields in its envelope: the other way decides.
             alone.extend(bad)
-        for text, (rows, payloads) in self._parse_whole(alone, values, faults).items():
+        for text, (rows, payloads) in self._parse_payloads_by_schema(alone, values, faults).items():
             self._last[text] = sorted({*self._last.get(text, ()), *rows})
             for row, reason in self._decode_payloads(text, payloads, rows, collector).items():
                 faults.note([row], reason)
@@ -167,7 +167,7 @@ class ConnectJsonRecords:
             self._prefixes[prefix] = _schema_key_of(schema)
         return prefix
 
-    def _parse_whole(
+    def _parse_payloads_by_schema(
         self, rows: Sequence[int], values: Sequence[bytes], faults: Faults
     ) -> dict[str, tuple[list[int], list[bytes]]]:
         """Return the payloads of records that were parsed whole, by their schemas."""

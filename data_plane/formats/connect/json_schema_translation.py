@@ -99,14 +99,14 @@ class _Reading:
             return self._resolve_reference(found["$ref"], place)
         for word in ("oneOf", "anyOf", "allOf"):
             if word in found:
-                return self._form_of_one_of(found[word], place)
+                return self._connect_schema_of_one_of(found[word], place)
         kinds = found.get("type")
         if isinstance(kinds, list):
             left = [kind for kind in kinds if kind != "null"]
             kinds = left[0] if len(left) == 1 else None
-        return self._form_of_type(kinds, found, place)
+        return self._connect_schema_of_type(kinds, found, place)
 
-    def _form_of_one_of(self, branches: Any, place: _Place) -> _Form | None:
+    def _connect_schema_of_one_of(self, branches: Any, place: _Place) -> _Form | None:
         if not isinstance(branches, list):
             return None
         left = [b for b in branches if not (isinstance(b, dict) and b.get("type") == "null")]
@@ -126,9 +126,9 @@ class _Reading:
             target = target.get(key) if isinstance(target, dict) else None
         return self.connect_schema_of(target, _Place(at, place.depth + 1, (*place.refs, full)))
 
-    def _form_of_type(self, kind: Any, found: _Form, place: _Place) -> _Form | None:
+    def _connect_schema_of_type(self, kind: Any, found: _Form, place: _Place) -> _Form | None:
         if kind == "object":
-            return self._form_of_object(found, place)
+            return self._connect_schema_of_object(found, place)
         if kind == "array":
             items = self.connect_schema_of(found.get("items"), place.one_level_deeper())
             return None if items is None else {"type": "array", "items": items}
@@ -153,7 +153,7 @@ class _Reading:
             return {"type": _FLOATS.get(chosen, chosen), **named}
         return {"type": "boolean"} if kind == "boolean" else None
 
-    def _form_of_object(self, found: _Form, place: _Place) -> _Form | None:
+    def _connect_schema_of_object(self, found: _Form, place: _Place) -> _Form | None:
         properties, more = found.get("properties"), found.get("additionalProperties")
         if found.get("patternProperties"):
             return None

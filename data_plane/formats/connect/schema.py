@@ -104,10 +104,10 @@ def defaulted_fields(schema: Any) -> list[str]:
 
     Unless told otherwise, Kafka Connect's converters write the default instead of their nulls.
     """
-    fields = _require_fields(schema)
+    fields = _fields_of_struct(schema)
     names = {field.get("field") for field in fields}
     if {"op", "after"} <= names:  # Debezium's envelope
-        fields = next(_require_fields(field) for field in fields if field.get("field") == "after")
+        fields = next(_fields_of_struct(field) for field in fields if field.get("field") == "after")
     return [
         str(field.get("field"))
         for field in fields
@@ -115,7 +115,7 @@ def defaulted_fields(schema: Any) -> list[str]:
     ]
 
 
-def _require_fields(schema: Any) -> list[dict[str, Any]]:
+def _fields_of_struct(schema: Any) -> list[dict[str, Any]]:
     fields = schema.get("fields") if isinstance(schema, dict) else None
     return (
         [field for field in fields if isinstance(field, dict)] if isinstance(fields, list) else []

@@ -128,15 +128,15 @@ def flag_suspects_of(field: pa.Field, rough: pa.Array, places: Integers) -> Flag
     here = rough.take(pa.array(places))
     result: Flags = np.zeros(len(places), np.bool_)
     if pa_types.is_floating(here.type):
-        result = _find_suspect_numbers(field.type, here)
+        result = _flag_suspect_numbers(field.type, here)
     elif pa_types.is_large_string(here.type):
-        result = _find_suspect_texts(field.type, here)
+        result = _flag_suspect_texts(field.type, here)
     if not field.nullable:
         result = result | np.asarray(here.is_null())
     return result
 
 
-def _find_suspect_numbers(target: pa.DataType, numbers: pa.Array) -> Flags:
+def _flag_suspect_numbers(target: pa.DataType, numbers: pa.Array) -> Flags:
     with np.errstate(all="ignore"):
         result = numbers.fill_null(0.0).to_numpy(zero_copy_only=False)
         wrong: Flags = ~np.isfinite(result)
@@ -154,20 +154,20 @@ def _find_suspect_numbers(target: pa.DataType, numbers: pa.Array) -> Flags:
     return wrong
 
 
-def _find_suspect_texts(target: pa.DataType, texts: pa.Array) -> Flags:
+def _flag_suspect_texts(target: pa.DataType, texts: pa.Array) -> Flags:
     form = next((name for name in _FORMS if str(target).startswith(name)), "")
     if target == pa.uuid():
         form = "uuid"
     if form:
         fits = pc.match_substring_regex(texts, _FORMS[form]).fill_null(fill_value=True)
         wrong: Flags = ~np.asarray(fits)
-        return wrong if form != "timestamp" or wrong.any() else _find_minority_zones(texts)
+        return wrong if form != "timestamp" or wrong.any() else _flag_minority_zones(texts)
     if pa_types.is_fixed_size_binary(target) or pa_types.is_large_binary(target):
         return np.array([not _is_base64(text) for text in texts.to_pylist()], np.bool_)
     return np.zeros(len(texts), np.bool_)
 
 
-def _find_minority_zones(texts: pa.Array) -> Flags:
+def _flag_minority_zones(texts: pa.Array) -> Flags:
     """Flag the minority with or without a zone: the column is read in one of the two ways."""
     zoned = np.asarray(
         pc.match_substring_regex(texts, r"(Z|:.*[+-].*)$").fill_null(fill_value=False)
@@ -242,7 +242,7 @@ class BadRecordSearch:
         self.ill_formed, twice, self.marks = flag_suspect_records(values.array, fields)
         search = self.ill_formed | twice
         self.refused |= dict.fromkeys(np.flatnonzero(search).tolist(), "")
-        self._parse(np.flatnonzero(~search), watched=watch.needs_search)
+        self._parse_rows(np.flatnonzero(~search), watched=watch.needs_search)
 
     def accepted_rows(self) -> tuple[Rows, pa.RecordBatch]:
         """Return the rows that the fast path took, in order."""
@@ -261,13 +261,13 @@ class BadRecordSearch:
             return self._values
         return self._values.take(rows)
 
-    def _parse(self, rows: Rows, *, watched: bool = False) -> None:
+    def _parse_rows(self, rows: Rows, *, watched: bool = False) -> None:
         if not len(rows):
             return
         if watched:
             suspects = self._find_watched_suspects(rows)
             if 0 < len(suspects) <= len(rows) // _SUSPECTS_SHARE:
-                self._parse_without(rows, suspects)
+                self._parse_rows_without(rows, suspects)
                 return
         try:
             rough = json_columns.parse_objects(
@@ -280,26 +280,26 @@ class BadRecordSearch:
 
     def _parse_suspects_apart(self, rows: Rows, reason: str) -> None:
         if len(rows) == 1:
-            self.refused[int(rows[0])] = self._column_of(reason)
+            self.refused[int(rows[0])] = self._column_named_in(reason)
             return
         suspects = self._find_suspects(rows, reason)
         if 0 < len(suspects) <= max(1, len(rows) // _SUSPECTS_SHARE):
-            self._parse_without(rows, suspects)
+            self._parse_rows_without(rows, suspects)
             return
         if self._has_learned_spelling:
             raise Respelled
         for part in np.array_split(rows, min(_SPLIT, len(rows))):
-            self._parse(part)
+            self._parse_rows(part)
 
     @cached_property
     def _has_learned_spelling(self) -> bool:
         return self._learn()  # for the whole block: once is enough
 
-    def _parse_without(self, rows: Rows, suspects: dict[int, str]) -> None:
+    def _parse_rows_without(self, rows: Rows, suspects: dict[int, str]) -> None:
         self.refused |= suspects
-        self._parse(np.setdiff1d(rows, np.array([*suspects], np.int64), assume_unique=True))
+        self._parse_rows(np.setdiff1d(rows, np.array([*suspects], np.int64), assume_unique=True))
 
-    def _column_of(self, reason: str) -> str:
+    def _column_named_in(self, reason: str) -> str:
         path = _FIELD.findall(reason)
         return path[1] if len(path) > 1 and path[1] in self._schema.names else ""
 
@@ -307,7 +307,7 @@ class BadRecordSearch:
 
     def _find_suspects(self, rows: Rows, reason: str) -> dict[int, str]:
         """Return suspicious rows, and the column that makes them so."""
-        column = self._column_of(reason)
+        column = self._column_named_in(reason)
         start = next((s for says, s in _WRONG_START.items() if f": {says}" in reason), None)
         if column and start:
             leaf = _FIELD.findall(reason)[-1]
@@ -355,11 +355,11 @@ class BadRecordSearch:
 
         def attempt(places: Rows | None) -> pa.Array:
             here = rough if places is None else rough.take(pa.array(places))
-            return json_columns.convert_column(field, here, partial(wide, places))
+            return json_columns.convert_column(field, here, partial(parse_wide, places))
 
-        def wide(places: Rows | None) -> pa.Array:
+        def parse_wide(places: Rows | None) -> pa.Array:
             values = self._values_at(rows if places is None else rows[places])
-            return json_columns.parse_wide(values, field, self._spelling)
+            return json_columns.parse_with_wide_numbers(values, field, self._spelling)
 
         if field.name not in self._watch.columns:
             try:

@@ -83,7 +83,9 @@ def decode_block(values: Packed, schema: pa.Schema, spelling: Spelling) -> pa.Re
     try:
         rough = parse_objects(values, list(schema), spelling)
         columns = [
-            convert_column(field, rough.field(place), partial(parse_wide, values, field, spelling))
+            convert_column(
+                field, rough.field(place), partial(parse_with_wide_numbers, values, field, spelling)
+            )
             for place, field in enumerate(schema)
         ]
         return pa.RecordBatch.from_arrays(columns, schema=schema)
@@ -95,7 +97,7 @@ def parse_objects(
     values: Packed, fields: list[pa.Field], spelling: Spelling, *, wide: bool = False
 ) -> pa.StructArray:
     asked = _Reader(spelling, wide=wide)
-    row = pa.struct([pa.field(field.name, asked.parse_type_of(field, "")) for field in fields])
+    row = pa.struct([pa.field(field.name, asked.parser_type_of(field, "")) for field in fields])
     text = wrap_in_objects(values)
     if is_beyond_parser(text):
         raise Unfit("text that the parser gets wrong")
@@ -140,7 +142,7 @@ def is_beyond_parser(text: bytes) -> bool:
     return b"\\u0000" in text or _HIGH_PLANES.search(text) is not None
 
 
-def parse_wide(values: Packed, field: pa.Field, spelling: Spelling) -> pa.Array:
+def parse_with_wide_numbers(values: Packed, field: pa.Field, spelling: Spelling) -> pa.Array:
     pattern = _TOO_FINE if _holds_integers(field.type) else _TOO_FINE_DECIMAL
     if pc.any(pc.match_substring_regex(values.array, pattern)).as_py():
         raise Unfit("a number has more digits than the wide reading keeps")
@@ -159,22 +161,22 @@ class _Reader:
         self._spelling = spelling
         self._wide = wide
 
-    def parse_type_of(self, field: pa.Field, path: str) -> pa.DataType:
+    def parser_type_of(self, field: pa.Field, path: str) -> pa.DataType:
         path, target = f"{path}.{field.name}", field.type
         if pa_types.is_struct(target):
-            return pa.struct([self._inner_field(child, path) for child in target])
+            return pa.struct([self._parser_field_of(child, path) for child in target])
         if _is_list(target):
-            return pa.large_list(self._inner_field(target.value_field, path))
+            return pa.large_list(self._parser_field_of(target.value_field, path))
         if pa_types.is_map(target):
             if not _is_text(target.key_type):
                 raise Unfit("only text can be a map's key on the fast path")
-            return pa.map_(_TEXT, self._inner_field(target.item_field, path))
-        return self._parse_type_of_primitive(target, path)
+            return pa.map_(_TEXT, self._parser_field_of(target.item_field, path))
+        return self._parser_type_of_primitive(target, path)
 
-    def _inner_field(self, field: pa.Field, path: str) -> pa.Field:
-        return pa.field(field.name, self.parse_type_of(field, path))
+    def _parser_field_of(self, field: pa.Field, path: str) -> pa.Field:
+        return pa.field(field.name, self.parser_type_of(field, path))
 
-    def _parse_type_of_primitive(self, target: pa.DataType, path: str) -> pa.DataType:
+    def _parser_type_of_primitive(self, target: pa.DataType, path: str) -> pa.DataType:
         if pa_types.is_boolean(target):
             return target
         if pa_types.is_integer(target):
@@ -190,12 +192,14 @@ class _Reader:
 
 def convert_column(field: pa.Field, rough: pa.Array, wide: Callable[[], pa.Array]) -> pa.Array:
     try:
-        return _convert(field, rough, None, 0)
+        return _convert_array(field, rough, None, 0)
     except _NeedsWide:
-        return _convert(field, rough, wide(), 0)
+        return _convert_array(field, rough, wide(), 0)
 
 
-def _convert(field: pa.Field, rough: pa.Array, wide: pa.Array | None, hidden: int) -> pa.Array:
+def _convert_array(
+    field: pa.Field, rough: pa.Array, wide: pa.Array | None, hidden: int
+) -> pa.Array:
     """Convert ``rough`` to the field's type. ``hidden``: nulls that stem from a null parent."""
     if not field.nullable and rough.null_count > hidden:
         raise Unfit(f"{field.name}: a required value is missing")
@@ -222,7 +226,7 @@ def _convert(field: pa.Field, rough: pa.Array, wide: pa.Array | None, hidden: in
 
 def _convert_struct(target: pa.StructType, rough: pa.Array, wide: pa.Array | None) -> pa.Array:
     children = [
-        _convert(
+        _convert_array(
             child, rough.field(at), wide.field(at) if wide is not None else None, rough.null_count
         )
         for at, child in enumerate(target)
@@ -232,7 +236,7 @@ def _convert_struct(target: pa.StructType, rough: pa.Array, wide: pa.Array | Non
 
 
 def _convert_list(target: pa.DataType, rough: pa.Array, wide: pa.Array | None) -> pa.Array:
-    values = _convert(
+    values = _convert_array(
         target.value_field, rough.values, wide.values if wide is not None else None, 0
     )
     mask = rough.is_null() if rough.null_count else None
@@ -247,7 +251,9 @@ def _convert_map(target: pa.MapType, rough: pa.Array, wide: pa.Array | None) -> 
     rows = np.repeat(np.arange(len(rough)), np.diff(offsets))
     if len(np.unique(np.stack([rows, codes]), axis=1)[0]) < len(codes):
         raise Unfit("a map has a key twice")
-    items = _convert(target.item_field, rough.items, wide.items if wide is not None else None, 0)
+    items = _convert_array(
+        target.item_field, rough.items, wide.items if wide is not None else None, 0
+    )
     keys = rough.keys.cast(target.key_type)
     mask = rough.is_null() if rough.null_count else None
     return pa.MapArray.from_arrays(rough.offsets, keys, items, type=target, mask=mask)
@@ -261,8 +267,8 @@ def _convert_integers(target: pa.DataType, rough: pa.Array, wide: pa.Array | Non
     if wide is None:
         raise _NeedsWide
     exact = wide.cast(target)
-    _require_all(pc.equal(pc.floor(rough), rough), "a number is not whole")
-    _require_all(pc.equal(exact.cast(_DOUBLE, safe=False), rough), "two readings disagree")
+    _require_all_true(pc.equal(pc.floor(rough), rough), "a number is not whole")
+    _require_all_true(pc.equal(exact.cast(_DOUBLE, safe=False), rough), "two readings disagree")
     return exact
 
 
@@ -282,7 +288,7 @@ def _convert_decimals(target: pa.DataType, rough: pa.Array, wide: pa.Array | Non
         raise _NeedsWide
     difference = pc.abs(pc.subtract(wide.cast(_DOUBLE), rough))
     bound = pc.multiply(pc.abs(rough), _DECIMAL_AGREEMENT)
-    _require_all(pc.less_equal(difference, bound), "two readings disagree")
+    _require_all_true(pc.less_equal(difference, bound), "two readings disagree")
     return wide.cast(target)
 
 
@@ -291,12 +297,12 @@ def _convert_epochs(target: pa.DataType, rough: pa.Array, wide: pa.Array | None)
     counts = rough.cast(pa.int64())  # refuses fractions and, from 2**53 on, everything
     if wide is None:
         raise _NeedsWide
-    _require_all(pc.equal(wide.cast(pa.int64()), counts), "text among numbers")
+    _require_all_true(pc.equal(wide.cast(pa.int64()), counts), "text among numbers")
     if pa_types.is_date(target):
         return counts.cast(pa.int32()).cast(target)
     if pa_types.is_time(target):
         inside = pc.and_(pc.greater_equal(counts, 0), pc.less(counts, times.DAY_MS))
-        _require_all(inside, "a number is not a millisecond of the day")
+        _require_all_true(inside, "a number is not a millisecond of the day")
     factor = {"us": 1_000, "ns": 1_000_000}[target.unit]
     return pc.multiply_checked(counts, pa.scalar(factor, pa.int64())).cast(target)
 
@@ -315,13 +321,15 @@ def convert_texts(target: pa.DataType, rough: pa.Array) -> pa.Array:
         return _bytes_from_base64(target, rough)
     if pa_types.is_decimal(target):
         # Arrow's cast silently fails for some exponents ("7e28", "1e-311").
-        _require_all(pc.match_substring_regex(rough, _PLAIN_DECIMAL), "a decimal has an exponent")
+        _require_all_true(
+            pc.match_substring_regex(rough, _PLAIN_DECIMAL), "a decimal has an exponent"
+        )
     return rough.cast(target)
 
 
 def _bytes_from_uuid_texts(texts: pa.Array) -> pa.Array:
     """Convert canonical UUID text (36 characters) to 16 bytes each."""
-    _require_all(pc.equal(pc.binary_length(texts), 36), "a UUID has not 36 characters")
+    _require_all_true(pc.equal(pc.binary_length(texts), 36), "a UUID has not 36 characters")
     filled = texts.fill_null("0" * 8 + "-0000-0000-0000-" + "0" * 12)
     buffer = filled.buffers()[2]
     if buffer is None:
@@ -351,14 +359,14 @@ def _bytes_from_base64(target: pa.DataType, texts: pa.Array) -> pa.Array:
     return pa.array(data, target)
 
 
-def _require_all(flags: pa.Array, otherwise: str) -> None:
+def _require_all_true(flags: pa.Array, otherwise: str) -> None:
     """Require all to be true; nulls do not count."""
     if pc.all(flags, min_count=0).as_py() is False:
         raise Unfit(otherwise)
 
 
 def _require_finite(numbers: pa.Array) -> None:
-    _require_all(pc.is_finite(numbers), "a number is out of range")
+    _require_all_true(pc.is_finite(numbers), "a number is out of range")
 
 
 def _is_list(target: pa.DataType) -> bool:

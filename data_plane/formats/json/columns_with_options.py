@@ -75,7 +75,7 @@ def _merge_marked_columns(
 
 
 def _read_marked(values: Packed, path: Path, field: pa.Field, faults: Faults) -> pa.Array:
-    kinds_, texts = paths.pick_path(values, path)
+    kinds_, texts = paths.pick_values_at_path(values, path)
     name = ".".join(path)
     for kind, reason in _NEVER.items():
         faults.note(np.flatnonzero(kinds_ == kind), f"{name}: {reason}")

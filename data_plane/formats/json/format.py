@@ -52,7 +52,7 @@ class JsonRecords:
         self._marks: Octets | None = None
         self._refused = ""
         """The column that refused a value last."""
-        self.records_with_ignored_fields = 0
+        self.record_count_with_ignored_fields = 0
 
     def decode(self, values: Sequence[bytes], schema: pa.Schema) -> pa.RecordBatch:
         if all(map(field_names.has_exact_name, schema)):
@@ -76,7 +76,7 @@ class JsonRecords:
         marked = marks is not None and len(marks) == len(values)
         if marks is None or not marked:
             marks = np.full(len(values), _LACKS, np.uint8)
-        self.records_with_ignored_fields += int(np.count_nonzero(marks & _IGNORES))
+        self.record_count_with_ignored_fields += int(np.count_nonzero(marks & _IGNORES))
         rows = sorted({*np.flatnonzero(marks & _LACKS).tolist(), *bad})
         result: dict[Struct, list[int]] = {}
         for row in rows:
@@ -84,7 +84,7 @@ class JsonRecords:
                 record = json_values.parse_record(values[row])
             except ValueError:
                 continue
-            self.records_with_ignored_fields += not marked and self._finder.has_ignored_field(
+            self.record_count_with_ignored_fields += not marked and self._finder.has_ignored_field(
                 record
             )
             wanted = self._finder.unknown_in_record(record)
@@ -160,7 +160,7 @@ class JsonRecords:
         self._ensure_spelling_known(values, schema)
         fields = self._finder.fields if self._finder else None
         ill_formed, _, marks = bad_record_search.flag_suspect_records(values.array, fields)
-        self._marks = _doubt_ill_formed(marks, ill_formed)
+        self._marks = _marks_with_ill_formed(marks, ill_formed)
         parts = [none]
         bad: dict[int, str] = {}
         for row, value in enumerate(values):
@@ -192,7 +192,7 @@ class JsonRecords:
             )
         except bad_record_search.Respelled:
             return self._decode_by_rules(values, schema)
-        self._marks = _doubt_ill_formed(apart.marks, apart.ill_formed)
+        self._marks = _marks_with_ill_formed(apart.marks, apart.ill_formed)
         return self._merge_rows(values, schema, apart)
 
     def _learn_spelling(self, values: Packed, schema: pa.Schema) -> bool:
@@ -276,7 +276,7 @@ def _fields_named_first(schema: pa.Schema, *names: str) -> Iterator[pa.Field]:
     yield from schema
 
 
-def _doubt_ill_formed(marks: Octets | None, ill_formed: Flags) -> Octets | None:
+def _marks_with_ill_formed(marks: Octets | None, ill_formed: Flags) -> Octets | None:
     """Return the marks, as the C code did not see everything of an invalid value."""
     return None if marks is None else np.where(ill_formed, marks | _LACKS, marks)
 

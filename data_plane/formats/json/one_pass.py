@@ -116,9 +116,9 @@ class Plan:
                 column.item = self._add_column(self._plan_column(column.type.value_field, column))
                 column.children = [column.item]
             elif column.kind == _Kind.MAP:
-                self._add_entries(column)
+                self._add_map_entries(column)
             elif column.kind in (_Kind.STRUCT, _Kind.SKIPPED):
-                self._add_keys(column)
+                self._add_object_keys(column)
         self.walk = WalkPlan(self._keys)
         self.table: Table = np.zeros((len(self.columns), _NULLS + 1), np.int64)
         for at, column in enumerate(self.columns):
@@ -147,7 +147,7 @@ class Plan:
             made.option = _option_code_of(source, kind)
         return made
 
-    def _add_entries(self, column: _Column) -> None:
+    def _add_map_entries(self, column: _Column) -> None:
         inside = self._any[column.place] if column.place >= 0 else Fields.OPAQUE
         if not inside:  # somebody takes it for a struct
             raise _Unplanned
@@ -158,7 +158,7 @@ class Plan:
         column.item = self._add_column(self._plan_column(column.type.item_field, column, inside))
         column.children = [column.key, column.item]
 
-    def _add_keys(self, column: _Column) -> None:
+    def _add_object_keys(self, column: _Column) -> None:
         fields = list(column.type) if column.kind == _Kind.STRUCT else []
         if column.kind == _Kind.STRUCT and not fields:
             raise _Unplanned
@@ -179,7 +179,7 @@ class Plan:
             column.children.append(at)
             self._keys.append((inside, name, at, _MARKS.get(place, 0)))
         for name, place in known.items():
-            if name in taken or not _is_plain(name):
+            if name in taken or not _is_unescaped_name(name):
                 continue
             at = -1
             if place >= 0 and not self._any[place]:
@@ -222,12 +222,12 @@ def _name_of(source: pa.Field) -> bytes:
         name: bytes = source.name.encode()
     except UnicodeEncodeError as error:
         raise _Unplanned from error
-    if not _is_plain(name):
+    if not _is_unescaped_name(name):
         raise _Unplanned
     return name
 
 
-def _is_plain(name: bytes) -> bool:
+def _is_unescaped_name(name: bytes) -> bool:
     """Return whether a key of that name is written as the name is."""
     return not any(octet < 32 or octet in b'"\\' for octet in name)
 
@@ -375,14 +375,14 @@ class _Buffers:
     def build_column(self, at: int) -> pa.Array:
         """Return the column, whose memory is no longer this object's."""
         column = self._plan.columns[at]
-        stored = self._build(at)
+        stored = self._build_array(at)
         return relabel(stored, column.type) if stored.type != column.type else stored
 
-    def _build(self, at: int) -> pa.Array:
+    def _build_array(self, at: int) -> pa.Array:
         column, count = self._plan.columns[at], int(self.table[at, _COUNT])
         valid = self._owned[at, _VALID] if self.table[at, _NULLS] else None
         kind = storage_type(column.type)
-        children = [self._build(child) for child in column.children]
+        children = [self._build_array(child) for child in column.children]
         if column.kind == _Kind.STRUCT:
             return pa.Array.from_buffers(kind, count, [valid], children=children)
         values = self._shrink(at, _VALUES, self._values_size(at, count))

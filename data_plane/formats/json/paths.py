@@ -32,20 +32,20 @@ Kinds = np.ndarray[tuple[int], np.dtype[np.uint8]]
 _Pick = tuple[int, str]
 
 
-def pick_path(values: Packed, path: Sequence[str]) -> tuple[Kinds, pa.Array]:
+def pick_values_at_path(values: Packed, path: Sequence[str]) -> tuple[Kinds, pa.Array]:
     """Return each value's kind, and its text in UTF-8 (null if missing; a JSON text unquoted).
 
     The values are JSON objects that were found valid.
     """
     result = loops().pick_json(values.array, [name.encode() for name in path])
     if result is None:
-        each = [_pick_one(value, path) for value in values]
+        each = [_pick_value_at_path(value, path) for value in values]
         kinds = np.array([kind for kind, _ in each], np.uint8)
         return kinds, _text_array(kinds, [text for _, text in each])
-    kinds, texts = result.kinds, _text_of(result)
+    kinds, texts = result.kinds, _texts_of_picks(result)
     looked = np.flatnonzero((kinds == DOUBT) | (kinds == ESCAPED))
     if len(looked):
-        some = [_pick_one(value, path) for value in values.take(looked)]
+        some = [_pick_value_at_path(value, path) for value in values.take(looked)]
         looked_kinds = np.array([kind for kind, _ in some], np.uint8)
         rest = np.ones(len(kinds), np.bool_)
         rest[looked] = False
@@ -64,7 +64,7 @@ def flag_missing_field(
 ) -> Flags:
     """Return which records have no field at the path's end, which begins after ``front``."""
     if all(map(field_names.has_exact_name, path)):
-        kinds, _ = pick_path(values, [*front, *(field.name for field in path)])
+        kinds, _ = pick_values_at_path(values, [*front, *(field.name for field in path)])
         return np.asarray(kinds == MISSING)
     return np.array(
         [_lacks_field(json.loads(value, strict=False), path, front) for value in values], np.bool_
@@ -85,7 +85,7 @@ def _lacks_field(value: object, path: Sequence[pa.Field], front: Sequence[str]) 
     return False
 
 
-def _text_of(found: Picks) -> pa.Array:
+def _texts_of_picks(found: Picks) -> pa.Array:
     there = np.isin(found.kinds, (TEXT, NUMBER, WORD, NESTED))
     data = loops().gather(np.where(there, found.addresses, 0), np.where(there, found.sizes, 0))
     return data.cast(pa.large_string())
@@ -110,7 +110,7 @@ def _has_no_lone_surrogate(text: str) -> bool:
     return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
-def _pick_one(value: bytes, path: Sequence[str]) -> _Pick:
+def _pick_value_at_path(value: bytes, path: Sequence[str]) -> _Pick:
     text = value.decode()
     at = _skip_space(text, 0)
     for name in path:

@@ -199,7 +199,7 @@ class Reader:
     ) -> pa.Array:
         offsets, bits, sizes = messages.read_items(field.number, _wire_type_of(field), counts)
         rows = np.repeat(messages.rows, counts)
-        items = messages.nested(np.zeros(0, np.int64), np.zeros(0, np.int64), rows)
+        items = messages.messages_inside(np.zeros(0, np.int64), np.zeros(0, np.int64), rows)
         values = _Values(items, bits, sizes, np.ones(len(bits), np.bool_))
         if field.type == "message" and self._types.message(field.type_name).entry:
             return self._read_map(values, field, offsets, target)
@@ -211,7 +211,9 @@ class Reader:
         self, entries: _Values, field: Field, offsets: Integers, target: _Target
     ) -> pa.Array:
         kind = self._types.message(field.type_name)
-        inside = entries.messages.nested(entries.bits, entries.sizes, entries.messages.rows)
+        inside = entries.messages.messages_inside(
+            entries.bits, entries.sizes, entries.messages.rows
+        )
         both = sorted(kind.fields, key=lambda part: part.number)
         if [part.number for part in both] != [1, 2]:
             raise UnfitTypes(f"{kind.name} is no map's entry")
@@ -250,7 +252,9 @@ class Reader:
     def _read_messages(self, values: _Values, field: Field, target: _Target) -> pa.Array:
         kind = self._types.message(field.type_name)
         there, messages = values.there, values.messages
-        inside = messages.nested(values.bits[there], values.sizes[there], messages.rows[there])
+        inside = messages.messages_inside(
+            values.bits[there], values.sizes[there], messages.rows[there]
+        )
         above, into = target.above, target.type
         whole = pa_types.is_struct(into) or pa_types.is_map(into)
         if kind.name in WRAPPERS and not whole:

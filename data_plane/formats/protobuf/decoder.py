@@ -58,7 +58,7 @@ class Messages:
     def fail(self, at: Flags, reason: str) -> None:
         self.faults.note(self.rows[at], reason)
 
-    def nested(self, begins: Integers, sizes: Integers, rows: Integers) -> Messages:
+    def messages_inside(self, begins: Integers, sizes: Integers, rows: Integers) -> Messages:
         """Return messages inside these ones."""
         spans = Spans(np.ascontiguousarray(begins), np.ascontiguousarray(begins + sizes))
         return Messages(self.data, spans, rows, self.faults)
@@ -67,7 +67,7 @@ class Messages:
         """Read what is wanted of each; an invalid one is noted, and has no values."""
         result = loops().scan_messages(self.data, self.spans, wanted)
         if result is None:
-            result = _scan(self.data, self.spans, wanted)
+            result = _scan_messages(self.data, self.spans, wanted)
         unsound = result.found != _SOUND
         if unsound.any():
             broken = result.found == 1
@@ -209,7 +209,7 @@ def _as_signed(value: int) -> int:
     return value - 2**64 if value >= 2**63 else value
 
 
-def _scan(data: Octets, spans: Spans, wanted: Slots) -> FieldScan:
+def _scan_messages(data: Octets, spans: Spans, wanted: Slots) -> FieldScan:
     shape = wanted.kinds.shape[1], len(spans.begins)
     result = FieldScan(
         np.zeros(shape, np.int64), np.full(shape, -1, np.int64), np.zeros(shape[1], np.uint8)
@@ -218,13 +218,15 @@ def _scan(data: Octets, spans: Spans, wanted: Slots) -> FieldScan:
     each = zip(spans.begins.tolist(), spans.ends.tolist(), strict=True)
     for row, (begin, end) in enumerate(each):
         try:
-            _scan_one(read_fields(raw, begin, end), raw, wanted, (result, row))
+            _scan_message(read_fields(raw, begin, end), raw, wanted, (result, row))
         except Broken:
             result.found[row] = 1
     return result
 
 
-def _scan_one(read: Iterator[Read], raw: bytes, wanted: Slots, into: tuple[FieldScan, int]) -> None:
+def _scan_message(
+    read: Iterator[Read], raw: bytes, wanted: Slots, into: tuple[FieldScan, int]
+) -> None:
     result, row = into
     numbers, wires, modes, oneofs = wanted.kinds.tolist()
     slot_of = {number: slot for slot, number in enumerate(numbers)}

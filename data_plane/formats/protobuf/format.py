@@ -38,7 +38,7 @@ class ProtobufWriter:
     """Reads bare messages of one type. A ``RecordFormat``. Raises ``UnfitTypes`` if it cannot."""
 
     rules = column_options.EVERY
-    records_with_ignored_fields = 0
+    record_count_with_ignored_fields = 0
 
     def __init__(self, types: Types, message_type: Message) -> None:
         self._types, self._kind = types, message_type

@@ -104,11 +104,13 @@ class ClientOptions:
         texts = {name: settings[name] for name in _TEXTS & settings.keys() if settings[name]}
         for url in urls:
             _require_valid_url(url, texts)
-        numbers = {name: number_option(name, settings.get(name, d)) for name, d in NUMBERS.items()}
+        numbers = {
+            name: parse_number_option(name, settings.get(name, d)) for name, d in NUMBERS.items()
+        }
         return cls(urls, texts, numbers)
 
 
-def number_option(name: str, text: str | float) -> float:
+def parse_number_option(name: str, text: str | float) -> float:
     """Raises ``ValueError``."""
     try:
         found = float(text)
@@ -155,7 +157,7 @@ class RegistryClient:
         if options.urls[0].startswith("https") or "ssl.certificate.location" in options.texts:
             self._tls_context()
 
-    def get(self, path: Sequence[str], what: str, **query: str) -> Any:
+    def get_json(self, path: Sequence[str], what: str, **query: str) -> Any:
         """Return the JSON under this path.
 
         Raises ``NoSuchSchema``, ``MissingRights`` and ``Unreachable``, which ``what`` begins.
@@ -163,7 +165,7 @@ class RegistryClient:
         return self._get_with_retries(path, query, _Question(what, _decode_json))
 
     def get_text(self, path: Sequence[str], what: str) -> str:
-        """Return the text under this path. Raises as ``get``."""
+        """Return the text under this path. Raises as ``get_json``."""
         found: str = self._get_with_retries(path, {}, _Question(what, _decode_text))
         return found
 
@@ -207,11 +209,11 @@ class RegistryClient:
 
     def _ask_address(self, url: str, tail: str, asked: _Question) -> Any:
         what = asked.what
-        secrets, headers = self._headers()
+        secrets, headers = self._request_headers()
         status, body = self._read_response(f"{_root_url_of(url, tail)}/{tail}", headers, what)
         if status == 200:
             return asked.read(body)
-        said, code = _read_error(body)
+        said, code = _parse_error(body)
         words = f"{status} {Redaction(secrets)(said)}".strip()
         if status == _NOT_FOUND and code in _SCHEMA_NOT_FOUND:
             raise NoSuchSchema(f"the registry does not know {what}")
@@ -225,7 +227,7 @@ class RegistryClient:
             raise _AskAgain(words)
         raise _Useless(f"{words}: no registry answers so; is registry.url right?")
 
-    def _headers(self) -> tuple[frozenset[str], dict[str, str]]:
+    def _request_headers(self) -> tuple[frozenset[str], dict[str, str]]:
         """Return what must not be repeated, and what is sent. Raises what the keeper raises."""
         headers = {
             "Accept": "application/vnd.schemaregistry.v1+json, application/json",
@@ -268,12 +270,12 @@ class RegistryClient:
             raise _AskAgain(f"its answer took longer than {timeout_s:g} s") from None
         except (requests.RequestException, OSError, ValueError) as error:
             # Certificates are read again with the next question: they may have been renewed.
-            self._close(session)
+            self._close_session(session)
             raise _AskAgain(_describe_failure(error, timeout_s)) from None
         except Exception as error:
             if type(error).__module__.partition(".")[0] != "urllib3":
                 raise
-            self._close(session)
+            self._close_session(session)
             raise _AskAgain(_describe_failure(error, timeout_s)) from None
 
     def _open_session(self) -> requests.Session:
@@ -282,7 +284,7 @@ class RegistryClient:
                 self._session = self._new_session()
             return self._session
 
-    def _close(self, session: requests.Session) -> None:
+    def _close_session(self, session: requests.Session) -> None:
         with self._lock:
             if self._session is session:
                 self._session = None
@@ -374,7 +376,7 @@ def _decode_json(body: bytes) -> Any:
         raise _Useless("its answer is not JSON; is registry.url right?") from None
 
 
-def _read_error(body: bytes) -> tuple[str, int]:
+def _parse_error(body: bytes) -> tuple[str, int]:
     """Return the text and the code of an error, if it has the form of a registry's."""
     try:
         said = json.loads(body)

@@ -72,10 +72,10 @@ class RegistryAvroRecords(FramedRecords):
         of_registry, taken = _split_options(options)
         registry = SchemaRegistry.shared_for_settings(of_registry)
 
-        def open_writer(frame: bytes) -> AvroWriter:
+        def open_writer_format(frame: bytes) -> AvroWriter:
             return AvroWriter(registry.read_avro_schema(_schema_id_of(frame, taken[FRAMING])))
 
-        super().__init__(split_by_frame, open_writer)
+        super().__init__(split_by_frame, open_writer_format)
 
     def defaulted_fields(self, values: Sequence[bytes]) -> list[str]:
         """Return what the writers' schemas say (``avro.schema.defaulted_fields``)."""
@@ -105,13 +105,13 @@ class RegistryJsonRecords(FramedRecords):
         registry = SchemaRegistry.shared_for_settings(of_registry)
         plain = JsonRecords()
 
-        def open_writer(frame: bytes) -> JsonRecords | SchemaJsonRecords:
+        def open_writer_format(frame: bytes) -> JsonRecords | SchemaJsonRecords:
             front = _schema_id_of(frame, taken[FRAMING])
             if taken[SCHEMA] == IGNORE:
                 return plain
             return SchemaJsonRecords(registry.read_json_schema(front))
 
-        super().__init__(split_by_frame, open_writer)
+        super().__init__(split_by_frame, open_writer_format)
 
 
 class RegistryProtobufRecords(FramedRecords):
@@ -129,11 +129,11 @@ class RegistryProtobufRecords(FramedRecords):
             )
         registry = SchemaRegistry.shared_for_settings(of_registry)
 
-        def open_writer(frame: bytes) -> ProtobufWriter:
+        def open_writer_format(frame: bytes) -> ProtobufWriter:
             front = _schema_id_of(frame, taken[FRAMING])
             if len(frame) == len(front):
                 raise NoSuchSchema("has a schema id, and no message indexes behind it")
             types, file = registry.read_protobuf_types(front)
             return ProtobufWriter(types, types.message_at(file, message_indexes_of(frame)))
 
-        super().__init__(split_by_message_frame, open_writer)
+        super().__init__(split_by_message_frame, open_writer_format)

@@ -29,7 +29,7 @@ class WriterFormat(Protocol):
     reports unknown fields."""
 
     @property
-    def records_with_ignored_fields(self) -> int: ...
+    def record_count_with_ignored_fields(self) -> int: ...
 
     def decode(self, values: Sequence[bytes], schema: pa.Schema) -> pa.RecordBatch: ...
 
@@ -53,9 +53,9 @@ class _Share:
 
 
 class FramedRecords:
-    """Cuts values by ``cut``, and gives each part to what ``open_writer`` returns for its frame.
+    """Cuts values by ``cut``; what ``open_writer_format`` returns for a frame takes its part.
 
-    ``open_writer`` may raise ``UNFIT``: then the part's records are bad.
+    ``open_writer_format`` may raise ``UNFIT``: then the part's records are bad.
     """
 
     rules = column_options.EVERY
@@ -63,18 +63,18 @@ class FramedRecords:
     def __init__(
         self,
         cut: Callable[[Sequence[bytes]], Iterable[Part]],
-        open_writer: Callable[[bytes], Any],
+        open_writer_format: Callable[[bytes], Any],
     ) -> None:
         self._cut = cut
-        self._open_writer = open_writer
+        self._open_writer_format = open_writer_format
         self._writers: dict[bytes, Any] = {}
         self._finder: UnknownFieldFinder | None = None
         self._last: list[_Share] = []
 
     @property
-    def records_with_ignored_fields(self) -> int:
+    def record_count_with_ignored_fields(self) -> int:
         """Return how many of the decoded records had fields to ignore, as far as seen."""
-        return sum(writer.records_with_ignored_fields for writer in self._writers.values())
+        return sum(writer.record_count_with_ignored_fields for writer in self._writers.values())
 
     def decode(self, values: Sequence[bytes], schema: pa.Schema) -> pa.RecordBatch:
         self._last = shares = list(self._split_into_shares(values))
@@ -137,7 +137,7 @@ class FramedRecords:
     def _writer_format_of(self, frame: bytes) -> Any:
         found = self._writers.get(frame)
         if found is None:
-            found = self._writers[frame] = self._open_writer(frame)
+            found = self._writers[frame] = self._open_writer_format(frame)
             if self._finder is not None:
                 found.watch_unknown_fields(self._finder)
         return found

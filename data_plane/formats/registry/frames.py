@@ -240,8 +240,10 @@ def split_by_glue_frame(values: Sequence[bytes]) -> Iterator[Part]:
     data = Packed.pack(values).array
     heads = pc.binary_slice(data, 0, len(_GLUE_PLAIN))
     whole = pc.greater_equal(pc.binary_length(data), _GLUE_BYTES)
-    plain = _rows_where(whole, pc.equal(heads, pa.scalar(_GLUE_PLAIN, pa.large_binary())))
-    deflated = _rows_where(whole, pc.equal(heads, pa.scalar(_GLUE_DEFLATED, pa.large_binary())))
+    plain = _rows_where_both(whole, pc.equal(heads, pa.scalar(_GLUE_PLAIN, pa.large_binary())))
+    deflated = _rows_where_both(
+        whole, pc.equal(heads, pa.scalar(_GLUE_DEFLATED, pa.large_binary()))
+    )
     bodies = _data_behind_frame(data.take(pa.array(deflated)), _GLUE_BYTES).to_pylist()
     found = [_decompress(body) for body in bodies]
     bad: dict[bytes, list[int]] = {}
@@ -271,7 +273,7 @@ def split_by_glue_frame(values: Sequence[bytes]) -> Iterator[Part]:
         yield _GLUE_PLAIN[:1] + version, rows[chosen], Packed(behind.take(pa.array(chosen)))
 
 
-def _rows_where(one: pa.Array, other: pa.Array) -> Integers:
+def _rows_where_both(one: pa.Array, other: pa.Array) -> Integers:
     return np.flatnonzero(pc.and_(one, other).to_numpy(zero_copy_only=False))
 
 

@@ -122,7 +122,7 @@ class GlueRecords(FramedRecords):
             {k: v for k, v in options.items() if k not in own}
         )
 
-        def open_writer(frame: bytes) -> Any:
+        def open_writer_format(frame: bytes) -> Any:
             if frame in _WRONG:
                 raise NoSuchSchema(_WRONG[frame])
             match registry.read_schema(frame):
@@ -133,7 +133,7 @@ class GlueRecords(FramedRecords):
                 case file:
                     return _NumberedMessages(file)
 
-        super().__init__(split_by_glue_frame, open_writer)
+        super().__init__(split_by_glue_frame, open_writer_format)
 
 
 class _NumberedMessages(FramedRecords):
@@ -142,11 +142,11 @@ class _NumberedMessages(FramedRecords):
     def __init__(self, file: File) -> None:
         types, name = file
 
-        def open_writer(frame: bytes) -> ProtobufWriter:
+        def open_writer_format(frame: bytes) -> ProtobufWriter:
             try:
                 number = message_number_of(frame)
             except Broken:
                 raise NoSuchSchema("has no number of a message type behind its schema") from None
             return ProtobufWriter(types, types.numbered_message(name, number))
 
-        super().__init__(split_by_message_number, open_writer)
+        super().__init__(split_by_message_number, open_writer_format)

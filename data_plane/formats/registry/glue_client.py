@@ -15,7 +15,7 @@ from headgate.data_plane.formats.registry.client import (
     NUMBERS,
     SCHEMA_BYTES_MAX,
     NoSuchSchema,
-    number_option,
+    parse_number_option,
 )
 
 _QUOTED_CHARACTERS = 200
@@ -68,7 +68,7 @@ class GlueOptions:
         if own and _PROFILE in texts:
             raise ValueError(f"{_PROFILE} and {_KEYS[0]} are both set: keep one of them")
         numbers = {
-            name: number_option(name, settings.get(f"registry.{name}", NUMBERS[name]))
+            name: parse_number_option(name, settings.get(f"registry.{name}", NUMBERS[name]))
             for name in _NUMBERS
         }
         return cls(texts, numbers)
@@ -87,7 +87,7 @@ class GlueClient:
     def fetch_schema_version(self, uuid: str, what: str) -> tuple[str, str]:
         """Return data format and text. Raises ``NoSuchSchema``, ``MissingRights``,
         ``ConfigurationError`` and ``Unreachable``."""
-        said = self._ask(uuid, what)
+        said = self._request_schema_version(uuid, what)
         status, kind, text = (said.get(k) for k in ("Status", "DataFormat", "SchemaDefinition"))
         if not isinstance(text, str) or not isinstance(kind, str):
             raise Unreachable(
@@ -103,8 +103,8 @@ class GlueClient:
             raise NoSuchSchema(f"{what} is longer than {SCHEMA_BYTES_MAX} bytes")
         return kind, text
 
-    def _ask(self, uuid: str, what: str) -> Mapping[str, Any]:
-        client = self._open()
+    def _request_schema_version(self, uuid: str, what: str) -> Mapping[str, Any]:
+        client = self._open_client()
         from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
         from botocore.parsers import ResponseParserError
 
@@ -146,7 +146,7 @@ class GlueClient:
         meta = self._client.meta
         return f"asked at {meta.endpoint_url} in {meta.region_name}"
 
-    def _open(self) -> Any:
+    def _open_client(self) -> Any:
         with self._lock:
             if self._client is None:
                 self._client = self._new_client()

@@ -60,7 +60,7 @@ class SchemaJsonRecords(JsonRecords):
         self, values: Sequence[bytes], bad: Collection[int], /
     ) -> Iterable[UnknownColumns]:
         assert self._finder is not None, "nobody watches"
-        wanted = _without_optional(self._finder.unknown_in_columns(self._schema.columns))
+        wanted = _without_made_optional(self._finder.unknown_in_columns(self._schema.columns))
         if wanted.fields and len(values):
             yield np.arange(len(values), dtype=np.int64), with_all_digits(wanted)
         if self._typed is not None:
@@ -71,23 +71,23 @@ class SchemaJsonRecords(JsonRecords):
                 yield rows, beyond
 
 
-def _without_optional(wanted: Struct) -> Struct:
+def _without_made_optional(wanted: Struct) -> Struct:
     """Leave out columns that are only to become optional: a schema that does not name a field says
     nothing of it."""
     kept = (
-        replace(each, type=_without_optional_inside(each.type))
+        replace(each, type=_without_made_optional_inside(each.type))
         for each in wanted.fields
         if each.required
     )
     return Struct(tuple(each for each in kept if each.type != Struct()))
 
 
-def _without_optional_inside(column_type: Type) -> Type:
+def _without_made_optional_inside(column_type: Type) -> Type:
     match column_type:
         case Struct():
-            return _without_optional(column_type)
+            return _without_made_optional(column_type)
         case ListOf(element):
-            return ListOf(replace(element, type=_without_optional_inside(element.type)))
+            return ListOf(replace(element, type=_without_made_optional_inside(element.type)))
         case _:
             return column_type
 

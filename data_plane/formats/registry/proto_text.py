@@ -48,7 +48,7 @@ def compile_proto_text(text: str, imports: Mapping[str, str]) -> list[bytes]:
     with tempfile.TemporaryDirectory(prefix="headgate-proto-") as name:
         folder = Path(name)
         for at, content in {**imports, MAIN: text}.items():
-            _require_inside(at)
+            _require_valid_import(at)
             path = folder / at
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(content, encoding="utf-8", errors="surrogatepass")
@@ -68,7 +68,7 @@ def compile_proto_text(text: str, imports: Mapping[str, str]) -> list[bytes]:
     raise UnfitTypes("protoc wrote nothing")
 
 
-def _require_inside(name: str) -> None:
+def _require_valid_import(name: str) -> None:
     if not _NAME.fullmatch(name) or ".." in PurePosixPath(name).parts or len(name) > 200:
         raise UnfitTypes(
             f"it imports {to_printable_line(name)[:60]!r}, which is no name of a .proto file"

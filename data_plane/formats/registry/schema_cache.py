@@ -83,11 +83,11 @@ class SchemaCache(Generic[_Kind]):
             self._asked_in_vain_until_s = time.monotonic() + self._fresh_s
             found = known
         with self._lock:
-            self._require_same(front, found.digest)
+            self._require_same_digest(front, found.digest)
             self._keep(front, known or found)
         return (known or found).made
 
-    def _require_same(self, front: bytes, digest: bytes) -> None:
+    def _require_same_digest(self, front: bytes, digest: bytes) -> None:
         before = self._digests.setdefault(front, digest)
         self._digests.move_to_end(front)
         if len(self._digests) > _DIGESTS_MAX:

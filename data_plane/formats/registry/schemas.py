@@ -137,11 +137,11 @@ class SchemaRegistry:
     def read_avro_schema(self, front: bytes) -> Avro:
         """Raises ``NoSuchSchema``, ``UnfitSchema``; ``Unreachable``, ``MissingRights`` and
         ``SchemaIdReused``."""
-        return self._avro.get_or_fetch(front, lambda: self._fetch_avro(front))
+        return self._avro.get_or_fetch(front, lambda: self._fetch_avro_schema(front))
 
     def read_json_schema(self, front: bytes) -> JsonSchema:
         """Raises as ``read_avro_schema``."""
-        return self._json.get_or_fetch(front, lambda: self._fetch_json(front))
+        return self._json.get_or_fetch(front, lambda: self._fetch_json_schema(front))
 
     def read_protobuf_types(self, front: bytes) -> File:
         """Return the types of messages, and the name of the schema's file.
@@ -149,9 +149,9 @@ class SchemaRegistry:
         Raises ``NoSuchSchema``, ``UnfitTypes``, ``DescriptorUnfit``; ``Unreachable``,
         ``MissingRights`` and ``SchemaIdReused``.
         """
-        return self._files.get_or_fetch(front, lambda: self._fetch_protobuf(front))
+        return self._files.get_or_fetch(front, lambda: self._fetch_protobuf_types(front))
 
-    def _fetch_avro(self, front: bytes) -> Fetched[Avro]:
+    def _fetch_avro_schema(self, front: bytes) -> Fetched[Avro]:
         answer, what = self._fetch_answer(front, _AVRO, "Avro")
         texts = self._fetch_references(answer)
         try:
@@ -160,7 +160,7 @@ class SchemaRegistry:
         except UnfitSchema as error:
             raise UnfitSchema(f"{what}: {error}") from error
 
-    def _fetch_json(self, front: bytes) -> Fetched[JsonSchema]:
+    def _fetch_json_schema(self, front: bytes) -> Fetched[JsonSchema]:
         answer, what = self._fetch_answer(front, "JSON", "JSON Schema")
         texts = self._fetch_references(answer)
         try:
@@ -170,7 +170,7 @@ class SchemaRegistry:
         except UnfitSchema as error:
             raise UnfitSchema(f"{what}: {error}") from error
 
-    def _fetch_protobuf(self, front: bytes) -> Fetched[File]:
+    def _fetch_protobuf_types(self, front: bytes) -> Fetched[File]:
         answer, what = self._fetch_answer(front, "PROTOBUF", "Protobuf", **_SERIALIZED)
         texts = self._fetch_references(answer, **_SERIALIZED)
         try:
@@ -192,7 +192,7 @@ class SchemaRegistry:
         path: Path = ("schemas", "guids" if front[0] == GUID else "ids", number)
         if front[0] == ID and self._context:
             asked = {**asked, "subject": f":.{self._context}:"}
-        answer = _Answer.from_json(self._client.get(path, what, **asked), what, self._context)
+        answer = _Answer.from_json(self._client.get_json(path, what, **asked), what, self._context)
         if answer.schema_type != schema_type:
             raise OtherKind(f"{what} is {answer.schema_type[:20]}, not {called}")
         return answer, what
@@ -201,7 +201,7 @@ class SchemaRegistry:
         """Return what Apicurio's own API has there; it leaves open of which type a text is."""
         is_version = "versions" in path
         text = self._client.get_text((*path, "content") if is_version else path, what)
-        said = self._client.get((*path, "references"), what)
+        said = self._client.get_json((*path, "references"), what)
         return _Answer(schema_type, text, _artifact_references(said, what)), what
 
     def _fetch_references(self, answer: _Answer, **asked: str) -> dict[str, str]:
@@ -228,7 +228,7 @@ class SchemaRegistry:
                 found, _ = self._fetch_artifact(path, answer.schema_type, what)
             else:
                 found = _Answer.from_json(
-                    self._client.get(path, what, **asked), what, self._context
+                    self._client.get_json(path, what, **asked), what, self._context
                 )
             self._collect_references(found, texts, seen, asked)
             texts.setdefault(name, found.text)

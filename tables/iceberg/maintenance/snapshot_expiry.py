@@ -85,7 +85,7 @@ class SnapshotExpiry:
         with self._lock:
             self._old_metadata |= _metadata_files_out_of_log(table, before)
             self._next = table
-            if self._thread is not None or self._closing or not self._is_due(table):
+            if self._thread is not None or self._closing or not self._is_upkeep_due(table):
                 return
             if self._threads:
                 name = "headgate-upkeep"
@@ -110,7 +110,7 @@ class SnapshotExpiry:
         if self._doubted is None:
             return
         try:
-            self._resolve_doubt(load())
+            self._resolve_doubted_removal(load())
         except Exception as error:  # noqa: BLE001 - nobody is left who could try again
             _log.error(
                 "a removal of snapshots could not be looked after: %r; if a tag or branch that "
@@ -132,8 +132,8 @@ class SnapshotExpiry:
         gone = 0
         while self.expirable_snapshots(table):
             before = snapshot_ids_of(table.metadata)
-            self._expire(table, due_min=1)
-            self._resolve_doubt(table)
+            self._expire_snapshots(table, due_min=1)
+            self._resolve_doubted_removal(table)
             while self._condemned.has_files:
                 self._condemned.delete_within_time(table)
             went = len(before - snapshot_ids_of(table.metadata))
@@ -142,40 +142,40 @@ class SnapshotExpiry:
             gone += went
         return gone
 
-    def _is_due(self, table: Table) -> bool:
+    def _is_upkeep_due(self, table: Table) -> bool:
         waiting = self._doubted is not None or self._old_metadata or self._condemned.has_files
         return bool(waiting) or (
-            self._has_rested and len(self.expirable_snapshots(table)) >= DUE_MIN
+            self._is_rest_over and len(self.expirable_snapshots(table)) >= DUE_MIN
         )
 
     @property
-    def _has_rested(self) -> bool:
+    def _is_rest_over(self) -> bool:
         return time.monotonic() >= self._rest_until_s
 
     def _maintain_queued(self) -> None:
         while True:
             with self._lock:
                 table, self._next = self._next, None
-                if table is None or self._closing or not self._is_due(table):
+                if table is None or self._closing or not self._is_upkeep_due(table):
                     self._thread = None
                     return
-            self._maintain(table)
+            self._maintain_table(table)
 
-    def _maintain(self, table: Table) -> None:
+    def _maintain_table(self, table: Table) -> None:
         try:
             if self._doubted is not None or self._gone & snapshot_ids_of(table.metadata):
                 # The commit landed before the removal, so its view does not show that.
                 table = self._catalog.load_table(table.name())
-            self._resolve_doubt(table)
-            self._drop_old_metadata(table)
-            if self._doubted is None and self._has_rested:
-                self._expire(table)
+            self._resolve_doubted_removal(table)
+            self._delete_old_metadata_files(table)
+            if self._doubted is None and self._is_rest_over:
+                self._expire_snapshots(table)
             self._condemned.delete_within_time(table)
         except Exception as error:  # noqa: BLE001 - storage and catalogs fail in many ways
             self._rest_until_s = time.monotonic() + _PAUSE_S
             _log.warning("%s: not cleaned up for now: %r", _table_name(table), error)
 
-    def _resolve_doubt(self, table: Table) -> None:
+    def _resolve_doubted_removal(self, table: Table) -> None:
         """Settle a removal that nobody confirmed: it landed, or never will if our tag moved on."""
         doubted = self._doubted
         if doubted is None or not (self._closing or doubted.is_decided(table.metadata)):
@@ -186,7 +186,7 @@ class SnapshotExpiry:
         elif not doubted.is_decided(table.metadata):
             doubted.log_endangered_refs(table.metadata)
 
-    def _expire(self, table: Table, due_min: int | None = None) -> None:
+    def _expire_snapshots(self, table: Table, due_min: int | None = None) -> None:
         due = self.expirable_snapshots(table)
         if len(due) < (due_min or DUE_MIN):
             return
@@ -202,7 +202,7 @@ class SnapshotExpiry:
                 self._doubted = None
                 self._gone = {snapshot.snapshot_id for snapshot in removed}
                 self._old_metadata |= _metadata_files_out_of_log(table, before)
-                self._drop_old_metadata(table)
+                self._delete_old_metadata_files(table)
                 # Only here: on the very version by which snapshot_removal.py judged the files.
                 self._condemned.add(files, table.metadata)
                 _log.info("%s: %d snapshots expired", _table_name(table), len(removed))
@@ -216,7 +216,7 @@ class SnapshotExpiry:
                 return
             files = still
 
-    def _drop_old_metadata(self, table: Table) -> None:
+    def _delete_old_metadata_files(self, table: Table) -> None:
         """Delete metadata files that fell out of the log."""
         with self._lock:
             old, self._old_metadata = self._old_metadata, set()

@@ -51,7 +51,7 @@ def select_expired_snapshots(
         kept.update(
             _ids_of(_kept_snapshots(line, retention_of_branch(metadata.refs[name]), now_ms))
         )
-    kept.update(_ids_of(_needed_by_sinks(metadata.refs, lines)))
+    kept.update(_ids_of(_snapshots_needed_by_sinks(metadata.refs, lines)))
     on_branches = {snapshot_id for line in lines.values() for snapshot_id in _ids_of(line)}
     loose = [s for s in metadata.snapshots if s.snapshot_id not in on_branches]
     kept.update(_ids_of(_young_snapshots(loose, retention_of_branch(), now_ms)))
@@ -95,7 +95,7 @@ def _young_snapshots(
     return (s for s in loose if asked is None or s.timestamp_ms >= now_ms - asked[0])
 
 
-def _needed_by_sinks(
+def _snapshots_needed_by_sinks(
     refs: Mapping[str, SnapshotRef], lines: Mapping[str, list[Snapshot]]
 ) -> Iterator[Snapshot]:
     """Yield those from each branch's head to each sink's tag, which TABLE-4 needs to decide.

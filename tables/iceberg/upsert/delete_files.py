@@ -169,7 +169,8 @@ def build_delete_files(
     if version >= NUMBERED:
         return _build_deletion_vectors(f"{folder}/{uuid.uuid4()}-deletes.puffin", dead)
     made = [
-        _build_position_file(f"{folder}/{uuid.uuid4()}-deletes.parquet", *each) for each in dead
+        _build_position_delete_file(f"{folder}/{uuid.uuid4()}-deletes.parquet", *each)
+        for each in dead
     ]
     return DeleteFiles(
         tuple(file for file, _ in made), {file.file_path: whole for file, whole in made}
@@ -210,7 +211,9 @@ def _build_deletion_vectors(path: str, dead: Iterable[tuple[Target, BitMap64]]) 
     return DeleteFiles(tuple(listed), {path: bytes(body)})
 
 
-def _build_position_file(path: str, target: Target, bits: BitMap64) -> tuple[DataFile, bytes]:
+def _build_position_delete_file(
+    path: str, target: Target, bits: BitMap64
+) -> tuple[DataFile, bytes]:
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 

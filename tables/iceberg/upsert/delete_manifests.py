@@ -134,7 +134,7 @@ class DeleteManifestWriter(ManifestWriterV2):
 
 
 def _entry_schema(version: TableVersion, partition: StructType) -> Schema:
-    columns = [_column(field, partition) for field in DATA_FILE_TYPE[version].fields]
+    columns = [_data_file_column(field, partition) for field in DATA_FILE_TYPE[version].fields]
     if version < manifests_v3.VERSION:
         named = NestedField(_REFERENCED, "referenced_data_file", StringType(), required=False)
         columns.append(named)
@@ -143,7 +143,7 @@ def _entry_schema(version: TableVersion, partition: StructType) -> Schema:
     return Schema(*(data_file if field.field_id == _DATA_FILE else field for field in entry))
 
 
-def _column(field: NestedField, partition: StructType) -> NestedField:
+def _data_file_column(field: NestedField, partition: StructType) -> NestedField:
     if field.field_id == _PARTITION:
         return NestedField(_PARTITION, field.name, partition, required=True)
     if field.field_id == _EQUALITY_IDS:

@@ -99,7 +99,7 @@ class KeyIndex:
     @property
     def held_bytes(self) -> int:
         """What it holds of memory."""
-        return self._bytes_of(sum(map(len, self._runs)), self._stored)
+        return self._memory_bytes_of(sum(map(len, self._runs)), self._stored)
 
     def close(self) -> None:
         """End what works for it; nobody asks it any more."""
@@ -133,7 +133,7 @@ class KeyIndex:
     def _hold_in_memory(self, run: Run) -> bool:
         """Keep the run in memory; return whether there was room."""
         rows = sum(map(len, self._runs)) + len(run)
-        if not self._has_room(self._bytes_of(rows, self._stored)):
+        if not self._take_room(self._memory_bytes_of(rows, self._stored)):
             return False
         self._runs.append(run)
         return True
@@ -144,24 +144,24 @@ class KeyIndex:
         Return whether it was done.
         """
         rows = sum(map(len, self._runs)) + len(run)
-        wanted = self._bytes_of(rows, self._stored)
-        if self.folder is None or (rows <= HELD_ROWS_MAX and self._has_room(wanted)):
+        wanted = self._memory_bytes_of(rows, self._stored)
+        if self.folder is None or (rows <= HELD_ROWS_MAX and self._take_room(wanted)):
             return False
         try:
             made = store_runs(self.folder, [*map(self._filter_of_live_rows(), self._runs), run])
         except OSError as error:
             _log.warning("keys stay in memory, for %s takes no more: %s", self.folder, error)
             return False
-        self._take_merged()
+        self._take_merged_runs()
         stored = [*self._stored, *([made] if made else [])]
-        if not self._has_room(self._bytes_of(0, stored)):
+        if not self._take_room(self._memory_bytes_of(0, stored)):
             return False
         self._runs, self._stored = [], stored
         self._gone &= set().union(*(each.rows_of for each in stored))
-        self._begin_merge()
+        self._begin_merging_runs()
         return True
 
-    def _begin_merge(self) -> None:
+    def _begin_merging_runs(self) -> None:
         """Make one of many small ones; leave out what is gone where it is more than the rest.
 
         It takes seconds, so no commit waits for it. At most one at a time, and only where its
@@ -173,10 +173,10 @@ class KeyIndex:
         if len(chosen) < MERGED_RUNS:
             chosen = [run for run in self._stored if 2 * self._live_row_count(run) < len(run)]
         more = stored_bytes_max(sum(map(len, chosen)))
-        if chosen and self._has_room(self.held_bytes + more):
+        if chosen and self._take_room(self.held_bytes + more):
             self._merge = Merge(self.folder, chosen, self._filter_of_live_rows())
 
-    def _take_merged(self) -> None:
+    def _take_merged_runs(self) -> None:
         """Replace the runs by what was made of them, if that is done."""
         if self._merge and self._merge.is_done:
             merge, self._merge = self._merge, None
@@ -190,17 +190,17 @@ class KeyIndex:
         return sum(rows for number, rows in run.rows_of.items() if number not in self._gone)
 
     def _full_error(self, more: int) -> KeyIndexFull:
-        wanted = self._bytes_of(sum(map(len, self._runs)) + more, self._stored)
+        wanted = self._memory_bytes_of(sum(map(len, self._runs)) + more, self._stored)
         return KeyIndexFull(
             f"{len(self) + more} rows of a keyed table need {wanted} bytes to be found by their "
             f"keys, and all such tables may have {self.bytes_max}",
             "raise changes.index_memory_bytes, or fill several tables",
         )
 
-    def _has_room(self, wanted: int) -> bool:
+    def _take_room(self, wanted: int) -> bool:
         return self.take(wanted) if self.take else wanted <= self.bytes_max
 
-    def _bytes_of(self, rows: int, stored: Sequence[StoredRun]) -> int:
+    def _memory_bytes_of(self, rows: int, stored: Sequence[StoredRun]) -> int:
         more = self._merge.bytes_max if self._merge else 0
         return rows * ROW_BYTES + sum(run.held_bytes for run in stored) + more
 
@@ -212,7 +212,7 @@ class KeyIndex:
 
     def find_rows(self, high: Words, low: Words) -> Found:
         """Every row with one of these keys, dead ones among them. ``high`` is sorted."""
-        self._take_merged()
+        self._take_merged_runs()
         wanted = SearchedKeys.from_words(high, low)
         found = [run.find_keys(wanted) for run in self._runs or [EMPTY]]
         if self._stored:
@@ -242,7 +242,7 @@ class KeyIndex:
             return lambda run: run
         paths, gone = dict(self._paths), list(self._gone)
 
-        def alive(run: Run) -> Run:
+        def select_live_rows(run: Run) -> Run:
             keep = ~np.isin(run.files, gone)
             for number, places in group_by_number(run.files[keep], np.flatnonzero(keep)):
                 dead = self.dead(paths[number])
@@ -250,13 +250,13 @@ class KeyIndex:
                     keep[places] &= ~np.isin(run.positions[places], dead)
             return run if keep.all() else run.select_rows(keep)
 
-        return alive
+        return select_live_rows
 
     def _drop_gone_rows(self) -> None:
         """Make room, for which a commit waits: the sink would stop otherwise."""
         if self._merge:
             self._merge.wait()
-            self._take_merged()
+            self._take_merged_runs()
         self._runs = [run for run in map(self._filter_of_live_rows(), self._runs) if len(run)]
         worn = [run for run in self._stored if self._live_row_count(run) < len(run)]
         if worn and self.folder is not None:

@@ -131,7 +131,7 @@ class SearchedKeys:
 
     @classmethod
     def from_words(cls, high: Words, low: Words) -> SearchedKeys:
-        return cls(high, low, _filter_bits(high))
+        return cls(high, low, _bits_in_filter(high))
 
     def split(self, count: int) -> list[SearchedKeys]:
         """Return so many parts, in order."""
@@ -171,7 +171,7 @@ class StoredRun:
 
     def find_keys(self, wanted: SearchedKeys) -> Found:
         """Return where the wanted keys are."""
-        words = self._passing[_filter_places(wanted.high, len(self._passing))]
+        words = self._passing[_places_in_filter(wanted.high, len(self._passing))]
         asked = np.flatnonzero(words & wanted.bits == wanted.bits)
         return _select_equal_keys(self, wanted, asked, self.insertion_points_of(wanted.high[asked]))
 
@@ -265,12 +265,12 @@ def merge_stored_runs(
     bounds = np.array([(number << 64) // count for number in range(count)], np.uint64)
     cuts = [[*run.insertion_points_of(bounds).tolist(), len(run)] for run in runs]
 
-    def slices() -> Iterator[Run]:
+    def merged_slices() -> Iterator[Run]:
         for at in range(count):
             parts = zip(runs, cuts, strict=True)
             yield merge_runs([alive(run.copy_rows(cut[at], cut[at + 1])) for run, cut in parts])
 
-    return _store_parts(folder, slices(), total)
+    return _store_parts(folder, merged_slices(), total)
 
 
 def stored_bytes_max(rows: int) -> int:
@@ -312,11 +312,11 @@ def _to_stored_array(run: Run) -> npt.NDArray[Any]:
 # rows of one word stand together, and nothing is asked about the low word, which is 0 for numbers.
 
 
-def _filter_places(high: Words, words: int) -> Words:
+def _places_in_filter(high: Words, words: int) -> Words:
     return (high >> np.uint64(32)) * np.uint64(words) >> np.uint64(32)
 
 
-def _filter_bits(high: Words) -> Words:
+def _bits_in_filter(high: Words) -> Words:
     result = np.zeros(len(high), np.uint64)
     for shift in (0, 6, 12, 18, 24):
         result |= np.uint64(1) << (high >> np.uint64(shift) & np.uint64(63))
@@ -324,9 +324,9 @@ def _filter_bits(high: Words) -> Words:
 
 
 def _add_to_filter(passing: Words, ascending: Words) -> None:
-    places = _filter_places(ascending, len(passing))
+    places = _places_in_filter(ascending, len(passing))
     begins = np.flatnonzero(np.append(True, places[1:] != places[:-1]))
-    passing[places[begins]] |= np.bitwise_or.reduceat(_filter_bits(ascending), begins)
+    passing[places[begins]] |= np.bitwise_or.reduceat(_bits_in_filter(ascending), begins)
 
 
 def _select_equal_keys(

@@ -66,8 +66,8 @@ def require_same_choice(
     if filled and stored.column != column:
         word = "remove" if column is None else "mark"
         raise DeletesChanged(
-            f"in table {table} deletes {_describe(schema, stored.column)} so far; as the settings "
-            f"say, they would {_describe(schema, column)}",
+            f"in table {table} deletes {_describe_choice(schema, stored.column)} so far; as the "
+            f"settings say, they would {_describe_choice(schema, column)}",
             f"put changes.on_delete back; or accept that: headgate resume SINK --accept "
             f"HG-297={word}. Rows that were deleted before stay as they are",
         )
@@ -82,7 +82,7 @@ def require_other_choice(table: str, stored: DeleteChoice, column: int | None) -
         )
 
 
-def _describe(schema: Schema, column: int | None) -> str:
+def _describe_choice(schema: Schema, column: int | None) -> str:
     if column is None:
         return "remove rows"
     return f"mark rows in the column {schema.find_column_name(column) or column}"

@@ -163,7 +163,7 @@ def _require_one_source(
     crossed = np.flatnonzero(before != now)
     if len(crossed):
         later = records.transactions[newer[crossed]] > records.transactions[older[crossed]]
-        crossed = crossed[~(sources.is_younger(now[crossed], before[crossed]) & later)]
+        crossed = crossed[~(sources.flag_younger(now[crossed], before[crossed]) & later)]
     if len(crossed):
         one, other = (
             _describe_record(records, int(at[crossed[0]]), sources) for at in (older, newer)
@@ -196,7 +196,7 @@ def _require_same_source(
     now = records.sources[winners]
     crossed = np.flatnonzero((before >= 0) & (before != now))
     if len(crossed):
-        crossed = crossed[~sources.is_younger(now[crossed], before[crossed])]
+        crossed = crossed[~sources.flag_younger(now[crossed], before[crossed])]
     if len(crossed):
         record = _describe_record(records, int(winners[crossed[0]]), sources)
         source = sources.describe_source(int(before[crossed[0]]))

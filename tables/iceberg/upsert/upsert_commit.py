@@ -92,7 +92,7 @@ class KeyedRows:
         if self._warming is not None or self._stands_at is not None or head is None:
             return
 
-        def read() -> None:
+        def read_index() -> None:
             try:
                 with self._following:
                     self._update_index(table, head, self._find_columns(table))
@@ -100,7 +100,9 @@ class KeyedRows:
                 _log.debug("the index of %s was not read ahead: %r", table.name(), error)
 
         name = "headgate-key-index"
-        self._warming = threading.Thread(target=in_same_sink_context(read), name=name, daemon=True)
+        self._warming = threading.Thread(
+            target=in_same_sink_context(read_index), name=name, daemon=True
+        )
         self._warming.start()
 
     @property
@@ -214,7 +216,7 @@ class KeyedRows:
             progress.add_rows(len(found))
             if self._closing:
                 raise TimeoutError("the coordinator ends")
-        progress.end()
+        progress.log_end()
         self._stands_at = head.snapshot_id
         return head
 
@@ -256,7 +258,7 @@ class _Progress:
             text = "%s: its keys are being read, %d of %d rows so far; the others take about %.0f s"
             self._log(text, self._read, self._rows, left_s)
 
-    def end(self) -> None:
+    def log_end(self) -> None:
         if self._said_s > self._began_s:
             took_s = time.monotonic() - self._began_s
             self._log("%s: the keys of its %d rows are read, in %.0f s", self._read, took_s)

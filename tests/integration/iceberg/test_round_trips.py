@@ -25,7 +25,7 @@ from headgate.control_protocol.testing.contract.world import (
 from headgate.data_plane.batch.writer_task_plan import load_table_and_plan
 from headgate.data_plane.files.data_files import DataFiles, file_shape_of
 from headgate.data_plane.files.partitioning import PartitionKey
-from headgate.tables.storage.file_io import open_files
+from headgate.tables.storage.file_io import open_file_io
 from headgate.tables.storage.s3_upload import PART_BYTES
 
 pytestmark = pytest.mark.integration
@@ -165,7 +165,7 @@ def test_a_file_that_is_given_up_leaves_nothing(files: tuple[Lake, DataFiles]) -
 def test_a_large_object_goes_in_parts_while_it_is_written(
     tmp_path: Path, object_store: ObjectStore, proxy: CountingProxy
 ) -> None:
-    files = open_files(object_store.s3(proxy.uri), "s3://")
+    files = open_file_io(object_store.s3(proxy.uri), "s3://")
     location = f"s3://{BUCKET}/{tmp_path.name}/large.parquet"
     data = bytes(range(256)) * (PART_BYTES // 256)
     with files.new_output(location).create() as stream:
@@ -183,7 +183,7 @@ def test_a_lost_answer_to_the_last_request_of_a_large_object_is_found_out(
     tmp_path: Path, object_store: ObjectStore, proxy: CountingProxy
 ) -> None:
     """The client asks again, and the store knows the upload no more: S3's own behaviour."""
-    files = open_files({**object_store.s3(proxy.uri), "s3.request-timeout": "1"}, "s3://")
+    files = open_file_io({**object_store.s3(proxy.uri), "s3.request-timeout": "1"}, "s3://")
     location = f"s3://{BUCKET}/{tmp_path.name}/lost.parquet"
     lost = [1]
 
@@ -203,7 +203,7 @@ def test_a_lost_answer_to_the_last_request_of_a_large_object_is_found_out(
 def test_what_is_given_up_halfway_leaves_no_upload(
     tmp_path: Path, object_store: ObjectStore, proxy: CountingProxy
 ) -> None:
-    files = open_files(object_store.s3(proxy.uri), "s3://")
+    files = open_file_io(object_store.s3(proxy.uri), "s3://")
     stream: Any = files.new_output(f"s3://{BUCKET}/{tmp_path.name}/none.parquet").create()
     stream.write(bytes(2 * PART_BYTES))
     stream.abort()
@@ -216,7 +216,7 @@ def test_what_is_given_up_halfway_leaves_no_upload(
 def test_a_thousand_files_are_deleted_by_one_request(
     tmp_path: Path, object_store: ObjectStore, proxy: CountingProxy
 ) -> None:
-    files: Any = open_files(object_store.s3(proxy.uri), "s3://")
+    files: Any = open_file_io(object_store.s3(proxy.uri), "s3://")
     folder = f"s3://{BUCKET}/{tmp_path.name}"
     for number in range(5):
         with files.new_output(f"{folder}/{number}").create() as stream:

@@ -65,13 +65,13 @@ def test_a_commit_does_not_wait_for_what_is_cleared_away(
     world: IcebergWorld, proxy: CountingProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     may_go_on = threading.Event()
-    really = snapshot_expiry.SnapshotExpiry._maintain
+    really = snapshot_expiry.SnapshotExpiry._maintain_table
 
     def held(self: snapshot_expiry.SnapshotExpiry, table: Any) -> None:
         assert may_go_on.wait(120)
         really(self, table)
 
-    monkeypatch.setattr(snapshot_expiry.SnapshotExpiry, "_maintain", held)
+    monkeypatch.setattr(snapshot_expiry.SnapshotExpiry, "_maintain_table", held)
     table: Any = world.open()
     view = claim_table(table)
     for number in range(1, 12):

@@ -26,7 +26,7 @@ from headgate.tables.iceberg.upsert.upsert_commit import KeyedRows
 FAMILY = Family(real=True, keyed=True)
 
 FOUND = (KeyedRows, "resolve_deletions")
-SENT = (IcebergTable, "send")
+SENT = (IcebergTable, "send_commit")
 
 
 def found_at(

@@ -43,7 +43,7 @@ def takes_back_what_landed(
     return outcome
 
 
-@FAMILY.replaces("OUTCOME-1", (IcebergTable, "send"))
+@FAMILY.replaces("OUTCOME-1", (IcebergTable, "send_commit"))
 def takes_back_what_is_unknown(right: Any, self: Any, call: PreparedCommit) -> CommitOutcome:
     """Manifests of a commit with an unknown outcome are deleted."""
     outcome: CommitOutcome = right(self, call)

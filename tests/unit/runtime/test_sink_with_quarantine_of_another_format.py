@@ -252,7 +252,7 @@ def test_orphan_1_orphans_go_and_what_the_delta_table_owes_stays(
     shop.produce(30)
     shop.run_until_settled()
     with monkeypatch.context() as catalog_down:
-        catalog_down.setattr(IcebergTable, "send", _lost)
+        catalog_down.setattr(IcebergTable, "send_commit", _lost)
         shop.produce(30)
         shop.run_until(lambda: shop.lag() == 0 and shop.pending() == {"db.orders_quarantine"})
         shop.end_lives()

@@ -67,7 +67,7 @@ def written(
     for begin in range(0, table.num_rows, size):
         encoder.write(table.slice(begin, size))
     encoder.close()
-    count, statistics = encoder.describe()
+    count, statistics = encoder.row_count_and_statistics()
     assert count == table.num_rows
     return io.BytesIO(stream.getvalue()), statistics
 

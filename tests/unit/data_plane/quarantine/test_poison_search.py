@@ -30,7 +30,7 @@ from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import Batch, BatchFailed, BatchOutcome, BatchWritten
 from headgate.control_protocol.quarantine_policy import BadRecordLimits, Disposal
 from headgate.control_protocol.redaction import Redaction
-from headgate.data_plane.batch.failure_classification import failed_outcome_of, is_external
+from headgate.data_plane.batch.failure_classification import failed_outcome_of, is_external_failure
 from headgate.data_plane.batch.metadata_columns import RecordColumns
 from headgate.data_plane.batch.writer_task_plan import Handling, Plans, SourcePlan, WriterPlan
 from headgate.data_plane.formats.json.format import JsonRecords
@@ -236,7 +236,7 @@ def test_only_a_few_records_of_a_batch_are_searched_for(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     take, searches = PartitionedRows.add_rows, []
-    found = poison_search._record_at_fault
+    found = poison_search._find_record_at_fault
 
     def taking(self: PartitionedRows, rows: pa.RecordBatch) -> None:
         if "id" in rows.schema.names and any(number % 2 for number in ids_in(rows)):
@@ -248,7 +248,7 @@ def test_only_a_few_records_of_a_batch_are_searched_for(
         return found(*arguments)
 
     monkeypatch.setattr(PartitionedRows, "add_rows", taking)
-    monkeypatch.setattr(poison_search, "_record_at_fault", searching)
+    monkeypatch.setattr(poison_search, "_find_record_at_fault", searching)
     outcome = desk.write(range(100))
     assert isinstance(outcome, BatchFailed)
     assert outcome.unforeseen
@@ -320,8 +320,8 @@ def test_an_error_shows_nothing_of_the_record_when_told_so(desk: Desk) -> None:
 def test_who_is_to_blame_is_seen_through_what_was_raised_from_it() -> None:
     wrapped = ValueError("cannot go on")
     wrapped.__cause__ = ConnectionResetError("gone")
-    assert is_external(wrapped)
-    assert not is_external(ValueError("gone"))
+    assert is_external_failure(wrapped)
+    assert not is_external_failure(ValueError("gone"))
     outcome = failed_outcome_of(3, ValueError("gone"))
     assert outcome == BatchFailed(3, "ValueError: gone", unforeseen=True)
     assert pickle.loads(pickle.dumps(outcome)) == outcome

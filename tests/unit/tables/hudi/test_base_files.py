@@ -17,7 +17,12 @@ from headgate.control_protocol.table_format import FileSchema
 from headgate.data_plane.batch.plugin_plans import plan_of_file_schema
 from headgate.data_plane.batch.writer_task_plan import SourcePlan
 from headgate.data_plane.files.data_files import DataFiles, file_shape_of
-from headgate.tables.hudi.base_files import COLUMNS, HudiFileMarking, instant_of_file, stamp_of
+from headgate.tables.hudi.base_files import (
+    COLUMNS,
+    HudiFileMarking,
+    commit_token_of,
+    instant_of_file,
+)
 
 INSTANT = "20261123093000123"
 FIELDS = Struct(
@@ -42,7 +47,7 @@ def written(folder: Path, **marking: object) -> tuple[WrittenFile, ...]:
     layout = FileSchema("uuid", 1, FIELDS, location, dressed.partition_by, marking=dressed)
     plan = pickle.loads(pickle.dumps(plan_of_file_schema(layout, "db.t", SourcePlan(kafka={}))))
     shape = file_shape_of(plan)
-    files = DataFiles(shape, stamp_of(location, INSTANT), 1 << 20)
+    files = DataFiles(shape, commit_token_of(location, INSTANT), 1 << 20)
     for key, rows in shape.partitioner.split(ROWS.cast(plan.shape.arrow_schema())):
         files.write(key, rows.slice(0, 1))
         files.write(key, rows.slice(1))
@@ -52,7 +57,7 @@ def written(folder: Path, **marking: object) -> tuple[WrittenFile, ...]:
 def test_files_bear_their_instant_in_name_and_rows(tmp_path: Path) -> None:
     (file,) = written(tmp_path)
     path = Path(file.path.removeprefix("file://"))
-    assert is_path_of_token(stamp_of(f"file://{tmp_path}", INSTANT), file.path)
+    assert is_path_of_token(commit_token_of(f"file://{tmp_path}", INSTANT), file.path)
     assert instant_of_file(file.path) == INSTANT
 
     rows = pq.read_table(path)
@@ -127,7 +132,7 @@ def test_dropped_work_leaves_no_file(tmp_path: Path) -> None:
     location = f"file://{tmp_path}"
     layout = FileSchema("uuid", 1, FIELDS, location, marking=HudiFileMarking(location))
     shape = file_shape_of(plan_of_file_schema(layout, "db.t", SourcePlan(kafka={})))
-    files = DataFiles(shape, stamp_of(location, INSTANT), 1 << 20)
+    files = DataFiles(shape, commit_token_of(location, INSTANT), 1 << 20)
     for key, rows in shape.partitioner.split(ROWS.cast(shape.arrow_schema)):
         files.write(key, rows)
     files.discard()

@@ -15,7 +15,7 @@ from headgate.control_protocol.errors import ConfigurationError, HudiUnsafe, Key
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.table_format import RowKey, TableSpec
 from headgate.tables.hudi.base_files import HudiFileMarking
-from headgate.tables.hudi.columns import avro_schema_of, spark_columns
+from headgate.tables.hudi.columns import avro_schema_of, spark_ddl_of
 from headgate.tables.hudi.lock_check import BASE_PATH, PROVIDER, URL
 from headgate.tables.hudi.record_keys import SupportedTexts
 from headgate.tables.hudi.secondary_table import HudiKeyedSecondary
@@ -201,10 +201,10 @@ def test_bloom_filters_are_hudi_s_to_write_with_a_key(tmp_path: Path) -> None:
 
 
 def test_spark_reads_columns_by_their_types() -> None:
-    told = spark_columns(COLUMNS.fields)
+    told = spark_ddl_of(COLUMNS.fields)
     assert "`id` long, `city` string, `fare` decimal(9, 2), `at` timestamp," in told
     assert "`local` timestamp_ntz" in told
-    assert spark_columns([Column("a`b", "int")]) == "`a``b` int"
+    assert spark_ddl_of([Column("a`b", "int")]) == "`a``b` int"
 
 
 def test_a_new_table_s_keys_are_made_by_a_generator_that_holds_them() -> None:

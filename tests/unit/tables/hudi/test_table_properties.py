@@ -22,7 +22,7 @@ from headgate.control_protocol.testing.contract.world import record
 from headgate.tables.hudi.columns import avro_schema_of, columns_of, find_changed_column
 from headgate.tables.hudi.lock_check import BASE_PATH, PROVIDER, URL
 from headgate.tables.hudi.reserved_instants import Kept, Reservations
-from headgate.tables.hudi.settings import KEY, write_settings
+from headgate.tables.hudi.settings import KEY, writer_settings
 from headgate.tables.hudi.table_format import HudiFormat
 from headgate.tables.hudi.table_properties import AUX, HudiLocation, parse_properties
 
@@ -415,7 +415,7 @@ def test_a_table_that_is_not_there_is_missing(tmp_path: Path) -> None:
 )
 def test_settings_that_break_the_promise_are_refused(properties: dict[str, str]) -> None:
     with pytest.raises(HudiUnsafe):
-        write_settings("trips", properties)
+        writer_settings("trips", properties)
 
 
 @pytest.mark.parametrize(
@@ -460,9 +460,9 @@ def test_settings_that_work_against_commits_are_refused_by_name(
     for with_key in (False, True):
         if keyed is None or keyed == with_key:
             with pytest.raises(HudiUnsafe, match=rf"{re.escape(key)} = {value}, but "):
-                write_settings("trips", {**LOCK, key: value}, keyed=with_key)
+                writer_settings("trips", {**LOCK, key: value}, keyed=with_key)
         else:
-            write_settings("trips", {**LOCK, key: value}, keyed=with_key)
+            writer_settings("trips", {**LOCK, key: value}, keyed=with_key)
 
 
 def test_settings_that_say_what_a_sink_does_anyway_are_passed_on() -> None:
@@ -473,15 +473,15 @@ def test_settings_that_say_what_a_sink_does_anyway_are_passed_on() -> None:
         "hoodie.table.base.file.format": "parquet",
         "hoodie.record.merge.mode": "commit_time_ordering",
     }
-    settings = write_settings("trips", {**LOCK, **said}, keyed=True)
+    settings = writer_settings("trips", {**LOCK, **said}, keyed=True)
     assert {key: settings[key] for key in said} == said
 
 
 def test_a_lock_that_hudi_names_after_the_table_s_place_needs_no_folder() -> None:
     provider = "org.apache.hudi.client.transaction.lock.ZookeeperBasedImplicitBasePathLockProvider"
-    assert URL in write_settings("trips", {PROVIDER: provider, URL: "zk1"})
+    assert URL in writer_settings("trips", {PROVIDER: provider, URL: "zk1"})
     with pytest.raises(HudiUnsafe, match=f"{URL} is not set"):
-        write_settings("trips", {PROVIDER: provider})
+        writer_settings("trips", {PROVIDER: provider})
 
 
 def test_a_lock_s_server_that_is_no_address_is_refused_before_anything_is_made(
@@ -493,7 +493,7 @@ def test_a_lock_s_server_that_is_no_address_is_refused_before_anything_is_made(
 
 
 def test_what_the_sink_file_says_of_hudi_is_passed_on() -> None:
-    settings = write_settings("trips", {**LOCK, "hoodie.keep.min.commits": "30"})
+    settings = writer_settings("trips", {**LOCK, "hoodie.keep.min.commits": "30"})
     assert settings["hoodie.keep.min.commits"] == "30"
     assert settings["hoodie.write.concurrency.mode"] == "OPTIMISTIC_CONCURRENCY_CONTROL"
 

@@ -18,7 +18,7 @@ from pyiceberg.io.fsspec import FsspecFileIO
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from headgate.tables.iceberg.catalog import load_catalog
-from headgate.tables.storage.file_io import needs_timeouts, open_files, without_timeouts
+from headgate.tables.storage.file_io import needs_timeouts, open_file_io, without_timeouts
 from headgate.tables.storage.object_stores import file_properties
 from headgate.tables.storage.timeouts import (
     RETRIES_S,
@@ -196,14 +196,14 @@ def test_files_elsewhere_are_bounded_wherever_they_are_opened(
     sql = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db"}
     with load_catalog("lake", sql) as catalog:
         opened = catalog._load_file_io({}, location)
-    for files in (opened, open_files({}, location)):
+    for files in (opened, open_file_io({}, location)):
         assert isinstance(files, BoundedFiles)
         assert type(without_timeouts(files)) is client
 
 
 @pytest.mark.parametrize("location", ["s3://lake/a", "file:///lake/a", "/lake/a", None])
 def test_others_are_what_they_are(location: str | None) -> None:
-    files = open_files({}, location)
+    files = open_file_io({}, location)
     assert not isinstance(files, BoundedFiles)
     assert without_timeouts(files) is files
 
@@ -215,7 +215,7 @@ def test_gcs_is_told_when_to_give_up_and_all_that_it_takes() -> None:
         "gcs.service.host": "http://127.0.0.1:4443",
         "gcs.default-bucket-location": "EU",
     }
-    files: Any = without_timeouts(open_files({**told, "uri": "sqlite://"}, "gs://lake/a"))
+    files: Any = without_timeouts(open_file_io({**told, "uri": "sqlite://"}, "gs://lake/a"))
     _, (arguments,) = files.fs_by_scheme("gs", "lake").__reduce__()
     assert arguments["retry_time_limit"] == timedelta(seconds=RETRIES_S)
     assert arguments["access_token"] == "token"
@@ -241,7 +241,7 @@ def test_adls_is_told_all_that_it_takes(monkeypatch: pytest.MonkeyPatch) -> None
         "py-io-impl": "pyiceberg.io.pyarrow.PyArrowFileIO",
     }
     location = "abfss://lake@account.dfs.core.windows.net/a"
-    files: Any = without_timeouts(open_files(told, location))
+    files: Any = without_timeouts(open_file_io(told, location))
     files.fs_by_scheme("abfss", "lake@account.dfs.core.windows.net")
     names = {name.removeprefix("adls.").replace("-", "_") for name in told} - {"py_io_impl"}
     assert set(heard) == names

@@ -108,7 +108,7 @@ def test_a_year_or_a_duration_is_no_moment(name: str) -> None:
     kind = counted_type(f"io.debezium.time.{name}")
     assert kind is not None
     assert not any(
-        kind.can_hold_count(target) for target in (pa.date32(), pa.time64("us"), pa.timestamp("us"))
+        kind.can_become(target) for target in (pa.date32(), pa.time64("us"), pa.timestamp("us"))
     )
 
 

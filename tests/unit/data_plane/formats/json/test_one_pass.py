@@ -56,7 +56,7 @@ def outcome(
         [repr(row) for row in plain_rows(batch)],
         bad,
         unknown,
-        reader.records_with_ignored_fields,
+        reader.record_count_with_ignored_fields,
     )
 
 

@@ -62,7 +62,7 @@ def test_the_value_at_a_path_is_what_is_written_there(
     texts = [json.dumps(r, ensure_ascii=ascii_only, indent=indent) for r in records]
     # In front another value, so that the first place of the buffer is not that of the array.
     packed = Packed.from_values([b"{}", *(text.encode() for text in texts)])[1:]
-    kinds, found = paths.pick_path(packed, path)
+    kinds, found = paths.pick_values_at_path(packed, path)
     for record, kind, text in zip(records, kinds.tolist(), found.to_pylist(), strict=True):
         wanted, value = expected(record, path)
         assert kind == wanted
@@ -77,12 +77,14 @@ def test_the_value_at_a_path_is_what_is_written_there(
 def test_numbers_stay_as_they_are_spelled() -> None:
     spelled = [b"1.50", b"1E+05", b"-0", b"12345678901234567890.10", b"[1.0, 2]"]
     packed = Packed.from_values([b'{"x":{"v" : ' + text + b" }}" for text in spelled])
-    assert paths.pick_path(packed, ["x", "v"])[1].to_pylist() == [t.decode() for t in spelled]
+    assert paths.pick_values_at_path(packed, ["x", "v"])[1].to_pylist() == [
+        t.decode() for t in spelled
+    ]
 
 
 def test_keys_with_escapes_and_half_characters_are_looked_at() -> None:
     records = [b'{"\\u0061":1}', b'{"b":"\\"","a":"\\u00e9\\n"}', b'{"a":"\\ud800"}', b'{"a":"x"}']
-    kinds, texts = paths.pick_path(Packed.from_values(records), ["a"])
+    kinds, texts = paths.pick_values_at_path(Packed.from_values(records), ["a"])
     assert texts.to_pylist() == ["1", "\u00e9\n", None, "x"]
     assert kinds.tolist() == [
         paths.NUMBER,
@@ -95,7 +97,7 @@ def test_keys_with_escapes_and_half_characters_are_looked_at() -> None:
 def test_deep_values_are_passed_over(either_loops: Loops) -> None:
     deep = b"[" * 250 + b"]" * 250
     packed = Packed.from_values([b'{"x":' + deep + b',"a":' + deep + b"}"])
-    kinds, texts = paths.pick_path(packed, ["a"])
+    kinds, texts = paths.pick_values_at_path(packed, ["a"])
     assert (kinds.tolist(), texts.to_pylist()) == ([paths.NESTED], [deep.decode()])
 
 

@@ -668,7 +668,7 @@ def test_nothing_is_removed_while_a_removal_may_still_land(
     assert server.removals == 1
     doubted = sink.table._upkeep._doubted
     assert doubted is not None
-    sink.table._upkeep._maintain(sink.load())
+    sink.table._upkeep._maintain_table(sink.load())
     assert sink.table._upkeep._doubted is doubted
     assert server.removals == 1
     sink.commit(rows(91))
