@@ -32,7 +32,7 @@ from headgate.control_protocol.identifiers import Sender
 from headgate.control_protocol.ports import Lineage, TableView
 from headgate.control_protocol.spark_batch_decision import without_query_offset
 from headgate.control_protocol.table_format import FileSchema
-from headgate.coordinator.added_partitions import defer_added_partitions
+from headgate.coordinator.added_partitions import hold_added_partitions
 from headgate.coordinator.recovery import (
     fit_offsets_to_sources,
     record_to_resume,
@@ -281,7 +281,7 @@ class TableCheck:
             return "none yet"
         fit_offsets_to_sources(record.offsets, record.topic_ids, now, settings.coordinator)
         looking = State(self._identity, settings.coordinator)
-        _, held = defer_added_partitions(looking, record.offsets, record.topic_ids, now, now_ms=0)
+        _, held = hold_added_partitions(looking, record.offsets, record.topic_ids, now, now_ms=0)
         within = f"{len(without_query_offset(record.offsets))} partitions, all within their logs"
         return "; ".join([within, *(tell.text for tell in held)])
 
