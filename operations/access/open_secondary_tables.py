@@ -47,7 +47,7 @@ class FilledTables:
     def open_table(self, name: str) -> SecondaryTable:
         return self._tables.open(name)
 
-    def reasons_of_suspension(self) -> Mapping[str, str]:
+    def suspension_reasons(self) -> Mapping[str, str]:
         """Return why each suspended table is suspended."""
         record = self.ledger.record
         return {each.table: each.why for each in record.suspended} if record else {}
@@ -57,7 +57,7 @@ class FilledTables:
 
         Raises ``ReplayRefused``, and what loading raises.
         """
-        if why := self.reasons_of_suspension().get(name):
+        if why := self.suspension_reasons().get(name):
             raise ReplayRefused(
                 f"{name} is suspended: {why}",
                 "headgate tables SINK resume TABLE, with --replay or --reread, opens it",

@@ -201,7 +201,7 @@ class TableCheck:
             shown = f"rows go {_duration_text(wanted.rows_after_ms)} after their {wanted.rows_by}"
             return f"{shown}; how long snapshots keep them is known once there is a table"
         require_expirable_rows(self._settings, self._found, self._found.schema())
-        return describe_promise(self._settings, self._found.properties)
+        return describe_row_expiry(self._settings, self._found.properties)
 
     def check_files(self) -> str:
         """Check that files can be written by the table's properties; list unsupported ones."""
@@ -382,7 +382,9 @@ def check_commit_rights(table: Table) -> str:
     """
     name = ".".join(table.name())
     if engine := _engine_of(table.catalog):
-        return _check_database(engine, name, "UPDATE iceberg_tables SET table_name = table_name")
+        return _check_statement_allowed(
+            engine, name, "UPDATE iceberg_tables SET table_name = table_name"
+        )
     if _is_hive_metastore(table.catalog):
         try:
             require_atomic_swap(table.catalog, name)
@@ -410,7 +412,7 @@ def check_create_rights(catalog: Catalog, identifier: str) -> str:
     """
     if engine := _engine_of(catalog):
         fields = "INSERT INTO iceberg_tables SELECT * FROM iceberg_tables"
-        return _check_database(engine, identifier, fields)
+        return _check_statement_allowed(engine, identifier, fields)
     if isinstance(catalog, JavaCatalog) and catalog.kind == "hive":
         try:
             catalog.require_atomic_swap_for(identifier)
@@ -452,7 +454,7 @@ def _missing_rights_error(error: Exception, what: str) -> HeadgateError:
     return found
 
 
-def _check_database(engine: Engine, name: str, statement: str) -> str:
+def _check_statement_allowed(engine: Engine, name: str, statement: str) -> str:
     """Ask whether the database would run the statement, on no row, and roll it back."""
     from sqlalchemy import text
     from sqlalchemy.exc import DBAPIError
@@ -542,7 +544,7 @@ def check_catalog_rights(settings: SinkSettings, name: str) -> str:
 # Says for ``headgate check`` when a row that expires is gone (EXPIRY-1, EXPIRY-2).
 
 
-def describe_promise(settings: SinkSettings, properties: Mapping[str, str]) -> str:
+def describe_row_expiry(settings: SinkSettings, properties: Mapping[str, str]) -> str:
     """Return by when no reader shows a row any more, and by when storage has not its bytes."""
     wanted = settings.maintenance
     idle_ms = settings.coordinator.tag_refresh_interval_ms  # the limit stands on the last change

@@ -67,7 +67,7 @@ def plan_deletion(settings: SinkSettings, asked: RowDeletion) -> list[Deleted]:
     commands raise for a table that is not as the sink left it.
     """
     planned = []
-    with _open_tables(settings, asked) as (_, every):
+    with _open_deletions(settings, asked) as (_, every):
         for each in every:
             matching = each.deletion.count()
             planned.append(
@@ -82,7 +82,7 @@ def carry_out_deletion(settings: SinkSettings, asked: RowDeletion) -> Iterator[D
     Raises as ``plan_deletion`` if something is refused before anything is deleted, and
     ``DeletionUnsettled``: the tables before that one are done.
     """
-    with _open_tables(settings, asked) as (tables, every):
+    with _open_deletions(settings, asked) as (tables, every):
         for each in every:
             each.deletion.require_deletable()
         for each in every:
@@ -98,7 +98,7 @@ def carry_out_deletion(settings: SinkSettings, asked: RowDeletion) -> Iterator[D
 
 
 @contextmanager
-def _open_tables(
+def _open_deletions(
     settings: SinkSettings, asked: RowDeletion
 ) -> Iterator[tuple[SinkTables, list[_TableDeletion]]]:
     """Yield each table with its deletion, and what is pending. Raises as ``plan_deletion``."""

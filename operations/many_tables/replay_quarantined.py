@@ -132,7 +132,7 @@ class _ReplaySession:
 
     def tables_with_records(self) -> Iterator[str]:
         """Yield the tables with records in the quarantine that are neither suspended nor keyed."""
-        suspended, routing = self._tables.reasons_of_suspension(), self._settings.tables.routing
+        suspended, routing = self._tables.suspension_reasons(), self._settings.tables.routing
         return (
             n
             for n in self._quarantine.destination_tables()
