@@ -123,7 +123,7 @@ class Buffers:
             self._bytes -= sum(record.size_bytes for record in records)
             yield records
 
-    def follow_positions(self, positions: Mapping[TopicPartition, int]) -> None:
+    def seek_to_positions(self, positions: Mapping[TopicPartition, int]) -> None:
         """Seek the user's consumer where the buffer does not begin at the position."""
         for partition, position in positions.items():
             buffer = self._buffers.get(partition)

@@ -45,7 +45,7 @@ class FilledTables:
         return reader, reader.view()
 
     def open_table(self, name: str) -> SecondaryTable:
-        return self._tables.open(name)
+        return self._tables.open_table(name)
 
     def suspension_reasons(self) -> Mapping[str, str]:
         """Return why each suspended table is suspended."""
@@ -112,7 +112,7 @@ def with_created_and_changed_tables(
         Want(Destination(need.at.table, need.at.uuid), need.columns, need.raw)
         for need in needs.tables
     ]
-    opened = partial(tables.open, use=Use.SECONDARY)
+    opened = partial(tables.open_table, use=Use.SECONDARY)
     make = maker.create_requested if maker else None
     with closing(SecondaryTables(opened, make=make)) as secondaries:
         changed = secondaries.change(wants)

@@ -224,7 +224,7 @@ def describe_unusable_tables(tables: SinkTables, history: History) -> list[str]:
         return []
     suspended = history.record.suspended if history.record else ()
     notes = [f"{each.table} is suspended: {each.why}" for each in suspended]
-    gone = tables.missing(history.filled.keys() - {each.table for each in suspended})
+    gone = tables.find_missing_tables(history.filled.keys() - {each.table for each in suspended})
     creates = settings.tables.on_missing is OnMissing.CREATE
     then = "it is created again" if creates else "it will be suspended"
     return notes + [f"{name} was filled, and is gone: {then}" for name in gone]

@@ -206,7 +206,7 @@ def _check_topic_settings(trial: ClusterTrial, advice: _Advice) -> str:
 
 
 def _check_append(trial: ClusterTrial, advice: _Advice) -> str:
-    appended = trial.append()
+    appended = trial.append_and_read_back()
     if not appended.append_time:
         advice.add_line(
             "brokers do not put their own time on control events: keep all clocks together; set "
@@ -244,13 +244,13 @@ def _check_transactions(trial: ClusterTrial, advice: _Advice) -> str:
 
 
 def _check_classic_rebalance(trial: ClusterTrial) -> str:
-    trial.join("classic")
+    trial.join_and_leave_group("classic")
     return "a member of the classic protocol (cooperative-sticky) got its partition, and left"
 
 
 def _check_consumer_rebalance(trial: ClusterTrial, advice: _Advice) -> str:
     try:
-        trial.join("consumer")
+        trial.join_and_leave_group("consumer")
     except HeadgateError as error:
         advice.add_line('leave source.group_protocol at "classic"')
         raise NotChecked(f"not here: {error.message}") from None

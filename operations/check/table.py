@@ -57,7 +57,7 @@ from headgate.runtime.start_checks import (
     require_fillable_table,
     require_fitting_file_schema,
     require_writable_catalog,
-    require_writable_place,
+    require_writable_location,
 )
 from headgate.tables.iceberg.catalog import require_atomic_swap, translate_catalog_error
 from headgate.tables.iceberg.complete_empty_table import completed_schema, plan_completion
@@ -290,7 +290,7 @@ class TableCheck:
         return "; ".join(map(self._check_location, dict.fromkeys(self._storage_locations())))
 
     def _check_location(self, location: str) -> str:
-        require_writable_place(location)
+        require_writable_location(location)
         if (folder := local_folder_path(location)) is not None:
             _require_disk_space(folder)
             return f"{folder} may be written"
@@ -510,7 +510,7 @@ def check_quarantine(
             uuid = tables.require_fit_quarantine()
             layout = tables.file_schema(wanted.table)
     except TableMissing:
-        require_writable_place(wanted.location or catalog.properties.get("warehouse", ""))
+        require_writable_location(wanted.location or catalog.properties.get("warehouse", ""))
         require_same(None)
         return f"{wanted.table} does not exist yet; the next start creates it"
     require_same(uuid)

@@ -186,7 +186,7 @@ class FollowedFleet:
         """
         fleet, begun_ms = self.settings.fleet, wall_ms()
         try:
-            found = {name: admin.describe(name) for name in (fleet.name, fleet.state_topic)}
+            found = {name: admin.describe_topic(name) for name in (fleet.name, fleet.state_topic)}
         except Unreachable as error:
             self._log_problem(self.settings.redact(str(error)))
             return

@@ -119,7 +119,7 @@ def _find_unopened_tables(
     if recreated := (set(names) & set(gone)) - waiting.keys():
         history = tables.reader.history()
         pending = {each.table for each in tables.undelivered_commits(history.record)}
-        there = recreated - set(tables.missing(recreated))
+        there = recreated - set(tables.find_missing_tables(recreated))
         for name in recreated - (there & history.filled.keys() - pending):
             waiting[name] = (
                 "was gone, and is created again with the next record for it",

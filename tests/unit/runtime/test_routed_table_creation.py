@@ -114,7 +114,7 @@ class Shop:
             filled=lambda: self.filled,
         )
         self.secondaries = SecondaryTables(
-            partial(SinkTables.in_catalog(self.settings, catalog).open, use=Use.SECONDARY),
+            partial(SinkTables.in_catalog(self.settings, catalog).open_table, use=Use.SECONDARY),
             threads=False,
             make=self.maker.create_requested,
         )
