@@ -171,7 +171,7 @@ class KafkaGroupMember:
             if (end := _end_offset_from_answer(asked, future)) is not None
         }
 
-    def is_full(self) -> bool:
+    def is_buffer_full(self) -> bool:
         """Return ``False``: what Kafka holds does not wait for us."""
         return False
 

@@ -158,7 +158,7 @@ class EmbeddedMember:
     def end_offsets(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         return self._buffers.end_offsets(partitions)
 
-    def is_full(self) -> bool:
+    def is_buffer_full(self) -> bool:
         return self._buffers.is_full
 
     def commit_offsets(self, offsets: Offsets, note: str) -> None:  # noqa: ARG002 - the user commits

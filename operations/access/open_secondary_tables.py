@@ -115,7 +115,7 @@ def with_created_and_changed_tables(
     opened = partial(tables.open_table, use=Use.SECONDARY)
     make = maker.create_requested if maker else None
     with closing(SecondaryTables(opened, make=make)) as secondaries:
-        changed = secondaries.change(wants)
+        changed = secondaries.change_tables(wants)
     if failures := [outcome.failure for outcome in changed if outcome.failure]:
         raise WriteFailed(failures[0])
     starts = {start.table: start for start in batch.changed_tables}

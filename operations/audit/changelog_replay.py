@@ -529,7 +529,7 @@ def doubtful_offsets_of(
     ranges: Mapping[TopicPartition, OffsetRange],
 ) -> Mapping[int, int]:
     """Return, by the source's number, below which offset nothing tells what deletes did."""
-    doubtful = reader.doubtful_deletes()
+    doubtful = reader.offsets_of_doubtful_deletes()
     if doubtful is None:
         return {source: ranges[at].end for source, at in sources.items()}
     return {source: doubtful[at] for source, at in sources.items() if at in doubtful}

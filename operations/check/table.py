@@ -149,7 +149,7 @@ class TableCheck:
         try:
             with open_tables_read_only(self._settings) as tables:
                 if self.has_catalog:
-                    self._found = tables.supports_catalog().load(tables.name)
+                    self._found = tables.supports_catalog().load_table(tables.name)
                     self._layout = file_schema_of(self._found)
                 else:
                     self._layout = tables.file_schema(tables.name)
@@ -531,7 +531,7 @@ def check_catalog_rights(settings: SinkSettings, name: str) -> str:
         with open_tables_read_only(settings) as tables:
             found = tables.supports_catalog(name)
             try:
-                table = found.load(name)
+                table = found.load_table(name)
             except TableMissing:
                 return check_create_rights(found.catalog, name)
             return check_commit_rights(table)

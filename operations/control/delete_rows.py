@@ -69,7 +69,7 @@ def plan_deletion(settings: SinkSettings, asked: RowDeletion) -> list[Deleted]:
     planned = []
     with _open_deletions(settings, asked) as (_, every):
         for each in every:
-            matching = each.deletion.count()
+            matching = each.deletion.count_matching()
             planned.append(
                 Deleted(each.table, matching.rows, matching.files, each.pending, each.expired)
             )
@@ -92,7 +92,7 @@ def carry_out_deletion(settings: SinkSettings, asked: RowDeletion) -> Iterator[D
                     f"the rows of {each.table} are not deleted: {unsettled}",
                     "run the same command again: nothing is done twice",
                 )
-            deleted = each.deletion.deleted
+            deleted = each.deletion.deleted_count
             yield Deleted(each.table, deleted.rows, deleted.files, each.pending, each.expired)
     announce_command(settings, "delete")  # not what: the predicate may name the person to forget
 

@@ -292,7 +292,7 @@ def _find_tables(
 def _has_connector_mark(tables: SinkTables, name: str, connector: Connector) -> bool:
     mark = mark_property_name(connector.control_topic, connector.group)
     try:
-        table = tables.supports_catalog().load(name)
+        table = tables.supports_catalog().load_table(name)
     except HeadgateError:  # nothing was announced for it: it is somebody else's
         return False
     return has_connector_mark(table, tables.settings.table.branch, mark)
@@ -302,7 +302,7 @@ def _plan_table(tables: SinkTables, name: str, read: _Read) -> FilledTable:
     connector, settings = read.connector, tables.settings
     with closing(tables.open_table(name)) as opened:
         view = opened.read()
-    table = tables.supports_catalog().load(name)
+    table = tables.supports_catalog().load_table(name)
     mark = mark_property_name(connector.control_topic, connector.group)
     files = read_branch_files(table, settings.table.branch, mark)
     _require_fit_table(settings, view, files)
@@ -418,7 +418,7 @@ def _with_adopted_files(
 ) -> FilledTable:
     """TAKEOVER-8: add what was announced for this table, after looking at each file."""
     name = found.view.table
-    table = tables.supports_catalog().load(name)
+    table = tables.supports_catalog().load_table(name)
     wanted = {**found.plan.outstanding, **found.plan.lost}
     uuid_ = str(table.metadata.table_uuid)
     entries: dict[str, AnnouncedFile] = {}

@@ -150,7 +150,7 @@ class _RewriteSession:
                 require_commit_record(view).replayed or Replayed(),
                 expired=max(d.transaction for d in pending_commits),
             )
-            record = require_commit_record(view).with_rows_returned(
+            record = require_commit_record(view).with_rows_given_back(
                 rows, until, command=REREAD, actor=current_actor()
             )
             outcome = self._tables.open_table(name).commit(

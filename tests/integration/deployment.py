@@ -324,7 +324,7 @@ class Deployment:
     def table(self) -> Iterator[Table]:
         """The table as it is now, for somebody else's changes."""
         with open_tables_read_only(self.settings) as tables:
-            yield tables.supports_catalog().load(tables.name)
+            yield tables.supports_catalog().load_table(tables.name)
 
     @contextmanager
     def catalog(self) -> Iterator[Catalog]:

@@ -52,9 +52,9 @@ CUT_OFF_MS = 1_500
 class CheckedParticipant(ParticipantDriver):
     """Checks every state of its machine, those in the middle of a turn among them."""
 
-    def _step(self, given: Input) -> Sequence[Action]:
+    def _step_machine(self, given: Input) -> Sequence[Action]:
         before = self.state
-        actions = super()._step(given)
+        actions = super()._step_machine(given)
         check_step(before, self.state)
         return actions
 
@@ -94,7 +94,7 @@ class Node(Process):
         self.log = FaultyLog(world, self, "participant")
         self.writer = FaultyWriter(world, self)
         initial = State(world.sink, Sender(self.name, str(self.life)), world.climate.participants)
-        self.enter(initial, self.writer, log=self.log, group=FaultyMember(world, self))
+        self.start_participant(initial, self.writer, log=self.log, group=FaultyMember(world, self))
         world.note(f"{self.name} starts its life {self.life}")
 
     @property

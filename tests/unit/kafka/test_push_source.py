@@ -44,9 +44,9 @@ def test_the_task_asks_for_a_pause_when_its_buffer_is_full() -> None:
     buffers.seek_to_positions({at: 5, late: 0})
     taken = list(buffers.cut_ranges({at: OffsetRange(5, 8)}))
     assert [record.offset for record in taken[0]] == [5, 7]
-    assert EmbeddedMember(buffers).is_full()
+    assert EmbeddedMember(buffers).is_buffer_full()
     buffers.seek_to_positions({at: 8})
-    assert not EmbeddedMember(buffers).is_full()
+    assert not EmbeddedMember(buffers).is_buffer_full()
     assert asked == ["seek t/0 5", "pause t/0", "seek t/1 0", "pause t/1", "resume"]
 
 

@@ -183,7 +183,7 @@ def test_good_records_do_not_wait_for_a_catalog_that_is_down_and_bad_ones_do(
         turns = iter(range(200))
         shop.run_until(lambda: next(turns, None) is None)
         assert shop.lag() == 90
-        assert not shop.pending()
+        assert not shop.tables_with_pending()
     shop.run_until_settled()
     assert sorted(filled(lake, "orders") + kept(lake)) == source_places(shop)
     assert len(kept(lake)) == 6
@@ -254,7 +254,9 @@ def test_orphan_1_orphans_go_and_what_the_delta_table_owes_stays(
     with monkeypatch.context() as catalog_down:
         catalog_down.setattr(IcebergTable, "send", _lost)
         shop.produce(30)
-        shop.run_until(lambda: shop.lag() == 0 and shop.pending() == {"db.orders_quarantine"})
+        shop.run_until(
+            lambda: shop.lag() == 0 and shop.tables_with_pending() == {"db.orders_quarantine"}
+        )
         shop.end_lives()
     (live, *_) = (lake / "warehouse").rglob("data/headgate/**/*.parquet")
     orphan = live.with_name("orphan.parquet")
