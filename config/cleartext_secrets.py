@@ -26,10 +26,10 @@ def find_cleartext_secrets(document: Mapping[str, Any]) -> list[str]:
 
     ``document`` is what ``load.parse_with_document`` returns.
     """
-    return [*_find_in_section(document, SinkSettings, "")]
+    return [*_find_secrets_in_section(document, SinkSettings, "")]
 
 
-def _find_in_section(section: Mapping[str, Any], kind: type, at: str) -> Iterator[str]:
+def _find_secrets_in_section(section: Mapping[str, Any], kind: type, at: str) -> Iterator[str]:
     keys = keys_of(kind)
     for name, value in section.items():
         key, where = keys.get(name), f"{at}.{name}" if at else name
@@ -37,10 +37,10 @@ def _find_in_section(section: Mapping[str, Any], kind: type, at: str) -> Iterato
             continue
         inner = key.inner_section
         if inner and isinstance(value, dict):
-            yield from _find_in_section(value, inner, where)
+            yield from _find_secrets_in_section(value, inner, where)
         elif inner and isinstance(value, list):
             for number, each in enumerate(value):
-                yield from _find_in_section(each, inner, f"{where}[{number}]")
+                yield from _find_secrets_in_section(each, inner, f"{where}[{number}]")
         elif isinstance(value, dict):
             is_properties = key.hint is Properties or typing.get_origin(key.hint) is Mapping
             for each, text in value.items() if is_properties else ():

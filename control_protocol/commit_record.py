@@ -297,7 +297,7 @@ class CommitRecord:
         """Return the record of a commit that adds no rows to this state."""
         return replace(self, transaction=transaction, coordinator=coordinator, records=0)
 
-    def with_rows_returned(
+    def with_rows_given_back(
         self, records: int, until: Replayed, *, command: str, actor: str | None
     ) -> CommitRecord:
         """Return the commit by which a person gives a secondary table back what it had missed

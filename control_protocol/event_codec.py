@@ -81,7 +81,7 @@ class Codec(NamedTuple):
     read: Callable[[Any], Any]
 
 
-def to_form(envelope: Envelope) -> tuple[str, Form]:
+def envelope_to_form(envelope: Envelope) -> tuple[str, Form]:
     """Return the name of the event's schema, and the record to write with it."""
     form: Form = record_codec(Envelope).write(envelope)
     event = form.pop("event")
@@ -89,7 +89,7 @@ def to_form(envelope: Envelope) -> tuple[str, Form]:
     return _SCHEMA_NAMES[kind], form | record_codec(kind).write(event)
 
 
-def from_form(schema_name: str, form: Form) -> Envelope:
+def envelope_from_form(schema_name: str, form: Form) -> Envelope:
     """Return the envelope of a record read with the named schema; ``ValueError`` if absurd."""
     event: Event = record_codec(_EVENTS[schema_name]).read(form)
     envelope: Envelope = record_codec(Envelope).read({**form, "event": event})

@@ -47,7 +47,7 @@ Action = TypeVar("Action")
 class MachineDriver(ABC, Generic[State, Input, Action]):
     """Runs one life of one machine. Not thread-safe.
 
-    ``step`` is called through ``_step``, so that each driver names its own machine.
+    ``step`` is called through ``_step_machine``, so that each driver names its own machine.
     """
 
     def __init__(
@@ -87,11 +87,11 @@ class MachineDriver(ABC, Generic[State, Input, Action]):
         """Return whether nothing but the log and the deadlines can give it something to do."""
 
     @abstractmethod
-    def _step(self, given: Input | Heard | LogTruncated | Tick) -> Sequence[Action]:
+    def _step_machine(self, given: Input | Heard | LogTruncated | Tick) -> Sequence[Action]:
         """Let the machine process one input; return its actions."""
 
     @abstractmethod
-    def _call(self, action: Action) -> Input | None:
+    def _call_port(self, action: Action) -> Input | None:
         """Execute an action that only this machine asks for; return the answer, if it has one."""
 
     @abstractmethod
@@ -108,7 +108,7 @@ class MachineDriver(ABC, Generic[State, Input, Action]):
     def _on_logged(self, line: LogLine) -> None:
         """Report a line elsewhere, too."""
 
-    def _feed(self, given: Input | Heard | LogTruncated | Tick) -> None:
+    def _feed_machine(self, given: Input | Heard | LogTruncated | Tick) -> None:
         """Process an input, and every answer to what it made the machine ask for.
 
         Answers wait behind each other, and the next input behind all of them: a machine never sees
@@ -116,7 +116,7 @@ class MachineDriver(ABC, Generic[State, Input, Action]):
         """
         inputs: deque[Input | Heard | LogTruncated | Tick] = deque([given])
         while inputs:
-            for action in self._step(inputs.popleft()):
+            for action in self._step_machine(inputs.popleft()):
                 answer = self._execute(action)
                 if answer is not None:
                     inputs.append(answer)
@@ -127,17 +127,17 @@ class MachineDriver(ABC, Generic[State, Input, Action]):
         try:
             match action:
                 case Append(events):
-                    self._log.append([each for said in events for each in self._envelopes(said)])
+                    self._log.append([each for said in events for each in self._envelopes_of(said)])
                     self._on_appended(events)
                 case LogLine():
-                    self._write(action)
+                    self._write_log_line(action)
                 case _:
-                    return self._call(action)
+                    return self._call_port(action)
         except HeadgateError as error:
             return self._on_failure(action, error)
         return None
 
-    def _envelopes(self, outgoing: OutgoingEvent) -> Iterator[Envelope]:
+    def _envelopes_of(self, outgoing: OutgoingEvent) -> Iterator[Envelope]:
         """Yield the event as it goes to the log: numbered, without secrets, a status in parts."""
         if not outgoing.sequence:
             self._sequence += 1
@@ -156,7 +156,7 @@ class MachineDriver(ABC, Generic[State, Input, Action]):
         else:
             yield envelope
 
-    def _write(self, line: LogLine) -> None:
+    def _write_log_line(self, line: LogLine) -> None:
         level = logging.WARNING if line.trouble else logging.INFO
         extra = log_extra(line.event, epoch=self._epoch())
         self._logger.log(level, "sink %s: %s", self._sink, line.text, extra=extra)
@@ -165,16 +165,16 @@ class MachineDriver(ABC, Generic[State, Input, Action]):
     def _tick(self) -> None:
         """Let the machine do what is due now."""
         self._ticked_ms, before = self._clock.monotonic_ms(), self.state
-        self._feed(Tick())
+        self._feed_machine(Tick())
         self._idle = self.state is before
 
     def _read_log(self, timeout_ms: int) -> None:
         """Feed what the log has, after at most ``timeout_ms`` of waiting. Raises ``RetryLater``."""
         for record in self._listener.read_events(timeout_ms):
-            self._feed(Heard(record))
+            self._feed_machine(Heard(record))
 
-    def _catch_up(self) -> None:
+    def _seek_log_end(self) -> None:
         """Seek the log's end *before* anything is appended: every own event must be heard."""
         broken = self._listener.seek_log_end()
         if broken is not None:
-            self._feed(LogTruncated(broken))
+            self._feed_machine(LogTruncated(broken))

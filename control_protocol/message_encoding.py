@@ -15,7 +15,7 @@ from io import BytesIO
 
 import fastavro
 
-from headgate.control_protocol.event_codec import Form, from_form, to_form
+from headgate.control_protocol.event_codec import Form, envelope_from_form, envelope_to_form
 from headgate.control_protocol.events import PROTOCOL_VERSION, Envelope
 from headgate.control_protocol.identifiers import Sender, SinkName, TopicId
 from headgate.control_protocol.signatures import Keys, split_signed_message
@@ -138,8 +138,8 @@ def encode(envelope: Envelope) -> bytes:
     split first, ``parts.split``), or holds what ``decode`` would refuse: nobody would ever hear it,
     and it would be repeated for ever.
     """
-    name, form = to_form(envelope)
-    from_form(name, form)
+    name, form = envelope_to_form(envelope)
+    envelope_from_form(name, form)
     message = _EVENTS.serialize(name, form)
     if len(message) > MESSAGE_BYTES_MAX:
         raise ValueError(
@@ -151,7 +151,7 @@ def encode(envelope: Envelope) -> bytes:
 
 def encoded_size_bytes(envelope: Envelope) -> int:
     """Return the length of its message; unlike ``encode``, accept any content."""
-    return len(_EVENTS.serialize(*to_form(envelope)))
+    return len(_EVENTS.serialize(*envelope_to_form(envelope)))
 
 
 def decode(message: bytes) -> Envelope | Skipped:
@@ -160,7 +160,7 @@ def decode(message: bytes) -> Envelope | Skipped:
     if isinstance(parsed, Skipped):
         return parsed
     try:
-        return from_form(*parsed)
+        return envelope_from_form(*parsed)
     except UNREADABLE as problem:
         return undecodable_message(parsed[0], problem)
 
@@ -224,12 +224,12 @@ class Wire:
         if self.statuses_of is not None and _is_status_of_other(plain, self.statuses_of):
             return Skipped(SkipReason.OTHER_SENDER)
         if sealed is None:
-            return Skipped(SkipReason.UNSIGNED) if self.keys else _decode_own(plain)
+            return Skipped(SkipReason.UNSIGNED) if self.keys else _decode_own_message(plain)
         if not self.keys:
             return Skipped(SkipReason.SIGNED, "control.key is not set here")
         if not self.keys.is_genuine(sealed, self.sink, topic_id):
             return Skipped(SkipReason.WRONGLY_SIGNED)
-        return _decode_own(plain)
+        return _decode_own_message(plain)
 
 
 def _is_status_of_other(message: bytes, sender: Sender) -> bool:
@@ -244,7 +244,7 @@ def _is_status_of_other(message: bytes, sender: Sender) -> bool:
     return (form["member"], form["incarnation"]) != (sender.member, sender.incarnation)
 
 
-def _decode_own(message: bytes) -> Envelope | Skipped:
+def _decode_own_message(message: bytes) -> Envelope | Skipped:
     """Decode a message of this sink: in a form that is unknown here, another version wrote it."""
     found = decode(message)
     if isinstance(found, Skipped) and found.reason is SkipReason.UNKNOWN_SCHEMA:

@@ -112,12 +112,12 @@ class Assembler:
             part = pile[status.part] = _Part(status, _encoded_size_bytes(status))
             self._held += part.encoded_bytes
         if len(pile) == status.parts:
-            return self._forget_parts(key)
+            return self._pop_parts(key)
         while self._held > self.held_bytes_max:
-            self._forget_parts(next(iter(self._piles)))
+            self._pop_parts(next(iter(self._piles)))
         return None
 
-    def _forget_parts(self, key: _Key) -> dict[int, _Part]:
+    def _pop_parts(self, key: _Key) -> dict[int, _Part]:
         pile = self._piles.pop(key)
         self._held -= sum(part.encoded_bytes for part in pile.values())
         return pile
@@ -144,9 +144,9 @@ def _split_into_smallest(status: WriteStatus) -> Iterator[WriteStatus]:
     """Yield the smallest statuses whose sum is this one, the files last."""
     empty = WriteStatus(status.status_number)
     yield replace(empty, failure=status.failure, troubles=status.troubles)
-    for written in _halving_chunks(sorted(status.written.items())):
+    for written in _split_into_chunks(sorted(status.written.items())):
         yield replace(empty, written=dict(written))
-    for unknown in _halving_chunks(sorted(status.unknown)):
+    for unknown in _split_into_chunks(sorted(status.unknown)):
         yield replace(empty, unknown=frozenset(unknown))
     for table in status.tables:
         yield replace(empty, tables=(replace(table, files=()),))
@@ -154,7 +154,7 @@ def _split_into_smallest(status: WriteStatus) -> Iterator[WriteStatus]:
             yield replace(empty, tables=(replace(table, files=(file,)),))
 
 
-def _halving_chunks(items: Iterable[_Item]) -> Iterator[list[_Item]]:
+def _split_into_chunks(items: Iterable[_Item]) -> Iterator[list[_Item]]:
     remaining = iter(items)
     while chunk := list(islice(remaining, _RANGES_PER_PIECE)):
         yield chunk

@@ -302,7 +302,7 @@ class SecondaryTable(PrimaryTable, Protocol):
         """Delete manifests that are not pending, and that coordinators of epochs before this one
         staged and never decided; never raises."""
 
-    def acknowledge(self, pending_commits: Sequence[PendingCommit]) -> None:
+    def delete_delivered_key_files(self, pending_commits: Sequence[PendingCommit]) -> None:
         """Delete the key files of pending commits that a read shows as delivered (PENDING-7); never
         raises."""
 
@@ -346,7 +346,7 @@ class GroupMember(Protocol):
     def end_offsets(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Return the last stable offsets (``read_committed``'s limit). Raises ``Unreachable``."""
 
-    def is_full(self) -> bool:
+    def is_buffer_full(self) -> bool:
         """Return whether the source will show no more until some of it is read."""
 
     def commit_offsets(self, offsets: Offsets, note: str) -> None:
@@ -495,13 +495,13 @@ class AllSecondaryTables(Protocol):
     Where the sink can do without one of them, its error is an answer like any other (SUSPEND-1).
     """
 
-    def describe(self, tables: Collection[str]) -> Mapping[str, TableView | HeadgateError]:
+    def read_views(self, tables: Collection[str]) -> Mapping[str, TableView | HeadgateError]:
         """Return those that answered; one that cannot be reached now is left out.
 
         Raises ``TableMissing``, ``RecordUnreadable``, ``StopSink`` for those that must be there.
         """
 
-    def missing(self, tables: Collection[str]) -> Mapping[str, TableMissing]:
+    def find_missing(self, tables: Collection[str]) -> Mapping[str, TableMissing]:
         """Return those that no longer exist (rule LEDGER-2); cheap where most of them do.
 
         Raises ``Unreachable``.
@@ -513,7 +513,7 @@ class AllSecondaryTables(Protocol):
         """Return the pending commits of each staging's table, in order; raises as
         ``SecondaryTable.stage`` does."""
 
-    def change(self, wants: Sequence[Want]) -> tuple[Changed, ...]:
+    def change_tables(self, wants: Sequence[Want]) -> tuple[Changed, ...]:
         """Make or change the tables, in order; makes missing ones without UUID. Never raises."""
 
     def deliver(
@@ -528,7 +528,7 @@ class AllSecondaryTables(Protocol):
     def delete_undecided_files(self, before: Epoch, pending: frozenset[str]) -> None:
         """Do as ``SecondaryTable.delete_undecided_files``, for all of them."""
 
-    def acknowledge(self, pending_commits: Sequence[PendingCommit]) -> None:
-        """Do as ``SecondaryTable.acknowledge``; the pending commits may be of several tables."""
+    def delete_delivered_key_files(self, pending_commits: Sequence[PendingCommit]) -> None:
+        """Do as ``SecondaryTable.delete_delivered_key_files``, for all of them."""
 
     def close(self) -> None: ...

@@ -356,7 +356,7 @@ class SupportsCatalog(Protocol):
     def namespaces(self) -> Collection[str]:
         """Return all namespaces. Raises what the catalog raises."""
 
-    def load(self, name: str) -> Any:
+    def load_table(self, name: str) -> Any:
         """Load a table for reading, as the catalog's library has it.
 
         Raises ``TableMissing``, and what reading a catalog raises.
@@ -402,7 +402,7 @@ DeliveryOutcome = CommitOutcome | HeadgateError
 class Calls(Protocol):
     """Calls the tables of a sink."""
 
-    def each(self, call: Callable[[_Item], _Answer], items: Sequence[_Item]) -> list[_Answer]:
+    def call_each(self, call: Callable[[_Item], _Answer], items: Sequence[_Item]) -> list[_Answer]:
         """Call with each of the items, several at a time; the answers are in their order."""
 
     def call_guarded(self, table: str, call: Callable[[], _Answer]) -> _Answer | HeadgateError:
@@ -541,13 +541,13 @@ class PredicateDeletion(Protocol):
     """Deletes the rows of one table that match a predicate (COMPACTION-1)."""
 
     @property
-    def deleted(self) -> MatchingCount:
+    def deleted_count(self) -> MatchingCount:
         """Return what it has deleted."""
 
     def require_deletable(self) -> None:
         """Raise ``DeletionRefused`` for a table whose rows must not be deleted this way."""
 
-    def count(self) -> MatchingCount:
+    def count_matching(self) -> MatchingCount:
         """Return what it would delete now. Raises ``DeletionRefused``, ``PredicateUnfit``."""
 
     def delete(self, quiet: Callable[[], None]) -> str:
@@ -594,7 +594,7 @@ class SupportsStaging(Protocol):
 
     def delete_undecided_files(self, before: Epoch, pending: frozenset[str]) -> None: ...
 
-    def acknowledge(self, pending_commits: Sequence[PendingCommit]) -> None: ...
+    def delete_delivered_key_files(self, pending_commits: Sequence[PendingCommit]) -> None: ...
 
 
 @runtime_checkable
@@ -648,7 +648,7 @@ class SupportsKeyedAudit(LoadedReader, Protocol):
         """Return columns that some of the table's schemas lack: older rows have no value in
         them."""
 
-    def doubtful_deletes(self) -> Offsets | None:
+    def offsets_of_doubtful_deletes(self) -> Offsets | None:
         """Return below which offsets deletes may have marked rows, or removed them, unlike those
         that come now (KEY-13); ``None``: anywhere."""
 
@@ -658,7 +658,7 @@ class SupportsKeyedAudit(LoadedReader, Protocol):
         Raises ``FileNotFoundError`` for the manifest.
         """
 
-    def afresh(self) -> SupportsKeyedAudit:
+    def reader_as_of_now(self) -> SupportsKeyedAudit:
         """Return a reader of the table as it is now."""
 
 

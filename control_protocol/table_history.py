@@ -99,7 +99,7 @@ class History:
     expired_before_ms: int | None = None
 
     @property
-    def deleted_rows(self) -> int:
+    def deleted_row_count(self) -> int:
         return self.deleted.rows
 
     @property

@@ -35,7 +35,7 @@ _WAIT = (
 )
 
 
-def defer_added_partitions(
+def hold_added_partitions(
     state: State, before: Offsets, ids: Mapping[str, TopicId], topics: Topics, *, now_ms: int
 ) -> tuple[State, tuple[LogLine, ...]]:
     """Hold what the topics have beyond the partitions of ``before``, which were those of ``ids``.
@@ -54,7 +54,7 @@ def defer_added_partitions(
             continue
         if count < total and ids.get(topic, now.topic_id) != now.topic_id:
             raise _added_partitions_error(topic, count, total, _ANEW)
-        held += _with_added_deferred(
+        held += _held_with_added(
             state, DeferredPartitions(topic, now.topic_id, count, total, now_ms)
         )
     for each in (each for each in held if not each.admitted):
@@ -74,7 +74,7 @@ def defer_added_partitions(
     return replace(state, held=tuple(held)), told
 
 
-def _with_added_deferred(state: State, added: DeferredPartitions) -> list[DeferredPartitions]:
+def _held_with_added(state: State, added: DeferredPartitions) -> list[DeferredPartitions]:
     """Return what is known of the topic with what was added behind it, which is younger.
 
     What it admitted before is held again where no commit has it: the epoch may have ended too
@@ -146,7 +146,7 @@ def held_partitions(state: State) -> frozenset[TopicPartition]:
     return frozenset(at for each in state.held if not each.admitted for at in each.partitions)
 
 
-def partitions_to_come(state: State) -> frozenset[TopicPartition]:
+def held_partitions_to_admit(state: State) -> frozenset[TopicPartition]:
     """Return those whose records come later, so that valid-through waits for them (COMMIT-4)."""
     return held_partitions(state) if state.identity.growth_ms is not None else frozenset()
 

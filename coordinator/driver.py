@@ -143,7 +143,7 @@ class CoordinatorDriver(MachineDriver[State, Input, Action]):
     def begin_to_lead(self) -> None:
         """Let the machine claim: a fresh poll shows ownership."""
         if not self._listener.behind:
-            self._feed(LeadershipGained())
+            self._feed_machine(LeadershipGained())
 
     def run_once(self, timeout_ms: int) -> bool:
         """Make one turn: at most ``timeout_ms`` of waiting for the log, plus the calls it makes.
@@ -157,7 +157,7 @@ class CoordinatorDriver(MachineDriver[State, Input, Action]):
         try:
             if self._listener.behind:
                 self._world.ensure_log()
-                self._catch_up()
+                self._seek_log_end()
             self._read_log(timeout_ms)
             is_heard = not self._listener.behind
         except RetryLater as error:
@@ -165,7 +165,7 @@ class CoordinatorDriver(MachineDriver[State, Input, Action]):
         self._tick()
         return is_heard
 
-    def _step(self, given: Input) -> Sequence[Action]:
+    def _step_machine(self, given: Input) -> Sequence[Action]:
         self.state, actions = step(self.state, given, self._clock.monotonic_ms())
         return actions
 
@@ -180,7 +180,7 @@ class CoordinatorDriver(MachineDriver[State, Input, Action]):
         """In the other phases some things are due by others' silence, which no deadline names."""
         return self.state.phase is Phase.OPEN
 
-    def _call(self, action: Action) -> Input | None:
+    def _call_port(self, action: Action) -> Input | None:
         match action:
             case Look():
                 return self._answer_look(action)
@@ -233,11 +233,11 @@ class CoordinatorDriver(MachineDriver[State, Input, Action]):
                 )
                 return DeliveriesAnswered(*delivered)
             case ChangeTables(wants):
-                return TablesChanged(secondaries.change(wants))
+                return TablesChanged(secondaries.change_tables(wants))
             case TidyStagedManifests(before, pending):
                 secondaries.delete_undecided_files(before, pending)
             case AcknowledgeDelivered(pending_commits):
-                secondaries.acknowledge(pending_commits)
+                secondaries.delete_delivered_key_files(pending_commits)
         return None
 
     def _on_logged(self, line: LogLine) -> None:
@@ -304,8 +304,8 @@ def _read_secondaries(
     secondaries: AllSecondaryTables, asked: Look, wall_ms: int
 ) -> SecondariesRead:
     """Return what the tables answer, and which of the remembered ones are gone (LEDGER-2)."""
-    gone = secondaries.missing(asked.remembered) if asked.remembered else {}
-    views, troubles = _split_off_errors({**gone, **secondaries.describe(asked.tables)})
+    gone = secondaries.find_missing(asked.remembered) if asked.remembered else {}
+    views, troubles = _split_off_errors({**gone, **secondaries.read_views(asked.tables)})
     return SecondariesRead(views, wall_ms, troubles)
 
 

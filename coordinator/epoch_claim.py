@@ -24,7 +24,7 @@ from headgate.control_protocol.rows_deleted_by_people import (
     ranges_read_again,
     require_not_read_again,
 )
-from headgate.coordinator.added_partitions import defer_added_partitions, held_partitions
+from headgate.coordinator.added_partitions import held_partitions, hold_added_partitions
 from headgate.coordinator.file_admission import Tokens
 from headgate.coordinator.inputs_and_actions import (
     Action,
@@ -42,7 +42,7 @@ from headgate.coordinator.phase_steps import (
     recover_from_table,
     wait_and_retry,
     with_known_topics,
-    with_next_look_due,
+    with_next_table_check_due,
 )
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.recovery import (
@@ -199,7 +199,7 @@ def on_secondaries_found(state: State, found: Looked, now_ms: int) -> Step:
         if missing := unanswered_secondaries(state, found.secondaries):
             return wait_and_retry(state, now_ms, f"not reachable: {', '.join(missing)}")
         state, tells = _judge_secondaries(state, found.secondaries, now_ms)
-        error = _foreign_error(state, found.secondaries)
+        error = _foreign_secondary_error(state, found.secondaries)
         # Others may have claimed and delivered between the two reads: the error is believed when
         # a second pair of reads shows it again.
         if error is not None and error.message != state.suspicion.doubted:
@@ -236,7 +236,7 @@ def _judge_secondaries(
         require_same_quarantine(
             given.views[name], record, state.settings, routed=state.identity.routed
         )
-    suspended = _suspensions_found(state, given, needed)
+    suspended = _find_suspensions(state, given, needed)
     anew = find_tables_to_make_again(state, given.troubles) - recovery.suspended.keys()
     all_suspended = {**recovery.suspended, **suspended}
     judged = replace(
@@ -247,7 +247,7 @@ def _judge_secondaries(
     return judged, (*log_suspended_tables(suspended), *log_dropped_tables(anew))
 
 
-def _foreign_error(
+def _foreign_secondary_error(
     state: State, given: SecondariesRead
 ) -> SecondaryForeign | TableRecreated | None:
     """PENDING-9: return what is wrong if a secondary table was filled by another primary table."""
@@ -263,7 +263,7 @@ def _foreign_error(
     return None
 
 
-def _suspensions_found(
+def _find_suspensions(
     state: State, given: SecondariesRead, needed: Collection[str]
 ) -> dict[str, Suspended]:
     """SUSPEND-1: return the routed tables for which something is pending and that are not in
@@ -305,7 +305,7 @@ def claim_epoch(state: State, view: TableView, sources: SourcesDescribed, now_ms
     held: tuple[LogLine, ...] = ()
     offsets = resumption.offsets
     if state.identity.has_keys:
-        state, held = defer_added_partitions(state, *known, sources.topics, now_ms=now_ms)
+        state, held = hold_added_partitions(state, *known, sources.topics, now_ms=now_ms)
         offsets = offsets.restrict_to(offsets.keys() - held_partitions(state))
     tables = (view, *secondaries.values())
     _require_no_deleted_records_read_again(state, tables, offsets, resumption.topic_ids)
@@ -474,7 +474,7 @@ def begin_epoch(state: State, view: TableView, now_ms: int) -> Step:
         recovery=None,
         suspicion=Suspicion(),
     )
-    begun = with_next_look_due(begun, now_ms)
+    begun = with_next_table_check_due(begun, now_ms)
     begun = with_tables_to_look_at(begun) if state.identity.refresh_ms else begun
     began = LogLine(f"epoch {epoch} begins", event=LogEvent.EPOCH_BEGAN)
     if any(pending_commit.is_claim for pending_commit in record.pending_commits):

@@ -81,7 +81,7 @@ class Tokens:
     def with_committed(self, committed: Committed) -> Tokens:
         return replace(self, committed=committed)
 
-    def with_former_data(self, moved: Mapping[str, str]) -> Tokens:
+    def with_former_data_roots(self, moved: Mapping[str, str]) -> Tokens:
         """Remember where the tables, by UUID, had their data until now."""
         former = dict(self.former_data)
         for uuid, root in moved.items():

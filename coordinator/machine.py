@@ -60,8 +60,8 @@ from headgate.control_protocol.ports import (
 )
 from headgate.coordinator.added_partitions import (
     admit_due_partitions,
-    defer_added_partitions,
     held_partitions,
+    hold_added_partitions,
 )
 from headgate.coordinator.epoch_claim import (
     begin_epoch,
@@ -93,13 +93,13 @@ from headgate.coordinator.phase_steps import (
     enter_phase,
     leader_patience_ms,
     partitions_of_newest_start,
-    reasons_of_suspensions,
     recover_from_table,
     step_down,
     stop_sink,
+    suspension_reasons,
     term_of,
     wait_and_retry,
-    with_former_data,
+    with_former_data_roots,
     with_known_topics,
 )
 from headgate.coordinator.phases import Phase
@@ -133,8 +133,8 @@ from headgate.coordinator.secondary_delivery import (
     on_read_for_staging,
     on_secondaries_read,
     on_staged,
+    reread_before_staging,
     retry_delivery,
-    stage_again,
     stage_or_commit,
     tables_to_refresh,
     with_lingering_commits,
@@ -164,7 +164,7 @@ from headgate.coordinator.status_validation import (
     with_activity,
 )
 from headgate.coordinator.table_checks import (
-    is_renewal_due,
+    is_tag_renewal_due,
     on_look_at_primary,
     on_look_at_secondaries,
     prepare_end,
@@ -187,7 +187,7 @@ def step(state: State, given: Input, now_ms: int) -> Step:
     except HeadgateError as error:
         return stop_sink(state, error)
     if state.term and after.term and state.term.epoch == after.term.epoch:
-        term = with_former_data(state.term, after.term)
+        term = with_former_data_roots(state.term, after.term)
         after = after if term is after.term else replace(after, term=term)
     return after, actions
 
@@ -326,7 +326,7 @@ def _retry_failed_call(state: State, now_ms: int) -> Step:
         case Phase.PREPARING | Phase.COLLECTING if state.call.asked is not None:
             return state, (state.call.asked,)
         case Phase.DRAFTING:
-            return stage_again(state, now_ms)
+            return reread_before_staging(state, now_ms)
         case Phase.DELIVERING:
             return retry_delivery(state, now_ms)
         case _:
@@ -342,13 +342,13 @@ def _on_record(state: State, record: LogRecord, now_ms: int) -> Step:
     # epoch that nobody can have counted to, before it is remembered as the highest. Only then who
     # leads: a higher epoch ends this term before its event could count in it.
     if isinstance(said.event, Presence | WriteStatus | Proposal):
-        if is_repeated(state, said):
-            return _with_heard_to(state, record), ()
+        if is_repeated_event(state, said):
+            return _with_heard_offset(state, record), ()
         state = with_peer_heard(with_number_heard(state, said), said, now_ms)
     if is_epoch_too_far(state, said):
-        return _with_heard_to(state, record), ()
+        return _with_heard_offset(state, record), ()
     if isinstance(said.event, Pause | Resume):
-        return on_operator_request(_with_heard_to(state, record), said, now_ms), ()
+        return on_operator_request(_with_heard_offset(state, record), said, now_ms), ()
     coordinates = isinstance(said.event, StartCommit | EndCommit | Settlement | Tables)
     rival = coordinates and said.sender != state.identity.sender
     if said.epoch > state.watch.highest_epoch:
@@ -369,10 +369,10 @@ def _on_record(state: State, record: LogRecord, now_ms: int) -> Step:
         return recover_from_table(
             state, f"{said.sender} also uses epoch {said.epoch}: claims a higher one"
         )
-    return _on_record_in_term(_with_heard_to(state, record), record, now_ms)
+    return _on_record_in_term(_with_heard_offset(state, record), record, now_ms)
 
 
-def _with_heard_to(state: State, record: LogRecord) -> State:
+def _with_heard_offset(state: State, record: LogRecord) -> State:
     if state.term is None:
         return state
     progress = state.term.progress.with_heard_offset(record.offset)
@@ -482,11 +482,11 @@ def _on_look_at_end(state: State, found: Looked, now_ms: int) -> Step:
     if found.secondaries is not None:
         state, tells = on_look_at_secondaries(state, found.secondaries, now_ms)
     assert found.sources is not None
-    ended, actions = end_and_start(state, found.sources, now_ms)
+    ended, actions = append_end_and_start(state, found.sources, now_ms)
     return ended, (*tells, *actions)
 
 
-def end_and_start(state: State, sources: SourcesDescribed, now_ms: int) -> Step:
+def append_end_and_start(state: State, sources: SourcesDescribed, now_ms: int) -> Step:
     """COMMIT-1: append END(n) with START(n+1) right behind it, which names what is new in the
     sources."""
     term = term_of(state)
@@ -496,7 +496,7 @@ def end_and_start(state: State, sources: SourcesDescribed, now_ms: int) -> Step:
     held: tuple[LogLine, ...] = ()
     if state.identity.has_keys:
         known = term.progress.offsets, term.sources.topic_ids
-        state, held = defer_added_partitions(state, *known, sources.topics, now_ms=now_ms)
+        state, held = hold_added_partitions(state, *known, sources.topics, now_ms=now_ms)
     ids = {topic: now.topic_id for topic, now in sources.topics.items()}
     require_sources_unshared(term.primary.view, ids, state.identity.shared_with)
     # A topic that was created again looks like the old one where its offsets fit by chance: only
@@ -572,7 +572,7 @@ def on_look_before_validation(state: State, found: Looked, now_ms: int) -> Step:
                 "primary table again"
             )
             return recover_from_table(
-                replace(state, suspicion=state.suspicion.with_tables_beyond(beyond)), why
+                replace(state, suspicion=state.suspicion.with_secondaries_ahead(beyond)), why
             )
         state, tells = with_troubled_suspended(state, given, now_ms)
     if found.sources is not None:
@@ -626,7 +626,7 @@ def _abort_transaction(state: State) -> Step:
         tables=(TableSettlement(term.primary.view.table, None),),
         valid_through_ms=term.progress.valid_through_ms,
         reason=f"time-out; nothing heard from {_name_some_partitions(_unnamed_partitions(state))}",
-        suspended=reasons_of_suspensions(term),
+        suspended=suspension_reasons(term),
     )
     term = replace(
         term,
@@ -658,7 +658,7 @@ def _decide_transaction(state: State, verdict: ValidationResult, reason: str, no
         tables=_table_settlements(before.primary.view, verdict),
         valid_through_ms=through,
         reason="; ".join(filter(None, (reason, *verdict.refusal_texts)))[:_REASON_CHARACTERS_MAX],
-        suspended=reasons_of_suspensions(before),
+        suspended=suspension_reasons(before),
     )
     term = replace(
         before,
@@ -714,7 +714,7 @@ def _is_worth_a_commit(
         or refreshes
         or suspends
         or pauses
-        or is_renewal_due(state, term.primary.view.table, now_ms)
+        or is_tag_renewal_due(state, term.primary.view.table, now_ms)
     )
 
 
@@ -889,7 +889,7 @@ WINDOWS_MAX = 4_096
 """Of so many participants: what anybody may say takes bounded memory (LOG-6)."""
 
 
-def is_repeated(state: State, said: Envelope) -> bool:
+def is_repeated_event(state: State, said: Envelope) -> bool:
     """LOG-5: return whether this participant was heard saying this before, or so long ago that
     nobody knows.
 

@@ -81,7 +81,7 @@ def enter_phase(
     return replace(state, phase=phase, deadlines=deadlines, call=call, **changes)
 
 
-def with_next_look_due(state: State, now_ms: int) -> State:
+def with_next_table_check_due(state: State, now_ms: int) -> State:
     """Say when the next table check is due (TABLE-4); tables are refreshed no later (FRESH-2)."""
     every_ms, refresh_ms = state.settings.table_check_interval_ms, state.identity.refresh_ms
     every_ms = min(every_ms, refresh_ms) if refresh_ms else every_ms
@@ -188,7 +188,7 @@ def epoch_prefixes(state: State, table: TableView) -> Prefixes:
     )
 
 
-def with_former_data(before: Term, after: Term) -> Term:
+def with_former_data_roots(before: Term, after: Term) -> Term:
     """TOKEN-1: remember where tables had their data, as far as a read shows that it has moved.
 
     Whoever wrote below it could not know: participants and coordinator read tables at other times.
@@ -209,7 +209,7 @@ def with_former_data(before: Term, after: Term) -> Term:
     }
     if not moved:
         return after
-    return replace(after, tokens=after.tokens.with_former_data(moved))
+    return replace(after, tokens=after.tokens.with_former_data_roots(moved))
 
 
 def epoch_folder(state: State) -> str:
@@ -268,11 +268,11 @@ def start_event(state: State, *, first: bool) -> StartCommit:
         paused=term.pause.paused,
         folder=f"{epoch_folder(state)}/{term.progress.number}" if state.identity.routed else "",
         configuration=state.identity.configuration,
-        suspended=reasons_of_suspensions(term),
+        suspended=suspension_reasons(term),
     )
 
 
-def reasons_of_suspensions(term: Term) -> dict[str, str]:
+def suspension_reasons(term: Term) -> dict[str, str]:
     """Return why tables are suspended, as START and settlements say it (SUSPEND-1)."""
     return {name: suspended.why for name, suspended in sorted(term.suspensions.suspended.items())}
 

@@ -63,11 +63,11 @@ def record_to_resume(view: TableView, settings: CoordinatorSettings) -> CommitRe
         case Lineage.CONTAINS_TAG:
             return _record_of_tag(view)
         case Lineage.ROLLED_BACK:
-            return _handle_rollback(view, settings.on_rollback)
+            return _record_after_rollback(view, settings.on_rollback)
         case Lineage.UNDECIDABLE:
-            return _handle_undecidable_rollback(view, settings.on_rollback)
+            return _record_after_undecidable_rollback(view, settings.on_rollback)
         case Lineage.TAG_MISSING:
-            return _handle_missing_tag(view, settings.on_tag_missing)
+            return _record_after_missing_tag(view, settings.on_tag_missing)
 
 
 def _record_of_tag(view: TableView) -> CommitRecord | None:
@@ -81,7 +81,7 @@ def _record_of_tag(view: TableView) -> CommitRecord | None:
     return record
 
 
-def _handle_rollback(view: TableView, policy: RollbackPolicy) -> CommitRecord:
+def _record_after_rollback(view: TableView, policy: RollbackPolicy) -> CommitRecord:
     if policy is RollbackPolicy.KEEP_OFFSETS and view.record:
         return view.record
     if policy is RollbackPolicy.FOLLOW_TABLE and view.branch_record:
@@ -93,7 +93,7 @@ def _handle_rollback(view: TableView, policy: RollbackPolicy) -> CommitRecord:
     )
 
 
-def _handle_undecidable_rollback(view: TableView, policy: RollbackPolicy) -> CommitRecord:
+def _record_after_undecidable_rollback(view: TableView, policy: RollbackPolicy) -> CommitRecord:
     if policy is RollbackPolicy.KEEP_OFFSETS and view.record:
         return view.record
     raise HistoryUndecidable(
@@ -104,7 +104,7 @@ def _handle_undecidable_rollback(view: TableView, policy: RollbackPolicy) -> Com
     )
 
 
-def _handle_missing_tag(view: TableView, policy: TagMissingPolicy) -> CommitRecord:
+def _record_after_missing_tag(view: TableView, policy: TagMissingPolicy) -> CommitRecord:
     if policy is TagMissingPolicy.FOLLOW_TABLE and view.branch_record:
         return view.branch_record
     raise TagMissing(
@@ -140,7 +140,7 @@ def require_same_quarantine(
             "out",
         )
     if quarantine.lineage is Lineage.TAG_MISSING:
-        _handle_missing_tag(quarantine, settings.on_tag_missing)
+        _record_after_missing_tag(quarantine, settings.on_tag_missing)
 
 
 def require_quarantine_not_replaced(
@@ -274,7 +274,7 @@ def fit_offsets_to_sources(
             elif partition not in fit:
                 fit[partition] = log.begin
             else:
-                fit[partition] = _fit_into_log(partition, fit[partition], log, settings)
+                fit[partition] = _fit_offset_into_log(partition, fit[partition], log, settings)
     return Offsets(fit)
 
 
@@ -282,7 +282,7 @@ def _offset_by_policy(log: OffsetRange, policy: OffsetPolicy) -> int:
     return log.end if policy is OffsetPolicy.LATEST else log.begin
 
 
-def _fit_into_log(
+def _fit_offset_into_log(
     partition: TopicPartition, offset: int, log: OffsetRange, settings: CoordinatorSettings
 ) -> int:
     if log.begin <= offset <= log.end:

@@ -152,7 +152,7 @@ def on_table_evolved(state: State, done: EvolvedTable) -> Step:
     )
     state = replace(state, term=term)
     answers = tuple(each.answer for each in term.changes.proposals)
-    tables = Tables(fitting_answers(answers), (primary_table_start(state),))
+    tables = Tables(answers_for_one_event(answers), (primary_table_start(state),))
     known_term = replace(term, changes=replace(term.changes, tables=tables))
     state = replace(state, term=known_term, call=state.call.without_failures())
     return state, (*_log_evolved(view.table, done), *append_events(state))
@@ -187,7 +187,7 @@ def on_tables_event(state: State, tables: Tables, now_ms: int) -> Step:
     return enter_phase(state, Phase.OPEN, term=term, failures=0), ()
 
 
-def fitting_answers(answers: tuple[Answer, ...]) -> tuple[Answer, ...]:
+def answers_for_one_event(answers: tuple[Answer, ...]) -> tuple[Answer, ...]:
     """Return the first answers that fit into one TABLES; the next one answers the others."""
     room, said = TABLES_BYTES_MAX // 2, 0
     for answer in answers:
@@ -245,7 +245,7 @@ def on_tables_changed(state: State, tables: tuple[Changed, ...], now_ms: int) ->
     why = "; ".join(f"{said.table}: {said.failure}" for said in failures[:3])
     if not done:
         return retry_table_changes(state, now_ms, why)
-    answers = fitting_answers(
+    answers = answers_for_one_event(
         tuple(
             each.answer
             for each in term.changes.proposals

@@ -69,7 +69,7 @@ from headgate.coordinator.status_validation import (
     is_attempt_too_old,
     max_file_age_ms,
 )
-from headgate.coordinator.table_checks import AT_ONCE, is_renewal_due
+from headgate.coordinator.table_checks import AT_ONCE, is_tag_renewal_due
 from headgate.coordinator.table_suspension import (
     REFUSALS_MAX,
     commits_deliverable_now,
@@ -205,7 +205,7 @@ def tables_to_touch(
     for name, secondary in {**named, **term.delivery.secondaries}.items():
         if name in receiving or name in suspended:
             continue
-        if name in named and is_renewal_due(state, name, now_ms):
+        if name in named and is_tag_renewal_due(state, name, now_ms):
             found.append(Touch(secondary, TouchReason.KEPT_NEAR))
         elif is_unfenced(secondary, record.expired, record.pending_commits):
             found.append(Touch(secondary, TouchReason.FENCED))
@@ -283,7 +283,7 @@ def _on_staging_failed(state: State, troubles: Mapping[str, HeadgateError], now_
     )
 
 
-def stage_again(state: State, now_ms: int) -> Step:
+def reread_before_staging(state: State, now_ms: int) -> Step:
     """Read the secondary tables after a failure to write the manifests: they may have changed."""
     term = term_of(state)
     assert term.delivery.decision is not None
@@ -451,8 +451,8 @@ def on_secondaries_read(state: State, given: SecondariesRead, now_ms: int) -> St
     state, suspended = suspend_troubled_tables(state, given, {}, now_ms)
     # Before the next two: a resumed table opens by what is pending now (SUSPEND-5), and one that
     # has received all at last is not overdue (SUSPEND-3).
-    state = replace(state, term=with_acknowledged(term_of(state), given, now_ms))
-    spent = _acknowledge_delivered(before, term_of(state))
+    state = replace(state, term=without_delivered_commits(term_of(state), given, now_ms))
+    spent = _delete_delivered_key_files(before, term_of(state))
     state, opened = reopen_tables(state, given.views)
     many = _has_too_many_pending(state, now_ms)
     state, weary = suspend_overdue_tables(
@@ -475,12 +475,12 @@ def _deliver_next(state: State, given: SecondariesRead, now_ms: int) -> Step:
     if not wanted or (term.delivery.asked and _is_patience_over(state, now_ms)):
         return _start_or_open_next(state, now_ms)
     if term.delivery.asked:
-        return _wait_and_retry(state, now_ms, "is pending for secondary tables still")
+        return _wait_and_retry_delivery(state, now_ms, "is pending for secondary tables still")
     asked = replace(state, term=replace(term, delivery=replace(term.delivery, asked=True)))
     return asked, (DeliverPendingCommits(wanted, state.settings.delivery_timeout_ms),)
 
 
-def with_acknowledged(term: Term, given: SecondariesRead, now_ms: int) -> Term:
+def without_delivered_commits(term: Term, given: SecondariesRead, now_ms: int) -> Term:
     """Return the term with the secondary tables as they are now, without pending commits that they
     show as delivered."""
     secondaries = {
@@ -505,7 +505,7 @@ def with_acknowledged(term: Term, given: SecondariesRead, now_ms: int) -> Term:
     )
 
 
-def _acknowledge_delivered(before: Term, after: Term) -> tuple[AcknowledgeDelivered, ...]:
+def _delete_delivered_key_files(before: Term, after: Term) -> tuple[AcknowledgeDelivered, ...]:
     """Return the key files to delete: those of pending commits that a read, not an answer, shows as
     delivered."""
     struck = tuple(
@@ -537,7 +537,7 @@ def on_delivery_call_failed(state: State, now_ms: int, reason: str) -> Step:
     """Retry after a failed read or call, as long as deliveries are waited for."""
     if _is_patience_over(state, now_ms):
         return _start_or_open_next(state, now_ms)
-    return _wait_and_retry(state, now_ms, reason)
+    return _wait_and_retry_delivery(state, now_ms, reason)
 
 
 def retry_delivery(state: State, now_ms: int) -> Step:
@@ -563,7 +563,7 @@ def _has_too_many_pending(state: State, now_ms: int) -> bool:
     return len(commits_tried_before(term_of(state), commits_due(state, now_ms))) >= TRIED_MAX
 
 
-def _wait_and_retry(state: State, now_ms: int, why: str) -> Step:
+def _wait_and_retry_delivery(state: State, now_ms: int, why: str) -> Step:
     waiting, actions = wait_and_retry(state, now_ms, why)
     until_ms = state.deadlines.get(Timer.DELIVERY)
     at_ms = waiting.deadlines[Timer.RETRY]

@@ -684,7 +684,7 @@ class Suspicion:
     def with_doubted_secondaries(self, message: str) -> Suspicion:
         return replace(self, doubted=message)
 
-    def with_tables_beyond(self, tables: frozenset[str]) -> Suspicion:
+    def with_secondaries_ahead(self, tables: frozenset[str]) -> Suspicion:
         return replace(self, beyond=tables)
 
     def with_troubled_tables(self, found: Mapping[str, Suspended]) -> Suspicion:

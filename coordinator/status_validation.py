@@ -18,7 +18,7 @@ from headgate.control_protocol.log_event_names import LogEvent
 from headgate.control_protocol.machine_io import LogLine
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import CommitAttempt, TableView
-from headgate.coordinator.added_partitions import partitions_to_come
+from headgate.coordinator.added_partitions import held_partitions_to_admit
 from headgate.coordinator.file_admission import Committed, Prefixes, Tokens
 from headgate.coordinator.phase_steps import (
     epoch_prefixes,
@@ -164,7 +164,7 @@ def validate_statuses(statuses: Sequence[HeardStatus], by: AdmissionCriteria) ->
                 _fault_of_folders(written, by.prefixes), _check_folders(heard, written, by.prefixes)
             )
             or _build_objection(Fault.COUNTS, _check_counts(heard.status, files, by))
-            or _build_objection(Fault.IMPOSSIBLE, _check_possible(heard.status, by))
+            or _build_objection(Fault.IMPOSSIBLE, _check_possible_by_settings(heard.status, by))
             or _check_secondaries(heard, aside, by)
         )
         if objection:
@@ -328,7 +328,7 @@ def _may_table_take_rows(table: TableStatus, by: AdmissionCriteria) -> bool:
     return secondary is not None and bool(secondary.uuid)
 
 
-def _check_possible(status: WriteStatus, by: AdmissionCriteria) -> str | None:
+def _check_possible_by_settings(status: WriteStatus, by: AdmissionCriteria) -> str | None:
     """Object to what the settings cannot have produced, or what is in the table already."""
     if not by.may_skip and any(each.skipped for each in status.written.values()):
         return "skipped records, but the settings skip none"
@@ -424,7 +424,7 @@ def admission_criteria(state: State, now_ms: int) -> AdmissionCriteria:
     term = term_of(state)
     return AdmissionCriteria(
         offsets=term.progress.offsets,
-        fixed=partitions_of_newest_start(state) | partitions_to_come(state)
+        fixed=partitions_of_newest_start(state) | held_partitions_to_admit(state)
         if state.held
         else partitions_of_newest_start(state),
         table=term.primary.view.table,

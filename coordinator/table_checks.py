@@ -20,18 +20,18 @@ from headgate.coordinator.phase_steps import (
     enter_phase,
     secondaries_named_by_start,
     term_of,
-    with_next_look_due,
+    with_next_table_check_due,
 )
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.secondary_pending_commits import are_secondaries_of_primary
 from headgate.coordinator.state import State, Term, Timer
 from headgate.coordinator.table_suspension import (
+    filled_tables_to_check,
     find_missing_tables,
     find_table_trouble,
     resume_tables,
     resuming_tables_without_pending,
     suspend_tables,
-    tables_to_check,
 )
 
 AT_ONCE = 20
@@ -42,7 +42,7 @@ def prepare_end(state: State, now_ms: int) -> Step:
     """Look at the sources because END is due, and at the tables once per interval (TABLE-4)."""
     state = with_ripe_partitions_marked(state, now_ms) if state.held else state
     looks = state.is_due(Timer.LOOK, now_ms)
-    state = with_tables_to_look_at(with_next_look_due(state, now_ms)) if looks else state
+    state = with_tables_to_look_at(with_next_table_check_due(state, now_ms)) if looks else state
     term, routed = term_of(state), state.identity.routed
     resuming = (
         sorted(term.suspensions.resume_asked | resuming_tables_without_pending(term))
@@ -51,7 +51,7 @@ def prepare_end(state: State, now_ms: int) -> Step:
     )
     wanted = (*resuming, *next_tables_to_look_at(term))
     wanted = (*secondaries_named_by_start(state), *wanted) if looks else wanted
-    filled = tables_to_check(state) if looks and routed else frozenset[str]()
+    filled = filled_tables_to_check(state) if looks and routed else frozenset[str]()
     preparing = enter_phase(state, Phase.PREPARING)
     return ask_look(preparing, Look(looks, wanted, filled, sources=True))
 
@@ -160,7 +160,7 @@ def _is_filled_by(secondary: TableView, primary: TableView) -> bool:
     ) and are_secondaries_of_primary({secondary.table: secondary}, primary)
 
 
-def is_renewal_due(state: State, table: str, now_ms: int) -> bool:
+def is_tag_renewal_due(state: State, table: str, now_ms: int) -> bool:
     """Return whether the table's tag is to be moved without rows for it (TABLE-4, QUARANTINE-2)."""
     term = term_of(state)
     age_ms = now_ms - term.delivery.moved_at_ms.get(table, 0)

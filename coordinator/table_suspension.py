@@ -32,7 +32,7 @@ from headgate.coordinator.phase_steps import (
     epoch_prefixes,
     secondaries_named_by_start,
     term_of,
-    with_former_data,
+    with_former_data_roots,
 )
 from headgate.coordinator.recovery import require_sources_unshared
 from headgate.coordinator.secondary_pending_commits import (
@@ -62,7 +62,7 @@ def tables_to_suspend_if_missing(
     return frozenset(view.filled) - frozenset(suspended) - frozenset(state.identity.secondaries)
 
 
-def tables_to_check(state: State) -> frozenset[str]:
+def filled_tables_to_check(state: State) -> frozenset[str]:
     """Return the epoch's filled tables: a busy sink would not miss one of them."""
     term = term_of(state)
     return (
@@ -620,7 +620,7 @@ def with_troubled_suspended(
         ) from None
     secondaries = {**term.delivery.secondaries, **given.views}
     known = replace(term, delivery=term.delivery.with_secondaries(secondaries))
-    known = with_former_data(term, known)  # it is judged at once
+    known = with_former_data_roots(term, known)  # it is judged at once
     call = state.call.without_failures()
     return replace(state, call=call, term=known), (*tells, *log_replaced_tables(state, given))
 

@@ -82,7 +82,7 @@ class ClusterTrial:
     def create_topic(self) -> list[str]:
         """Make the topic as the control topic is made; return the settings that were refused."""
         try:
-            self._create(CONTROL_SETTINGS)
+            self._request_creation(CONTROL_SETTINGS)
         except kafka.KafkaException as error:
             if error.args[0].code() not in _SETTINGS_REFUSED:
                 raise _trial_error(f"creating topic {self.name}", error) from error
@@ -94,17 +94,17 @@ class ClusterTrial:
         taken: dict[str, str] = {}
         for name, value in CONTROL_SETTINGS.items():
             try:
-                self._create({**taken, name: value}, validate_only=True)
+                self._request_creation({**taken, name: value}, validate_only=True)
                 taken[name] = value
             except kafka.KafkaException:
                 continue
         try:
-            self._create(taken)
+            self._request_creation(taken)
         except kafka.KafkaException as error:
             raise _trial_error(f"creating topic {self.name}", error) from error
         return [name for name in CONTROL_SETTINGS if name not in taken]
 
-    def _create(self, config: Mapping[str, str], *, validate_only: bool = False) -> None:
+    def _request_creation(self, config: Mapping[str, str], *, validate_only: bool = False) -> None:
         new = NewTopic(self.name, 1, -1, config=dict(config))
         asked = self._admin.create_topics(
             [new], request_timeout=WAIT_S, validate_only=validate_only
@@ -137,7 +137,7 @@ class ClusterTrial:
         """Return what DescribeConfigs says of the topic; empty if the cluster does not answer."""
         return read_topic_settings(self._settings, topic, int(WAIT_S * 1000)) or {}
 
-    def append(self) -> Appended:
+    def append_and_read_back(self) -> Appended:
         """Write one record as control events are written, and read it again."""
         own = {**PRODUCER, "delivery.timeout.ms": int(WAIT_S * 1000)}
         producer = new_producer({**self._others, **own})
@@ -211,7 +211,7 @@ class ClusterTrial:
             f"reading topic {self.name}: {len(found)} of {count} records within {WAIT_S:.0f} s"
         )
 
-    def join(self, protocol: Literal["classic", "consumer"]) -> None:
+    def join_and_leave_group(self, protocol: Literal["classic", "consumer"]) -> None:
         """Become a member of a group of the trial's name, as a participant does, and leave."""
         own = {key: v for key, v in self._settings.items() if key not in _OF_CLASSIC}
         settings = own if protocol == "consumer" else self._settings

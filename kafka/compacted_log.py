@@ -121,7 +121,7 @@ class TopicAdmin:
             kafka_config, lambda: new_admin(settings_for_offset_queries(kafka_config))
         )
 
-    def describe(self, topic: str) -> TopicFacts | None:
+    def describe_topic(self, topic: str) -> TopicFacts | None:
         """Return what is known of a topic; ``None`` if it does not exist.
 
         Raises ``Unreachable``, ``MissingRights``.
@@ -141,7 +141,7 @@ class TopicAdmin:
 
         Raises ``FleetTopicUnfit``, ``Unreachable``, ``MissingRights``.
         """
-        if found := self.describe(topic):
+        if found := self.describe_topic(topic):
             return found
         new = NewTopic(topic, partitions, _BROKER_DEFAULT, config=SETTINGS)
         try:
@@ -157,7 +157,9 @@ class TopicAdmin:
                     "the principal to create it",
                 ) from error
         deadline_s = time.monotonic() + REQUEST_TIMEOUT_S
-        while (found := self.describe(topic)) is None:  # brokers learn of it one after the other
+        while (
+            found := self.describe_topic(topic)
+        ) is None:  # brokers learn of it one after the other
             if time.monotonic() > deadline_s:
                 raise Unreachable(f"topic {topic} was created but does not show up")
             time.sleep(0.05)
@@ -367,7 +369,7 @@ class CompactedProducer:
         failed, self._failed = self._failed, []
         return sorted({*failed})
 
-    def take_has_written(self) -> bool:
+    def take_written_flag(self) -> bool:
         """Return whether a record is known to be written since the last call."""
         written, self._written = self._written, False
         return written

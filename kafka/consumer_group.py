@@ -168,10 +168,10 @@ class KafkaGroupMember:
         return {
             TopicPartition(asked.topic, asked.partition): end
             for asked, future in futures.items()
-            if (end := _end_offset_answered(asked, future)) is not None
+            if (end := _end_offset_from_answer(asked, future)) is not None
         }
 
-    def is_full(self) -> bool:
+    def is_buffer_full(self) -> bool:
         """Return ``False``: what Kafka holds does not wait for us."""
         return False
 
@@ -255,7 +255,7 @@ def _member_config(
     return config
 
 
-def _end_offset_answered(asked: kafka.TopicPartition, future: Future[Any]) -> int | None:
+def _end_offset_from_answer(asked: kafka.TopicPartition, future: Future[Any]) -> int | None:
     try:
         end = int(future.result().offset)
     except kafka.KafkaException as error:

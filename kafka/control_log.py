@@ -330,7 +330,7 @@ class KafkaLog:
         if error.code() in _OUT_OF_RANGE:
             self._lost = f"the place to read is no longer there: {error.str()}"
         elif error.code() in NO_TOPIC:
-            self._identity.ask_soon()
+            self._identity.ask_topic_id_soon()
         elif error.code() in NO_RIGHTS:
             raise _translate_topic_error(self._topic, kafka.KafkaException(error))
         else:
@@ -372,7 +372,7 @@ class _Identity:
             self.adopt_topic()
         return self.adopted_topic_id
 
-    def ask_soon(self) -> None:
+    def ask_topic_id_soon(self) -> None:
         """Ask at the next opportunity."""
         self._due_s = 0.0
 

@@ -57,8 +57,8 @@ def ensure_control_topic(
     Raises ``ControlTopicUnfit``, ``MissingRights``, ``Unreachable``, ``ConfigurationError``.
     """
     cluster = _Cluster(kafka_config, topic, timeout_ms)
-    if not cluster.exists_and_fits():
-        cluster.create()
+    if not cluster.has_fitting_topic():
+        cluster.create_topic()
 
 
 def has_fitting_control_topic(
@@ -68,7 +68,7 @@ def has_fitting_control_topic(
 
     Raises as ``ensure_control_topic``.
     """
-    return _Cluster(kafka_config, topic, timeout_ms).exists_and_fits()
+    return _Cluster(kafka_config, topic, timeout_ms).has_fitting_topic()
 
 
 def uses_append_time(
@@ -83,7 +83,7 @@ def read_topic_settings(
     kafka_config: Mapping[str, str], topic: str, timeout_ms: int = REQUEST_TIMEOUT_MS
 ) -> Mapping[str, str] | None:
     """Return what the cluster tells of a topic's settings; ``None`` without the topic."""
-    return _Cluster(kafka_config, topic, timeout_ms).settings()
+    return _Cluster(kafka_config, topic, timeout_ms).topic_settings()
 
 
 class _Cluster:
@@ -95,9 +95,9 @@ class _Cluster:
         except (kafka.KafkaException, ValueError, TypeError) as error:
             raise settings_error(error, kafka_config) from error
 
-    def exists_and_fits(self) -> bool:
-        described = self._describe()
-        settings = self.settings() if described else None
+    def has_fitting_topic(self) -> bool:
+        described = self._describe_topic()
+        settings = self.topic_settings() if described else None
         if described is None or settings is None:
             return False
         faults = list_faults(len(described.partitions), settings)
@@ -108,7 +108,7 @@ class _Cluster:
             )
         return True
 
-    def create(self) -> None:
+    def create_topic(self) -> None:
         new = NewTopic(self._topic, 1, _BROKER_DEFAULT, config=CONTROL_SETTINGS)
         futures = self._admin.create_topics([new], request_timeout=self._timeout_s)
         try:
@@ -119,7 +119,7 @@ class _Cluster:
                 raise self._creation_error(cause) from error
         # Brokers learn of a new topic one after the other.
         deadline_s = time.monotonic() + self._timeout_s
-        while not self.exists_and_fits():
+        while not self.has_fitting_topic():
             if time.monotonic() > deadline_s:
                 raise Unreachable(f"control topic {self._topic} was created but does not show up")
             time.sleep(0.05)
@@ -132,7 +132,7 @@ class _Cluster:
             f"create it with {_AS_IT_SHOULD_BE}, or allow the principal to create it",
         )
 
-    def _describe(self) -> Any | None:
+    def _describe_topic(self) -> Any | None:
         topics = kafka.TopicCollection([self._topic])
         futures = self._admin.describe_topics(topics, request_timeout=self._timeout_s)
         try:
@@ -145,7 +145,7 @@ class _Cluster:
                 raise self._rights_error("Describe", cause) from error
             raise self._unreachable_error(cause) from error
 
-    def settings(self) -> Mapping[str, str] | None:
+    def topic_settings(self) -> Mapping[str, str] | None:
         """Return what the cluster tells of the topic's settings; ``None`` without the topic."""
         resource = ConfigResource(ResourceType.TOPIC, self._topic)
         futures = self._admin.describe_configs([resource], request_timeout=self._timeout_s)

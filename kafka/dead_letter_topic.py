@@ -34,7 +34,7 @@ class DeadLetterTopic:
         self._sender.require_topic()
         return Progress.from_offset_metadata(note) if (note := self._note.read()) else None
 
-    def store(self, progress: Progress) -> None:
+    def store_progress(self, progress: Progress) -> None:
         """Store how much was sent."""
         self._note.store(progress.to_offset_metadata())
 

@@ -123,7 +123,7 @@ class Buffers:
             self._bytes -= sum(record.size_bytes for record in records)
             yield records
 
-    def follow_positions(self, positions: Mapping[TopicPartition, int]) -> None:
+    def seek_to_positions(self, positions: Mapping[TopicPartition, int]) -> None:
         """Seek the user's consumer where the buffer does not begin at the position."""
         for partition, position in positions.items():
             buffer = self._buffers.get(partition)
@@ -158,7 +158,7 @@ class EmbeddedMember:
     def end_offsets(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         return self._buffers.end_offsets(partitions)
 
-    def is_full(self) -> bool:
+    def is_buffer_full(self) -> bool:
         return self._buffers.is_full
 
     def commit_offsets(self, offsets: Offsets, note: str) -> None:  # noqa: ARG002 - the user commits

@@ -212,10 +212,10 @@ def try_batch_consumer(kafka: Mapping[str, str], at: TopicPartition, timeout_s: 
         while time.monotonic() < ends_s:
             messages = consumer.consume(1, _POLL_MS)
             if len(messages.offsets):
-                return _describe_missing_end(at, keeper)
+                return _describe_reached_end(at, keeper)
             for event in messages.events:
                 if event.code == KafkaError._PARTITION_EOF:  # noqa: SLF001
-                    return _describe_missing_end(at, keeper)
+                    return _describe_reached_end(at, keeper)
                 if event.code in _DENIED:
                     raise _read_denied_error(at, event)
                 reason = event.text
@@ -229,7 +229,7 @@ def try_batch_consumer(kafka: Mapping[str, str], at: TopicPartition, timeout_s: 
     )
 
 
-def _describe_missing_end(at: TopicPartition, keeper: TokenKeeper | None) -> str:
+def _describe_reached_end(at: TopicPartition, keeper: TokenKeeper | None) -> str:
     own = ", with a token of its own connection" if keeper is not None else ""
     return f"the consumer that reads batches came to the end of {at}{own}"
 

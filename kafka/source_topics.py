@@ -108,14 +108,14 @@ class KafkaSourceTopics:
         if not names:
             return {}
         try:
-            return self._describe_named(names)
+            return self._describe_named_topics(names)
         except Unreachable:
             # The client keeps waiting for the broker that it knew as the controller, dead or not;
             # listing topics makes it learn the new one.
             self._list_topics()
-            return self._describe_named(names)
+            return self._describe_named_topics(names)
 
-    def _describe_named(self, names: list[str]) -> Mapping[str, Any]:
+    def _describe_named_topics(self, names: list[str]) -> Mapping[str, Any]:
         futures = self._admin.describe_topics(
             kafka.TopicCollection(names), request_timeout=self._timeout_s
         )
@@ -163,11 +163,11 @@ class KafkaSourceTopics:
             request_timeout=self._timeout_s,
         )
         return {
-            TopicPartition(p.topic, p.partition): self._offset_answered(p, f)
+            TopicPartition(p.topic, p.partition): self._offset_from_answer(p, f)
             for p, f in futures.items()
         }
 
-    def _offset_answered(self, asked: kafka.TopicPartition, future: Future[Any]) -> int:
+    def _offset_from_answer(self, asked: kafka.TopicPartition, future: Future[Any]) -> int:
         what = f"{asked.topic}/{asked.partition}"
         offset = int(self._await_result(what, future).offset)
         # While a broker starts, the client succeeds with an invalid offset.

@@ -101,7 +101,7 @@ class TokenKeeper:
         return self._token.expires_s if self._token else 0.0
 
     @property
-    def failures(self) -> int:
+    def failure_count(self) -> int:
         """Return how many tries have failed since the newest token came."""
         return self._failures
 

@@ -209,7 +209,7 @@ def _batch_of_newest(tables: SinkTables, records: int) -> Batch:
 def _build_table_maker(tables: SinkTables) -> TableMaker:
     """Return a coordinator's maker, which does not replace what the ledger has filled
     (LEDGER-2)."""
-    settings, ledger = tables.settings, tables.supports_catalog().load(tables.name)
+    settings, ledger = tables.settings, tables.supports_catalog().load_table(tables.name)
     at_once = replace(settings.tables, new_per_minute_max=settings.tables.max)  # nobody waits here
     settings = replace(settings, tables=at_once)
     return TableMaker(
@@ -220,7 +220,7 @@ def _build_table_maker(tables: SinkTables) -> TableMaker:
 
 
 def _build_table_start(tables: SinkTables, identifier: str) -> TableStart:
-    table = tables.supports_catalog().load(identifier)
+    table = tables.supports_catalog().load_table(identifier)
     return TableStart(
         table=identifier,
         uuid=str(table.metadata.table_uuid),

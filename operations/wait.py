@@ -20,7 +20,7 @@ from headgate.control_protocol.errors import HeadgateError, RetryLater, TableMis
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.ports import TopicState
 from headgate.operations.access.kafka_connection import opening_source_topics
-from headgate.operations.access.tables import open_reader
+from headgate.operations.access.tables import open_tables_for_reading
 
 LOOKED_AT_S = 2.0
 
@@ -36,7 +36,7 @@ def wait_until_complete(
     The table says so itself (valid-through), unless nothing has come since: then it must hold what
     is in the topics once the time, and ``idleness_ms``, have passed. What does not answer is asked
     again until ``timeout_s`` is over. Raises ``RetryLater`` if the last look failed, else as
-    ``open_reader`` and ``opening_source_topics``.
+    ``open_tables_for_reading`` and ``opening_source_topics``.
     """
     until_s = time.monotonic() + timeout_s
     past_ms = through_ms + settings.coordinator.idleness_ms
@@ -94,24 +94,26 @@ def _describe_tables_behind(
     settings: SinkSettings, through_ms: int, topics: Topics | None
 ) -> Iterator[str]:
     try:
-        with open_reader(settings) as tables:
+        with open_tables_for_reading(settings) as tables:
             record = tables.reader.view().record
     except TableMissing as error:
         yield error.message
         return
-    own = _describe_behind(tables.name, record.valid_through_ms if record else None, through_ms)
+    own = _describe_table_behind(
+        tables.name, record.valid_through_ms if record else None, through_ms
+    )
     if own and (topics is None or record is None or find_missing_offsets(record, topics)):
         yield own + _describe_sink_state(record)
     elif settings.tables:
         from headgate.operations.many_tables.list import list_tables
 
         for each in list_tables(settings).tables:
-            text = _describe_behind(each.table, each.valid_through_ms, through_ms)
+            text = _describe_table_behind(each.table, each.valid_through_ms, through_ms)
             if text and not (each.state == "open" and each.pending_rows == 0):
                 yield text if each.state == "open" else f"{text} ({each.state}: {each.reason})"
 
 
-def _describe_behind(table: str, valid_through_ms: int | None, through_ms: int) -> str:
+def _describe_table_behind(table: str, valid_through_ms: int | None, through_ms: int) -> str:
     if valid_through_ms is None:
         return f"{table} is not known to be complete up to any time"
     if valid_through_ms >= through_ms:
@@ -183,7 +185,7 @@ class UntilLatest:
 
     def is_complete_now(self) -> bool:
         """Read the table; return whether it holds everything."""
-        with open_reader(self.settings) as tables:
+        with open_tables_for_reading(self.settings) as tables:
             record = tables.reader.view().record
             pending = {each.table for each in tables.undelivered_commits(record)}
         missing = find_missing_offsets(record, self.topics)

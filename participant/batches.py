@@ -97,7 +97,7 @@ def find_backlog(state: State) -> Ranges:
     }
 
 
-def look_due_ms(state: State) -> int:
+def next_look_due_ms(state: State) -> int:
     """Return when the source may be asked again where it ends.
 
     END asks it in any case, and what comes meanwhile waits for END unless it is a whole batch.
@@ -422,7 +422,7 @@ def with_positions(state: State, expected: Offsets, settled_to: ControlOffset) -
     """Apply C, once the own late statuses are judged, to the positions (POSITION-2, POSITION-3)."""
     # Files mix partitions: if one position is wrong, no file can be kept. Moving only that position
     # would announce the others' offsets with files that hold the wrong one's rows as well.
-    if any(_contradicts(expected, p, own) for p, own in state.work.owned.items()):
+    if any(_contradicts_position(expected, p, own) for p, own in state.work.owned.items()):
         state = drop_work(state)
         moved = {p: _with_position_reset(p, own, expected) for p, own in state.work.owned.items()}
         state = replace(state, work=replace(state.work, owned=moved))
@@ -430,7 +430,7 @@ def with_positions(state: State, expected: Offsets, settled_to: ControlOffset) -
     return replace(state, work=replace(state.work, owned=learned))
 
 
-def _contradicts(expected: Offsets, partition: TopicPartition, own: Ownership) -> bool:
+def _contradicts_position(expected: Offsets, partition: TopicPartition, own: Ownership) -> bool:
     """Return whether C contradicts the position; a partition that C leaves out does not count."""
     return (
         own.work is not None
@@ -463,13 +463,13 @@ def _with_learned_positions(
 # ------------------------------------------------------------------------ announced, or dropped
 
 
-def take_status(state: State, number: int) -> tuple[State, WriteStatus]:
+def take_work_as_status(state: State, number: int) -> tuple[State, WriteStatus]:
     """Return everything unannounced as one status, which names every owned partition (ANSWER-1)."""
     work, writing = state.work, state.term.writing
     ranges = {p: own.work for p, own in work.owned.items() if own.work and writing}
     failed = (work.failed | _partitions_before_stop(state)) & work.owned.keys()
     doubtful = frozenset(p for p, each in ranges.items() if _may_hold_more(state, p, each))
-    waiting = waiting_partitions(state)
+    waiting = partitions_with_waiting_records(state)
     stop = state.run.stop
     status = WriteStatus(
         status_number=number,
@@ -591,7 +591,7 @@ def buffered_amounts(state: State) -> tuple[int, int]:
     return records, sum(c.bytes_read for c in ranges) + round(waiting * state.run.record_bytes)
 
 
-def steps_reached(state: State) -> int:
+def limit_steps_reached(state: State) -> int:
     """Return the eighths of this participant's share of the nearest limit; 0 if there is none."""
     writing = state.term.writing
     if writing is None or not (writing.limits.commit_records or writing.limits.commit_bytes):
@@ -607,7 +607,7 @@ def with_announced_steps(state: State, steps: int) -> State:
     return replace(state, work=replace(state.work, steps=steps))
 
 
-def waiting_partitions(state: State) -> frozenset[TopicPartition]:
+def partitions_with_waiting_records(state: State) -> frozenset[TopicPartition]:
     """SCHEMA-4: return the partitions for which a status says that there is more."""
     first = (need.proposal.first for need in state.needs.open)
     return frozenset(at for offsets in first for at in offsets) & state.work.owned.keys()

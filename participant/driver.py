@@ -85,7 +85,7 @@ class ParticipantDriver(MachineDriver[State, Input, Action]):
         if failure is not None:
             raise failure
         if self._is_log_positioned():
-            self._feed(Assigned(assignment))
+            self._feed_machine(Assigned(assignment))
             self._take_in_events(timeout_ms)
         self._tick()
 
@@ -97,12 +97,12 @@ class ParticipantDriver(MachineDriver[State, Input, Action]):
         """
         self._world.leadership.on_assignment(frozenset(self.state.work.owned) - partitions)
         deadline_ms = self._world.clock.monotonic_ms() + self.state.settings.release_timeout_ms
-        self._feed(ReleaseRequested(partitions))
+        self._feed_machine(ReleaseRequested(partitions))
         while self._may_still_announce(deadline_ms):
             self._await_batch(_RELEASE_TURN_MS)  # this also paces the loop when no batch runs
             self._take_in_events(0)
-            self._feed(Tick())
-        self._feed(ReleaseTimedOut())
+            self._feed_machine(Tick())
+        self._feed_machine(ReleaseTimedOut())
 
     def _may_still_announce(self, deadline_ms: int) -> bool:
         """Return ``False`` once the log lost its place: events void the work, or go unheard."""
@@ -117,7 +117,7 @@ class ParticipantDriver(MachineDriver[State, Input, Action]):
         """Return whether the log is positioned, so that every event is heard."""
         try:
             if self._listener.behind:
-                self._catch_up()
+                self._seek_log_end()
                 self._complaint = ""
         except RetryLater as error:
             if str(error) != self._complaint:  # once per outage, and not twenty times a second
@@ -136,20 +136,22 @@ class ParticipantDriver(MachineDriver[State, Input, Action]):
     def _await_batch(self, timeout_ms: int) -> None:
         outcome = self._world.writer.outcome(timeout_ms)
         if outcome is not None:
-            self._feed(BatchEnded(outcome))
+            self._feed_machine(BatchEnded(outcome))
 
-    def _step(self, given: Input) -> Sequence[Action]:
+    def _step_machine(self, given: Input) -> Sequence[Action]:
         was_paused = self.state.term.paused
         self.state, actions = step(self.state, given, self._clock.monotonic_ms())
         if self.state.term.paused is not was_paused:
             log_pause(_log, self.state)
         return actions
 
-    def _call(self, action: Action) -> Input | None:
+    def _call_port(self, action: Action) -> Input | None:
         match action:
             case ReadEndOffsets(partitions):
                 group = self._world.group
-                return EndOffsetsRead(group.end_offsets(sorted(partitions)), full=group.is_full())
+                return EndOffsetsRead(
+                    group.end_offsets(sorted(partitions)), full=group.is_buffer_full()
+                )
             case Submit(batch):
                 self._world.writer.submit(batch)
             case CopyOffsets(offsets, uuid):

@@ -45,12 +45,12 @@ from headgate.participant.batches import (
     drop_work,
     find_backlog,
     give_up_overdue_batch,
-    look_due_ms,
+    limit_steps_reached,
+    next_look_due_ms,
     on_batch_failed,
     on_own_presence,
     plan_batch,
     readable_positions,
-    steps_reached,
     stop_when_committed,
     with_announced_steps,
     with_batch_ended,
@@ -82,10 +82,10 @@ from headgate.participant.schema_proposals import (
     forget_needs,
     forget_refusals,
     log_ignored_fields,
-    offsets_before_waiting_records,
     on_batch_needs,
     on_own_proposal,
     on_tables_event,
+    ranges_before_waiting_records,
     repeated_batch_ends,
     without_finished_repetition,
 )
@@ -183,7 +183,7 @@ def _begin_due_work(state: State, now_ms: int) -> Step:
         return state, stop
     if state.phase is Phase.ANSWERING:
         return _finish_transaction(state, now_ms)
-    may_look = state.is_not_held_back_by(Timer.RETRY, now_ms) and now_ms >= look_due_ms(state)
+    may_look = state.is_not_held_back_by(Timer.RETRY, now_ms) and now_ms >= next_look_due_ms(state)
     if state.phase is Phase.WRITING and may_look:
         return _read_end_offsets(state, now_ms)
     return state, ()
@@ -235,7 +235,7 @@ def _on_end_offsets(state: State, known: EndOffsetsRead, now_ms: int) -> Step:
     there = find_backlog(state)
     done_again = False
     if state.needs.open or state.needs.again:
-        there = offsets_before_waiting_records(state, there, now_ms)
+        there = ranges_before_waiting_records(state, there, now_ms)
         done_again = bool(repeated_batch_ends(state)) and not state.needs.open
     records_max = batch_records_max(state)
     full = sum(map(len, there.values())) >= records_max
@@ -280,7 +280,7 @@ def _on_batch_ended(state: State, outcome: BatchOutcome, now_ms: int) -> Step:
 def _announce_growth(done: Step) -> Step:
     """COMMIT-5: tell the coordinator at each step how much there is, long before the next ALIVE."""
     state, actions = done
-    steps = steps_reached(state)
+    steps = limit_steps_reached(state)
     if steps <= state.work.steps:
         return done
     state, alive = append_presence(

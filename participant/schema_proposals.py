@@ -92,7 +92,7 @@ def _unify_columns(before: Struct, columns: Struct) -> Struct:
     return both if sum(1 for _ in named_fields(both)) <= COLUMNS_MAX else before
 
 
-def offsets_before_waiting_records(state: State, ranges: Ranges, now_ms: int) -> Ranges:
+def ranges_before_waiting_records(state: State, ranges: Ranges, now_ms: int) -> Ranges:
     """SCHEMA-4: return no ranges while an answer may come soon; then, and for an END, those before
     records that wait."""
     needs = state.needs

@@ -35,7 +35,7 @@ from headgate.control_protocol.offsets import Offsets
 from headgate.participant.batches import (
     build_presence,
     forget_positions,
-    take_status,
+    take_work_as_status,
     with_idleness_unknown,
     with_positions,
 )
@@ -141,7 +141,7 @@ def apply_settlement(state: State, offsets: Offsets, settled_to: ControlOffset) 
         term=replace(state.term, settled_to=settled_to),
         said=replace(state.said, pending=pending, unheeded=unheeded),
     )
-    return with_positions(state, _chain_late_statuses(offsets, pending), settled_to)
+    return with_positions(state, _offsets_after_late_statuses(offsets, pending), settled_to)
 
 
 def _count_unheeded_statuses(state: State, offsets: Offsets, settled_to: ControlOffset) -> int:
@@ -159,7 +159,7 @@ def _is_late(own: OwnStatus, settled_to: ControlOffset) -> bool:
     return own.offset is None or own.offset >= settled_to
 
 
-def _chain_late_statuses(offsets: Offsets, pending: tuple[OwnStatus, ...]) -> Offsets:
+def _offsets_after_late_statuses(offsets: Offsets, pending: tuple[OwnStatus, ...]) -> Offsets:
     """POSITION-3: return what C will be once the own late statuses are judged, as the coordinator
     would.
 
@@ -203,7 +203,7 @@ def append_status(state: State, transaction: TransactionNumber) -> Step:
     """Announce all work; the status stays pending until a settlement covers it."""
     # LOG-6: somebody may have used a higher number in its name that it never heard: catch up.
     further = min(LEAP_MAX, 1024 ** min(state.said.unheeded, 2))
-    state, status = take_status(state, state.said.status_number + further)
+    state, status = take_work_as_status(state, state.said.status_number + further)
     state, said = with_sequence_number(state, transaction, status, further)
     pending = (*state.said.pending, OwnStatus(said, status))
     announced = replace(state.said, pending=pending, status_number=status.status_number)

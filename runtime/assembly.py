@@ -156,7 +156,7 @@ def open_task(settings: SinkSettings, steering: Steering) -> Iterator[SinkTask]:
             settings.source.topics, lambda: _build_coordinator(settings, tables, context)
         )
         stack.callback(service.close)
-        stack.push(ending.note)
+        stack.push(ending.note_failure)
         clock = SystemClock()
         primary = stack.enter_context(closing(tables.open_primary()))
         watch = open_lookout(settings, primary, log, clock.monotonic_ms())
@@ -206,7 +206,7 @@ def open_sink(
         )
         stack.callback(group.close)
         stack.callback(service.close)
-        stack.push(ending.note)
+        stack.push(ending.note_failure)
         clock = SystemClock()
         primary = stack.enter_context(closing(tables.open_primary()))
         watch = open_lookout(settings, primary, log, clock.monotonic_ms())
@@ -281,7 +281,7 @@ class _Ending:
         self._of_coordinator = of_coordinator
         self._error: BaseException | None = None
 
-    def note(self, _kind: object, error: BaseException | None, _traceback: object) -> bool:
+    def note_failure(self, _kind: object, error: BaseException | None, _traceback: object) -> bool:
         self._error = error
         return False
 

@@ -61,9 +61,10 @@ def send_unsent_rows(rows: UnsentRows, topic: DeadLetterTopic) -> None:
     """Send what the quarantine has and the topic does not, commit by commit."""
     progress = topic.read_progress()
     if progress:
-        topic.store(progress)  # brokers forget a silent group, and then everything is sent again
+        # Brokers forget a silent group, and then everything is sent again.
+        topic.store_progress(progress)
     for portion in rows.portions_since(progress):
         count = topic.send_letters(map(dead_letter_of, portion.rows))
-        topic.store(portion.upto)
+        topic.store_progress(portion.upto)
         if count:
             _log.info("%s records sent to the dead-letter topic", count)

@@ -44,7 +44,9 @@ class OpenSink(participant.ParticipantDriver):
 
     def run_once(self, timeout_ms: int) -> None:
         super().run_once(timeout_ms)
-        self._lookout.require_right_group(self.state, self._clock.monotonic_ms(), leads=self.leads)
+        self._lookout.require_no_misconfiguration(
+            self.state, self._clock.monotonic_ms(), leads=self.leads
+        )
 
     def adopt_settings(self, settings: SinkSettings) -> None:
         """Adopt other intervals and limits: at once here, and from the next START for all."""

@@ -92,11 +92,11 @@ def wait_until_readable(
 ) -> None:
     """Return after this time, once the table can be read from here, or ``stop`` is set."""
 
-    def table_is_readable() -> bool:
+    def is_table_readable() -> bool:
         is_stopped(settings)
         return True
 
-    _wait_until(table_is_readable, stop, turned, away_s)
+    _wait_until(is_table_readable, stop, turned, away_s)
 
 
 def _wait_until(
@@ -161,7 +161,7 @@ def run(
     manager = manager or ServiceManager()
     reload = Reload(sink_file) if sink_file else None
     with handle_signals(stop, [reload] if reload else []):
-        run_in(Process(stop, manager, measuring, reload, on_progress), settings)
+        run_participant_in(Process(stop, manager, measuring, reload, on_progress), settings)
         manager.on_stopping()
 
 
@@ -176,7 +176,7 @@ class Process:
     on_progress: Callable[[Progress], None] | None = None
 
 
-def run_in(process: Process, settings: SinkSettings) -> None:
+def run_participant_in(process: Process, settings: SinkSettings) -> None:
     """Run one sink's participant in this thread until ``process.stop``. Raises as ``run``."""
     with working_for_sink(settings.name):
         goes_on: SinkSettings | None = settings
@@ -335,7 +335,7 @@ def _run_turns(sink: Sink, settings: SinkSettings, turn: _Turn) -> SinkSettings 
         if read and not can_apply_live(settings, read):
             return read
         if read:
-            sink.adopt(read)
+            sink.adopt_settings(read)
             settings = read
     return None
 

@@ -44,9 +44,9 @@ class TableCreation(Protocol):
 
     def exists(self, name: str) -> bool: ...
 
-    def names(self, namespace: str) -> Collection[str]: ...
+    def table_names_in(self, namespace: str) -> Collection[str]: ...
 
-    def create(self, table: TableSettings, raw: str, inferred: Struct) -> bool: ...
+    def create_routed_table(self, table: TableSettings, raw: str, inferred: Struct) -> bool: ...
 
 
 class TableMaker:
@@ -71,7 +71,7 @@ class TableMaker:
         self._there: set[str] = set()
         self._refused: dict[str, float] = {}
         self._by_topic: frozenset[str] = frozenset()
-        self._guard = NewTables(settings.tables, tables.names, monotonic_s)
+        self._guard = NewTables(settings.tables, tables.table_names_in, monotonic_s)
 
     def create_named_tables(self, topics: Mapping[str, TopicState]) -> None:
         """Create the tables that the topics name, and those that the sink file names in full."""
@@ -145,12 +145,12 @@ class TableMaker:
         wholly = large_objects_as_maps(columns, Struct())
         names = [column.name for column in wholly.fields]
         wanted = declaration_of_table(self._settings.tables, table, each, names)
-        if self._tables.create(wanted, raw, wholly):
+        if self._tables.create_routed_table(wanted, raw, wholly):
             _log.info("table %s was made for %s", table, raw)
 
     @property
     def table_lister(self) -> Callable[[str], Collection[str]]:
-        return self._tables.names
+        return self._tables.table_names_in
 
 
 def dropped_table_text(table: str) -> str:

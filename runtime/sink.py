@@ -54,7 +54,7 @@ class Sink:
             longest_ms = max(timeout_ms, idle_ms)
             self._driver.run_once(self._driver.log_wait_ms(timeout_ms, longest_ms))
 
-    def adopt(self, settings: SinkSettings) -> None:
+    def adopt_settings(self, settings: SinkSettings) -> None:
         """Adopt other intervals and limits, from the next START on."""
         self._driver.adopt_settings(settings)
 

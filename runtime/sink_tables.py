@@ -297,7 +297,7 @@ class SinkTables:
 
     # --------------------------------------------------------------------------------- its tables
 
-    def open(self, name: str, use: Use = Use.CLAIM) -> SecondaryTable:
+    def open_table(self, name: str, use: Use = Use.CLAIM) -> SecondaryTable:
         """Return a table for commits, which the caller closes.
 
         Raises ``TableRecreated`` for a former quarantine that cannot be found any more.
@@ -317,12 +317,12 @@ class SinkTables:
         if is_primary:  # nothing is ever pending for it, so nobody asks it to stage files
             return cast("SecondaryTable", primary)
         return FileListSecondaryTable(
-            cast("SupportsDelivery", table), primary, self._staged_lists(spec)
+            cast("SupportsDelivery", table), primary, self._staged_file_lists(spec)
         )
 
     def open_primary(self, use: Use = Use.CLAIM) -> PrimaryTable:
         """Return the sink's table, which the caller closes."""
-        return self.open(self.name, use)
+        return self.open_table(self.name, use)
 
     def _require_columns_at_commit(self, table: SupportsColumnCheck) -> None:
         """Raise at a commit what a start would; not where the sink itself changes columns
@@ -332,7 +332,7 @@ class SinkTables:
         if self.settings.table.schema.unknown_fields is not UnknownFields.EVOLVE:
             table.set_column_check(partial(require_fitting_schema, settings=self.settings))
 
-    def _staged_lists(self, spec: TableSpec) -> StagedFileLists:
+    def _staged_file_lists(self, spec: TableSpec) -> StagedFileLists:
         """Return what is pending for a table whose format does not stage files by itself."""
         return StagedFileLists(spec.storage, spec.location, self.settings.name)
 
@@ -374,7 +374,7 @@ class SinkTables:
         staged_rows = (
             _refuse_staged_read
             if name == self.name
-            else self._staged_lists(self.table_spec_of(name)).read_rows
+            else self._staged_file_lists(self.table_spec_of(name)).read_rows
         )
         return TableAtRest(reader, staged_rows, lambda: reader.view().schema_id)
 
@@ -415,16 +415,18 @@ class SinkTables:
         """Return whether a table exists, usable or not. Raises ``RetryLater``."""
         return self.format_of(name).exists(self.table_spec_of(name))
 
-    def names(self, namespace: str) -> Collection[str]:
+    def table_names_in(self, namespace: str) -> Collection[str]:
         """Return the last part of the name of each table there; some may not be tables."""
         return self.primary_format.list_table_names(self.table_spec_of(f"{namespace}.any"))
 
-    def missing(self, names: Collection[str]) -> list[str]:
+    def find_missing_tables(self, names: Collection[str]) -> list[str]:
         """Return, sorted, the names of routed tables that do not exist."""
         wanted = set(names)
         if self.catalog_of():  # a list takes one call for all of them
             spaces = {name.rpartition(".")[0] for name in names}
-            wanted -= {f"{space}.{short}" for space in spaces for short in self.names(space)}
+            wanted -= {
+                f"{space}.{short}" for space in spaces for short in self.table_names_in(space)
+            }
         return sorted(name for name in wanted if not self.exists(name))
 
     def find_tables_named_by_routes(self) -> set[str]:
@@ -439,10 +441,10 @@ class SinkTables:
         patterns = [compile_name_pattern(space) for space in spaces - plain]
         listed = found.namespaces() if patterns else ()
         spaces = plain | {each for each in listed if any(p.fullmatch(each) for p in patterns)}
-        there = (f"{space}.{short}" for space in spaces for short in self.names(space))
+        there = (f"{space}.{short}" for space in spaces for short in self.table_names_in(space))
         return {name for name in there if any(each.fullmatch(name) for each in names)}
 
-    def create(self, table: TableSettings, raw: str, inferred: Struct) -> bool:
+    def create_routed_table(self, table: TableSettings, raw: str, inferred: Struct) -> bool:
         """Create a routed table, and return whether this call did.
 
         ``inferred`` columns, which records showed, come before those of the sink file. ``raw`` is
@@ -470,7 +472,7 @@ class SinkTables:
         views = dict[str, TableView]()
         for name in {pending_commit.table for pending_commit in record.pending_commits}:
             try:
-                with closing(self.open(name)) as table:
+                with closing(self.open_table(name)) as table:
                     views[name] = table.read()
             except HeadgateError:
                 continue
@@ -555,11 +557,11 @@ class SinkTables:
 
     def prepare_quarantine(self) -> None:
         """Create the quarantine if it is missing. Raises if it cannot take rejected records."""
-        from headgate.runtime.start_checks import require_writable_place
+        from headgate.runtime.start_checks import require_writable_location
 
         wanted = self.settings.quarantine
         if self.settings.has_foreign_quarantine:
-            require_writable_place(
+            require_writable_location(
                 wanted.location or wanted.catalog.properties.get("warehouse", "")
             )
         self.format_of(wanted.table).create(self.table_spec_of(wanted.table))
@@ -616,7 +618,7 @@ class SinkTables:
         """
         settings = self.settings
         return SecondaryTables(
-            partial(self.open, use=use),
+            partial(self.open_table, use=use),
             on_commit,
             required=named_secondary_tables(settings.quarantine) if settings.tables else None,
             make=maker.create_requested if maker else None,

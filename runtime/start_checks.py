@@ -90,7 +90,7 @@ _PARTS = {
 }
 
 
-def require_writable_place(location: str) -> None:
+def require_writable_location(location: str) -> None:
     """Raises if no file could be written: the scheme is unknown, or the folder is not one."""
     scheme, separator, _ = location.partition("://")  # a REST server's warehouse may be any name
     if separator and scheme not in SCHEMA_TO_FILE_IO:
@@ -301,7 +301,7 @@ def is_writable(path: Path) -> bool:
 
 def require_quarantine_schema(layout: FileSchema, quarantine: QuarantineSettings) -> None:
     """Raise ``TableUnfit`` for a table that cannot keep the sink's bad records."""
-    require_writable_place(layout.location)
+    require_writable_location(layout.location)
     require_quarantine_columns(quarantine.table, iceberg_schema_of(layout.columns))
 
 
@@ -310,7 +310,7 @@ def require_fitting_file_schema(layout: FileSchema, settings: SinkSettings) -> N
     schema = iceberg_schema_of(layout.columns)
     require_fitting_schema(schema, settings)
     key_field_ids(schema, settings.table.key)
-    require_writable_place(layout.location)
+    require_writable_location(layout.location)
 
 
 # Checks before a start creates anything: the source topics, and the table as it is.
@@ -357,7 +357,7 @@ def primary_table_exists(tables: SinkTables) -> bool:
             require_answering_store(settings)
         elif spec.create:
             require_never_filled(settings, PATIENCE_S)
-            require_writable_place(spec.location)
+            require_writable_location(spec.location)
         else:
             raise
         return False
@@ -393,7 +393,7 @@ def require_fit_iceberg_table(catalog: Catalog, settings: SinkSettings) -> None:
     require_atomic_swap(catalog, identifier)
     require_fillable_table(table, settings)
     require_writable_files(table.schema(), table.properties, table.sort_order())
-    require_writable_place(table.location())
+    require_writable_location(table.location())
 
 
 def require_creatable_table(settings: SinkSettings, catalog: Catalog | None = None) -> None:
@@ -402,7 +402,7 @@ def require_creatable_table(settings: SinkSettings, catalog: Catalog | None = No
     Without a ``catalog`` there is none yet, and the first start creates it.
     """
     location, wanted = location_if_created(settings), declaration_if_created(settings.table)
-    require_writable_place(location)
+    require_writable_location(location)
     file_format_name(settings.table.properties)
     if wanted is None:
         return

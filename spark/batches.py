@@ -226,7 +226,7 @@ class Batches:
         planned = table.plan_batch(proposed, now, found)
         places = None
         if self._records:
-            frame = self._select_records(frame, planned)
+            frame = self._select_record_columns(frame, planned)
         else:
             places = self._coordinate_columns(frame, planned)
             table_columns = planned.plan.shape.arrow_schema().names
@@ -262,7 +262,7 @@ class Batches:
                 f"sink {self.settings.name} is paused, and its query was stopped"
             )
 
-    def _select_records(self, frame: Any, planned: PlannedBatch) -> Any:
+    def _select_record_columns(self, frame: Any, planned: PlannedBatch) -> Any:
         """Return the columns of records that tasks need. Raises ``ConfigurationError``."""
         if planned.proposed.by_number:
             raise ConfigurationError(

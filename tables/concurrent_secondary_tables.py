@@ -67,33 +67,33 @@ class SecondaryTables:
         self._delivering: dict[str, Future[Mapping[str, DeliveryOutcome]]] = {}
         self._looked = False
 
-    def describe(self, tables: Collection[str]) -> Mapping[str, TableView | HeadgateError]:
+    def read_views(self, tables: Collection[str]) -> Mapping[str, TableView | HeadgateError]:
         free = [name for name in tables if not self._is_busy(name)]
-        views = self.each(self._read, free)
+        views = self.call_each(self._read, free)
         if not self._looked:
             self._looked = True
             self._on_commit()
         return {name: view for name, view in zip(free, views, strict=True) if view is not None}
 
-    def missing(self, tables: Collection[str]) -> Mapping[str, TableMissing]:
+    def find_missing(self, tables: Collection[str]) -> Mapping[str, TableMissing]:
         """LEDGER-2: a list shows what to look at; a table counts as gone when it cannot be
         loaded."""
         spaces = {name.rpartition(".")[0] for name in tables}
         there = {f"{space}.{short}" for space in sorted(spaces) for short in self._listed(space)}
-        found = self.describe(sorted(set(tables) - there)) if set(tables) - there else {}
+        found = self.read_views(sorted(set(tables) - there)) if set(tables) - there else {}
         return {n: answer for n, answer in found.items() if isinstance(answer, TableMissing)}
 
     def stage(
         self, stagings: Sequence[Staging]
     ) -> Mapping[str, tuple[PendingCommit, ...] | HeadgateError]:
-        staged = self.each(self._stage, stagings)
+        staged = self.call_each(self._stage, stagings)
         return {
             d.table.table: pending_commits
             for d, pending_commits in zip(stagings, staged, strict=True)
         }
 
-    def change(self, wants: Sequence[Want]) -> tuple[Changed, ...]:
-        return tuple(self.each(self._change, wants))
+    def change_tables(self, wants: Sequence[Want]) -> tuple[Changed, ...]:
+        return tuple(self.call_each(self._change, wants))
 
     def deliver(
         self, deliveries: Sequence[CommitAttempt], timeout_ms: int
@@ -128,16 +128,18 @@ class SecondaryTables:
             else:
                 table.delete_undecided_files(before, pending)
 
-    def acknowledge(self, pending_commits: Sequence[PendingCommit]) -> None:
+    def delete_delivered_key_files(self, pending_commits: Sequence[PendingCommit]) -> None:
         by_table: dict[str, list[PendingCommit]] = {}
         for pending_commit in pending_commits:
             by_table.setdefault(pending_commit.table, []).append(pending_commit)
         for name, struck in by_table.items():
             table = self._open_or_reuse_table(name)
             if self._threads:
-                self._executor().submit(table.acknowledge, struck)  # nobody waits for it
+                self._executor().submit(
+                    table.delete_delivered_key_files, struck
+                )  # nobody waits for it
             else:
-                table.acknowledge(struck)
+                table.delete_delivered_key_files(struck)
 
     def close(self) -> None:
         """Start no more calls; those under way end by themselves, since each is bounded."""
@@ -146,7 +148,7 @@ class SecondaryTables:
         for table in self._opened.values():
             table.close()
 
-    def each(self, call: Callable[[_Item], _Answer], items: Sequence[_Item]) -> list[_Answer]:
+    def call_each(self, call: Callable[[_Item], _Answer], items: Sequence[_Item]) -> list[_Answer]:
         """Call with each of the items, several at a time; raises what the first one raised."""
         if len(items) < 2 or not self._threads:
             return [call(item) for item in items]

@@ -115,7 +115,7 @@ class FileListSecondaryTable:
         except (HeadgateError, OSError) as error:
             _log.warning("drafts were not cleared away: %s", first_line_of_error(error))
 
-    def acknowledge(self, pending_commits: Sequence[PendingCommit]) -> None:
+    def delete_delivered_key_files(self, pending_commits: Sequence[PendingCommit]) -> None:
         """Do nothing: key files are for the kind to remove, once their deletes have landed."""
 
     def close(self) -> None:

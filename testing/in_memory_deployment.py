@@ -36,7 +36,7 @@ class Deployment:
         """Return the end of each partition of the source."""
         return {at: log.end for at, log in self.source.partitions.items()}
 
-    def request_resume(self, record: CommitRecord | None, *tables: str) -> Envelope:
+    def resume_request(self, record: CommitRecord | None, *tables: str) -> Envelope:
         """Say what ``headgate tables resume`` says about a table with this record."""
         assert record is not None
         newest, sender = record.transaction, Sender("operator", "1")

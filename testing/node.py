@@ -43,7 +43,7 @@ class Node(ABC):
         self.gone = False
         self.dies_at: str | None = None
 
-    def enter(
+    def start_participant(
         self,
         initial: State,
         writer: BatchWriter,

@@ -81,47 +81,47 @@ class SinkInProcess(Deployment):
 
     def begin_life(self) -> None:
         """A new life, whose predecessor may have died in the middle of anything."""
-        self._end()
+        self._end_current_life()
         self.lives += 1
         self.life = Life(self)
         self.life.start()
 
     def end_lives(self) -> None:
         """End this life, and all that were paused."""
-        self._end()
+        self._end_current_life()
         self._paused.close()
 
     def pause(self) -> None:
         """Let this life stand still: it does not learn that another one begins."""
         if self.life is not None:
             self._paused.push(self.life.opened.pop_all())
-        self._end()
+        self._end_current_life()
 
-    def _end(self) -> None:
+    def _end_current_life(self) -> None:
         if self.life is not None:
             self.life.end()
 
     @property
     def table(self) -> PrimaryTable:
-        return self._alive.table
+        return self._current_life.table
 
     @property
     def tables(self) -> SinkTables:
-        return self._alive.tables
+        return self._current_life.tables
 
     @property
     def coordinator(self) -> CoordinatorDriver:
-        coordinator = self._alive.coordinator
+        coordinator = self._current_life.coordinator
         assert coordinator is not None
         return coordinator
 
     @property
     def participant(self) -> ParticipantDriver:
-        return self._alive.participant
+        return self._current_life.participant
 
     @property
-    def _alive(self) -> Life:
-        assert self.life is not None, "begin() starts a life"
+    def _current_life(self) -> Life:
+        assert self.life is not None, "begin_life() starts a life"
         return self.life
 
     @property
@@ -134,7 +134,9 @@ class SinkInProcess(Deployment):
         """Turns, until that is so."""
         until_s = time.monotonic() + _PATIENCE_S
         while not done():
-            assert time.monotonic() < until_s, f"for ever: {self.pending()}, {self.lag()} behind"
+            assert time.monotonic() < until_s, (
+                f"for ever: {self.tables_with_pending()}, {self.lag()} behind"
+            )
             self.turn()
 
     def turn(self) -> None:
@@ -144,14 +146,14 @@ class SinkInProcess(Deployment):
 
     def run_until_settled(self, *but: str) -> None:
         """Everything is read, decided, and delivered, but to these tables."""
-        self.run_until(lambda: self.lag() == 0 and self.pending() <= set(but))
+        self.run_until(lambda: self.lag() == 0 and self.tables_with_pending() <= set(but))
 
     def run_until_killed(self, step: str) -> Callable[[], CommitOutcome]:
         """Turns, until the process is about to take this step, or has taken it: it is gone then.
 
         Return the commit that it was about to make, or had made, as it would still arrive.
         """
-        life = self._alive
+        life = self._current_life
         life.dies_at = step
         try:
             self.run_until(lambda: False)
@@ -168,7 +170,7 @@ class SinkInProcess(Deployment):
         stored = self.record.offsets if self.record else {}
         return sum(end - stored.get(at, 0) for at, end in self.source_ends().items())
 
-    def pending(self) -> set[str]:
+    def tables_with_pending(self) -> set[str]:
         """The tables that are pending something, as the coordinator knows it."""
         term = self.coordinator.state.term
         return {pending_commit.table for pending_commit in term.delivery.pending} if term else set()
@@ -180,7 +182,7 @@ class SinkInProcess(Deployment):
 
     def resume(self, *tables: str) -> None:
         """As ``headgate tables resume`` says it."""
-        self.request_resume(self.record, *tables)
+        self.resume_request(self.record, *tables)
 
 
 class Life(Node):
@@ -199,7 +201,9 @@ class Life(Node):
         self.on_assignment(frozenset(sink.source.partitions))
         sink.group.assign({self.member: frozenset(sink.source.partitions)})
         initial = build_participant_state(sink.settings, Sender(self.member, "p"))
-        self.enter(replace(initial, deadlines={Timer.ALIVE: 10**9}), _Writer(sink, self.tables))
+        self.start_participant(
+            replace(initial, deadlines={Timer.ALIVE: 10**9}), _Writer(sink, self.tables)
+        )
 
     def _prepare_tables(self) -> SinkTables:
         """Do as ``SinkTables.prepare_tables``, which asks brokers whether a table was filled."""
@@ -266,11 +270,11 @@ class _Secondaries:
     def __init__(self, life: Life, tables: AllSecondaryTables) -> None:
         self._life, self._tables = life, tables
 
-    def describe(self, tables: Collection[str]) -> Mapping[str, TableView | HeadgateError]:
-        return self._tables.describe(tables)
+    def read_views(self, tables: Collection[str]) -> Mapping[str, TableView | HeadgateError]:
+        return self._tables.read_views(tables)
 
-    def missing(self, tables: Collection[str]) -> Mapping[str, TableMissing]:
-        return self._tables.missing(tables)
+    def find_missing(self, tables: Collection[str]) -> Mapping[str, TableMissing]:
+        return self._tables.find_missing(tables)
 
     def stage(
         self, drafts: Sequence[Staging]
@@ -280,9 +284,9 @@ class _Secondaries:
         self._life.reach_step("staged")
         return staged
 
-    def change(self, wants: Sequence[Want]) -> tuple[Changed, ...]:
+    def change_tables(self, wants: Sequence[Want]) -> tuple[Changed, ...]:
         self._life.reach_step("change")
-        changed = self._tables.change(wants)
+        changed = self._tables.change_tables(wants)
         self._life.reach_step("changed")
         return changed
 
@@ -291,12 +295,12 @@ class _Secondaries:
     ) -> Mapping[str, CommitOutcome | HeadgateError]:
         life, lost = self._life, self._life.sink.lost_deliveries
 
-        def arrives() -> CommitOutcome:
+        def let_arrive() -> CommitOutcome:
             outcome, *_ = self._tables.deliver(deliveries, timeout_ms).values()
             assert not isinstance(outcome, HeadgateError), outcome
             return outcome
 
-        life.under_way = arrives
+        life.under_way = let_arrive
         life.reach_step("deliver")
         fate = lost.popleft() if lost else None
         unknown = dict.fromkeys((each.base.table for each in deliveries), Unknown("it was lost"))
@@ -307,8 +311,8 @@ class _Secondaries:
     def delete_undecided_files(self, before: Epoch, pending: frozenset[str]) -> None:
         self._tables.delete_undecided_files(before, pending)
 
-    def acknowledge(self, pending_commits: Sequence[PendingCommit]) -> None:
-        self._tables.acknowledge(pending_commits)
+    def delete_delivered_key_files(self, pending_commits: Sequence[PendingCommit]) -> None:
+        self._tables.delete_delivered_key_files(pending_commits)
 
     def close(self) -> None:
         """The life closes what it has opened."""

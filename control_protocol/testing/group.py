@@ -78,7 +78,7 @@ class FakeMember:
     def end_offsets(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         return self._group.source.end_offsets(partitions)
 
-    def is_full(self) -> bool:
+    def is_buffer_full(self) -> bool:
         return False
 
     def commit_offsets(self, offsets: Offsets, note: str) -> None:

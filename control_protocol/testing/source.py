@@ -60,7 +60,7 @@ class FakeSource:
         log.timestamps_ms |= dict.fromkeys(range(log.end, log.end + records), timestamp_ms)
         log.end += records
 
-    def skip(self, at: TopicPartition, offsets: int = 1) -> None:
+    def skip_offsets(self, at: TopicPartition, offsets: int = 1) -> None:
         """Add offsets without a record: aborted or compacted away, or transaction markers."""
         self.partitions[at].end += offsets
 
@@ -86,10 +86,10 @@ class FakeSource:
         ]
 
     def end_offsets(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
-        self.reach()
+        self.require_reachable()
         return {at: self.partitions[at].end for at in partitions if at in self.partitions}
 
-    def reach(self) -> None:
+    def require_reachable(self) -> None:
         if not self.reachable:
             raise Unreachable("the fake source cluster is not reachable")
 
@@ -126,14 +126,14 @@ class FakeTopics:
         )
 
     def committed_offset_metadata(self) -> str | None:
-        self._source.reach()
+        self._source.require_reachable()
         return next((note for _, (_, note) in sorted(self._source.committed.items())), None)
 
     def close(self) -> None:
         """Do nothing: nothing is held."""
 
     def _partitions(self) -> dict[TopicPartition, FakePartition]:
-        self._source.reach()
+        self._source.require_reachable()
         for topic in self._topics:
             if topic not in self._source.topic_ids:
                 raise ConfigurationError(f"the fake source has no topic {topic}")

@@ -137,7 +137,7 @@ class FakeTable:
     def delete_undecided_files(self, before: Epoch, pending: frozenset[str]) -> None:
         """Do nothing: manifests take no room here."""
 
-    def acknowledge(self, pending_commits: Sequence[PendingCommit]) -> None:
+    def delete_delivered_key_files(self, pending_commits: Sequence[PendingCommit]) -> None:
         """Do nothing: nor do key files."""
 
     def close(self) -> None:

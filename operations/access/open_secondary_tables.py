@@ -45,9 +45,9 @@ class FilledTables:
         return reader, reader.view()
 
     def open_table(self, name: str) -> SecondaryTable:
-        return self._tables.open(name)
+        return self._tables.open_table(name)
 
-    def reasons_of_suspension(self) -> Mapping[str, str]:
+    def suspension_reasons(self) -> Mapping[str, str]:
         """Return why each suspended table is suspended."""
         record = self.ledger.record
         return {each.table: each.why for each in record.suspended} if record else {}
@@ -57,7 +57,7 @@ class FilledTables:
 
         Raises ``ReplayRefused``, and what loading raises.
         """
-        if why := self.reasons_of_suspension().get(name):
+        if why := self.suspension_reasons().get(name):
             raise ReplayRefused(
                 f"{name} is suspended: {why}",
                 "headgate tables SINK resume TABLE, with --replay or --reread, opens it",
@@ -112,10 +112,10 @@ def with_created_and_changed_tables(
         Want(Destination(need.at.table, need.at.uuid), need.columns, need.raw)
         for need in needs.tables
     ]
-    opened = partial(tables.open, use=Use.SECONDARY)
+    opened = partial(tables.open_table, use=Use.SECONDARY)
     make = maker.create_requested if maker else None
     with closing(SecondaryTables(opened, make=make)) as secondaries:
-        changed = secondaries.change(wants)
+        changed = secondaries.change_tables(wants)
     if failures := [outcome.failure for outcome in changed if outcome.failure]:
         raise WriteFailed(failures[0])
     starts = {start.table: start for start in batch.changed_tables}

@@ -29,7 +29,7 @@ from headgate.runtime.sink_tables import Answer, SinkTables, TableAtRest, open_t
 
 
 @contextmanager
-def open_reader(settings: SinkSettings) -> Iterator[SinkTables]:
+def open_tables_for_reading(settings: SinkSettings) -> Iterator[SinkTables]:
     """Yield the sink's tables, its own opened for reading.
 
     Raises what opening that one raises; ``TableMissing`` without one.
@@ -40,15 +40,15 @@ def open_reader(settings: SinkSettings) -> Iterator[SinkTables]:
 
 
 @contextmanager
-def open_for_audit(settings: SinkSettings, *, asks_group: bool) -> Iterator[SinkTables]:
+def open_tables_for_audit(settings: SinkSettings, *, asks_group: bool) -> Iterator[SinkTables]:
     """Yield the sink's tables for an examination.
 
-    Raises as ``open_reader``. If the sink has filled a table that is gone, as the notes next to
-    the group's offsets show, raises what a start would stop with.
+    Raises as ``open_tables_for_reading``. If the sink has filled a table that is gone, as the notes
+    next to the group's offsets show, raises what a start would stop with.
     """
     with ExitStack() as opening:
         try:
-            tables = opening.enter_context(open_reader(settings))
+            tables = opening.enter_context(open_tables_for_reading(settings))
         except TableMissing as error:
             raise (
                 find_start_error_of_missing_table(settings) if asks_group else None
@@ -57,7 +57,9 @@ def open_for_audit(settings: SinkSettings, *, asks_group: bool) -> Iterator[Sink
 
 
 @contextmanager
-def open_tables(settings: SinkSettings) -> Iterator[tuple[PrimaryTable, AllSecondaryTables]]:
+def open_tables_for_claim(
+    settings: SinkSettings,
+) -> Iterator[tuple[PrimaryTable, AllSecondaryTables]]:
     """Yield the sink's table and its secondary tables, for a person's claim."""
     with (
         open_tables_read_only(settings) as tables,
@@ -142,10 +144,10 @@ def open_filled_tables(tables: SinkTables, sure: Collection[str]) -> Iterator[tu
     read, is somebody else's. The caller closes the readers.
     """
     names = {*tables.find_tables_named_by_routes(), *sure} - names_of_own_tables(tables)
-    return _open_named(tables, names, sure)
+    return _open_named_tables(tables, names, sure)
 
 
-def _open_named(
+def _open_named_tables(
     tables: SinkTables, names: Collection[str], sure: Collection[str]
 ) -> Iterator[tuple[str, Answer]]:
     for name, answer in tables.open_each_at_rest(sorted(names)):
@@ -172,7 +174,7 @@ def open_every_table(tables: SinkTables, history: History) -> Iterator[OpenedTab
         yield OpenedTables(opened, unread)
 
 
-def open_each_table(
+def open_tables_one_by_one(
     tables: SinkTables, history: History, named: Collection[str]
 ) -> Iterator[tuple[str, Answer]]:
     """Yield the tables of ``open_every_table``, and those that are ``named``, with their names.
@@ -183,7 +185,7 @@ def open_each_table(
     sure = _names_in_ledger(tables, history)
     own = names_of_own_tables(tables)
     names = {*(tables.find_tables_named_by_routes() - own), *sure, *named}
-    for name, answer in _open_named(tables, names, sure.union(named)):
+    for name, answer in _open_named_tables(tables, names, sure.union(named)):
         if isinstance(answer, HeadgateError):
             yield name, answer
             continue
@@ -222,7 +224,7 @@ def describe_unusable_tables(tables: SinkTables, history: History) -> list[str]:
         return []
     suspended = history.record.suspended if history.record else ()
     notes = [f"{each.table} is suspended: {each.why}" for each in suspended]
-    gone = tables.missing(history.filled.keys() - {each.table for each in suspended})
+    gone = tables.find_missing_tables(history.filled.keys() - {each.table for each in suspended})
     creates = settings.tables.on_missing is OnMissing.CREATE
     then = "it is created again" if creates else "it will be suspended"
     return notes + [f"{name} was filled, and is gone: {then}" for name in gone]
@@ -233,7 +235,7 @@ def check_routed_tables(settings: SinkSettings) -> str:
 
     Raises ``TableMissing``, and what opening the ledger raises.
     """
-    with open_reader(settings) as tables:
+    with open_tables_for_reading(settings) as tables:
         history = tables.reader.history()
         notes = describe_unusable_tables(tables, history)
     if notes:

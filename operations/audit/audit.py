@@ -30,14 +30,14 @@ from headgate.control_protocol.table_history import History, LiveFile
 from headgate.coordinator.settings import OffsetPolicy, RollbackPolicy
 from headgate.data_plane.quarantine.diverted_record_reader import DivertedRecords, is_given_back
 from headgate.operations.access.kafka_connection import (
-    find_source_offsets,
+    find_record_offsets,
     opening_source_topics,
     which_topics_are_compacted,
 )
 from headgate.operations.access.tables import (
     count_decided_rows,
     open_every_table,
-    open_for_audit,
+    open_tables_for_audit,
 )
 from headgate.operations.audit.audited_table import (
     Columns,
@@ -112,10 +112,10 @@ def audit(
 
     Without ``with_source`` the brokers are not asked; if they do not answer, the audit uses the
     table alone and says so. Raises ``RetryLater`` if the table cannot be reached, and what
-    ``open_for_audit`` raises if it is gone.
+    ``open_tables_for_audit`` raises if it is gone.
     """
     for tries_left in reversed(range(_TRIES)):
-        with open_for_audit(settings, asks_group=with_source) as tables:
+        with open_tables_for_audit(settings, asks_group=with_source) as tables:
             report, missing = None, None
             try:
                 under_way = SinkAudit(tables, on_progress)
@@ -174,7 +174,7 @@ class SinkAudit:
         self._deleted: dict[TopicPartition, BitMap64] = {}
         self._removed = 0  # rows that others took away
         self._floors: dict[TopicPartition, int] = {}  # below them, snapshots of others have expired
-        self._note_deleted(self._history)
+        self._note_deleted_rows(self._history)
         self._secondaries: set[str] = set()  # the UUIDs of tables that were examined
         self._free_rows = count_commits_of_free_rows(self._history)
         self._mixed = False  # some files hold rows of nobody knows which sink
@@ -199,17 +199,17 @@ class SinkAudit:
         if beside := describe_connector_commits(connector) if connector else "":
             self._findings.append(Finding("connector-beside", beside))
         self._check_offset_moves()
-        self._assess_history()
+        self._conclude_history()
         if self._many:
             return
         if not self._settings.replaces_rows:
             self._check_row_count()
         self._proven.append(f"{len(self._files)} live files: each there, once, and whole")
-        if self._keyed.is_single:
+        if self._keyed.takes_all_records:
             self._keyed.check_commits_and_rows(primary)
             self._add_keyed_conclusions()
 
-    def _note_deleted(self, history: History) -> None:
+    def _note_deleted_rows(self, history: History) -> None:
         """Note what was deleted from one of the sink's tables, or from its quarantine."""
         self._removed += history.removed_row_count
         for at, floor in history.examined_from_offsets.items():
@@ -221,7 +221,7 @@ class SinkAudit:
         for at, ranges in deleted.restrict_to_topics(topic_ids).items():
             self._deleted[at] = self._deleted.get(at, BitMap64()) | bitmap_of_ranges(ranges)
 
-    def _assess_history(self) -> None:
+    def _conclude_history(self) -> None:
         if self._history.tag is not None and self._history.tag_on_branch is None:
             self._unproven.append(
                 f"whether {self._history.branch} still holds what is under the sink's tag: others "
@@ -255,7 +255,7 @@ class SinkAudit:
         self._expired += expired
 
     @property
-    def _live_rows(self) -> int:
+    def _live_row_count(self) -> int:
         return sum(-file.records if file.deletes else file.records for file in self._files)
 
     # ----------------------------------------------------------------- each record, and the source
@@ -275,8 +275,8 @@ class SinkAudit:
             quarantine = check_quarantine(self._tables, self._history, self._on_progress)
             self._quarantine, self._findings = quarantine, [*self._findings, *quarantine.findings]
             self._remarks += quarantine.remarks
-            self._note_deleted(quarantine.history)
-        self._assess_expired(record)
+            self._note_deleted_rows(quarantine.history)
+        self._report_expired_commits(record)
         for topic in sorted(self._renewed):
             self._unproven.append(
                 f"{topic}: re-created while this sink filled the table, so offsets mean two "
@@ -309,16 +309,16 @@ class SinkAudit:
                 self._findings += twice
             apart = ("record-lost", "record-twice")
             self._findings += [finding for finding in new if finding.what not in apart]
-        self._assess_lost(lost)
-        self._assess_skipped()
-        self._compare_counts(source)
+        self._conclude_lost_records(lost)
+        self._conclude_skipped_records()
+        self._compare_commit_counts(source)
         self._count_whole_table(record, seen)
         self._add_final_conclusions(seen)
 
-    def _assess_expired(self, record: CommitRecord) -> None:
+    def _report_expired_commits(self, record: CommitRecord) -> None:
         """PENDING-8: whether a table that is gone had received what expired is unknown."""
         known = self._secondaries | {self._quarantine.history.uuid if self._quarantine else ""}
-        for pending_commit in self._find_undelivered(record):
+        for pending_commit in self._find_undelivered_commits(record):
             finding = expired_finding(pending_commit)
             if pending_commit.secondary in known:
                 self._findings.append(finding)
@@ -329,7 +329,7 @@ class SinkAudit:
                 )
                 self._unproven.append(f"{finding.evidence}: {gone}")
 
-    def _find_undelivered(self, record: CommitRecord) -> Sequence[PendingCommit]:
+    def _find_undelivered_commits(self, record: CommitRecord) -> Sequence[PendingCommit]:
         """PENDING-8: return what was pending for secondary tables, and which they have not received
         since.
 
@@ -350,12 +350,12 @@ class SinkAudit:
     def _record_columns(self) -> tuple[tuple[str, str, str] | None, str]:
         """Return the columns that identify a row's record, or the topic if no column holds it."""
         places = self._settings.table.record_columns
-        if self._keyed.is_single:
+        if self._keyed.takes_all_records:
             return (places.topic, places.partition, places.offset), self._settings.source.topics[0]
         return places.coordinate_columns, ""
 
     def _scan_primary(self) -> TableRecords | None:
-        if self._keyed.is_single:
+        if self._keyed.takes_all_records:
             self._keyed.check_keys(self._primary)
             self._add_keyed_conclusions()
             if self._primary.damaged:
@@ -414,7 +414,7 @@ class SinkAudit:
         seen: TableRecords,
         record: CommitRecord,
     ) -> None:
-        self._report_suspended(record)
+        self._report_suspended_tables(record)
         rows, complete = 0, self._history.complete
         for name, table in tables.items():
             received, whole = self._check_secondary_or_report(name, table, columns, seen)
@@ -423,8 +423,8 @@ class SinkAudit:
         decided_for = count_decided_rows(self._settings.quarantine, self._history)
         absent = sorted({*decided_for, *self._unread} - tables.keys())
         self._unproven += [str(error) for error in self._unread.values()]
-        complete = complete and not self._find_undelivered(record)
-        self._put_again = self._find_replayed(tables)
+        complete = complete and not self._find_undelivered_commits(record)
+        self._put_again = self._find_replayed_records(tables)
         self._proven.append(f"{len(self._files)} live files of {len(tables)} tables: each whole")
         decided = sum(commit.record.records for commit in self._history.commits)
         self._out_of_sight = max(0, decided - rows) if absent else 0
@@ -447,7 +447,7 @@ class SinkAudit:
                 )
             )
 
-    def _report_suspended(self, record: CommitRecord) -> None:
+    def _report_suspended_tables(self, record: CommitRecord) -> None:
         """SUSPEND-1: report suspended tables; that a table takes nothing is not a fault of the
         sink."""
         for suspended in record.suspended:
@@ -475,7 +475,7 @@ class SinkAudit:
         history, name = table.history, table.history.table
         table.check_commits_and_files(self._on_progress)
         self._files += table.files
-        self._note_deleted(history)
+        self._note_deleted_rows(history)
         self._secondaries.add(history.uuid)
         if keyed := self._keyed.is_keyed(name):
             self._keyed.check_commits_and_rows(table)
@@ -531,7 +531,7 @@ class SinkAudit:
             self._remarks.append(f"{name}: {rows} rows expired, and were delivered after all")
         return came
 
-    def _find_replayed(
+    def _find_replayed_records(
         self, tables: Mapping[str, TableAtRest]
     ) -> Mapping[TopicPartition, BitMap64]:
         replayed: dict[TopicPartition, BitMap64] = {}
@@ -603,7 +603,7 @@ class SinkAudit:
         seen: TableRecords | None,
         source: SourceEvidence,
     ) -> None:
-        one = self._keyed.is_single
+        one = self._keyed.takes_all_records
         ranges = self._comparable_ranges(source, record, keyed_spans, seen if one else None)
         for at in keyed_spans if one else ranges:
             topic = source.topics.get(at.topic)
@@ -637,7 +637,7 @@ class SinkAudit:
         by_query = any(is_record_of_query(commit.record) for commit in self._history.commits)
         if not (self._renewed or behind or by_query or (one and seen is None)):
             still = record.with_pending(
-                record.pending_commits, tuple(self._find_undelivered(record))
+                record.pending_commits, tuple(self._find_undelivered_commits(record))
             )
             self._keyed.compare_with_replay(still, self._history.uuid, known, left_out)
 
@@ -651,13 +651,13 @@ class SinkAudit:
             with opening_source_topics(self._settings) as topics:
                 source = SourceEvidence(topics.describe())
             ranges = self._comparable_ranges(source, record, spans, seen)
-            offsets = find_source_offsets(
+            offsets = find_record_offsets(
                 self._settings,
                 {at: span for at, span in ranges.items() if span is not None},
                 lambda records: self._on_progress("source records", records, 0),
             )
         except (RetryLater, ConfigurationError) as error:
-            what = "asked" if self._keyed.is_single else "compared"
+            what = "asked" if self._keyed.takes_all_records else "compared"
             self._unproven.append(f"the source was not {what}: {error.message}")
             return SourceEvidence()
         missing = find_skipped_offsets(self._history, self._allowed)
@@ -679,13 +679,13 @@ class SinkAudit:
         self._unproven += unproven
         return ranges
 
-    def _assess_lost(self, lost: list[Finding]) -> None:
+    def _conclude_lost_records(self, lost: list[Finding]) -> None:
         self._harmless = (
             self._keyed.skipped_record_count
         )  # the source shows that they are rows of no table
         self._explain_missing_records(lost)
-        self._report_refused()
-        self._keyed.conclude_replays(self._compacted, self._skipped_records)
+        self._report_refused_records()
+        self._keyed.conclude_replays(self._compacted, self._skipped_record_count)
         self._add_keyed_conclusions()
         self._partitions = [self._keyed.with_findings(partition) for partition in self._partitions]
 
@@ -710,7 +710,7 @@ class SinkAudit:
         if missing and self._free_rows:  # QUERY-15
             self._unproven.append(f"{missing} records of the source have no row of their own")
             return
-        skipped = max(0, self._skipped_records - self._harmless)
+        skipped = max(0, self._skipped_record_count - self._harmless)
         reasons = (
             ("others deleted", self._removed),
             ("persons deleted", self._unlisted),
@@ -754,7 +754,7 @@ class SinkAudit:
         untold = f" ({aged.unread} of the records cannot be read as rows any more)"
         return max(0, aged.count - known), min(left, aged.unread), untold
 
-    def _report_refused(self) -> None:
+    def _report_refused_records(self) -> None:
         """Tell of records that a table did not take: a keyed one may have wrong rows for it."""
         for table, records in sorted(self._quarantine.refused.items() if self._quarantine else ()):
             left = {at: some - self._put_again.get(at, BitMap64()) for at, some in records.items()}
@@ -786,7 +786,7 @@ class SinkAudit:
     ) -> tuple[PartitionAudit, list[Finding]]:
         again = self._put_again.get(at)
         if self._keyed.takes_all_of_topic(at.topic):  # whatever was put again is in the replay
-            seen, again = seen if self._keyed.is_single else None, None
+            seen, again = seen if self._keyed.takes_all_records else None, None
         elif witness is not None and self._keyed.may_take_topic(at.topic):
             witness = replace(witness, offsets=self._keyed.offsets_outside_keyed_tables(at))
         deleted, gone = (
@@ -803,7 +803,7 @@ class SinkAudit:
             at, span, witness, seen, quarantined=quarantined, put_again=again, deleted=deleted
         )
 
-    def _assess_skipped(self) -> None:
+    def _conclude_skipped_records(self) -> None:
         """What the source shows to be nothing for its tables is as it should be."""
         findings, unproven = check_skipped_and_quarantined(self._history, self._settings)
         self._findings += findings
@@ -812,18 +812,21 @@ class SinkAudit:
                 f"{self._free_rows} commits are of a stateful Spark query: what their rows are to "
                 "the records is its own"
             )
-        whole = self._history.complete and self._skipped_records <= self._keyed.skipped_record_count
+        whole = (
+            self._history.complete
+            and self._skipped_record_count <= self._keyed.skipped_record_count
+        )
         (self._remarks if whole else self._unproven).extend(unproven)
 
     @property
-    def _skipped_records(self) -> int:
+    def _skipped_record_count(self) -> int:
         return sum(commit.record.skipped for commit in self._history.commits)
 
-    def _compare_counts(self, source: SourceEvidence) -> None:
+    def _compare_commit_counts(self, source: SourceEvidence) -> None:
         topic_ids = {name: topic.topic_id for name, topic in source.topics.items()}
         witnesses: Mapping[TopicPartition, SourceOffsets] = source.witnesses
         what = "hold as many rows as the source has records"
-        if self._keyed.is_single:
+        if self._keyed.takes_all_records:
             witnesses = self._keyed.source_offsets_of_replay(witnesses, self._compacted)
             what = "count each record that the source has of them"
         findings, compared = check_commit_counts(self._history, witnesses, topic_ids)
@@ -842,7 +845,7 @@ class SinkAudit:
 
     def _is_completeness_proven(self) -> bool:
         """Return whether the table was proven to hold everything that the source holds."""
-        if self._keyed.is_single:
+        if self._keyed.takes_all_records:
             return not self._findings and self._keyed.proves_completeness(self._compacted)
         compared = [partition.lost == 0 for partition in self._partitions]
         if compared and all(compared):
@@ -872,12 +875,12 @@ class SinkAudit:
             claims=sum(commit.record.is_claim for commit in history.commits),
             committed_records=sum(commit.record.records for commit in history.commits),
             live_files=len(self._files),
-            live_rows=self._live_rows,
+            live_rows=self._live_row_count,
             rows=self._whole.rows if self._whole else None,
             distinct=self._whole.distinct if self._whole else None,
             surplus=self._whole.surplus if self._whole else {},
             quarantined_rows=self._quarantine.rows if self._quarantine else None,
-            skipped_records=self._skipped_records,
+            skipped_records=self._skipped_record_count,
             partitions=tuple(self._partitions),
             # What was disproved must not be listed as proven next to the finding.
             proven=() if self._findings else tuple(self._proven),

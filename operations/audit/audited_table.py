@@ -284,7 +284,7 @@ def check_pending_files(
     missing = _find_missing_files(reader, pending_commit.manifest)
     if not missing:
         return []
-    now = reader.afresh().view().settled_record
+    now = reader.reader_as_of_now().view().settled_record
     return [] if now is not None and now.has_received(pending_commit, primary) else missing
 
 

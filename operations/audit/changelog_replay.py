@@ -127,7 +127,7 @@ class TableReplay:
             for word in self.hashed([_without_extension_type(each) for each in columns])
         ]
 
-    def number_of(self, at: TopicPartition) -> int:
+    def source_number_of(self, at: TopicPartition) -> int:
         """Return a partition's number; the topic counts only if the table has a column for it."""
         with_topic = "topic" in self.plan.source.record_columns
         return self.sources.number_of(at.topic if with_topic else "", at.partition)
@@ -237,7 +237,9 @@ class _SourceReader:
         self._key = changes.key
         self._deleting = changes.tombstones is Tombstones.DELETE
         self._partitions = list(batch.ranges)
-        self._numbers = np.array([table_replay.number_of(at) for at in self._partitions], np.int32)
+        self._numbers = np.array(
+            [table_replay.source_number_of(at) for at in self._partitions], np.int32
+        )
         self._reading = ChangeReader(
             *(table_replay.plan, batch, table_replay.plan.shape.arrow_schema()),
             mapping=table_replay.plan.name_mapping(),
@@ -488,7 +490,7 @@ class Replay:
         (reader, table_replay), (changes, read) = self._tables[number], self._read[number]
         ranges = self._source.ranges
         live, history = read_table_into_slices(table_replay, reader), reader.history()
-        sources = {table_replay.number_of(at): at for at in ranges}
+        sources = {table_replay.source_number_of(at): at for at in ranges}
         held = SourcePartition(
             {source: ranges[at].begin for source, at in sources.items()},
             {source: read.offsets[at] for source, at in sources.items()},
@@ -527,7 +529,7 @@ def doubtful_offsets_of(
     ranges: Mapping[TopicPartition, OffsetRange],
 ) -> Mapping[int, int]:
     """Return, by the source's number, below which offset nothing tells what deletes did."""
-    doubtful = reader.doubtful_deletes()
+    doubtful = reader.offsets_of_doubtful_deletes()
     if doubtful is None:
         return {source: ranges[at].end for source, at in sources.items()}
     return {source: doubtful[at] for source, at in sources.items() if at in doubtful}
@@ -579,12 +581,12 @@ class RoutedSplit:
             elif self._routing.key_of(target.table):
                 self._note_offsets(self._others.absent, some)
             elif self._handling.tombstones is Disposal.SKIP:
-                self._note_offsets(self._others.let_go, _without_value(some))
+                self._note_offsets(self._others.let_go, _tombstones_of(some))
 
     def _note_unmatched(self, chunk: Chunk) -> None:
         untold = self._handling.unrouted_tombstones or self._handling.unmatched
         if untold is Disposal.SKIP:
-            self._note_offsets(self._others.let_go, _without_value(chunk))
+            self._note_offsets(self._others.let_go, _tombstones_of(chunk))
         if self._handling.unmatched is Disposal.SKIP:
             there = np.asarray(chunk.values.array.is_valid())
             self._note_offsets(self._others.let_go, chunk.filter(there))
@@ -602,6 +604,6 @@ class RoutedSplit:
             into[at] = into.get(at, BitMap64()) | offsets
 
 
-def _without_value(chunk: Chunk) -> Chunk:
+def _tombstones_of(chunk: Chunk) -> Chunk:
     """The records without a value."""
     return chunk.filter(np.asarray(chunk.values.array.is_null()))

@@ -33,7 +33,7 @@ from headgate.data_plane.write.decode import RowDecoder
 from headgate.data_plane.write.table_outlets import Decoded
 from headgate.data_plane.write.write_batch import read_chunks
 from headgate.operations.audit.changelog_replay import find_expiry_limit, read_only_batch
-from headgate.operations.audit.replay_compare import flag_expired
+from headgate.operations.audit.replay_compare import flag_expired_rows
 from headgate.participant.settings import Incompatible, SchemaPolicy
 from headgate.runtime.write_planning import build_source_plan
 from headgate.tables.iceberg.upsert.delete_files import sorted_positions_of
@@ -133,4 +133,4 @@ class _Times:
     def add_rows(self, decoded: Decoded) -> None:
         self.known |= bitmap_of(pa.array(decoded.offsets))
         rows = pa.Table.from_batches([decoded.rows])
-        self.expired |= bitmap_of(pa.array(decoded.offsets[flag_expired(rows, self.below)]))
+        self.expired |= bitmap_of(pa.array(decoded.offsets[flag_expired_rows(rows, self.below)]))

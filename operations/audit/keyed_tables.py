@@ -274,7 +274,7 @@ class KeyedTables:
     """By topic, which was compared whole, the records that are of no keyed table."""
 
     @property
-    def is_single(self) -> bool:
+    def takes_all_records(self) -> bool:
         """Return whether the sink has one table, and that has a key: all records go there."""
         return bool(self.settings.table.key)
 
@@ -295,19 +295,19 @@ class KeyedTables:
         """Return whether records of the topic may go to a keyed table."""
         if not self.settings.has_keyed_table:
             return False
-        return self.is_single or may_have_key(self.settings.tables.routing, topic)
+        return self.takes_all_records or may_have_key(self.settings.tables.routing, topic)
 
     def keyed_tables_of_topic(self, topic: str) -> set[str]:
         """Return the existing keyed tables that records of a topic may go to."""
-        if self.is_single or not self.tables:
+        if self.takes_all_records or not self.tables:
             return set(self.tables)
         routing = self.settings.tables.routing
         return {name for name in self.tables if may_lead_to_table(routing, topic, name)}
 
     def takes_all_of_topic(self, topic: str) -> bool:
         """Return whether all records of the topic go to one keyed table."""
-        if self.is_single or not self.settings.has_keyed_table:
-            return self.is_single
+        if self.takes_all_records or not self.settings.has_keyed_table:
+            return self.takes_all_records
         target = self.settings.tables.routing.table_of_topic(topic)
         return target is not None and self.is_keyed(target.table)
 
@@ -415,7 +415,7 @@ class KeyedTables:
                 source_replay.read_source(
                     lambda records: self.on_progress("source records", records, 0),
                     shares=None
-                    if self.is_single
+                    if self.takes_all_records
                     else lambda plan, batch: RoutedSplit(plan, batch, ends, others),
                 )
                 for name, number in numbers.items():
@@ -524,7 +524,7 @@ class KeyedTables:
 
     def _add_conclusions(self, name: str, added: Conclusions) -> None:
         conclusions = self.conclusions
-        prefix = "" if self.is_single else f"{name}: "  # nobody asks which one
+        prefix = "" if self.takes_all_records else f"{name}: "  # nobody asks which one
         conclusions.findings += [
             replace(f, evidence=f"{prefix}{f.evidence}") for f in added.findings
         ]

@@ -321,7 +321,7 @@ class _Slice:
         puzzling[known] = crossed[self._place[known]]
         self._note_last_records(Fault.CROSSED, crossed)
         own, known = own & ~puzzling, known & ~puzzling
-        doubtful = self._flag_below(self._held.doubtful)
+        doubtful = self._flag_last_records_below(self._held.doubtful)
         former = self._find_former_deletes(known, doubtful)
         own, known = own & ~former, known & ~former
         right = known.copy()
@@ -333,21 +333,21 @@ class _Slice:
         )
         right, doubled = self._split_first_per_key(right)
         self._note_rows(Fault.TWICE, doubled)
-        self._note_wrong(own & ~right & ~doubled, known, right)
+        self._note_wrong_rows(own & ~right & ~doubled, known, right)
         there = np.zeros(len(self._last_sources), np.bool_)
         there[self._place[known]] = True
         lost = ~self._deletes & ~there & ~crossed
-        removed = lost & doubtful & self._flag_marked(self._last)
+        removed = lost & doubtful & self._flag_marked_rows(self._last)
         self._note_last_records(Fault.FORMER_DELETE, removed)
-        aged = lost & ~removed & flag_expired(self._last, self._held.expired)
+        aged = lost & ~removed & flag_expired_rows(self._last, self._held.expired)
         self._note_last_records(Fault.EXPIRED, aged)
         lost &= ~removed & ~aged
-        earlier = self._flag_below(self._held.earlier)
+        earlier = self._flag_last_records_below(self._held.earlier)
         self._note_last_records(Fault.RECREATED, lost & earlier)
         self._note_last_records(Fault.LOST, lost & ~earlier)
         self._compare_values(right)
 
-    def _flag_below(self, ends: Mapping[int, int]) -> Flags:
+    def _flag_last_records_below(self, ends: Mapping[int, int]) -> Flags:
         """Return which last records lie below these offsets."""
         is_below = np.zeros(len(self._last_sources), np.bool_)
         for source, end in ends.items():
@@ -363,7 +363,7 @@ class _Slice:
         self._note_rows(Fault.FORMER_DELETE, former)
         return former
 
-    def _flag_marked(self, some: pa.Table) -> Flags:
+    def _flag_marked_rows(self, some: pa.Table) -> Flags:
         """Return which rows are marked as deleted."""
         marks = self._held.marks
         if not marks:
@@ -378,7 +378,7 @@ class _Slice:
         once[places[first]] = True
         return once, right & ~once
 
-    def _note_wrong(self, wrong: Flags, known: Flags, right: Flags) -> None:
+    def _note_wrong_rows(self, wrong: Flags, known: Flags, right: Flags) -> None:
         """Note why these rows are not those of the last records of their keys."""
         held, aged = self._find_in_source(wrong)
         older = np.zeros(len(wrong), np.bool_)
@@ -411,7 +411,7 @@ class _Slice:
         records = self._last.take(pa.array(self._place[right]))
         sources, offsets = self._sources[right], self._offsets[right]
         self._faults.rows += len(offsets)
-        self._faults.marked += int(self._flag_marked(records).sum())
+        self._faults.marked += int(self._flag_marked_rows(records).sum())
         wrong, new = np.zeros(len(offsets), np.bool_), np.zeros(len(offsets), np.bool_)
         for name in rows.schema.names[: -len(OURS)]:
             ours, theirs = (_combine_chunks(table, name) for table in (records, rows))
@@ -439,7 +439,7 @@ class _Slice:
             self._faults.note_fault(fault, self._last_sources[some], self._last_offsets[some])
 
 
-def flag_expired(rows: pa.Table, expired: tuple[str, pa.Scalar] | None) -> Flags:
+def flag_expired_rows(rows: pa.Table, expired: tuple[str, pa.Scalar] | None) -> Flags:
     """Return which rows are below the time up to which rows have expired."""
     if expired is None:
         return np.zeros(rows.num_rows, np.bool_)

@@ -343,7 +343,7 @@ class WholeTable:
     distinct: int = 0
     surplus: dict[str, int] = field(default_factory=dict)
 
-    def count_rows(self, cause: str, rows: int) -> None:
+    def add_surplus(self, cause: str, rows: int) -> None:
         if rows:
             self.surplus[cause] = self.surplus.get(cause, 0) + rows
 
@@ -358,8 +358,8 @@ def count_whole_table(
     whole = WholeTable()
     for at in record.offsets:
         seen = own.partitions.get(at, SeenOffsets())
-        whole.count_rows(OFFSETS_SET, seen.requested)
-        whole.count_rows(UNEXPLAINED, seen.twice)
+        whole.add_surplus(OFFSETS_SET, seen.requested)
+        whole.add_surplus(UNEXPLAINED, seen.twice)
         whole.rows += len(seen.offsets) + seen.requested + seen.twice
         known = seen.offsets.copy()
         for sink, theirs in sorted(others.items()):
@@ -376,7 +376,7 @@ def _count_rows_of_other_sinks(
 ) -> None:
     rows = len(seen.offsets) + seen.requested + seen.twice
     whole.rows += rows
-    whole.count_rows(f"sink {sink}", rows - len(seen.offsets - known))
+    whole.add_surplus(f"sink {sink}", rows - len(seen.offsets - known))
     known |= seen.offsets
 
 

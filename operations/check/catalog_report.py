@@ -49,7 +49,7 @@ def check_catalog(
         questions.ask("catalog", lambda: _open_trial(settings, stack, trials))
         if trials:
             (trial,) = trials
-            stack.callback(_ask_to_remove, questions, trial)
+            stack.callback(_ask_to_drop_scratch_tables, questions, trial)
             announce(f"tables {' and '.join(trial.names)} will be created, and dropped again")
             questions.ask("scratch tables", lambda: _create_scratch_tables(trial))
             if len(trial.made) == len(trial.names):
@@ -83,7 +83,7 @@ def _create_scratch_tables(trial: CatalogTrial) -> str:
     return f"both were created; the first at {location}"
 
 
-def _ask_to_remove(questions: Questions, trial: CatalogTrial) -> None:
+def _ask_to_drop_scratch_tables(questions: Questions, trial: CatalogTrial) -> None:
     """Remove the tables as the last thing, whatever came before; say so if one stays."""
     if trial.made:
         questions.ask("clean-up", lambda: _drop_scratch_tables(trial))
@@ -96,7 +96,7 @@ def _drop_scratch_tables(trial: CatalogTrial) -> str:
 
 
 def _ask_by_trial(questions: Questions, trial: CatalogTrial, advice: _Advice) -> None:
-    questions.ask("keys", lambda: _describe_given_credentials(trial, advice))
+    questions.ask("keys", lambda: _describe_vended_credentials(trial, advice))
     questions.ask("files", lambda: _try_write_file(trial))
     questions.ask("claim", lambda: _try_claim(trial))
     if not questions.are_answered_well("claim"):
@@ -109,7 +109,7 @@ def _ask_by_trial(questions: Questions, trial: CatalogTrial, advice: _Advice) ->
     questions.ask("several tables", lambda: _try_joint_commit(trial, advice))
 
 
-def _describe_given_credentials(trial: CatalogTrial, advice: _Advice) -> str:
+def _describe_vended_credentials(trial: CatalogTrial, advice: _Advice) -> str:
     given = trial.given_credentials()
     if given.signs_remotely:
         raise CatalogRefused(

@@ -49,8 +49,8 @@ from headgate.operations.check.keys_and_transform import check_key, check_keys, 
 from headgate.operations.check.records import (
     can_describe_records,
     can_dry_run,
+    check_by_dry_run,
     check_records,
-    check_rows,
 )
 from headgate.operations.check.report_receivers import (
     check_receiver,
@@ -112,7 +112,7 @@ def check(settings: SinkSettings, role: Role = Role.SINK) -> tuple[Check, ...]:
         return _check_role(settings, RIGHTS[role])
     questions = Questions(settings)
     questions.ask("settings", lambda: _describe_settings(settings))
-    cluster = ask_of_brokers(questions, settings)
+    cluster = ask_about_brokers(questions, settings)
     if cluster:
         questions.ask("source topics", lambda: _check_source(settings, cluster))
         if questions.are_answered_well("source topics"):
@@ -120,8 +120,10 @@ def check(settings: SinkSettings, role: Role = Role.SINK) -> tuple[Check, ...]:
         questions.ask("control topic", lambda: _check_control_topic(settings, cluster))
         questions.ask("consumer group", lambda: _check_group(settings, cluster))
         if questions.are_answered_well("control topic"):
-            questions.ask("control events", lambda: _check_who_may_speak(settings.control, cluster))
-            questions.ask("participants", lambda: _check_participants(settings))
+            questions.ask(
+                "control events", lambda: _check_control_topic_writers(settings.control, cluster)
+            )
+            questions.ask("participants", lambda: _check_participant_configuration(settings))
             questions.ask("clock", lambda: _check_clock(settings))
         if settings.quarantine.dead_letter_topic:
             questions.ask(
@@ -130,14 +132,14 @@ def check(settings: SinkSettings, role: Role = Role.SINK) -> tuple[Check, ...]:
         if can_describe_records(settings) and questions.are_answered_well("source topics"):
             questions.ask("records", lambda: check_records(settings))
         if settings.tables and questions.are_answered_well("source topics"):
-            _ask_of_routes(questions, settings)
+            _ask_about_routes(questions, settings)
     asks_group = questions.are_answered_well("source topics", "consumer group")
     table = TableCheck(settings, asks_group=asks_group)
-    _ask_of_table(questions, table, settings)
+    _ask_about_table(questions, table, settings)
     if can_dry_run(settings) and questions.are_answered_well("source topics", "table"):
-        questions.ask("rows", lambda: check_rows(settings))
-    _ask_of_writer(questions, table, settings)
-    _ask_of_receivers(questions, settings, cluster)
+        questions.ask("rows", lambda: check_by_dry_run(settings))
+    _ask_about_writer(questions, table, settings)
+    _ask_about_receivers(questions, settings, cluster)
     return tuple(questions.answers)
 
 
@@ -153,7 +155,7 @@ def check_offline(settings: SinkSettings) -> tuple[Check, ...]:
     return tuple(questions.answers)
 
 
-def _ask_of_table(questions: Questions, table: TableCheck, settings: SinkSettings) -> None:
+def _ask_about_table(questions: Questions, table: TableCheck, settings: SinkSettings) -> None:
     """Ask about the sink's table and its quarantine, as far as their format has the question."""
     if table.has_catalog:
         questions.ask("catalog", table.check_catalog)
@@ -173,7 +175,7 @@ def _ask_of_table(questions: Questions, table: TableCheck, settings: SinkSetting
             questions.ask("files", table.check_files)
         if settings.tables:
             questions.ask("routed tables", lambda: check_routed_tables(settings))
-        _ask_of_stored_state(questions, table)
+        _ask_about_stored_state(questions, table)
     if table.has_lock:
         questions.ask("lock", table.check_lock)
     if settings.quarantine.keeps_rejected and well:
@@ -184,7 +186,7 @@ def _ask_of_table(questions: Questions, table: TableCheck, settings: SinkSetting
     questions.ask("storage", table.check_storage)
 
 
-def _ask_of_writer(questions: Questions, table: TableCheck, settings: SinkSettings) -> None:
+def _ask_about_writer(questions: Questions, table: TableCheck, settings: SinkSettings) -> None:
     """Ask about what writes files, and what a participant serves beside it."""
     questions.ask("writer", lambda: _check_writer(settings))
     if settings.http.listen or settings.http.certificate or settings.telemetry.otlp_endpoint:
@@ -198,7 +200,7 @@ def _ask_of_writer(questions: Questions, table: TableCheck, settings: SinkSettin
         questions.ask("transform", lambda: check_transform(settings))
 
 
-def _ask_of_receivers(
+def _ask_about_receivers(
     questions: Questions, settings: SinkSettings, cluster: Cluster | None
 ) -> None:
     lineage, signal = settings.lineage, settings.signal
@@ -208,13 +210,13 @@ def _ask_of_receivers(
         questions.ask("signal", lambda: check_receiver("signal", signal, cluster))
 
 
-def _ask_of_routes(questions: Questions, settings: SinkSettings) -> None:
+def _ask_about_routes(questions: Questions, settings: SinkSettings) -> None:
     questions.ask("routes", lambda: check_routes(settings))
     if settings.tables.has_keyed_table:
         questions.ask("keys", lambda: check_keys(settings))
 
 
-def _ask_of_stored_state(questions: Questions, table: TableCheck) -> None:
+def _ask_about_stored_state(questions: Questions, table: TableCheck) -> None:
     questions.ask("sink state", table.check_sink_state)
     if questions.are_answered_well("sink state", "source topics"):
         questions.ask("stored offsets", table.check_stored_offsets)
@@ -223,7 +225,7 @@ def _ask_of_stored_state(questions: Questions, table: TableCheck) -> None:
 def _check_role(settings: SinkSettings, rights: Rights) -> tuple[Check, ...]:
     questions = Questions(settings)
     questions.ask("settings", lambda: _describe_settings(settings))
-    cluster = ask_of_brokers(questions, settings)
+    cluster = ask_about_brokers(questions, settings)
     if cluster:
         questions.ask("source topics", lambda: _check_source(settings, cluster, rights))
         questions.ask("control topic", lambda: _check_control_topic(settings, cluster, rights))
@@ -280,11 +282,11 @@ class Questions:
         """Return the object itself if the answer to its question is good."""
         things: list[Cluster] = []
 
-        def both() -> str:
+        def open_and_ask() -> str:
             things.append(opened())
             return question(things[0])
 
-        self.ask(what, both)
+        self.ask(what, open_and_ask)
         return things[0] if self.are_answered_well(what) else None
 
     def are_answered_well(self, *names: str) -> bool:
@@ -293,7 +295,7 @@ class Questions:
         return all(states.get(name, State.WRONG) is not State.WRONG for name in names)
 
 
-def ask_of_brokers(questions: Questions, settings: SinkSettings) -> Cluster | None:
+def ask_about_brokers(questions: Questions, settings: SinkSettings) -> Cluster | None:
     """Ask for a token first, if there is to be one: so it is known which half has failed."""
     if token_keeper_for(settings.kafka):
         questions.ask("token", lambda: _check_token(settings.kafka))
@@ -420,7 +422,7 @@ def _check_clock(settings: SinkSettings) -> str:
     return f"within {max(1, -(-abs(ahead_ms) // 1000))} s of the brokers'"
 
 
-def _check_participants(settings: SinkSettings) -> str:
+def _check_participant_configuration(settings: SinkSettings) -> str:
     """CONFIG-1: ask what a start asks: whether those at work have this file."""
     heard_events, now_ms = read_recent_envelopes(settings), wall_ms()
     error, _ = find_other_configuration(settings, heard_events, now_ms)
@@ -431,7 +433,7 @@ def _check_participants(settings: SinkSettings) -> str:
     return f"{len(alive)} at work, with this sink file" if alive else "none is at work"
 
 
-def _check_who_may_speak(control: ControlSettings, cluster: Cluster) -> str:
+def _check_control_topic_writers(control: ControlSettings, cluster: Cluster) -> str:
     """Report who could speak for the sink, and whether this principal may do more than it needs."""
     name = control.topic
     granted = cluster.describe_topic(name)
@@ -479,7 +481,7 @@ def _check_writer(settings: SinkSettings) -> str:
     without = (
         "; installed without a C compiler, which makes it slower (docs/reference/performance.md)"
     )
-    return _check_engine(settings.spark) + (without if isinstance(loops(), InPython) else "")
+    return _check_spark_writer(settings.spark) + (without if isinstance(loops(), InPython) else "")
 
 
 def _check_connect_server(remote: str) -> str:
@@ -533,7 +535,7 @@ def _check_http(settings: SinkSettings) -> str:
     return "; ".join(filter(None, (where, sent))) or "the certificate can be used"
 
 
-def _check_engine(spark: SparkSettings) -> str:
+def _check_spark_writer(spark: SparkSettings) -> str:
     if spark.writer is WriterKind.IN_PROCESS:
         return "in-process, without Spark"
     for module, extra in (("pyspark", "spark"), ("pandas", "spark")):

@@ -31,7 +31,7 @@ from headgate.operations.check.check import (
     Check,
     Questions,
     State,
-    ask_of_brokers,
+    ask_about_brokers,
 )
 from headgate.operations.check.required_grants import RIGHTS, Role
 from headgate.operations.check.table import NotChecked
@@ -56,7 +56,7 @@ def check_kafka(settings: SinkSettings) -> tuple[Check, ...]:
     """Ask the cluster of a sink file. Raises nothing foreseeable."""
     questions, advice = Questions(settings), _Advice()
     questions.ask("client", describe_client)
-    cluster = ask_of_brokers(questions, settings)
+    cluster = ask_about_brokers(questions, settings)
     if cluster:
         with ExitStack() as stack:
             name = f"{settings.control.topic}-check-{secrets.token_hex(4)}"
@@ -173,7 +173,7 @@ def _format_settings(settings: Mapping[str, str]) -> str:
 
 def _ask_by_trial(questions: Questions, trial: ClusterTrial, advice: _Advice) -> None:
     questions.ask("topic ids", lambda: _check_topic_id(trial, advice))
-    questions.ask("topic settings", lambda: _check_settings(trial, advice))
+    questions.ask("topic settings", lambda: _check_topic_settings(trial, advice))
     questions.ask("control events", lambda: _check_append(trial, advice))
     questions.ask("batch consumer", trial.try_batch_consumer)
     questions.ask("transactions", lambda: _check_transactions(trial, advice))
@@ -189,7 +189,7 @@ def _check_topic_id(trial: ClusterTrial, advice: _Advice) -> str:
     return f"topics have ids: {found}"
 
 
-def _check_settings(trial: ClusterTrial, advice: _Advice) -> str:
+def _check_topic_settings(trial: ClusterTrial, advice: _Advice) -> str:
     found = trial.topic_settings_of(trial.name)
     unknown = [name for name in CONTROL_SETTINGS if name not in found]
     if not found:
@@ -206,7 +206,7 @@ def _check_settings(trial: ClusterTrial, advice: _Advice) -> str:
 
 
 def _check_append(trial: ClusterTrial, advice: _Advice) -> str:
-    appended = trial.append()
+    appended = trial.append_and_read_back()
     if not appended.append_time:
         advice.add_line(
             "brokers do not put their own time on control events: keep all clocks together; set "
@@ -244,13 +244,13 @@ def _check_transactions(trial: ClusterTrial, advice: _Advice) -> str:
 
 
 def _check_classic_rebalance(trial: ClusterTrial) -> str:
-    trial.join("classic")
+    trial.join_and_leave_group("classic")
     return "a member of the classic protocol (cooperative-sticky) got its partition, and left"
 
 
 def _check_consumer_rebalance(trial: ClusterTrial, advice: _Advice) -> str:
     try:
-        trial.join("consumer")
+        trial.join_and_leave_group("consumer")
     except HeadgateError as error:
         advice.add_line('leave source.group_protocol at "classic"')
         raise NotChecked(f"not here: {error.message}") from None

@@ -20,19 +20,19 @@ def check_sink_files(texts: Mapping[SinkName, str]) -> Mapping[SinkName, tuple[C
     References must be readable here, as they are to workers.
     """
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        return dict(zip(texts, pool.map(_check_text, texts.values()), strict=True))
+        return dict(zip(texts, pool.map(_check_sink_file, texts.values()), strict=True))
 
 
-def _check_text(text: str) -> tuple[Check, ...]:
+def _check_sink_file(text: str) -> tuple[Check, ...]:
     try:
         settings = parse(text)
     except HeadgateError as error:
         wrong = (State.WRONG, error.message, error.hint, error.code, error.exit_code)
         return (Check("settings", *wrong),)
-    return tuple(map(_without_difference_at_work, check(settings)))
+    return tuple(map(_accept_other_configuration, check(settings)))
 
 
-def _without_difference_at_work(answer: Check) -> Check:
+def _accept_other_configuration(answer: Check) -> Check:
     """Let those at work have another file: they are about to get this one."""
     if answer.code != OtherConfiguration.code:
         return answer

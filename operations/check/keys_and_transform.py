@@ -49,7 +49,7 @@ def check_key(settings: SinkSettings, table: Table | None) -> str:
     """
     key = settings.table.key
     if table is not None:
-        require_key(settings, settings.table.identifier, key, table)
+        require_fit_key(settings, settings.table.identifier, key, table)
     return "; ".join([f"by {', '.join(key)}", *describe_marking_deletes(settings)])
 
 
@@ -81,7 +81,7 @@ def check_keys(settings: SinkSettings) -> str:
                     unread.append(answer)
                 else:
                     key = routing.key_of(name)
-                    require_key(settings, name, key, cast("Any", answer.reader).table)
+                    require_fit_key(settings, name, key, cast("Any", answer.reader).table)
             for error in unread:
                 raise error
     except TableMissing:  # the catalog has no database yet, and so no table
@@ -120,7 +120,7 @@ def describe_marking_deletes(settings: SinkSettings) -> list[str]:
     return [f"{told} (in PostgreSQL: REPLICA IDENTITY FULL); records without a value say nothing"]
 
 
-def require_key(settings: SinkSettings, name: str, key: tuple[str, ...], table: Table) -> None:
+def require_fit_key(settings: SinkSettings, name: str, key: tuple[str, ...], table: Table) -> None:
     """Raise ``KeyUnfit``, ``KeyChanged`` or ``DeletesChanged`` where a commit would."""
     schema = table.schema()
     try:

@@ -84,9 +84,9 @@ def describe_values(settings: SinkSettings, topic: str, values: Sequence[bytes |
     text += _name_columns_with_replaced_nulls(settings.format, values)
     envelope = looks.envelope
     table = declaration_for_topic(settings, topic)
-    if envelope is None or not table.key or _does_any_fit(settings.changes, table, looks):
+    if envelope is None or not table.key or _does_any_change_fit(settings.changes, table, looks):
         _require_startable(settings, table, looks, text)
-    if envelope is None or _does_any_fit(settings.changes, table, looks):
+    if envelope is None or _does_any_change_fit(settings.changes, table, looks):
         return text
     if not table.key:
         if envelope is Envelope.PLAIN:
@@ -211,7 +211,7 @@ def declaration_for_topic(settings: SinkSettings, topic: str) -> TableSettings |
     return section or OneTableSettings(match="")
 
 
-def _does_any_fit(
+def _does_any_change_fit(
     changes: ChangesSettings, table: TableSettings | OneTableSettings, looks: EnvelopeCounts
 ) -> bool:
     """Return whether any value is what the settings say.
@@ -254,7 +254,7 @@ def can_dry_run(settings: SinkSettings) -> bool:
     return plugin_format(settings) is None and here
 
 
-def check_rows(settings: SinkSettings) -> str:
+def check_by_dry_run(settings: SinkSettings) -> str:
     """Take some of the newest records through the sink, as ``run --dry-run`` does.
 
     Raises ``RecordsWouldStop``, and what a batch of these records would raise.

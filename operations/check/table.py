@@ -32,7 +32,7 @@ from headgate.control_protocol.identifiers import Sender
 from headgate.control_protocol.ports import Lineage, TableView
 from headgate.control_protocol.spark_batch_decision import without_query_offset
 from headgate.control_protocol.table_format import FileSchema
-from headgate.coordinator.added_partitions import defer_added_partitions
+from headgate.coordinator.added_partitions import hold_added_partitions
 from headgate.coordinator.recovery import (
     fit_offsets_to_sources,
     record_to_resume,
@@ -57,7 +57,7 @@ from headgate.runtime.start_checks import (
     require_fillable_table,
     require_fitting_file_schema,
     require_writable_catalog,
-    require_writable_place,
+    require_writable_location,
 )
 from headgate.tables.iceberg.catalog import require_atomic_swap, translate_catalog_error
 from headgate.tables.iceberg.complete_empty_table import completed_schema, plan_completion
@@ -149,7 +149,7 @@ class TableCheck:
         try:
             with open_tables_read_only(self._settings) as tables:
                 if self.has_catalog:
-                    self._found = tables.supports_catalog().load(tables.name)
+                    self._found = tables.supports_catalog().load_table(tables.name)
                     self._layout = file_schema_of(self._found)
                 else:
                     self._layout = tables.file_schema(tables.name)
@@ -201,7 +201,7 @@ class TableCheck:
             shown = f"rows go {_duration_text(wanted.rows_after_ms)} after their {wanted.rows_by}"
             return f"{shown}; how long snapshots keep them is known once there is a table"
         require_expirable_rows(self._settings, self._found, self._found.schema())
-        return describe_promise(self._settings, self._found.properties)
+        return describe_row_expiry(self._settings, self._found.properties)
 
     def check_files(self) -> str:
         """Check that files can be written by the table's properties; list unsupported ones."""
@@ -281,7 +281,7 @@ class TableCheck:
             return "none yet"
         fit_offsets_to_sources(record.offsets, record.topic_ids, now, settings.coordinator)
         looking = State(self._identity, settings.coordinator)
-        _, held = defer_added_partitions(looking, record.offsets, record.topic_ids, now, now_ms=0)
+        _, held = hold_added_partitions(looking, record.offsets, record.topic_ids, now, now_ms=0)
         within = f"{len(without_query_offset(record.offsets))} partitions, all within their logs"
         return "; ".join([within, *(tell.text for tell in held)])
 
@@ -290,7 +290,7 @@ class TableCheck:
         return "; ".join(map(self._check_location, dict.fromkeys(self._storage_locations())))
 
     def _check_location(self, location: str) -> str:
-        require_writable_place(location)
+        require_writable_location(location)
         if (folder := local_folder_path(location)) is not None:
             _require_disk_space(folder)
             return f"{folder} may be written"
@@ -382,7 +382,9 @@ def check_commit_rights(table: Table) -> str:
     """
     name = ".".join(table.name())
     if engine := _engine_of(table.catalog):
-        return _check_database(engine, name, "UPDATE iceberg_tables SET table_name = table_name")
+        return _check_statement_allowed(
+            engine, name, "UPDATE iceberg_tables SET table_name = table_name"
+        )
     if _is_hive_metastore(table.catalog):
         try:
             require_atomic_swap(table.catalog, name)
@@ -410,7 +412,7 @@ def check_create_rights(catalog: Catalog, identifier: str) -> str:
     """
     if engine := _engine_of(catalog):
         fields = "INSERT INTO iceberg_tables SELECT * FROM iceberg_tables"
-        return _check_database(engine, identifier, fields)
+        return _check_statement_allowed(engine, identifier, fields)
     if isinstance(catalog, JavaCatalog) and catalog.kind == "hive":
         try:
             catalog.require_atomic_swap_for(identifier)
@@ -452,7 +454,7 @@ def _missing_rights_error(error: Exception, what: str) -> HeadgateError:
     return found
 
 
-def _check_database(engine: Engine, name: str, statement: str) -> str:
+def _check_statement_allowed(engine: Engine, name: str, statement: str) -> str:
     """Ask whether the database would run the statement, on no row, and roll it back."""
     from sqlalchemy import text
     from sqlalchemy.exc import DBAPIError
@@ -508,7 +510,7 @@ def check_quarantine(
             uuid = tables.require_fit_quarantine()
             layout = tables.file_schema(wanted.table)
     except TableMissing:
-        require_writable_place(wanted.location or catalog.properties.get("warehouse", ""))
+        require_writable_location(wanted.location or catalog.properties.get("warehouse", ""))
         require_same(None)
         return f"{wanted.table} does not exist yet; the next start creates it"
     require_same(uuid)
@@ -529,7 +531,7 @@ def check_catalog_rights(settings: SinkSettings, name: str) -> str:
         with open_tables_read_only(settings) as tables:
             found = tables.supports_catalog(name)
             try:
-                table = found.load(name)
+                table = found.load_table(name)
             except TableMissing:
                 return check_create_rights(found.catalog, name)
             return check_commit_rights(table)
@@ -542,7 +544,7 @@ def check_catalog_rights(settings: SinkSettings, name: str) -> str:
 # Says for ``headgate check`` when a row that expires is gone (EXPIRY-1, EXPIRY-2).
 
 
-def describe_promise(settings: SinkSettings, properties: Mapping[str, str]) -> str:
+def describe_row_expiry(settings: SinkSettings, properties: Mapping[str, str]) -> str:
     """Return by when no reader shows a row any more, and by when storage has not its bytes."""
     wanted = settings.maintenance
     idle_ms = settings.coordinator.tag_refresh_interval_ms  # the limit stands on the last change

@@ -55,14 +55,14 @@ def delete(
     from headgate.operations.control.delete_rows import RowDeletion
 
     deletion = RowDeletion(where, aside, tables)
-    if (dry_run or not yes) and not _is_confirmed(
+    if (dry_run or not yes) and not _show_and_confirm(
         settings, deletion, dry_run=dry_run, as_json=as_json
     ):
         return
     _delete_and_report(settings, deletion, as_json=as_json)
 
 
-def _is_confirmed(
+def _show_and_confirm(
     settings: SinkSettings, deletion: RowDeletion, *, dry_run: bool, as_json: bool
 ) -> bool:
     """Return whether there is something to delete and the user has seen it and agrees."""
@@ -70,7 +70,7 @@ def _is_confirmed(
 
     planned = plan_deletion(settings, deletion)
     if not as_json:
-        _report(settings.redact, planned, "would be deleted")
+        _echo_deletions(settings.redact, planned, "would be deleted")
     elif dry_run:
         print_json([asdict(each) for each in planned])
     if dry_run or not any(each.rows for each in planned):
@@ -85,14 +85,14 @@ def _delete_and_report(settings: SinkSettings, deletion: RowDeletion, *, as_json
     for each in carry_out_deletion(settings, deletion):
         done.append(each)
         if not as_json:
-            _report(settings.redact, [each], "deleted")
+            _echo_deletions(settings.redact, [each], "deleted")
     if as_json:
         print_json([asdict(each) for each in done])
     elif any(each.rows for each in done):
         click.echo(_LATER)
 
 
-def _report(redacted: Callable[[str], str], tables: list[Deleted], what: str) -> None:
+def _echo_deletions(redacted: Callable[[str], str], tables: list[Deleted], what: str) -> None:
     for each in tables:
         text = f"{each.table}: {each.rows} rows in {each.files} files {what}"
         if each.pending:

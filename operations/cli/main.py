@@ -26,8 +26,8 @@ from headgate.operations.cli.offsets import offsets
 from headgate.operations.cli.options import (
     as_json_option,
     deleted_back_option,
+    echo_fleet_may_undo,
     echo_next_offsets,
-    echo_undone_by_fleet,
     fleet_file_option,
     load_all_settings,
     load_settings,
@@ -449,7 +449,7 @@ def pause(ctx: click.Context, sink: Path) -> None:
 
     record = ask(settings)
     click.echo("paused: nothing is fetched until headgate resume")
-    echo_undone_by_fleet(settings, "pause")
+    echo_fleet_may_undo(settings, "pause")
     echo_next_offsets(record)
 
 

@@ -56,7 +56,7 @@ def offsets(
     if action == "set" and group is not None:
         if wanted:
             raise click.UsageError("--from-group takes no offsets besides")
-        _set_offsets_of_group(settings, group, maps, yes=yes, deleted_back=deleted_back)
+        _set_offsets_from_group(settings, group, maps, yes=yes, deleted_back=deleted_back)
     elif action == "set":
         _set_stored_offsets(settings, wanted, yes=yes, deleted_back=deleted_back)
     elif wanted or yes or deleted_back or group is not None:
@@ -85,21 +85,21 @@ def _set_stored_offsets(
 ) -> None:
     from headgate.operations.control.set_offsets import plan_offset_moves
 
-    _ask_and_set(
+    _confirm_and_set_offsets(
         settings, plan_offset_moves(settings, assignments, deleted_back=deleted_back), yes=yes
     )
 
 
-def _set_offsets_of_group(
+def _set_offsets_from_group(
     settings: SinkSettings, group: str, maps: Sequence[str], *, yes: bool, deleted_back: bool
 ) -> None:
-    from headgate.operations.control.adopt_group_offsets import plan_from_group
+    from headgate.operations.control.adopt_group_offsets import plan_offsets_from_group
 
-    plan = plan_from_group(settings, group, maps, deleted_back=deleted_back)
-    _ask_and_set(settings, plan, yes=yes)
+    plan = plan_offsets_from_group(settings, group, maps, deleted_back=deleted_back)
+    _confirm_and_set_offsets(settings, plan, yes=yes)
 
 
-def _ask_and_set(settings: SinkSettings, plan: OffsetPlan, *, yes: bool) -> None:
+def _confirm_and_set_offsets(settings: SinkSettings, plan: OffsetPlan, *, yes: bool) -> None:
     from headgate.operations.control.set_offsets import carry_out_offset_plan
 
     for text in plan.describe_moves():

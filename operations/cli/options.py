@@ -97,7 +97,7 @@ def worst_exit_code(codes: Iterable[int]) -> int:
     return 1 if 1 in distinct else max(distinct, default=0)
 
 
-def echo_undone_by_fleet(settings: SinkSettings, command: str) -> None:
+def echo_fleet_may_undo(settings: SinkSettings, command: str) -> None:
     """Say who may undo it, for a file whose control topic is that of a fleet's sink (FLEET-7)."""
     from headgate.runtime.fleet.sink_files import control_topic_of
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from headgate.operations.cli.options import (
+    echo_fleet_may_undo,
     echo_next_offsets,
-    echo_undone_by_fleet,
     load_settings,
     sink_file,
 )
@@ -30,7 +30,7 @@ def stop(ctx: click.Context, sink: Path) -> None:
     from headgate.operations.control.stop import stop_sink as ask
 
     _echo_stop_result(ask(settings), "stopped: no participant works until headgate start")
-    echo_undone_by_fleet(settings, "stop")
+    echo_fleet_may_undo(settings, "stop")
 
 
 @click.command()

@@ -29,7 +29,7 @@ from headgate.runtime.sink_tables import SinkTables
 _FORM = "write --map OLD/PARTITION=NEW/PARTITION, or OLD=NEW for a whole topic"
 
 
-def plan_from_group(
+def plan_offsets_from_group(
     settings: SinkSettings, group: str, maps: Sequence[str] = (), *, deleted_back: bool = False
 ) -> OffsetPlan:
     """Plan to go on where the group is; ``maps`` say which partition of the sink is which of its.
@@ -84,7 +84,10 @@ def _parse_maps(
         old, _, new = text.partition("=")
         if not (old and new):
             raise ConfigurationError(f"{text!r} maps nothing", _FORM)
-        (of, old_number), (to, new_number) = _parse_place(old), _parse_place(new)
+        (of, old_number), (to, new_number) = (
+            _parse_topic_or_partition(old),
+            _parse_topic_or_partition(new),
+        )
         if (old_number is None) != (new_number is None):
             raise ConfigurationError(f"{text!r} maps a topic to a partition", _FORM)
         for at in places:
@@ -94,7 +97,7 @@ def _parse_maps(
     return old_names
 
 
-def _parse_place(text: str) -> tuple[str, int | None]:
+def _parse_topic_or_partition(text: str) -> tuple[str, int | None]:
     topic, _, number = text.rpartition("/")
     return (topic, int(number)) if topic and number.isdecimal() else (text, None)
 

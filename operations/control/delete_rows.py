@@ -67,9 +67,9 @@ def plan_deletion(settings: SinkSettings, asked: RowDeletion) -> list[Deleted]:
     commands raise for a table that is not as the sink left it.
     """
     planned = []
-    with _open_tables(settings, asked) as (_, every):
+    with _open_deletions(settings, asked) as (_, every):
         for each in every:
-            matching = each.deletion.count()
+            matching = each.deletion.count_matching()
             planned.append(
                 Deleted(each.table, matching.rows, matching.files, each.pending, each.expired)
             )
@@ -82,7 +82,7 @@ def carry_out_deletion(settings: SinkSettings, asked: RowDeletion) -> Iterator[D
     Raises as ``plan_deletion`` if something is refused before anything is deleted, and
     ``DeletionUnsettled``: the tables before that one are done.
     """
-    with _open_tables(settings, asked) as (tables, every):
+    with _open_deletions(settings, asked) as (tables, every):
         for each in every:
             each.deletion.require_deletable()
         for each in every:
@@ -92,13 +92,13 @@ def carry_out_deletion(settings: SinkSettings, asked: RowDeletion) -> Iterator[D
                     f"the rows of {each.table} are not deleted: {unsettled}",
                     "run the same command again: nothing is done twice",
                 )
-            deleted = each.deletion.deleted
+            deleted = each.deletion.deleted_count
             yield Deleted(each.table, deleted.rows, deleted.files, each.pending, each.expired)
     announce_command(settings, "delete")  # not what: the predicate may name the person to forget
 
 
 @contextmanager
-def _open_tables(
+def _open_deletions(
     settings: SinkSettings, asked: RowDeletion
 ) -> Iterator[tuple[SinkTables, list[_TableDeletion]]]:
     """Yield each table with its deletion, and what is pending. Raises as ``plan_deletion``."""

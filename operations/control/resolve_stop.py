@@ -53,10 +53,10 @@ from headgate.coordinator.settings import (
 from headgate.coordinator.state import Identity, State
 from headgate.data_plane.cdc.policy import OnDelete
 from headgate.operations.access.kafka_connection import opening_source_topics
-from headgate.operations.access.tables import open_tables
+from headgate.operations.access.tables import open_tables_for_claim
 from headgate.operations.control.operator_claim import announce_command, current_actor
 from headgate.operations.control.undelete_guard import (
-    require_known_deletions,
+    raise_deletions_unknown,
     require_not_read_again,
 )
 from headgate.runtime.sink_tables import named_secondary_tables
@@ -141,7 +141,7 @@ def accept_stop(
     start_ms = settings.source.start_at_ms
     operator = Sender(OPERATOR, uuid.uuid4().hex[:12])
     with ExitStack() as opening:
-        primary, secondaries = opening.enter_context(open_tables(settings))
+        primary, secondaries = opening.enter_context(open_tables_for_claim(settings))
         topics = opening.enter_context(opening_source_topics(settings))
         world = ClaimedSink(
             Identity(
@@ -170,7 +170,7 @@ def accept_stop(
                 return
             if view.settled_record is None:
                 if "HG-202" in chosen:
-                    require_known_deletions(view.table)
+                    raise_deletions_unknown(view.table)
                 return
             before = view.record.offsets if view.record else Offsets()
             require_not_read_again(settings, before, record.offsets, record.topic_ids)

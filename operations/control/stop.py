@@ -82,7 +82,7 @@ def _store_request(settings: SinkSettings, command: str, **wanted: bool) -> Comm
     for tries_left in reversed(range(_TRIES)):
         with open_tables_read_only(settings) as tables, closing(tables.open_primary()) as table:
             view = table.read()
-            record = _acknowledge_delivered(tables, require_claimable_record(settings, view))
+            record = _without_delivered_commits(tables, require_claimable_record(settings, view))
         claim = make_claim(record, command, **wanted)
         try:
             commit_claim_or_raise(settings, view, claim, failed)
@@ -94,7 +94,7 @@ def _store_request(settings: SinkSettings, command: str, **wanted: bool) -> Comm
     raise AssertionError("the last try returns or raises")
 
 
-def _acknowledge_delivered(tables: SinkTables, record: CommitRecord) -> CommitRecord:
+def _without_delivered_commits(tables: SinkTables, record: CommitRecord) -> CommitRecord:
     """PENDING-7: acknowledge what the quarantine shows as delivered: it may be another one at the
     next start.
 

@@ -15,7 +15,7 @@ from headgate.control_protocol.identifiers import TopicId, TopicPartition
 from headgate.control_protocol.rows_deleted_by_people import DeletedRecords, ranges_read_again
 from headgate.control_protocol.rows_deleted_by_people import require_not_read_again as refuse_of_one
 from headgate.control_protocol.table_history import Newest
-from headgate.operations.access.tables import open_every_table, open_reader
+from headgate.operations.access.tables import open_every_table, open_tables_for_reading
 from headgate.runtime.sink_tables import SinkTables
 
 BRING_BACK_HINT = (
@@ -37,12 +37,12 @@ def require_not_read_again(
     what opening the tables raises.
     """
     if again := ranges_read_again(before, after):
-        with open_reader(settings) as tables:
+        with open_tables_for_reading(settings) as tables:
             for name, deleted in _read_deletions(tables):
                 refuse_of_one(name, deleted, again, topic_ids, hint=BRING_BACK_HINT)
 
 
-def require_known_deletions(name: str) -> None:
+def raise_deletions_unknown(name: str) -> None:
     """Raise ``DeletedBack`` where the table's list of what was deleted is gone with the table."""
     raise DeletedBack(
         f"{name}: records are read again, and the table that knew which of their rows people had "

@@ -171,14 +171,14 @@ class FollowedFleet:
                 if came:
                     self._count_restarts(reader)
                 if time.monotonic() - looked_s >= LOOK_S:
-                    self._ask_topics(admin, reader)
+                    self._confirm_same_topics(admin, reader)
                     looked_s = time.monotonic()
                 self._ended.wait(0.0 if came else TURN_S)
         finally:
             with suppress(Exception):
                 reader.close()
 
-    def _ask_topics(self, admin: TopicAdmin, reader: FleetReader) -> None:
+    def _confirm_same_topics(self, admin: TopicAdmin, reader: FleetReader) -> None:
         """Ask for both topics; only an answer makes the knowledge that of now.
 
         Raises ``FleetTopicUnfit`` if one is gone, or another one. While nobody answers, the reader
@@ -186,7 +186,7 @@ class FollowedFleet:
         """
         fleet, begun_ms = self.settings.fleet, wall_ms()
         try:
-            found = {name: admin.describe(name) for name in (fleet.name, fleet.state_topic)}
+            found = {name: admin.describe_topic(name) for name in (fleet.name, fleet.state_topic)}
         except Unreachable as error:
             self._log_problem(self.settings.redact(str(error)))
             return

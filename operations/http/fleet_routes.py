@@ -113,7 +113,7 @@ class ServedFleet:
             if at not in self._sinks:
                 while len(self._sinks) >= _ASKED_MAX:
                     del self._sinks[next(iter(self._sinks))]
-                self._sinks[at] = ServedSink(_parse_desired(seen, self.followed.settings))
+                self._sinks[at] = ServedSink(_parse_desired_file(seen, self.followed.settings))
             return self._sinks[at]
 
     def change_specs(self, plan_change: PlanChange, asked: Asked, *, creates: bool = False) -> Plan:
@@ -137,7 +137,7 @@ class ServedFleet:
         return plan
 
 
-def _parse_desired(seen: SinkView, settings: WorkerSettings) -> SinkSettings:
+def _parse_desired_file(seen: SinkView, settings: WorkerSettings) -> SinkSettings:
     assert seen.spec is not None
     session_ms = settings.worker.session_timeout_ms
     return parse(with_fleet_settings(seen.spec.file, sink_of_key(seen.key), session_ms))
@@ -148,29 +148,29 @@ def answer_fleet_request(fleet: ServedFleet, asked: Asked) -> Answer:
     known = fleet.followed.latest()
     match asked.parts:
         case ():
-            return _refuse_other_than_get(asked) or _answer_front_page(fleet, known, asked)
+            return _refusal_unless_get(asked) or _answer_front_page(fleet, known, asked)
         case ("sinks", key):
-            return _refuse_other_than_get(asked) or _answer_about_sink(
+            return _refusal_unless_get(asked) or _answer_about_sink(
                 fleet, known, key, _answer_spec_page
             )
         case ("sinks", key, "status"):
-            return _refuse_other_than_get(asked) or _answer_about_sink(
+            return _refusal_unless_get(asked) or _answer_about_sink(
                 fleet, known, key, _answer_status_page
             )
         case ("api", "v1", "sinks"):
-            return _refuse_other_than_get(asked) or _answer_names(fleet, known)
+            return _refusal_unless_get(asked) or _answer_sink_names(fleet, known)
         case ("api", "v1", "sinks", key):
-            return _refuse_other_than_get(asked) or _answer_about_sink(
+            return _refusal_unless_get(asked) or _answer_about_sink(
                 fleet, known, key, _answer_status
             )
         case ("api", "v1", "sinks", key, "offsets"):
-            return _refuse_other_than_get(asked) or _answer_about_sink(
+            return _refusal_unless_get(asked) or _answer_about_sink(
                 fleet, known, key, _answer_offsets
             )
         case ("api", "v1", "sinks", _, _):
             return refusal_answer(404, "a fleet's sinks are changed by specs", f"see {API}")
         case ("api", "v1", "fleet"):
-            return _refuse_other_than_get(asked) or _answer_list(fleet, known)
+            return _refusal_unless_get(asked) or _answer_sink_list(fleet, known)
         case ("api", "v1", "fleet", "sinks", key):
             return _answer_sink_api(fleet, known, asked, key)
         case ("api", "v1", "fleet", "sinks", key, move):
@@ -180,7 +180,7 @@ def answer_fleet_request(fleet: ServedFleet, asked: Asked) -> Answer:
     return refusal_answer(404, "there is nothing at this path")
 
 
-def _refuse_other_than_get(asked: Asked) -> Answer | None:
+def _refusal_unless_get(asked: Asked) -> Answer | None:
     return None if asked.method == "GET" else method_not_allowed_answer("GET")
 
 
@@ -243,13 +243,13 @@ def _answer_offsets(fleet: ServedFleet, _: Known, seen: SinkView) -> Answer:
     )
 
 
-def _answer_names(fleet: ServedFleet, known: Known | None) -> Answer:
+def _answer_sink_names(fleet: ServedFleet, known: Known | None) -> Answer:
     if known is None:
         return _unknown_yet_answer(fleet)
     return json_answer(200, sorted({sink_of_key(key) for key in known.fleet.sinks}))
 
 
-def _answer_list(fleet: ServedFleet, known: Known | None) -> Answer:
+def _answer_sink_list(fleet: ServedFleet, known: Known | None) -> Answer:
     if known is None:
         return _unknown_yet_answer(fleet)
     return json_answer(
@@ -280,7 +280,7 @@ def _answer_sink_api(fleet: ServedFleet, known: Known | None, asked: Asked, key:
                 fleet, known, key, lambda _, known, seen: _answer_sink_document(known, seen, asked)
             )
         case "PUT":
-            return _answer_change_of_specs(fleet, asked, _plan_file, key)
+            return _answer_change_of_specs(fleet, asked, _plan_apply, key)
         case "DELETE":
             return _answer_change_of_specs(fleet, asked, _plan_remove, key)
     return method_not_allowed_answer("DELETE", "GET", "PUT")
@@ -314,7 +314,7 @@ def _answer_change_of_specs(
     except ConfigurationError as error:  # also of a file: what was sent is wrong
         return json_answer(400, {"code": error.code, "error": error.message, "hint": error.hint})
     try:
-        plan = fleet.change_specs(plan_change, asked, creates=make is _plan_file)
+        plan = fleet.change_specs(plan_change, asked, creates=make is _plan_apply)
     except SinkUnknown:
         return _no_such_sink_answer()
     return json_answer(
@@ -356,7 +356,7 @@ def _require_known_keys(given: Given, **known: type) -> None:
             )
 
 
-def _plan_file(name: str, given: Given) -> PlanChange:
+def _plan_apply(name: str, given: Given) -> PlanChange:
     """Take a sink file, or ``{"file": TEXT, "memory_mib": 0}``. Raises as ``apply`` does."""
     _require_known_keys(given, file=str, memory_mib=int)
     file, memory_mib = given.get("file") or "", given.get("memory_mib") or 0

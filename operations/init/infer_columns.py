@@ -241,7 +241,7 @@ def _json_type_name(python_type: type) -> str:
     return names.get(python_type, "array")
 
 
-def _is_parsed_by(parse: Callable[[str], object]) -> Callable[[str], bool]:
+def _predicate_of_parser(parse: Callable[[str], object]) -> Callable[[str], bool]:
     def fits(text: str) -> bool:
         try:
             parse(text)
@@ -252,26 +252,26 @@ def _is_parsed_by(parse: Callable[[str], object]) -> Callable[[str], bool]:
     return fits
 
 
-def _parse_zoned(text: str) -> None:
+def _require_zoned_time(text: str) -> None:
     if not re.search(r"[T ].*(Z|[+-]\d\d(:?\d\d)?)$", text):
         raise ValueError
     parse_timestamp(text, "us", zoned=True)
 
 
-def _parse_unzoned(text: str) -> None:
+def _require_unzoned_time(text: str) -> None:
     parse_timestamp(text, "us", zoned=False)
 
 
-def _parse_time(text: str) -> None:
+def _require_time(text: str) -> None:
     parse_timestamp(text, "us", zoned=True)
 
 
-_is_time = _is_parsed_by(_parse_time)
+_is_time = _predicate_of_parser(_require_time)
 """Return whether a ``timestamptz`` takes the text; without a zone it is UTC."""
 
 _TIMES: tuple[tuple[str, Callable[[str], bool]], ...] = (
-    ("date", _is_parsed_by(parse_days)),
-    ("timestamptz", _is_parsed_by(_parse_zoned)),
-    ("timestamp", _is_parsed_by(_parse_unzoned)),
+    ("date", _predicate_of_parser(parse_days)),
+    ("timestamptz", _predicate_of_parser(_require_zoned_time)),
+    ("timestamp", _predicate_of_parser(_require_unzoned_time)),
     ("timestamptz", _is_time),
 )

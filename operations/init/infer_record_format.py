@@ -77,7 +77,7 @@ class ProposedRecords:
     def envelope(self) -> Envelope:
         return self.looks.envelope or Envelope.PLAIN
 
-    def needs_options(self, *, fixed: bool) -> bool:
+    def takes_given_options(self, *, fixed: bool) -> bool:
         """Return whether the options that were given belong to the format."""
         return fixed or self.format_name.endswith(_REGISTRY)
 

@@ -181,7 +181,7 @@ def build_sink_file(
         format_text = _format_section(format.get("type", _format_taking_options(format)), format)
         return _TEMPLATE.format(**parts, **_APPENDED, format=format_text, columns=_COLUMNS)
     texts, key = _changes_settings(records)
-    kept = format if records.needs_options(fixed="type" in format) else {}
+    kept = format if records.takes_given_options(fixed="type" in format) else {}
     return _TEMPLATE.format(
         **parts,
         **texts,

@@ -74,7 +74,7 @@ _SQLITE = re.compile(r"jdbc:sqlite:(?:file:)?(.*?)(?:\?.*)?")
 
 def translate_catalog(report: Report) -> None:
     """Fill ``[catalog]``; a catalog that cannot be a sink's lock is refused."""
-    keys = report.with_prefix("iceberg.catalog.")
+    keys = report.keys_below("iceberg.catalog.")
     catalog = report.section_at("catalog")
     catalog["name"] = report.connector_value("iceberg.catalog") or "iceberg"
     report.note_kept("iceberg.catalog", "catalog.name")
@@ -193,7 +193,7 @@ def _translate_hadoop(report: Report) -> None:
         (key for key in report.keys if key == "iceberg.hadoop-conf-dir"),
         "Hadoop's files are not read; what the store needs is in catalog.properties",
     )
-    for name, value in report.with_prefix("iceberg.hadoop.").items():
+    for name, value in report.keys_below("iceberg.hadoop.").items():
         key = f"iceberg.hadoop.{name}"
         if target := _HADOOP.get(name):
             given = report.to_sink_file_value(key, "CATALOG", value)

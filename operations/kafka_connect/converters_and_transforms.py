@@ -64,7 +64,7 @@ def translate_converters(report: Report) -> None:
                 key, "a row of one column: format.options.column, if the table has more"
             )
     _translate_options(report, form or "")
-    if report.is_true("iceberg.tables.schema-case-insensitive"):
+    if report.is_connector_value_true("iceberg.tables.schema-case-insensitive"):
         report.section_at("format", "options")["case-insensitive"] = "true"
     report.note_kept("iceberg.tables.schema-case-insensitive", "format.options.case-insensitive")
     report.note_dropped(
@@ -173,14 +173,16 @@ def translate_transforms(report: Report) -> None:
         fate = report.fates.get(f"{prefix}type")
         for key in report.keys:
             if key.startswith(prefix) and fate:
-                report.note_fate(key, _verdict_of_part(fate.verdict), f"see {prefix}type ({kind})")
+                report.note_fate(
+                    key, _verdict_of_other_keys(fate.verdict), f"see {prefix}type ({kind})"
+                )
     if names:
         report.note_dropped(("transforms",), "each transform has a line of its own")
     stale = [k for k in report.keys if k.startswith(("transforms.", "predicates"))]
     report.note_dropped(stale, "of no transform in transforms, or used by one that is told of")
 
 
-def _verdict_of_part(of_type: Verdict) -> Verdict:
+def _verdict_of_other_keys(of_type: Verdict) -> Verdict:
     """Return the verdict of a transform's other keys: one refusal says enough."""
     return Verdict.NOT_NEEDED if of_type is Verdict.REFUSED else of_type
 
@@ -196,9 +198,9 @@ def _translate_transform(report: Report, prefix: str, kind: str, side: str) -> N
     elif report.connector_value(f"{prefix}predicate"):
         report.note_refused(key, f"only some records ({prefix}predicate): transform.sql may do it")
     elif kind == "KafkaMetadataTransform":
-        _take_metadata(report, prefix)
+        _translate_metadata_transform(report, prefix)
     elif kind == "InsertField" and not report.connector_value(f"{prefix}static.field"):
-        _take_inserted(report, prefix)
+        _translate_insert_field(report, prefix)
     elif kind == "ReplaceField" and _does_only_exclude(report, prefix):
         report.note_dropped((key,), "a field without a column is ignored, unless it is evolved")
     elif kind in _COUNTERPART:
@@ -211,7 +213,7 @@ def _translate_transform(report: Report, prefix: str, kind: str, side: str) -> N
 
 def _does_only_exclude(report: Report, prefix: str) -> bool:
     others = ("renames", "include", "whitelist")
-    evolves = report.is_true("iceberg.tables.evolve-schema-enabled")
+    evolves = report.is_connector_value_true("iceberg.tables.evolve-schema-enabled")
     return not evolves and not any(report.connector_value(prefix + name) for name in others)
 
 
@@ -220,10 +222,10 @@ def section_of_record_columns(report: Report) -> dict[str, object]:
     return report.section_at("tables" if "tables" in report.document else "table", "record_columns")
 
 
-def _take_metadata(report: Report, prefix: str) -> None:
+def _translate_metadata_transform(report: Report, prefix: str) -> None:
     base = report.connector_value(f"{prefix}field_name") or "_kafka_metadata"
     columns = section_of_record_columns(report)
-    if report.is_true(f"{prefix}nested"):
+    if report.is_connector_value_true(f"{prefix}nested"):
         columns["struct"] = base
     else:
         columns.update({part: f"{base}_{part}" for part in _METADATA})
@@ -234,7 +236,7 @@ def _take_metadata(report: Report, prefix: str) -> None:
         )
 
 
-def _take_inserted(report: Report, prefix: str) -> None:
+def _translate_insert_field(report: Report, prefix: str) -> None:
     """Take InsertField's parts of a record; a mark (! or ?) only says whether it is optional."""
     columns = section_of_record_columns(report)
     for part in _METADATA:

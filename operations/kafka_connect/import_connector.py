@@ -69,10 +69,10 @@ def _require_accepted(connector: Path, sink: Translated) -> None:
             "then gets other rows than the connector gave it",
         )
     with tempfile.TemporaryDirectory() as folder:
-        _require_loads(connector, _with_stand_ins(to_toml(sink.document), Path(folder)))
+        _require_loadable(connector, _with_stand_ins(to_toml(sink.document), Path(folder)))
 
 
-def _require_loads(connector: Path, text: str) -> None:
+def _require_loadable(connector: Path, text: str) -> None:
     try:
         parse(text)
     except HeadgateError as error:

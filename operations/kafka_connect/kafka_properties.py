@@ -117,9 +117,9 @@ def _translate_authentication(report: Report, keys: dict[str, tuple[str, str]]) 
     module = login[1].rpartition(".")[2] if login else ""
     options = {k: a or b or c for k, a, b, c in _OPTION.findall(login[2])} if login else {}
     if mechanism == "AWS_MSK_IAM" or module == "IAMLoginModule":
-        _take_msk(report, (mechanism_key, jaas_key), options)
+        _translate_msk_auth(report, (mechanism_key, jaas_key), options)
     elif mechanism == "OAUTHBEARER" or module == "OAuthBearerLoginModule":
-        _take_oidc(report, keys, options)
+        _translate_oidc_auth(report, keys, options)
     elif mechanism == "GSSAPI" or module == "Krb5LoginModule":
         service_key, service = keys.get("sasl.kerberos.service.name", ("", "kafka"))
         report.section_at("kafka", "auth").update(type="kerberos", service_name=service)
@@ -130,7 +130,7 @@ def _translate_authentication(report: Report, keys: dict[str, tuple[str, str]]) 
                 jaas_key, "no keytab here: the host keeps a ticket (kinit -R, k5start)"
             )
     elif jaas_key and module in ("PlainLoginModule", "ScramLoginModule"):
-        _take_password(report, jaas_key, options)
+        _translate_password_auth(report, jaas_key, options)
     elif jaas_key and re.fullmatch(r"\$\{[^}]*\}", jaas):
         client = report.section_at("kafka")
         for name in ("username", "password"):
@@ -142,7 +142,7 @@ def _translate_authentication(report: Report, keys: dict[str, tuple[str, str]]) 
         report.note_refused(jaas_key, f"the login module {module or '(none)'} has no counterpart")
 
 
-def _take_password(report: Report, key: str, options: dict[str, str]) -> None:
+def _translate_password_auth(report: Report, key: str, options: dict[str, str]) -> None:
     client = report.section_at("kafka")
     user = options.get("username", "")
     given = "${" not in user
@@ -151,7 +151,7 @@ def _take_password(report: Report, key: str, options: dict[str, str]) -> None:
     report.note_kept(key, 'kafka."sasl.username" and ."sasl.password"')
 
 
-def _take_msk(report: Report, keys: tuple[str, ...], options: dict[str, str]) -> None:
+def _translate_msk_auth(report: Report, keys: tuple[str, ...], options: dict[str, str]) -> None:
     auth = report.section_at("kafka", "auth")
     auth["type"] = "aws-msk-iam"
     servers = report.section_at("kafka")["bootstrap.servers"]
@@ -164,7 +164,9 @@ def _take_msk(report: Report, keys: tuple[str, ...], options: dict[str, str]) ->
         report.note_kept(key, "kafka.auth, type aws-msk-iam")
 
 
-def _take_oidc(report: Report, keys: dict[str, tuple[str, str]], options: dict[str, str]) -> None:
+def _translate_oidc_auth(
+    report: Report, keys: dict[str, tuple[str, str]], options: dict[str, str]
+) -> None:
     auth = report.section_at("kafka", "auth")
     url_key, url = keys.get("sasl.oauthbearer.token.endpoint.url", ("", ""))
     jaas_key = keys.get("sasl.jaas.config", ("sasl.jaas.config", ""))[0]

@@ -22,7 +22,7 @@ def tables_of(report: Report) -> list[str]:
 
 def is_routed(report: Report) -> bool:
     """Return whether a field decides to which table a record goes."""
-    return report.is_true("iceberg.tables.dynamic-enabled") or bool(
+    return report.is_connector_value_true("iceberg.tables.dynamic-enabled") or bool(
         report.connector_value("iceberg.tables.route-field")
     )
 
@@ -78,7 +78,7 @@ def _translate_routes(report: Report, tables: list[str]) -> None:
     field = report.connector_value("iceberg.tables.route-field")
     section = report.section_at("tables")
     by_topic = field in _fields_with_topic_name(report)
-    if report.is_true("iceberg.tables.dynamic-enabled"):
+    if report.is_connector_value_true("iceberg.tables.dynamic-enabled"):
         routes = [_dynamic_route(field, by_topic=by_topic)]
         report.note_kept(
             "iceberg.tables.dynamic-enabled",
@@ -105,7 +105,7 @@ def _translate_routes(report: Report, tables: list[str]) -> None:
 def _fields_with_topic_name(report: Report) -> set[str]:
     """Return the fields into which transforms copy the topic's name."""
     found = set()
-    for key, value in report.with_prefix("transforms.").items():
+    for key, value in report.keys_below("transforms.").items():
         name, _, rest = key.partition(".")
         kind = report.connector_value(f"transforms.{name}.type")
         if not any(part in kind for part in _TRANSFORM_PARTS):
@@ -114,7 +114,7 @@ def _fields_with_topic_name(report: Report) -> set[str]:
             found.add(value.rstrip("!?"))
         elif rest == "type" and "KafkaMetadata" in value:
             base = report.connector_value(f"transforms.{name}.field_name") or "_kafka_metadata"
-            nested = report.is_true(f"transforms.{name}.nested")
+            nested = report.is_connector_value_true(f"transforms.{name}.nested")
             found.add(f"{base}.topic" if nested else f"{base}_topic")
     return found
 
@@ -147,7 +147,7 @@ def translate_columns(report: Report) -> None:
     """Say what becomes of keys about columns, keys and creation of tables."""
     routed = "tables" in report.document
     section = report.section_at("tables" if routed else "table")
-    if report.is_true("iceberg.tables.evolve-schema-enabled"):
+    if report.is_connector_value_true("iceberg.tables.evolve-schema-enabled"):
         section["schema"] = {"unknown_fields": "evolve"}
     report.note_kept(
         "iceberg.tables.evolve-schema-enabled", "schema.unknown_fields, evolve or ignore"
@@ -186,9 +186,9 @@ def _refuse_upserts(report: Report, key: str) -> None:
 
 
 def _translate_creation(report: Report, section: dict[str, Any], *, routed: bool) -> None:
-    creates = report.is_true("iceberg.tables.auto-create-enabled")
+    creates = report.is_connector_value_true("iceberg.tables.auto-create-enabled")
     partition = report.connector_value("iceberg.tables.default-partition-by")
-    properties = report.with_prefix("iceberg.tables.auto-create-props.")
+    properties = report.keys_below("iceberg.tables.auto-create-props.")
     by_key = [k for k in report.keys if k.endswith("partition-by")]
     by_key += [f"iceberg.tables.auto-create-props.{name}" for name in properties]
     if not routed:

@@ -280,7 +280,7 @@ def _find_tables(
     # A route may name every table of the catalog: those of others are not touched.
     others = tables.find_tables_named_by_routes() - wanted - {tables.name}
     wanted |= {name for name in others if _has_connector_mark(tables, name, connector)}
-    gone = set(tables.missing(wanted))
+    gone = set(tables.find_missing_tables(wanted))
     if not wanted - gone:
         raise TakeoverUnfit(
             "no table is there that the connector would have filled: there is nothing to take over",
@@ -292,7 +292,7 @@ def _find_tables(
 def _has_connector_mark(tables: SinkTables, name: str, connector: Connector) -> bool:
     mark = mark_property_name(connector.control_topic, connector.group)
     try:
-        table = tables.supports_catalog().load(name)
+        table = tables.supports_catalog().load_table(name)
     except HeadgateError:  # nothing was announced for it: it is somebody else's
         return False
     return has_connector_mark(table, tables.settings.table.branch, mark)
@@ -300,9 +300,9 @@ def _has_connector_mark(tables: SinkTables, name: str, connector: Connector) -> 
 
 def _plan_table(tables: SinkTables, name: str, read: _Read) -> FilledTable:
     connector, settings = read.connector, tables.settings
-    with closing(tables.open(name)) as opened:
+    with closing(tables.open_table(name)) as opened:
         view = opened.read()
-    table = tables.supports_catalog().load(name)
+    table = tables.supports_catalog().load_table(name)
     mark = mark_property_name(connector.control_topic, connector.group)
     files = read_branch_files(table, settings.table.branch, mark)
     _require_fit_table(settings, view, files)
@@ -418,7 +418,7 @@ def _with_adopted_files(
 ) -> FilledTable:
     """TAKEOVER-8: add what was announced for this table, after looking at each file."""
     name = found.view.table
-    table = tables.supports_catalog().load(name)
+    table = tables.supports_catalog().load_table(name)
     wanted = {**found.plan.outstanding, **found.plan.lost}
     uuid_ = str(table.metadata.table_uuid)
     entries: dict[str, AnnouncedFile] = {}
@@ -555,7 +555,7 @@ def _not_done_error(settings: SinkSettings) -> RetryLater:
 
 def _commit_to_table(tables: SinkTables, attempt: CommitAttempt) -> None:
     """Commit to one table of several. Raises ``RetryLater`` unless it landed."""
-    with closing(tables.open(attempt.base.table)) as table:
+    with closing(tables.open_table(attempt.base.table)) as table:
         outcome = table.commit(attempt)
         reason = why_not_landed(table, attempt.record, outcome)
     if reason is not None:
@@ -608,7 +608,7 @@ def plan_way_back(settings: SinkSettings, keys: Mapping[str, str]) -> WayBack:
         fenced = []
         names = _find_tables(tables, keys, connector, told)[0] if settings.tables else ()
         for name in names:
-            with closing(tables.open(name)) as opened:
+            with closing(tables.open_table(name)) as opened:
                 fenced.append(opened.read())
     if pending:
         raise TakeoverUnfit(

@@ -108,10 +108,10 @@ def translate_connector(
     tables = tables_of(report)
     several = len(tables) > 1 and not is_routed(report)
     wanted: Sequence[str | None] = tables if several else [None]
-    return tuple(_translate_one(keys, worker, only, (left_out, topic)) for only in wanted)
+    return tuple(_translate_to_one_sink(keys, worker, only, (left_out, topic)) for only in wanted)
 
 
-def _translate_one(
+def _translate_to_one_sink(
     keys: Mapping[str, str],
     worker: Mapping[str, str],
     only: str | None,

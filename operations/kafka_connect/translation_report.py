@@ -65,10 +65,10 @@ class Report:
         """Return the connector's value, else the worker's."""
         return (self.keys.get(key) or self.worker.get(key, "")).strip()
 
-    def is_true(self, key: str) -> bool:
+    def is_connector_value_true(self, key: str) -> bool:
         return self.connector_value(key).lower() == "true"
 
-    def with_prefix(self, prefix: str) -> dict[str, str]:
+    def keys_below(self, prefix: str) -> dict[str, str]:
         """Return the connector's keys below a prefix, without it."""
         return {k.removeprefix(prefix): v for k, v in self.keys.items() if k.startswith(prefix)}
 

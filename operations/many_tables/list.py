@@ -20,7 +20,11 @@ from headgate.control_protocol.errors import (
 )
 from headgate.control_protocol.table_history import Newest
 from headgate.operations.access.kafka_connection import opening_source_topics
-from headgate.operations.access.tables import count_decided_rows, open_each_table, open_reader
+from headgate.operations.access.tables import (
+    count_decided_rows,
+    open_tables_for_reading,
+    open_tables_one_by_one,
+)
 from headgate.runtime.sink_tables import Answer, TableAtRest, translate_table_error
 
 EXAMPLES_MAX = 3
@@ -73,7 +77,7 @@ def list_tables(settings: SinkSettings) -> TablesReport:
         raise ConfigurationError(
             "this sink fills one table", "headgate status shows it; [tables] is for many"
         )
-    with open_reader(settings) as opened:
+    with open_tables_for_reading(settings) as opened:
         history = opened.reader.history()
         record = history.record
         pending: dict[str, int] = {}
@@ -82,10 +86,10 @@ def list_tables(settings: SinkSettings) -> TablesReport:
                 pending.get(pending_commit.table, 0) + pending_commit.record_count
             )
         decided = count_decided_rows(settings.quarantine, history)
-        named = _names_of_topics(settings.tables, record)
+        named = _tables_of_topics(settings.tables, record)
         described = {
             name: _describe_table_or_error(name, table, pending.get(name, 0))
-            for name, table in open_each_table(opened, history, named)
+            for name, table in open_tables_one_by_one(opened, history, named)
         }
         suspended = {each.table: each for each in (record.suspended if record else ())}
         known = {*described, *pending, *suspended, *decided, *named, *history.filled}
@@ -101,7 +105,7 @@ def list_tables(settings: SinkSettings) -> TablesReport:
         )
 
 
-def _names_of_topics(tables: TablesSettings, record: CommitRecord | None) -> set[str]:
+def _tables_of_topics(tables: TablesSettings, record: CommitRecord | None) -> set[str]:
     """Return tables of the topics that the ledger knows, if the topic alone decides."""
     topics = sorted(record.topic_ids) if record else []
     return {target.table for target in tables.routing.tables_of_topics(topics).values()}

@@ -132,7 +132,7 @@ class _ReplaySession:
 
     def tables_with_records(self) -> Iterator[str]:
         """Yield the tables with records in the quarantine that are neither suspended nor keyed."""
-        suspended, routing = self._tables.reasons_of_suspension(), self._settings.tables.routing
+        suspended, routing = self._tables.suspension_reasons(), self._settings.tables.routing
         return (
             n
             for n in self._quarantine.destination_tables()
@@ -297,7 +297,7 @@ def _replayed_up_to(
 
 def _with_replayed(record: CommitRecord, records: int, until: Replayed) -> CommitRecord:
     """Return the record of the last delivery, with what was given back added."""
-    return record.with_rows_returned(records, until, command=REPLAY, actor=current_actor())
+    return record.with_rows_given_back(records, until, command=REPLAY, actor=current_actor())
 
 
 def _with_only_route_to(settings: SinkSettings, name: str) -> SinkSettings:

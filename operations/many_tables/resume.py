@@ -17,7 +17,7 @@ from headgate.control_protocol.errors import (
 )
 from headgate.control_protocol.events import Resume
 from headgate.operations.access.open_secondary_tables import require_many_tables
-from headgate.operations.access.tables import open_reader
+from headgate.operations.access.tables import open_tables_for_reading
 from headgate.operations.control.pause import LOOKED_AT_S, default_patience_s, send_until_applied
 from headgate.runtime.sink_tables import SinkTables
 
@@ -36,7 +36,7 @@ def resume_tables(
     ``ConfigurationError`` for a table that is not suspended, and as ``pause``.
     """
     require_many_tables(settings.tables)
-    with open_reader(settings) as tables:
+    with open_tables_for_reading(settings) as tables:
         suspended, gone = _read_suspended(tables)
     strangers = sorted(set(names) - suspended.keys())
     if strangers or not suspended:
@@ -80,7 +80,7 @@ def resume_and_open(
     if one does not open within ``patience_s``.
     """
     require_many_tables(settings.tables)
-    with open_reader(settings) as tables:
+    with open_tables_for_reading(settings) as tables:
         suspended, gone = _read_suspended(tables)
     resumed = tuple(sorted(suspended.keys() & set(names) if names else suspended))
     if any(not suspended[name].resuming for name in resumed):
@@ -99,8 +99,8 @@ def _wait_until_open(
     patience_s = default_patience_s(settings.coordinator) if patience_s is None else patience_s
     until_s = time.monotonic() + patience_s + settings.coordinator.commit_interval_ms / 1_000
     while True:
-        with open_reader(settings) as tables:
-            waiting = _find_unopened(tables, names, gone)
+        with open_tables_for_reading(settings) as tables:
+            waiting = _find_unopened_tables(tables, names, gone)
         if not waiting:
             return
         if time.monotonic() >= until_s:
@@ -109,7 +109,7 @@ def _wait_until_open(
         time.sleep(LOOKED_AT_S)
 
 
-def _find_unopened(
+def _find_unopened_tables(
     tables: SinkTables, names: Collection[str], gone: Collection[str]
 ) -> dict[str, tuple[str, str]]:
     """Return, by table that takes no rows yet, why not and what to do."""
@@ -119,7 +119,7 @@ def _find_unopened(
     if recreated := (set(names) & set(gone)) - waiting.keys():
         history = tables.reader.history()
         pending = {each.table for each in tables.undelivered_commits(history.record)}
-        there = recreated - set(tables.missing(recreated))
+        there = recreated - set(tables.find_missing_tables(recreated))
         for name in recreated - (there & history.filled.keys() - pending):
             waiting[name] = (
                 "was gone, and is created again with the next record for it",

@@ -134,7 +134,7 @@ class _RewriteSession:
             for pending_commit in self._expired
             if ledger.secondary_uuid(pending_commit.table) == pending_commit.secondary
         }
-        names -= {settings.quarantine.table, *self._tables.reasons_of_suspension()}
+        names -= {settings.quarantine.table, *self._tables.suspension_reasons()}
         return sorted(name for name in names if not settings.tables.routing.key_of(name))
 
     def rewrite_table(self, name: str) -> RewrittenTable:
@@ -142,7 +142,7 @@ class _RewriteSession:
         reason = ""
         for _ in range(_TRIES):
             reader, view = self._tables.read_table_if_unchanged(name)
-            if not (pending_commits := self._find_not_rewritten(view)):
+            if not (pending_commits := self._find_commits_not_rewritten(view)):
                 return RewrittenTable(name)
             files, left_out = self._write_remaining_rows(reader, pending_commits)
             rows = sum(file.records for file in files)
@@ -150,7 +150,7 @@ class _RewriteSession:
                 require_commit_record(view).replayed or Replayed(),
                 expired=max(d.transaction for d in pending_commits),
             )
-            record = require_commit_record(view).with_rows_returned(
+            record = require_commit_record(view).with_rows_given_back(
                 rows, until, command=REREAD, actor=current_actor()
             )
             outcome = self._tables.open_table(name).commit(
@@ -173,7 +173,7 @@ class _RewriteSession:
             "run the command again: rows that are already there are not written twice",
         )
 
-    def _find_not_rewritten(self, view: TableView) -> tuple[PendingCommit, ...]:
+    def _find_commits_not_rewritten(self, view: TableView) -> tuple[PendingCommit, ...]:
         """Return what expired for this table and was not written again yet.
 
         Raises ``RereadRefused`` for what nothing names any more, and ``RetryLater`` while a delayed
@@ -270,7 +270,7 @@ class _RewriteSession:
                 "records, and which of them the table has cannot be told",
                 _ELSEWISE,
             )
-        gone = self._find_deleted(reader, expired, came, there)
+        gone = self._find_deleted_records(reader, expired, came, there)
         without = {at: there.get(at, BitMap64()) | gone.get(at, BitMap64()) for at in there | gone}
         dead = (
             self._find_positions_already_there(reader, pending_commits, without) if without else {}
@@ -299,7 +299,7 @@ class _RewriteSession:
     ) -> Iterator[FileRows]:
         return reader.staged_rows(pending_commit.manifest, self._columns)
 
-    def _find_deleted(
+    def _find_deleted_records(
         self,
         reader: LoadedReader,
         expired: TableRecords,

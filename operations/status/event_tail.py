@@ -49,7 +49,7 @@ def follow_events(settings: SinkSettings, number: int, *, follow: bool) -> Itera
         log.seek(log.end_offset())
         tail = read_control_tail(settings, RECORDS_READ)
         yield from _select_newest_to_show(tail, number)
-        shown = {_comparable_identity_of(envelope) for envelope in tail}
+        shown = {_identity_of_event(envelope) for envelope in tail}
         while True:
             try:
                 read = [record.envelope for record in log.read(_TURN_MS)]
@@ -58,7 +58,7 @@ def follow_events(settings: SinkSettings, number: int, *, follow: bool) -> Itera
                 continue
             for envelope in read:
                 ours = envelope.sink == settings.name and _is_worth_showing(envelope.event)
-                if ours and _comparable_identity_of(envelope) not in shown:
+                if ours and _identity_of_event(envelope) not in shown:
                     yield envelope
             if read:
                 shown.clear()  # the tail's events are passed by now, or were read with it
@@ -73,7 +73,7 @@ def _is_worth_showing(event: Event) -> bool:
     return not (isinstance(event, Presence) and event.kind is PresenceKind.ALIVE)
 
 
-def _comparable_identity_of(envelope: Envelope) -> tuple[object, ...]:
+def _identity_of_event(envelope: Envelope) -> tuple[object, ...]:
     part = envelope.event.part if isinstance(envelope.event, WriteStatus) else 0
     return envelope.sender, envelope.sequence, envelope.time_ms, part
 

@@ -110,7 +110,7 @@ class StatusReport:
 
     @property
     def total_lag(self) -> int | None:
-        return lag_of(self.partitions, self.held)
+        return total_lag_of(self.partitions, self.held)
 
     @property
     def held_record_count(self) -> int:
@@ -125,7 +125,9 @@ class StatusReport:
         return {**asdict(self), "lag": self.total_lag, "held_records": self.held_record_count}
 
 
-def lag_of(partitions: Iterable[PartitionStatus], held: Iterable[HeldPartition] = ()) -> int | None:
+def total_lag_of(
+    partitions: Iterable[PartitionStatus], held: Iterable[HeldPartition] = ()
+) -> int | None:
     """Return the total lag if each one is known, with the records that are held."""
     lags = [partition.lag for partition in partitions if partition.topic != QUERY_TOPIC]
     known = [lag for lag in lags if lag is not None]

@@ -37,7 +37,7 @@ from headgate.operations.access.tables import (
     describe_unusable_tables,
     find_start_error,
     find_start_error_of_table,
-    open_reader,
+    open_tables_for_reading,
 )
 from headgate.operations.status.held_partitions import (
     HeldPartition,
@@ -52,7 +52,7 @@ from headgate.operations.status.report import (
     PartitionStatus,
     RejectedRecord,
     StatusReport,
-    lag_of,
+    total_lag_of,
 )
 from headgate.operations.status.returned_connector import (
     fenced_connector_of,
@@ -141,7 +141,7 @@ def read_status(
             reachable=notes.reachable,
             epoch=record.transaction.epoch if record else 0,
             paused=record.paused if record else False,
-            lag=lag_of(partitions, held),
+            lag=total_lag_of(partitions, held),
             alive=len(heard_events.alive),
             ended=heard_events.ended,
             error=error,
@@ -230,7 +230,7 @@ def overdue_threshold_ms(coordinator: CoordinatorSettings) -> int:
 def read_offsets(settings: SinkSettings) -> OffsetsReport:
     """Return the stored next offsets next to the source's logs. Raises as ``read_status``."""
     notes = _Notes(settings.redact)
-    with open_reader(settings) as tables:
+    with open_tables_for_reading(settings) as tables:
         history = tables.reader.history()
     logs = _read_source_logs(settings, notes)
     partitions = tuple(_partition_statuses(history, logs))
@@ -255,13 +255,13 @@ class _TableStatus:
 
 def _read_table_status(settings: SinkSettings, newest: Newest, notes: _Notes) -> _TableStatus:
     try:
-        with open_reader(settings) as tables:
+        with open_tables_for_reading(settings) as tables:
             history = tables.reader.history(newest)
             refused = find_start_error_of_table(tables)
             pending = tables.undelivered_commits(history.record)
             gone = describe_unusable_tables(tables, history)
             notes.texts += map(settings.redact, [*gone, MEND_TABLES] if gone else [])
-            bad = _rejected_records(tables, history, notes)
+            bad = _read_rejected_records(tables, history, notes)
             connector = fenced_connector_of(tables.reader)
     except TableMissing:
         if not settings.table.create:
@@ -271,7 +271,7 @@ def _read_table_status(settings: SinkSettings, newest: Newest, notes: _Notes) ->
     return _TableStatus(history, wrong, pending, bad, connector)
 
 
-def _rejected_records(
+def _read_rejected_records(
     tables: SinkTables, history: History, notes: _Notes
 ) -> tuple[RejectedRecord, ...]:
     if not any(commit.record.quarantined for commit in history.commits):

@@ -86,7 +86,7 @@ class Balancer:
             due_s = now_s + EVERY_S
             self._read_trouble.end_outage()
             fleet = reader.current_view()
-            present = _incarnations_here(fleet)
+            present = _incarnations_taking_sinks(fleet)
             if present != workers:
                 workers, rests_until_s = present, now_s + RESTS_S
             for key in find_stale_keys(reader.records, fleet, wall_ms()):
@@ -114,7 +114,7 @@ class Balancer:
             _log.info("balances: %s", line.removeprefix("~ "))
 
 
-def _incarnations_here(fleet: FleetView) -> frozenset[tuple[str, str]]:
+def _incarnations_taking_sinks(fleet: FleetView) -> frozenset[tuple[str, str]]:
     return frozenset(
         (name, worker.observed.incarnation)
         for name, worker in fleet.workers.items()

@@ -82,13 +82,13 @@ def plan_apply(wanted: Mapping[SinkName, Wanting], *, prune: bool) -> PlanChange
             want = wanted.get(sink_of_key(key))
             if want is not None and (spec.file, spec.memory_mib) != (want.file, want.memory_mib):
                 changed = replace(spec, file=want.file, memory_mib=want.memory_mib)
-                making.change(changed, f"~ {key}", *_diff_specs(spec, changed))
+                making.add_change(changed, f"~ {key}", *_diff_specs(spec, changed))
             elif want is None and prune:
-                making.remove(spec)
+                making.remove_spec(spec)
         there = {sink_of_key(key) for key in making.specs}
         for name, want in sorted(wanted.items()):
             if name not in there:
-                making.add(
+                making.add_spec(
                     SinkSpec(
                         key=name,
                         slot=0,
@@ -110,7 +110,7 @@ def plan_state(keys: Sequence[str], state: DesiredState) -> PlanChange:
         for spec in making.find_specs(keys):
             if spec.state is not state:
                 text = f"~ {spec.key}: {spec.state.value} becomes {state.value}"
-                making.change(replace(spec, state=state), text)
+                making.add_change(replace(spec, state=state), text)
         return making.plan()
 
     return plan
@@ -123,7 +123,7 @@ def plan_restart(keys: Sequence[str]) -> PlanChange:
         making = _Making(records, occasion)
         for spec in making.find_specs(keys):
             again = replace(spec, restarts=spec.restarts + 1)
-            making.change(again, f"~ {spec.key}: starts anew")
+            making.add_change(again, f"~ {spec.key}: starts anew")
         return making.plan()
 
     return plan
@@ -135,7 +135,7 @@ def plan_remove(keys: Sequence[str]) -> PlanChange:
     def plan(records: FleetRecords, occasion: Occasion) -> Plan:
         making = _Making(records, occasion)
         for spec in making.find_specs(keys):
-            making.remove(spec)
+            making.remove_spec(spec)
         return making.plan()
 
     return plan
@@ -151,10 +151,10 @@ def plan_scale(sink: str, participants: int) -> PlanChange:
         keys = [key_of_participant(name, number) for number in range(1, participants + 1)]
         for spec in (first, *others):
             if spec.key not in keys:
-                making.remove(spec)
+                making.remove_spec(spec)
         for key in keys:
             if key not in making.specs:
-                making.add(replace(first, key=key, pinned=False, moved_ms=0, restarts=0))
+                making.add_spec(replace(first, key=key, pinned=False, moved_ms=0, restarts=0))
         return making.plan()
 
     return plan
@@ -176,7 +176,7 @@ def plan_move(keys: Sequence[str], worker: str) -> PlanChange:
             if making.fleet.sinks[spec.key].worker != worker:
                 load = load_of(making.fleet.sinks[spec.key])
                 slot = making.placing.place(spec.key, load, worker)
-                making.move(replace(spec, pinned=True), slot)
+                making.move_spec(replace(spec, pinned=True), slot)
         return making.plan()
 
     return plan
@@ -189,7 +189,7 @@ def plan_moves(moves: Iterable[Move]) -> PlanChange:
         making = _Making(records, occasion)
         for move in moves:
             if (spec := making.specs.get(move.key)) and spec.slot != move.slot:
-                making.move(spec, move.slot)
+                making.move_spec(spec, move.slot)
         return making.plan(tidies=True)
 
     return plan
@@ -209,7 +209,7 @@ def plan_drain(worker: str) -> PlanChange:
             )
         for slot in observed.slots:
             drain = Drain(worker=worker, incarnation=observed.incarnation, slot=slot, number=0)
-            making.change(drain)
+            making.add_change(drain)
         moving = [sink.key for sink in making.fleet.sinks.values() if sink.worker == worker]
         making.add_line(f"~ worker {worker}: gives {len(observed.slots)} slots to others")
         making.add_line(*(f"~ {key}: leaves {worker}" for key in moving))
@@ -252,21 +252,21 @@ class _Making:
             )
         return found
 
-    def add(self, spec: SinkSpec) -> None:
+    def add_spec(self, spec: SinkSpec) -> None:
         placed = replace(spec, slot=self.placing.place(spec.key))
         worker = self.placing.owners.get(placed.slot, "")
-        self.change(placed, f"+ {spec.key}{f' on {worker}' if worker else ''}")
+        self.add_change(placed, f"+ {spec.key}{f' on {worker}' if worker else ''}")
 
-    def remove(self, spec: SinkSpec) -> None:
-        self.change(Removal(key=spec.key, slot=spec.slot, number=0), f"- {spec.key}")
+    def remove_spec(self, spec: SinkSpec) -> None:
+        self.add_change(Removal(key=spec.key, slot=spec.slot, number=0), f"- {spec.key}")
 
-    def move(self, spec: SinkSpec, slot: int) -> None:
+    def move_spec(self, spec: SinkSpec, slot: int) -> None:
         before, after = (self.fleet.owners.get(each, "nobody") for each in (spec.slot, slot))
-        self.change(Removal(key=spec.key, slot=spec.slot, number=0))
+        self.add_change(Removal(key=spec.key, slot=spec.slot, number=0))
         moved = replace(spec, slot=slot, moved_ms=self._occasion.now_ms)
-        self.change(moved, f"~ {spec.key}: {before} to {after}")
+        self.add_change(moved, f"~ {spec.key}: {before} to {after}")
 
-    def change(self, value: FleetCommand, *lines: str) -> None:
+    def add_change(self, value: FleetCommand, *lines: str) -> None:
         occasion = self._occasion
         said = {"number": self._number, "actor": occasion.actor, "time_ms": occasion.now_ms}
         self._changes.append(replace(value, **said))  # type: ignore[arg-type]
@@ -281,7 +281,7 @@ class _Making:
             changed = {(each.slot, each.key) for each in self._changes}
             for each in self._tidy:
                 if (each.slot, each.key) not in changed:
-                    self.change(each)
+                    self.add_change(each)
         return Plan(tuple(self._changes), tuple(self._lines))
 
 

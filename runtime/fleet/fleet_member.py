@@ -136,7 +136,7 @@ class FleetMember:
         self._left = threading.Event()
         self._balancer = Balancer(settings)
         self._thread = threading.Thread(
-            target=self._hold_seat_until_closed, name="headgate-fleet", daemon=True
+            target=self._stay_in_group_until_closed, name="headgate-fleet", daemon=True
         )
         self._thread.start()
 
@@ -193,7 +193,7 @@ class FleetMember:
         self._placed = {observed.key: observed for observed, _ in self._told.values()}
         seen: dict[str, tuple[ObservedSink, float]] = {}
         for each in told:
-            observed = self._observe(each, specs, now_ms)
+            observed = self._to_observed_sink(each, specs, now_ms)
             key = state_key(observed)
             before, told_s = self._told.get(key, (None, 0.0))
             is_due = before is None or _is_news(before, observed) or now_s - told_s >= TELL_S
@@ -206,9 +206,11 @@ class FleetMember:
             if self._told[key][0].slot in here and not self._write_record(key, None):
                 seen[key] = self._told[key]
         self._told = seen
-        self._report_itself(now_s, sum(bool(t.life and t.life.has_process) for t in told))
+        self._report_worker(now_s, sum(bool(t.life and t.life.has_process) for t in told))
 
-    def _observe(self, told: ToldSink, specs: Mapping[str, SinkSpec], now_ms: int) -> ObservedSink:
+    def _to_observed_sink(
+        self, told: ToldSink, specs: Mapping[str, SinkSpec], now_ms: int
+    ) -> ObservedSink:
         spec, life = specs.get(told.name), told.life
         before = self._placed.get(told.name)
         slot = spec.slot if spec else before.slot if before else 0
@@ -248,7 +250,7 @@ class FleetMember:
             lag_records=told.report.lag_records,
         )
 
-    def _report_itself(self, now_s: float, processes: int) -> None:
+    def _report_worker(self, now_s: float, processes: int) -> None:
         with self._lock:
             slots, refused = self._owned, len(self._refused)
         alive = ObservedWorker(
@@ -295,12 +297,12 @@ class FleetMember:
 
     # ---------------------------------------------------------------------------- of its thread
 
-    def _hold_seat_until_closed(self) -> None:
+    def _stay_in_group_until_closed(self) -> None:
         admin: TopicAdmin | None = None
         while not self._ends.is_set() and not self._left.is_set():
             try:
                 admin = admin or TopicAdmin(self._settings.kafka)
-                self._hold_seat(admin)
+                self._stay_in_group(admin)
                 continue
             except HeadgateError as error:
                 self._seat_trouble.log_outage(self._settings.redact(str(error)))
@@ -311,10 +313,10 @@ class FleetMember:
             self._ends.wait(AGAIN_S)
         self._left.set()
 
-    def _hold_seat(self, admin: TopicAdmin) -> None:
+    def _stay_in_group(self, admin: TopicAdmin) -> None:
         """Hold a seat until asked to leave. Raises ``HeadgateError`` if the topic is gone."""
         fleet, worker = self._settings.fleet, self._settings.worker
-        facts = admin.describe(fleet.name)
+        facts = admin.describe_topic(fleet.name)
         if facts is None:
             raise missing_topic_error(fleet.name)
         wire = CommandWire(fleet.signing_keys, facts.topic_id)
@@ -379,7 +381,7 @@ class FleetMember:
                 case CompactedRecord():
                     self._held.on_record(parse_spec_record(event, wire))
         self._held.on_tick(now_ms)
-        self._publish_followed()
+        self._publish_followed_specs()
         if self._held.is_drained(self._name, self._incarnation):
             _log.info(
                 "worker %s: gives its slots to others, as it is asked to",
@@ -392,13 +394,13 @@ class FleetMember:
         """Raise ``FleetTopicUnfit`` if the topic is gone, or another one. What cannot be asked is
         as before."""
         try:
-            found = admin.describe(self._settings.fleet.name)
+            found = admin.describe_topic(self._settings.fleet.name)
         except Unreachable:
             return
         if found is not None and found.topic_id == topic_id:
             return
         self._held.on_topic_gone()
-        self._publish_followed()
+        self._publish_followed_specs()
         if found is None:
             raise missing_topic_error(self._settings.fleet.name)
         raise FleetTopicUnfit(
@@ -425,9 +427,9 @@ class FleetMember:
             return
         said = frozenset(key for _, key in records.specs)
         self._held.on_specs_elsewhere(said & self._held.orphans.keys())
-        self._publish_followed()
+        self._publish_followed_specs()
 
-    def _publish_followed(self) -> None:
+    def _publish_followed_specs(self) -> None:
         """Let the worker's thread see what is followed."""
         refused = {
             f"{record.key} ({SpecNotBelieved.code}): {describe_refusal(record)}"

@@ -43,10 +43,10 @@ class FleetReader:
     def __init__(self, settings: WorkerSettings, *, wait_ms: int = WAIT_MS) -> None:
         self._settings = settings
         admin = TopicAdmin(settings.kafka)
-        desired = admin.describe(settings.fleet.name)
+        desired = admin.describe_topic(settings.fleet.name)
         if desired is None:
             raise missing_topic_error(settings.fleet.name)
-        states = admin.describe(settings.fleet.state_topic)
+        states = admin.describe_topic(settings.fleet.state_topic)
         self.slots = desired.partitions
         self.records = FleetRecords()
         self.wire = CommandWire(settings.fleet.signing_keys, desired.topic_id)
@@ -135,7 +135,11 @@ def change_fleet(
     """
     if creates and not dry_run:
         ensure_fleet_topics(settings)
-    if creates and dry_run and TopicAdmin(settings.kafka).describe(settings.fleet.name) is None:
+    if (
+        creates
+        and dry_run
+        and TopicAdmin(settings.kafka).describe_topic(settings.fleet.name) is None
+    ):
         return plan_change(FleetRecords(), Occasion(actor, wall_ms(), settings.fleet.slots))
     for left in reversed(range(tries)):
         try:

@@ -201,7 +201,7 @@ def build_fleet_view(records: FleetRecords, now_ms: int) -> FleetView:
     told: dict[str, list[_Told]] = {}
     for record in records.observed.values():
         if isinstance(record.value, ObservedSink):
-            heard_ms = _told_ms(record, record.value, workers)
+            heard_ms = _last_told_ms(record, record.value, workers)
             told.setdefault(record.value.key, []).append(_Told(record.value, record, heard_ms))
     placed = placed_specs(records.specs.values())
     refused = {
@@ -238,7 +238,9 @@ def _build_worker_views(
     return dict(sorted(found.items()))
 
 
-def _told_ms(record: ObservedRecord, value: ObservedSink, workers: Mapping[str, WorkerView]) -> int:
+def _last_told_ms(
+    record: ObservedRecord, value: ObservedSink, workers: Mapping[str, WorkerView]
+) -> int:
     """Return when somebody last told of the sink: its worker's sign of life tells of all it has."""
     worker = workers.get(value.worker)
     if worker is None or worker.observed.incarnation != value.incarnation:
@@ -380,7 +382,7 @@ def find_stale_keys(records: FleetRecords, fleet: FleetView, now_ms: int) -> lis
         if isinstance(value, ObservedSink):
             sink = fleet.sinks[value.key]
             misplaced = sink.spec is None or sink.slot != value.slot
-            told_ms = _told_ms(record, value, fleet.workers)
+            told_ms = _last_told_ms(record, value, fleet.workers)
             if misplaced and now_ms - told_ms >= STALE_MS:
                 stale.append(key)
     return stale

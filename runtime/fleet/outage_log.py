@@ -28,7 +28,7 @@ class OutageLog:
 
     def log_outage_of_producer(self, producer: CompactedProducer) -> None:
         """Say why records were not written lately; it is over once some were, and none failed."""
-        failures, written = producer.take_failures(), producer.take_has_written()
+        failures, written = producer.take_failures(), producer.take_written_flag()
         for failure in failures:
             self.log_outage(failure)
         if written and not failures:

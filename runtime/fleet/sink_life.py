@@ -261,7 +261,7 @@ class Life:
     def has_process(self) -> bool:
         return self.pid > 0
 
-    def holds_start(self, now_ms: int) -> bool:
+    def holds_start_place(self, now_ms: int) -> bool:
         """Return whether it takes one of the places for processes that start.
 
         A process that hangs before its first turn gives its place up: it must not delay others.

@@ -257,11 +257,11 @@ class _WarmParent:
             file = Path(asked["file" if request else "start"])
             report = TurnReport(self._events, file, name)
             act = partial(self._ask_sink, file, request) if request else None
-            self._be_child(act or partial(self._run_sink, file, report), name, parent)
+            self._run_as_child(act or partial(self._run_sink, file, report), name, parent)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDS)
         self._write_event({"asks" if request else "started": pid, "sink": name})
 
-    def _be_child(self, act: Callable[[], None], name: str, parent: int) -> NoReturn:
+    def _run_as_child(self, act: Callable[[], None], name: str, parent: int) -> NoReturn:
         """Be the process of a sink, or of a request; nothing of the parent's loop goes on in it."""
         code = BUG_EXIT_CODE
         try:

@@ -280,14 +280,14 @@ class Worker:
             self._watched_s = now_s
         away_ms, self._turned_ms = _now_ms() - self._turned_ms, _now_ms()
         away_ms = away_ms if away_ms > AWAY_MS else 0
-        for name in sorted(self._lives, key=self._start_order):
+        for name in sorted(self._lives, key=self._start_rank):
             # Only who waits asks: each answer looks at all of them.
             waits = self._lives[name].state in (LifeState.IDLE, LifeState.ERROR)
             self._feed_life(name, Passed(waits and self._may_start(name), away_ms))
         self._report_state()
         self._manager.on_turn(f"{sum(life.has_process for life in self._lives.values())} sinks")
 
-    def _start_order(self, name: str) -> tuple[int, int]:
+    def _start_rank(self, name: str) -> tuple[int, int]:
         """Sort by who has most to read, then by who waits longest for a try (FLEET-12)."""
         told, spec = self._reports.get(name, Report()).lag_records, self._specs.get(name)
         lag = told if told is not None else spec.lag_records if spec else 0
@@ -295,7 +295,7 @@ class Worker:
 
     def _may_start(self, name: str) -> bool:
         now_ms = _now_ms()
-        starting = sum(life.holds_start(now_ms) for life in self._lives.values())
+        starting = sum(life.holds_start_place(now_ms) for life in self._lives.values())
         may_any = not self._ends and starting < self._limits.starts
         return may_any and not self._find_lack_of_memory(name)
 

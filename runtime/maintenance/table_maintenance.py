@@ -155,7 +155,7 @@ class Round:
         born_max: int | None = None
         while not self.ending.is_set():
             table = self.catalog.load_table(self.table)
-            if self._tag not in table.metadata.refs:  # no commit of the sink could land either
+            if self._sink_tag not in table.metadata.refs:  # no commit of the sink could land either
                 self.done.left = ["did not compact: the table has no tag of this sink"]
                 return
             choice = self._choose_files(table, born_max)
@@ -180,7 +180,7 @@ class Round:
                 return
 
     @property
-    def _tag(self) -> str:
+    def _sink_tag(self) -> str:
         return tag_name(self.settings.name, self.settings.table.branch)
 
     def _unfit_file_reasons(self) -> list[str]:

@@ -176,15 +176,15 @@ class Signals:
         passed = self._last_passed(complete.through_ms)
         known = said.through_ms if said and said.uuid == complete.uuid else -1
         if passed is not None and passed > known:
-            self._send(complete, said, passed)
+            self._send_signal(complete, said, passed)
             known = passed
         elif said and time.monotonic() >= self._refresh_s:
-            self._store_said(said)
+            self._store_last_signal(said)
         self._known_ms = known
         decided = self._last_passed(complete.decided_ms)
         return decided is None or decided <= known
 
-    def _send(self, complete: Complete, said: Said | None, passed: int) -> None:
+    def _send_signal(self, complete: Complete, said: Said | None, passed: int) -> None:
         settings = self._settings
         key = f"{complete.uuid}:{settings.name}:{settings.signal.every.value}:{passed}"
         receiver: Receiver = open_receiver(
@@ -195,9 +195,9 @@ class Signals:
         finally:
             receiver.close()
         self._count(names.SIGNALS, 1, {})
-        self._store_said(Said(complete.uuid, passed))
+        self._store_last_signal(Said(complete.uuid, passed))
 
-    def _store_said(self, said: Said) -> None:
+    def _store_last_signal(self, said: Said) -> None:
         self._note.store(said.to_offset_metadata())
         self._refresh_s = time.monotonic() + _REFRESH_S
 

@@ -163,10 +163,12 @@ class Lineage:
         if not read.own:
             return True
         if not self._is_started:
-            self._abort_predecessor(read)
+            self._abort_former_run(read)
             first = read.own[0]
-            told = self._report_of(read, first, Brought())
-            self._is_started = self._send_event(Kind.START, self._epoch(read, first), told)
+            told = self._report_of_commit(read, first, Brought())
+            self._is_started = self._send_event(
+                Kind.START, self._epoch_of_commit(read, first), told
+            )
             if not self._is_started:
                 return False
         return self._send_commits(Kind.RUNNING, read)
@@ -182,19 +184,19 @@ class Lineage:
             files=sum(each.added_files for each in new),
             commits=len(new),
         )
-        told = self._report_of(read, newest, brought, code)
-        if not self._send_event(kind, self._epoch(read, newest), told):
+        told = self._report_of_commit(read, newest, brought, code)
+        if not self._send_event(kind, self._epoch_of_commit(read, newest), told):
             return False
         self._told = int(newest.record.transaction.number)
         self._since_ms = newest.committed_ms
         return True
 
-    def _abort_predecessor(self, read: TableRead) -> None:
+    def _abort_former_run(self, read: TableRead) -> None:
         """End the run of the epoch before, unless its coordinator has done so."""
         before = read.before
         if before is None:
             return
-        epoch = self._epoch(read, before)
+        epoch = self._epoch_of_commit(read, before)
         try:
             ended = json.loads(self._note.read() or "[]")
         except (HeadgateError, ValueError) as error:
@@ -203,7 +205,7 @@ class Lineage:
             return
         if ended == [read.uuid, epoch.number]:
             return
-        self._send_event(Kind.ABORT, epoch, self._report_of(read, before, Brought()))
+        self._send_event(Kind.ABORT, epoch, self._report_of_commit(read, before, Brought()))
 
     def _send_end(self) -> None:
         """Tell how the run ended, as far as a bounded wait allows."""
@@ -219,15 +221,15 @@ class Lineage:
             if not read.own:
                 return
             if self._send_commits(Kind.COMPLETE if orderly else Kind.FAIL, read, code):
-                epoch = self._epoch(read, read.own[-1])
+                epoch = self._epoch_of_commit(read, read.own[-1])
                 self._note.store(json.dumps([read.uuid, epoch.number]))
         except Exception as trouble:  # noqa: BLE001 - as in _tell
             self._log_failure(trouble)
 
-    def _epoch(self, read: TableRead, commit: SinkCommit) -> Epoch:
+    def _epoch_of_commit(self, read: TableRead, commit: SinkCommit) -> Epoch:
         return Epoch(int(commit.record.transaction.epoch), read.uuid)
 
-    def _report_of(
+    def _report_of_commit(
         self, read: TableRead, commit: SinkCommit, brought: Brought, code: str = ""
     ) -> Told:
         offsets: dict[str, dict[int, int]] = {}

@@ -172,19 +172,19 @@ class MeteredSecondaries:
         self._count = count
         self._delivered = delivered
 
-    def describe(self, tables: Collection[str]) -> Mapping[str, TableView | HeadgateError]:
-        return self._secondaries.describe(tables)
+    def read_views(self, tables: Collection[str]) -> Mapping[str, TableView | HeadgateError]:
+        return self._secondaries.read_views(tables)
 
-    def missing(self, tables: Collection[str]) -> Mapping[str, TableMissing]:
-        return self._secondaries.missing(tables)
+    def find_missing(self, tables: Collection[str]) -> Mapping[str, TableMissing]:
+        return self._secondaries.find_missing(tables)
 
     def stage(
         self, stagings: Sequence[Staging]
     ) -> Mapping[str, tuple[PendingCommit, ...] | HeadgateError]:
         return self._secondaries.stage(stagings)
 
-    def change(self, wants: Sequence[Want]) -> tuple[Changed, ...]:
-        return self._secondaries.change(wants)
+    def change_tables(self, wants: Sequence[Want]) -> tuple[Changed, ...]:
+        return self._secondaries.change_tables(wants)
 
     def deliver(
         self, deliveries: Sequence[CommitAttempt], timeout_ms: int
@@ -202,8 +202,8 @@ class MeteredSecondaries:
     def delete_undecided_files(self, before: Epoch, pending: frozenset[str]) -> None:
         self._secondaries.delete_undecided_files(before, pending)
 
-    def acknowledge(self, pending_commits: Sequence[PendingCommit]) -> None:
-        self._secondaries.acknowledge(pending_commits)
+    def delete_delivered_key_files(self, pending_commits: Sequence[PendingCommit]) -> None:
+        self._secondaries.delete_delivered_key_files(pending_commits)
 
     def close(self) -> None:
         self._secondaries.close()

@@ -257,8 +257,8 @@ class SinkMeters:
             left = keeper.life_share_left if keeper else None
             if keeper and left is not None:
                 yield Gauge(names.AUTH_LIFE_LEFT, left, {"server": server})
-            if keeper and (keeper.failures or left is not None):
-                yield Gauge(names.AUTH_FAILURES, keeper.failures, {"server": server})
+            if keeper and (keeper.failure_count or left is not None):
+                yield Gauge(names.AUTH_FAILURES, keeper.failure_count, {"server": server})
 
 
 class CoordinatorMeters:
@@ -300,9 +300,9 @@ class CoordinatorMeters:
         return MeteredPrimary(table, name, self._meters.count, self._meters.observe)
 
     def metered_secondaries(self, secondaries: AllSecondaryTables) -> AllSecondaryTables:
-        return MeteredSecondaries(secondaries, self._meters.count, self._count_delivered)
+        return MeteredSecondaries(secondaries, self._meters.count, self._note_valid_through)
 
-    def _count_delivered(self, table: str, record: CommitRecord) -> None:
+    def _note_valid_through(self, table: str, record: CommitRecord) -> None:
         if record.valid_through_ms is not None:
             with self._lock:
                 fresh = {**self._progress.fresh_ms, table: record.valid_through_ms}

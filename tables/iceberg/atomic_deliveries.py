@@ -66,7 +66,7 @@ class AtomicDeliveries:
         """Return the outcome of each delivery, in order."""
         if self._apart:
             return self._deliver_one_by_one(deliveries, calls)
-        ready = calls.each(
+        ready = calls.call_each(
             lambda each: calls.call_guarded(each.name, lambda: _prepare_call(each)), deliveries
         )
         pairs = [
@@ -86,14 +86,16 @@ class AtomicDeliveries:
             assert isinstance(table, IcebergTable), "no other format prepares calls"
             return calls.call_guarded(delivery.name, lambda: conclude(table, call))
 
-        return calls.each(conclude_pair, list(zip(deliveries, ready, strict=True)))
+        return calls.call_each(conclude_pair, list(zip(deliveries, ready, strict=True)))
 
     def _deliver_one_by_one(
         self, deliveries: Sequence[Delivery], calls: Calls
     ) -> list[DeliveryOutcome]:
         """Deliver to each by itself, until every one has landed: then they are tried together
         again."""
-        outcomes = calls.each(lambda each: calls.call_guarded(each.name, each.deliver), deliveries)
+        outcomes = calls.call_each(
+            lambda each: calls.call_guarded(each.name, each.deliver), deliveries
+        )
         self._apart = not all(isinstance(outcome, Landed) for outcome in outcomes)
         return outcomes
 

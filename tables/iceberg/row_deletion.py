@@ -242,7 +242,7 @@ class Deletion(MaintenanceCommit):
         self._done: RowsToDelete | None = None
 
     @property
-    def deleted(self) -> MatchingCount:
+    def deleted_count(self) -> MatchingCount:
         return self._done.matching_count if self._done else MatchingCount(0, 0)
 
     def require_deletable(self) -> None:
@@ -250,7 +250,7 @@ class Deletion(MaintenanceCommit):
         with self._naming_table():
             self._require_deletable_head(self._catalog.load_table(self._identifier))
 
-    def count(self) -> MatchingCount:
+    def count_matching(self) -> MatchingCount:
         """Return what it would delete now. Raises ``DeletionRefused``, ``PredicateUnfit``, and what
         loading a table and storage raise."""
         with self._naming_table():

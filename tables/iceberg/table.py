@@ -286,7 +286,7 @@ class IcebergTable:
         except Exception as error:  # noqa: BLE001 - nothing depends on it
             _log.warning("%s: drafts were not cleared away: %r", self._identifier, error)
 
-    def acknowledge(self, pending_commits: Sequence[PendingCommit]) -> None:
+    def delete_delivered_key_files(self, pending_commits: Sequence[PendingCommit]) -> None:
         """PENDING-7: delete the pending commits' key files; one that cannot be deleted is an
         orphan."""
         try:

@@ -147,7 +147,7 @@ class IcebergFormat(TableFormat):
         require_no_remote_signing(spec.name, table.io.properties)
         return file_schema_of(table)
 
-    def load(self, name: str) -> Table:
+    def load_table(self, name: str) -> Table:
         """Load a table for reading. Raises ``TableMissing``, and what reading a catalog raises."""
         try:
             return self.catalog.load_table(name)
@@ -155,7 +155,7 @@ class IcebergFormat(TableFormat):
             raise _translate_read_error(error, name) from error
 
     def reader(self, spec: TableSpec, sink: SinkName) -> IcebergReader:
-        return IcebergReader(self.load(spec.name), sink, spec.branch)
+        return IcebergReader(self.load_table(spec.name), sink, spec.branch)
 
     def reader_for_commit(self, spec: TableSpec, sink: SinkName) -> IcebergReader:
         return IcebergReader(self.open(spec, sink).load(), sink, spec.branch)

@@ -60,7 +60,9 @@ class ManyTablesSinkContract:
         with start_sink(many_tables_file(world), sometimes_bad_value) as sink:
             with world.lock_table("zone_a"):
                 sink.produce(EACH)
-                sink.run_until(lambda: sink.pending() == {"db.zone_a"} and sink.lag() == 0)
+                sink.run_until(
+                    lambda: sink.tables_with_pending() == {"db.zone_a"} and sink.lag() == 0
+                )
                 sink.end_lives()
             world.take_away("returns")
             sink.begin_life()
@@ -128,7 +130,9 @@ class KeyedSinkContract:
             with world.lock_table("orders"):
                 for _ in range(2):
                     sink.produce(EACH)
-                    sink.run_until(lambda: sink.pending() == {"db.orders"} and sink.lag() == 0)
+                    sink.run_until(
+                        lambda: sink.tables_with_pending() == {"db.orders"} and sink.lag() == 0
+                    )
                     sink.begin_life()
                 remarks = audit(sink.settings, with_source=False).remarks
                 assert any("are pending for db.orders" in remark for remark in remarks)

@@ -181,7 +181,9 @@ class QuarantineSinkContract:
             before = len(table_places(world, ASIDE))
             with world.lock_table(ASIDE):
                 sink.produce(EACH)
-                sink.run_until(lambda: sink.lag() == 0 and sink.pending() == {f"db.{ASIDE}"})
+                sink.run_until(
+                    lambda: sink.lag() == 0 and sink.tables_with_pending() == {f"db.{ASIDE}"}
+                )
                 assert len(table_places(world, ASIDE)) == before
                 assert read_status(sink.settings).pending_rows == before
                 remarks = audit(sink.settings, with_source=False).remarks

@@ -26,14 +26,14 @@ class SinkWorld(Protocol):
     """Where the tables of one format are: ``orders`` and others of the namespace ``db``."""
 
     @property
-    def table(self) -> str:
+    def table_lines(self) -> str:
         """Return the lines of ``[table]`` or ``[tables]`` that choose the format."""
 
     @property
     def further_sections(self) -> str:
         """Return the sections for the end of the sink file, such as ``[catalog.properties]``."""
 
-    def place(self, name: str) -> str:
+    def location_lines(self, name: str) -> str:
         """Return the lines that say where a table is made; the name may be ``{table}``."""
 
     def rows(self, name: str) -> Sequence[dict[str, Any]]:
@@ -42,7 +42,7 @@ class SinkWorld(Protocol):
 
 class RoutedSinkWorld(SinkWorld, Protocol):
     @property
-    def quarantine(self) -> str:
+    def quarantine_lines(self) -> str:
         """Return more lines for ``[quarantine]``, and sections of it."""
 
 
@@ -108,8 +108,9 @@ def one_table_file(world: SinkWorld, *, coordinator: str = "", more: str = "") -
     """Return the sink file of the table ``orders``, which takes every record."""
     begin = BEGIN.replace("[coordinator]", f"[coordinator]\n{coordinator}")
     return (
-        f"{begin}\n[table]\n{world.table}\n"
-        f'identifier = "db.orders"\n{world.place("orders")}\ncreate = true\ncolumns = {COLUMNS}\n'
+        f"{begin}\n[table]\n{world.table_lines}\n"
+        f'identifier = "db.orders"\n{world.location_lines("orders")}\n'
+        f"create = true\ncolumns = {COLUMNS}\n"
         f"{_PARTS.format(section='table')}{more}\n{world.further_sections}"
     )
 
@@ -117,7 +118,7 @@ def one_table_file(world: SinkWorld, *, coordinator: str = "", more: str = "") -
 def one_table_file_with_quarantine(world: QuarantineSinkWorld, *, coordinator: str = "") -> str:
     """Return the same, with ``orders_quarantine`` for bad records."""
     aside = '[quarantine]\npolicy = "quarantine"\nper_thousand_max = 1000\n'
-    return one_table_file(world, coordinator=coordinator, more=aside + world.quarantine)
+    return one_table_file(world, coordinator=coordinator, more=aside + world.quarantine_lines)
 
 
 def many_tables_file(world: RoutedSinkWorld, *, inferred: bool = False) -> str:
@@ -127,14 +128,14 @@ def many_tables_file(world: RoutedSinkWorld, *, inferred: bool = False) -> str:
     ``inferred``: no columns are declared, and there are ``zone_b`` and ``zone_c`` as well.
     """
     return (
-        f"{BEGIN}\n[tables]\n{world.table}\n"
+        f"{BEGIN}\n[tables]\n{world.table_lines}\n"
         'ledger = "db.ledger"\nvalid_through_refresh_ms = 3600000\n[tables.create]\n'
-        f'schema = "{"infer" if inferred else "declared"}"\n{world.place("{table}")}\n'
+        f'schema = "{"infer" if inferred else "declared"}"\n{world.location_lines("{table}")}\n'
         '[[tables.route]]\ntopic = "^shop\\\\.(?P<name>.+)$"\nto = "db.{name}"\n'
         '[[tables.route]]\ntopic = "events"\nfield = "zone"\nto = "db.zone_{field}"\n'
         f"{'' if inferred else _DECLARED}{_PARTS.format(section='tables')}"
         '[quarantine]\npolicy = "quarantine"\ntable = "db.rejected"\nper_thousand_max = 1000\n'
-        f"{world.quarantine}\n{world.further_sections}"
+        f"{world.quarantine_lines}\n{world.further_sections}"
     )
 
 

@@ -15,7 +15,7 @@ from support.control_envelopes import EXAMPLES, envelope
 from headgate.config.load import parse
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol import message_encoding
-from headgate.control_protocol.event_codec import to_form
+from headgate.control_protocol.event_codec import envelope_to_form
 from headgate.control_protocol.identifiers import SinkName, TopicId
 from headgate.control_protocol.message_encoding import Skipped, SkipReason, Wire
 from headgate.control_protocol.signatures import Keys
@@ -33,7 +33,7 @@ def old_form() -> bytes:
     older = {**schema, "fields": schema["fields"][:-1]}
     canonical = to_parsing_canonical_form(older)
     body = BytesIO()
-    fastavro.schemaless_writer(body, fastavro.parse_schema(older), to_form(SAID)[1])
+    fastavro.schemaless_writer(body, fastavro.parse_schema(older), envelope_to_form(SAID)[1])
     return b"\xc3\x01" + bytes.fromhex(fingerprint(canonical, "CRC-64-AVRO")) + body.getvalue()
 
 

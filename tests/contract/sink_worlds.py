@@ -22,13 +22,13 @@ from headgate.tables.delta import open_table
 class FolderSinkWorld:
     """The format of docs/table-formats/writing-a-table-format.md, installed as its package is."""
 
-    table = 'type = "folder"'
+    table_lines = 'type = "folder"'
     further_sections = ""
 
     def __init__(self, home: Path) -> None:
         self.lake = home / "lake"
 
-    def place(self, name: str) -> str:
+    def location_lines(self, name: str) -> str:
         return f'location = "{self.lake}/{name}"'
 
     def rows(self, name: str) -> list[dict[str, Any]]:
@@ -39,15 +39,15 @@ class FolderSinkWorld:
 
 
 class DeltaSinkWorld:
-    table = 'type = "delta"'
-    further_sections = quarantine = ""
+    table_lines = 'type = "delta"'
+    further_sections = quarantine_lines = ""
 
     def __init__(self, home: Path) -> None:
         self.lake = home / "lake"
         self.lake.mkdir()
         (self.lake / "no_table").mkdir()
 
-    def place(self, name: str) -> str:
+    def location_lines(self, name: str) -> str:
         return f'location = "{self.lake}/{name}"'
 
     def rows(self, name: str) -> list[dict[str, Any]]:
@@ -89,8 +89,8 @@ class DeltaSinkWorld:
 class IcebergSinkWorld:
     """A catalog in a SQLite file."""
 
-    table = ""
-    quarantine = ""
+    table_lines = ""
+    quarantine_lines = ""
 
     def __init__(self, home: Path) -> None:
         self.database, self.warehouse = home / "catalog.sqlite", home / "warehouse"
@@ -108,7 +108,7 @@ class IcebergSinkWorld:
         lines = "".join(f'{name} = "{value}"\n' for name, value in self.properties.items())
         return f'[catalog]\nname = "local"\n[catalog.properties]\n{lines}'
 
-    def place(self, name: str) -> str:
+    def location_lines(self, name: str) -> str:
         return ""
 
     def catalog(self) -> closing[Catalog]:
@@ -174,7 +174,7 @@ class DeltaBesideIcebergWorld(DeltaSinkWorld):
         self.aside = IcebergSinkWorld(home)
 
     @property
-    def quarantine(self) -> str:
+    def quarantine_lines(self) -> str:
         own = self.aside.further_sections.replace("[catalog", "[quarantine.catalog")
         return f'type = "iceberg"\n{own}'
 

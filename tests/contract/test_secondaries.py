@@ -359,7 +359,7 @@ def test_pending_7_one_that_hangs_holds_up_no_other_and_ends_by_itself(tmp_path:
         lambda name: held if name == "lake.one" else open_table(worlds[name]),  # type: ignore[return-value, arg-type]
         lambda: told.append("told"),
     )
-    views = secondaries.describe(tuple(worlds))
+    views = secondaries.read_views(tuple(worlds))
     assert told == ["told"]
     pending_commits = [stage(world, open_table(world), 1, 10) for world in worlds.values()]
     deliveries = [
@@ -373,9 +373,11 @@ def test_pending_7_one_that_hangs_holds_up_no_other_and_ends_by_itself(tmp_path:
     outcomes = secondaries.deliver(deliveries, 100)
     assert isinstance(outcomes["lake.one"], Unknown)
     assert isinstance(outcomes["lake.two"], Landed)
-    assert secondaries.describe(tuple(worlds)).keys() == {"lake.two"}, "it is asked when it is free"
+    assert secondaries.read_views(tuple(worlds)).keys() == {"lake.two"}, (
+        "it is asked when it is free"
+    )
     held.let_go.set()
-    while "lake.one" not in secondaries.describe(tuple(worlds)):
+    while "lake.one" not in secondaries.read_views(tuple(worlds)):
         pass
     assert worlds["lake.one"].numbers() == [10]
     assert len(told) == 2
@@ -399,11 +401,11 @@ def test_ledger_2_what_is_not_listed_is_gone_if_it_cannot_be_read_either(tmp_pat
         listed={"lake": ["one"], "else": []}.__getitem__,
     )
     worlds["lake.two"].drop()
-    gone = secondaries.missing(tuple(worlds))
+    gone = secondaries.find_missing(tuple(worlds))
     assert gone.keys() == {"lake.two"}
     assert gone["lake.two"].code == "HG-102"
     assert sorted(read) == ["else.where", "lake.two"]
-    assert secondaries.missing(("lake.one",)) == {}
+    assert secondaries.find_missing(("lake.one",)) == {}
     secondaries.close()
 
 
@@ -412,5 +414,5 @@ def test_one_that_is_missing_is_named(tmp_path: Path) -> None:
     world.drop()
     secondaries = SecondaryTables(lambda _: open_table(world), threads=False)
     with pytest.raises(TableMissing):
-        secondaries.describe((NAME,))
+        secondaries.read_views((NAME,))
     secondaries.close()

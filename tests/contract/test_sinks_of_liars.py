@@ -254,7 +254,9 @@ def _so_many_turns(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     turn = SinkInProcess.turn
 
     def count_turn(sink: SinkInProcess) -> None:
-        assert next(left, None) is not None, f"for ever: {sink.pending()}, {sink.lag()} behind"
+        assert next(left, None) is not None, (
+            f"for ever: {sink.tables_with_pending()}, {sink.lag()} behind"
+        )
         turn(sink)
 
     with monkeypatch.context() as counting:

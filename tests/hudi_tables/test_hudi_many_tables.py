@@ -94,8 +94,8 @@ def places_by_spark(spark: Any, lake: Path, *names: str) -> list[tuple[Any, ...]
 class HudiSinkWorld:
     """Tables below a folder, which one session fills."""
 
-    table = 'type = "hudi"'
-    quarantine = ""
+    table_lines = 'type = "hudi"'
+    quarantine_lines = ""
 
     def __init__(self, home: Path, bundle: Path, lock: dict[str, str]) -> None:
         self.lake, self._bundle = home / "lake", bundle
@@ -105,7 +105,7 @@ class HudiSinkWorld:
     def further_sections(self) -> str:
         return f'[catalog.properties]\n"spark.jars" = "{self._bundle}"\n'
 
-    def place(self, name: str) -> str:
+    def location_lines(self, name: str) -> str:
         given = self._properties.items()
         inline = ", ".join(f"{json.dumps(k)} = {json.dumps(v)}" for k, v in given)
         return f'location = "{self.lake}/{name}"\nproperties = {{ {inline} }}'
@@ -196,7 +196,9 @@ def test_a_table_with_a_key_among_others_is_the_fold_of_its_topic_through_a_deat
         )._holding_lock():  # nobody can deliver to it
             for _ in range(2):
                 shop.produce(25)
-                shop.run_until(lambda: shop.pending() == {"db.orders"} and shop.lag() == 0)
+                shop.run_until(
+                    lambda: shop.tables_with_pending() == {"db.orders"} and shop.lag() == 0
+                )
             assert any("are pending for db.orders" in text for text in told(settings).remarks)
             shop.end_lives()
         shop.begin_life()

@@ -43,7 +43,7 @@ from headgate.control_protocol.identifiers import tag_name
 from headgate.control_protocol.table_history import History
 from headgate.operations.access.kafka_connection import opening_source_topics
 from headgate.operations.access.tables import (
-    open_reader,
+    open_tables_for_reading,
 )
 from headgate.operations.audit.audit import audit
 from headgate.operations.audit.report import AuditReport
@@ -311,7 +311,7 @@ class Deployment:
     def history(self) -> History | None:
         """What the table says now; ``None`` before there is one."""
         try:
-            with open_reader(self.settings) as tables:
+            with open_tables_for_reading(self.settings) as tables:
                 return tables.reader.history()
         except TableMissing:
             return None
@@ -324,7 +324,7 @@ class Deployment:
     def table(self) -> Iterator[Table]:
         """The table as it is now, for somebody else's changes."""
         with open_tables_read_only(self.settings) as tables:
-            yield tables.supports_catalog().load(tables.name)
+            yield tables.supports_catalog().load_table(tables.name)
 
     @contextmanager
     def catalog(self) -> Iterator[Catalog]:
@@ -364,7 +364,7 @@ class Deployment:
 
     def pending(self) -> tuple[PendingCommit, ...]:
         """What the quarantine has not received yet."""
-        with open_reader(self.settings) as tables:
+        with open_tables_for_reading(self.settings) as tables:
             return tables.undelivered_commits(tables.reader.history().record)
 
     def shares(self) -> list[int]:

@@ -30,7 +30,7 @@ from headgate.control_protocol.commit_record import KeyCounts
 from headgate.control_protocol.errors import RowExpiryUnfit
 from headgate.operations.audit.audit import audit
 from headgate.operations.audit.files import check_row_count
-from headgate.operations.check.table import describe_promise
+from headgate.operations.check.table import describe_row_expiry
 from headgate.operations.cli.main import main
 from headgate.operations.control.rollback import find_removed_snapshots
 from headgate.runtime.maintenance.table_maintenance import Done
@@ -466,7 +466,7 @@ def test_expiry_3_the_audit_counts_what_expired(sink: Maintained) -> None:
 
 def test_check_adds_up_by_when_a_row_is_gone(make: Make) -> None:
     def promise(more: str, **known: str) -> str:
-        return describe_promise(make(MORE + more).settings, known)
+        return describe_row_expiry(make(MORE + more).settings, known)
 
     day, keep = str(DAY_MS), {"history.expire.min-snapshots-to-keep": "7"}
     age = {"history.expire.max-snapshot-age-ms": day}

@@ -332,7 +332,7 @@ def test_mutant_key_files_that_go_before_the_acknowledge_are_noticed(
 
     def hasty(self: PendingTable, *statuses: Any) -> Any:
         made = true(self, *statuses)
-        self.table.acknowledge(
+        self.table.delete_delivered_key_files(
             [pending_commit for pending_commit in made if pending_commit.deletes]
         )
         return made

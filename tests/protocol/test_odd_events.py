@@ -17,7 +17,7 @@ from protocol.values import ALICE, BOB, COORDINATOR, P0, P1, SINK, offsets
 from support.control_envelopes import EXAMPLES
 
 from headgate.control_protocol import message_encoding
-from headgate.control_protocol.event_codec import NUMBER_MAX, to_form
+from headgate.control_protocol.event_codec import NUMBER_MAX, envelope_to_form
 from headgate.control_protocol.events import Envelope, LogRecord
 from headgate.control_protocol.identifiers import ControlOffset, Epoch, Sender, TransactionNumber
 from headgate.control_protocol.machine_io import Heard, Stop
@@ -65,7 +65,7 @@ def forged(dice: random.Random, place: int, epoch: int) -> LogRecord | None:
         time_ms=dice.choice(NUMBERS),
         event=EXAMPLES[dice.choice(sorted(EXAMPLES))],
     )
-    name, form = to_form(said)
+    name, form = envelope_to_form(said)
     body = ("version", "sink", "epoch", "transaction", "member", "incarnation", "sequence")
     mutated = {key: form[key] if key in body else odd(form[key], dice) for key in form}
     try:

@@ -319,7 +319,7 @@ def test_pending_7_key_files_that_were_delivered_and_acknowledged_are_not_awaite
         Staging(secondary.read(), record.transaction, record.coordinator, keys)
     )
     owe(primary, pending_commits=pending_commits)
-    secondary.acknowledge(pending_commits)
+    secondary.delete_delivered_key_files(pending_commits)
     search = Orphans(primary.catalog, SINK, "db.trips", "db.keyed", AGES)
     with pytest.raises(FileNotFoundError):
         search.find_orphans()

@@ -149,7 +149,7 @@ class Stage(Deployment):
 
     def operator_resumes(self, table: str) -> None:
         """As ``headgate tables resume`` says it."""
-        said = self.request_resume(FakeTable(self.catalog, SINK).read().record, table)
+        said = self.resume_request(FakeTable(self.catalog, SINK).read().record, table)
         self.lines.append(f"        operator: {brief(said)}")
 
     # -------------------------------------------------------------------------------- turns
@@ -232,7 +232,9 @@ class Player(Node):
             ]
         self.writer = writer
         initial = State(SINK, Sender(name, str(life)), PARTICIPANTS)
-        self.enter(replace(initial, deadlines={Timer.ALIVE: 10**9}), writer, log=Scribe(self))
+        self.start_participant(
+            replace(initial, deadlines={Timer.ALIVE: 10**9}), writer, log=Scribe(self)
+        )
 
     def turn(self) -> None:
         self._guarded(lambda: self.participant.run_once(0))

@@ -83,7 +83,7 @@ class Events:
         dice, source = self._world.random, self._world.source
         at = dice.choice(list(source.partitions))
         if dice.random() < 0.3:
-            source.skip(at, dice.randint(1, 3))
+            source.skip_offsets(at, dice.randint(1, 3))
             self._world.struck["source gap"] += 1
         self.produced(at, dice.randint(1, 12))
 

@@ -216,8 +216,8 @@ class FaultyTable(Struck):
     def delete_undecided_files(self, before: Epoch, pending: frozenset[str]) -> None:
         self._table.delete_undecided_files(before, pending)
 
-    def acknowledge(self, pending_commits: Sequence[PendingCommit]) -> None:
-        self._table.acknowledge(pending_commits)
+    def delete_delivered_key_files(self, pending_commits: Sequence[PendingCommit]) -> None:
+        self._table.delete_delivered_key_files(pending_commits)
 
     def _lie(self, attempt: CommitAttempt) -> CommitOutcome:
         """Said to have landed; the table never hears of it."""

@@ -32,7 +32,7 @@ from headgate.coordinator.driver import World as CoordinatorPorts
 from headgate.coordinator.phases import Phase as Coordinating
 from headgate.coordinator.state import NO_KEYS, Identity
 from headgate.coordinator.state import Timer as Due
-from headgate.participant.batches import look_due_ms
+from headgate.participant.batches import next_look_due_ms
 from headgate.participant.driver import ParticipantDriver
 from headgate.participant.inputs_and_actions import Action, Input
 from headgate.participant.state import Phase as Participating
@@ -52,9 +52,9 @@ CUT_OFF_MS = 1_500
 class CheckedParticipant(ParticipantDriver):
     """Checks every state of its machine, those in the middle of a turn among them."""
 
-    def _step(self, given: Input) -> Sequence[Action]:
+    def _step_machine(self, given: Input) -> Sequence[Action]:
         before = self.state
-        actions = super()._step(given)
+        actions = super()._step_machine(given)
         check_step(before, self.state)
         return actions
 
@@ -94,7 +94,7 @@ class Node(Process):
         self.log = FaultyLog(world, self, "participant")
         self.writer = FaultyWriter(world, self)
         initial = State(world.sink, Sender(self.name, str(self.life)), world.climate.participants)
-        self.enter(initial, self.writer, log=self.log, group=FaultyMember(world, self))
+        self.start_participant(initial, self.writer, log=self.log, group=FaultyMember(world, self))
         world.note(f"{self.name} starts its life {self.life}")
 
     @property
@@ -230,7 +230,7 @@ class Node(Process):
         due = state.deadlines.get
         times = [due(timer) for timer in (Timer.ALIVE, Timer.RESEND, Timer.RETRY)]
         times += [self.writer.due_ms] if state.run.batch else []
-        times += [look_due_ms(state)] if state.phase is Participating.WRITING else []
+        times += [next_look_due_ms(state)] if state.phase is Participating.WRITING else []
         self._nap("participant", times)
         return False
 

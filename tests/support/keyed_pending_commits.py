@@ -122,7 +122,7 @@ class PendingTable:
             if pending_commit not in self.pending_commits
         )
         secondaries = SecondaryTables(lambda _: self.table, threads=False)
-        secondaries.acknowledge(
+        secondaries.delete_delivered_key_files(
             [pending_commit for pending_commit in struck if pending_commit.deletes]
         )
         return struck

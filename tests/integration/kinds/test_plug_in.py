@@ -17,7 +17,7 @@ from integration.sink_file import record
 from support import able_folder, folder_kind
 from support.served_page import assert_served_without_rollback
 
-from headgate.operations.access.tables import open_reader
+from headgate.operations.access.tables import open_tables_for_reading
 from headgate.operations.cli.main import main
 from headgate.operations.control.stop import start_sink, stop_sink
 from headgate.operations.demo.producer import produce
@@ -103,7 +103,7 @@ def test_a_kind_that_declares_branches_and_new_columns_is_asked_for_both(
         tipped = (json.dumps({**json.loads(record(n)), "tip": n + 0.5}).encode() for n in NEW)
         produce(sink.bootstrap, sink.topics[0], tipped, partitions=sink.partitions)
         sink.wait_until_lag_zero()
-    with open_reader(sink.settings) as opened:
+    with open_tables_for_reading(sink.settings) as opened:
         reader = opened.reader
         assert reader.columns()[-1] == "tip"
         _, files = reader.scan(["id", "tip"])

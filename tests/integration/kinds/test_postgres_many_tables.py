@@ -92,8 +92,8 @@ def test_three_tables_and_what_no_route_takes(shop: SinkInProcess, server: Postg
 
 
 class PostgresSinkWorld:
-    table = 'type = "postgres"'
-    quarantine = ""
+    table_lines = 'type = "postgres"'
+    quarantine_lines = ""
 
     def __init__(self, server: PostgresServer, home: Path) -> None:
         self._server, self._staging = server, home / "staging"
@@ -103,7 +103,7 @@ class PostgresSinkWorld:
         uri = f"postgresql://headgate@{self._server.host}/postgres"
         return f'[catalog.properties]\nuri = "{uri}"\n'
 
-    def place(self, name: str) -> str:
+    def location_lines(self, name: str) -> str:
         return f'location = "{self._staging}/{name}"'
 
     def rows(self, name: str) -> list[dict[str, Any]]:
@@ -142,7 +142,7 @@ def test_a_restored_database_that_lacks_a_delivery_is_delivered_again(
     shop.run_until_settled()
     with locked(server, "db.zone_a"):
         shop.produce(30)
-        shop.run_until(lambda: shop.pending() == {"db.zone_a"} and shop.lag() == 0)
+        shop.run_until(lambda: shop.tables_with_pending() == {"db.zone_a"} and shop.lag() == 0)
         shop.end_lives()
         server.kill()  # with the delivery that waits
     server.start()
@@ -217,7 +217,7 @@ def test_key_3_a_table_with_a_key_among_others_is_the_fold_of_a_topic_that_was_c
         shop.run_until_settled()
         with locked(server, "db.orders"):
             shop.produce(25)
-            shop.run_until(lambda: shop.pending() == {"db.orders"} and shop.lag() == 0)
+            shop.run_until(lambda: shop.tables_with_pending() == {"db.orders"} and shop.lag() == 0)
             shop.end_lives()
             shop.source.create("shop.orders", 1)
             shop.produce(10)
@@ -262,7 +262,7 @@ def test_pending_4_a_restored_database_that_lacks_a_delivery_by_key_is_delivered
         shop.run_until_settled()
         with locked(server, "db.orders"):
             shop.produce(25)
-            shop.run_until(lambda: shop.pending() == {"db.orders"} and shop.lag() == 0)
+            shop.run_until(lambda: shop.tables_with_pending() == {"db.orders"} and shop.lag() == 0)
             shop.end_lives()
             server.kill()  # with the delivery that waits
         server.start()

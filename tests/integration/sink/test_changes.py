@@ -174,7 +174,7 @@ def go_wrong(sink: Deployment, changes: Changelog, routed: str = "") -> None:
     parts = (sink.settings.tables if routed else sink.settings.table).record_columns
     with sink.catalog() as catalog:
         name = routed or sink.settings.table.identifier
-        table = SinkTables.in_catalog(sink.settings, catalog).open(name, Use.SECONDARY)
+        table = SinkTables.in_catalog(sink.settings, catalog).open_table(name, Use.SECONDARY)
         view, loaded = table.read(), catalog.load_table(name)
         live = {row["id"]: row for row in loaded.scan().to_arrow().to_pylist()}
         rows = [live[changed] | {"n": -1}]

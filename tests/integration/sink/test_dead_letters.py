@@ -80,7 +80,7 @@ def new_topic(bootstrap: str, topic: str) -> DeadLetterTopic:
 class Dying(DeadLetterTopic):
     """Its process ends between sending and saying so."""
 
-    def store(self, progress: Progress) -> None:
+    def store_progress(self, progress: Progress) -> None:
         raise Unreachable(f"killed before {progress}")
 
 

@@ -18,7 +18,7 @@ from integration.deployment import Deployment
 from integration.sink.test_transforms import questions
 from support.report_server import ReportServer
 
-from headgate.operations.access.tables import open_reader
+from headgate.operations.access.tables import open_tables_for_reading
 from headgate.operations.audit.audit import audit
 from headgate.runtime.reports.completeness_signal import Signals
 from headgate.runtime.reports.lineage import Lineage
@@ -267,7 +267,7 @@ def test_report_2_what_no_receiver_took_is_counted_and_told_by_the_next_event(
     def count(name: str, amount: float, labels: Mapping[str, str]) -> None:
         counted[name] += int(amount)
 
-    with ReportServer(status=500) as server, open_reader(sink.settings) as tables:
+    with ReportServer(status=500) as server, open_tables_for_reading(sink.settings) as tables:
         view = tables.reader.view()
         url = f"{server.address}/api"
         sink.change({"lineage": {"url": url}, "signal": {"url": url}})

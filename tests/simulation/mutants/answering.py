@@ -102,7 +102,7 @@ def abandons_its_batch(right: Any, state: State, number: Any) -> Any:
     return right(batches._without_batch(state, state.run), number)
 
 
-@FAMILY.replaces("ANSWER-1", (settlements, "take_status"))
+@FAMILY.replaces("ANSWER-1", (settlements, "take_work_as_status"))
 def silent_about_unknown(right: Any, state: State, number: int) -> Any:
     """Silence instead of unknown."""
     state, status = right(state, number)

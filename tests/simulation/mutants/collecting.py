@@ -29,13 +29,13 @@ def count_not_set(right: Any, state: State) -> Any:
     return frozenset() if enough else right(state)
 
 
-@FAMILY.replaces("LOG-5", (machine, "is_repeated"))
+@FAMILY.replaces("LOG-5", (machine, "is_repeated_event"))
 def counts_twice(right: Any, state: State, said: Any) -> bool:
     """A status that is heard twice is judged twice."""
     return not isinstance(said.event, WriteStatus) and bool(right(state, said))
 
 
-@FAMILY.replaces("LOG-5", (machine, "is_repeated"))
+@FAMILY.replaces("LOG-5", (machine, "is_repeated_event"))
 def late_judged_twice(right: Any, state: State, said: Any) -> bool:
     """What was judged is forgotten: a status said again behind L is judged again."""
     if not isinstance(said.event, WriteStatus) or state.term is None:
@@ -45,7 +45,7 @@ def late_judged_twice(right: Any, state: State, said: Any) -> bool:
     return any((s.sender, s.status.status_number) == (said.sender, number) for s in waiting)
 
 
-@FAMILY.replaces("LOG-5", (machine, "is_repeated"))
+@FAMILY.replaces("LOG-5", (machine, "is_repeated_event"))
 def high_water_mark(right: Any, state: State, said: Any) -> bool:
     """Only the highest number is known: what was overtaken on its way counts for nothing."""
     window = state.watch.windows.get(said.sender)

@@ -55,7 +55,7 @@ def its_own_voice(_right: Any, *_: object) -> bool:
     return False
 
 
-@FAMILY.replaces("LOG-6", (machine, "is_repeated"))
+@FAMILY.replaces("LOG-6", (machine, "is_repeated_event"))
 def silenced_by_a_number(right: Any, state: State, said: Any) -> bool:
     """Whoever is below the highest number is late, however far below."""
     window = state.watch.windows.get(said.sender)
@@ -87,13 +87,13 @@ def beyond_the_end(_right: Any, *_: object) -> None:
     """Records that the log does not hold are taken for read."""
 
 
-@FAMILY.replaces("RANGE-2", (status_validation, "_check_possible"))
+@FAMILY.replaces("RANGE-2", (status_validation, "_check_possible_by_settings"))
 def skips_what_no_setting_skips(right: Any, status: Any, by: Any) -> Any:
     """Records may be skipped, whatever the settings say."""
     return right(status, replace(by, may_skip=True))
 
 
-@FAMILY.replaces("RANGE-2", (status_validation, "_check_possible"))
+@FAMILY.replaces("RANGE-2", (status_validation, "_check_possible_by_settings"))
 def commits_a_file_again(right: Any, status: Any, by: Any) -> Any:
     """What is in the table already is let in once more."""
     return right(status, replace(by, committed={}))

@@ -13,7 +13,7 @@ FAMILY = Family(keyed=True)
 
 
 @FAMILY.replaces(
-    "KEY-8", (machine, "defer_added_partitions"), (epoch_claim, "defer_added_partitions")
+    "KEY-8", (machine, "hold_added_partitions"), (epoch_claim, "hold_added_partitions")
 )
 def added_partitions_are_read(_right: Any, state: Any, *_: Any, **__: Any) -> Any:
     """A partition that is added to a keyed table's topic is read like any other."""
@@ -32,7 +32,7 @@ def older_partitions_are_not_waited_for(_right: Any, *_: Any) -> str:
     return ""
 
 
-@FAMILY.replaces("KEY-8", (added_partitions, "_with_added_deferred"))
+@FAMILY.replaces("KEY-8", (added_partitions, "_held_with_added"))
 def admitted_in_vain(right: Any, state: Any, added: Any) -> Any:
     """What an epoch admitted, and no commit has, is held anew by the next one."""
     held = tuple(each for each in state.held if not each.admitted)

@@ -45,13 +45,13 @@ def key_files_go_with_the_delivery(
 ) -> CommitOutcome:
     """Key files are removed when a delivery is answered, whatever the answer is."""
     outcome: CommitOutcome = right(self, attempt, *given)
-    self.acknowledge(
+    self.delete_delivered_key_files(
         [pending_commit for pending_commit in attempt.pending_commits if pending_commit.deletes]
     )
     return outcome
 
 
-@FAMILY.replaces("PENDING-7", (IcebergTable, "acknowledge"))
+@FAMILY.replaces("PENDING-7", (IcebergTable, "delete_delivered_key_files"))
 def key_files_are_left(
     _right: Any, _self: IcebergTable, _pending_commits: Sequence[PendingCommit]
 ) -> None:

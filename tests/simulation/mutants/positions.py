@@ -103,7 +103,7 @@ def no_drop(right: Any, state: State, offsets: Offsets, settled_to: Any) -> Stat
     if settled_to < state.term.settled_to:
         return state
     pending = tuple(own for own in state.said.pending if settlements._is_late(own, settled_to))
-    chained = settlements._chain_late_statuses(offsets, pending)
+    chained = settlements._offsets_after_late_statuses(offsets, pending)
     owned = batches._with_learned_positions(state.work.owned, chained, settled_to)
     return replace(
         state,
@@ -149,7 +149,7 @@ def older_ack_applies() -> tuple[Planted, ...]:
     return (participant, "_on_coordinator_event", obeys), (participant, "apply_settlement", applies)
 
 
-@FAMILY.replaces("POSITION-3", (settlements, "_chain_late_statuses"))
+@FAMILY.replaces("POSITION-3", (settlements, "_offsets_after_late_statuses"))
 def not_chained(right: Any, offsets: Offsets, pending: Any) -> Offsets:
     """Late statuses are not chained onto C."""
     return offsets

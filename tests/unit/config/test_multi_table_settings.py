@@ -380,10 +380,10 @@ def test_secondaries_of_such_a_sink_are_delivered_in_one_call(tmp_path: Path) ->
         for name in names:
             ensure_table(catalog, name, TableDeclaration({"id": "long"}))
         tables = SinkTables.in_catalog(settings, catalog)
-        opened = partial(tables.open, use=Use.SECONDARY)
+        opened = partial(tables.open_table, use=Use.SECONDARY)
         secondaries = SecondaryTables(opened, together=AtomicDeliveries(catalog))
         stack.callback(secondaries.close)
-        views = secondaries.describe(names)
+        views = secondaries.read_views(names)
         delivery = replace(record(1, 0, sink=settings.name), primary="uuid-lead")
         deliveries = [CommitAttempt(cast("TableView", views[name]), delivery) for name in names]
         outcomes = secondaries.deliver(deliveries, 60_000)

@@ -43,7 +43,7 @@ from headgate.control_protocol.testing.contract.world import record
 from headgate.data_plane.routing.routes import RAW_NAME_PROPERTY
 from headgate.operations.access.tables import (
     open_primary,
-    open_reader,
+    open_tables_for_reading,
 )
 from headgate.operations.status.status import read_status
 from headgate.runtime.catalogs import spark_options
@@ -138,7 +138,7 @@ def test_a_kind_with_branches_commits_to_the_one_that_the_file_names(
     kind.create(primary_table_spec(settings))
     with ExitStack() as opening, closing(SinkTables(settings, opening).open_primary()) as table:
         assert isinstance(table.commit(CommitAttempt(table.read(), RECORD)), Landed)
-    with open_reader(settings) as opened:
+    with open_tables_for_reading(settings) as opened:
         reader = opened.reader
         assert reader.history().branch == "dev"
         assert [each.record for each in reader.history().commits] == [RECORD]

@@ -73,7 +73,7 @@ def test_a_persons_claim_counts_nothing_of_the_commit_before_it() -> None:
 def test_rows_given_back_count_nothing_of_the_delivery_before_them() -> None:
     delivered = record(primary="uuid-1")
 
-    back = delivered.with_rows_returned(0, Replayed(), command=REPLAY, actor="ann")
+    back = delivered.with_rows_given_back(0, Replayed(), command=REPLAY, actor="ann")
 
     assert (back.records, back.keys, back.is_replay) == (0, None, True)
 
@@ -109,7 +109,7 @@ def test_every_change_keeps_what_is_promised_and_is_read_as_it_was_written(
         claim.with_operator_claim(PERSON, "offsets set", None),
         decided.with_key_counts(counts),
         claim.with_author("resume --accept", "bob"),
-        delivered.with_rows_returned(3, Replayed(), command=REPLAY, actor=None),
+        delivered.with_rows_given_back(3, Replayed(), command=REPLAY, actor=None),
     ):
         assert list(broken_promises(made)) == []
         assert commit_record_codec.decode(SINK, commit_record_codec.encode(made)) == made

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from support.control_envelopes import ENVELOPES, EXAMPLES, envelope
 
 from headgate.control_protocol import message_encoding
-from headgate.control_protocol.event_codec import PARTS_MAX, to_form
+from headgate.control_protocol.event_codec import PARTS_MAX, envelope_to_form
 from headgate.control_protocol.events import (
     Envelope,
     PartitionPresence,
@@ -37,7 +37,7 @@ def reason(message: bytes) -> SkipReason:
 def written(name: str, **changes: object) -> bytes:
     """An example message with fields of its Avro record replaced, past every check of ours."""
     body = BytesIO()
-    _, form = to_form(envelope(EXAMPLES[name]))
+    _, form = envelope_to_form(envelope(EXAMPLES[name]))
     schema = fastavro.parse_schema(SCHEMAS[name].definition)
     fastavro.schemaless_writer(body, schema, {**form, **changes})
     return b"\xc3\x01" + SCHEMAS[name].fingerprint + body.getvalue()
@@ -143,7 +143,7 @@ def test_absurd_values_are_undecodable(name: str, changes: dict[str, object]) ->
 
 
 def test_a_file_of_an_unknown_kind_is_undecodable() -> None:
-    _, form = to_form(envelope(EXAMPLES["write-status"]))
+    _, form = envelope_to_form(envelope(EXAMPLES["write-status"]))
     form["tables"][0]["files"][0]["kind"] = "wishes"
     assert reason(written("write-status", tables=form["tables"])) == SkipReason.UNDECODABLE
 

@@ -137,7 +137,7 @@ def test_a_coordinators_stop_and_its_events_are_redacted() -> None:
         driver._execute(Stop(StopSink("stops: sesame-open", "not sesame-open")))
     assert str(caught.value) == "HG-200 stops: *** (not ***)"
     aborted = AbortCommit(ControlOffset(1), Offsets(), reason="no log-in with sesame-open")
-    (said,) = driver._envelopes(OutgoingEvent(Epoch(1), TransactionNumber(1), aborted))
+    (said,) = driver._envelopes_of(OutgoingEvent(Epoch(1), TransactionNumber(1), aborted))
     assert isinstance(said.event, AbortCommit)
     assert said.event.reason == "no log-in with ***"
 

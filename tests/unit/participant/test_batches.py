@@ -17,7 +17,7 @@ from headgate.participant.batches import (
     find_backlog,
     plan_batch,
     readable_positions,
-    take_status,
+    take_work_as_status,
 )
 from headgate.participant.inputs_and_actions import EndOffsetsRead
 
@@ -109,7 +109,7 @@ def test_dropping_goes_back_to_where_unannounced_work_began() -> None:
 def test_announcing_empties_the_work_and_keeps_the_positions() -> None:
     participant = Participant.writing(AT)
     participant.writes({P0: 90, P1: 40})
-    state, status = take_status(participant.state, 1)
+    state, status = take_work_as_status(participant.state, 1)
 
     assert claimed(status) == {P0: (10, 90), P1: (20, 40)}
     assert dict(state.positions) == {P0: 90, P1: 40}

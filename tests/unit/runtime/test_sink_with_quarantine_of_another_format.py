@@ -19,7 +19,7 @@ from pyiceberg.types import LongType, NestedField, StringType
 from headgate.config.load import parse
 from headgate.control_protocol.errors import HeadgateError, TableUnfit, Unreachable
 from headgate.control_protocol.ports import Unknown
-from headgate.operations.access.tables import open_reader
+from headgate.operations.access.tables import open_tables_for_reading
 from headgate.operations.audit.audit import audit
 from headgate.operations.check.required_grants import Role, grant_commands
 from headgate.operations.check.table import NotChecked, check_catalog_rights, check_quarantine
@@ -91,7 +91,7 @@ def test_bad_records_are_in_an_iceberg_table_and_all_others_in_the_delta_table(
     assert len(kept(lake)) == 9
     assert not (lake / "orders_quarantine").exists()
     assert not audit(shop.settings, with_source=False).findings
-    with open_reader(shop.settings) as primary:
+    with open_tables_for_reading(shop.settings) as primary:
         newest = read_rejected_records(primary)
     assert {record.offset for record in newest} <= {7, 17, 27}
     assert read_status(shop.settings).pending_rows == 0
@@ -183,7 +183,7 @@ def test_good_records_do_not_wait_for_a_catalog_that_is_down_and_bad_ones_do(
         turns = iter(range(200))
         shop.run_until(lambda: next(turns, None) is None)
         assert shop.lag() == 90
-        assert not shop.pending()
+        assert not shop.tables_with_pending()
     shop.run_until_settled()
     assert sorted(filled(lake, "orders") + kept(lake)) == source_places(shop)
     assert len(kept(lake)) == 6
@@ -254,7 +254,9 @@ def test_orphan_1_orphans_go_and_what_the_delta_table_owes_stays(
     with monkeypatch.context() as catalog_down:
         catalog_down.setattr(IcebergTable, "send_commit", _lost)
         shop.produce(30)
-        shop.run_until(lambda: shop.lag() == 0 and shop.pending() == {"db.orders_quarantine"})
+        shop.run_until(
+            lambda: shop.lag() == 0 and shop.tables_with_pending() == {"db.orders_quarantine"}
+        )
         shop.end_lives()
     (live, *_) = (lake / "warehouse").rglob("data/headgate/**/*.parquet")
     orphan = live.with_name("orphan.parquet")

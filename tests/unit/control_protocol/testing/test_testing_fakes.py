@@ -60,7 +60,7 @@ def source() -> FakeSource:
     source = FakeSource()
     source.create("orders", 2)
     source.produce(P0, records=2, timestamp_ms=100)
-    source.skip(P0, offsets=3)
+    source.skip_offsets(P0, offsets=3)
     source.produce(P0, records=1, timestamp_ms=200)
     return source
 

@@ -20,7 +20,7 @@ from headgate.control_protocol.identifiers import Epoch, Sender, TransactionId, 
 from headgate.control_protocol.ports import CommitAttempt, Landed, Staging
 from headgate.control_protocol.quarantine_policy import Disposal
 from headgate.coordinator.secondary_pending_commits import build_deliveries
-from headgate.operations.access.tables import open_for_audit, open_reader
+from headgate.operations.access.tables import open_tables_for_audit, open_tables_for_reading
 from headgate.operations.audit.audit import audit
 from headgate.operations.audit.report import AuditReport, Verdict
 from headgate.tables.iceberg.table import IcebergTable
@@ -69,7 +69,7 @@ class Owing:
         return audit(self.settings, with_source=False)
 
     def pending(self) -> int:
-        with open_reader(self.settings) as tables:
+        with open_tables_for_reading(self.settings) as tables:
             return sum(
                 pending_commit.rows
                 for pending_commit in tables.undelivered_commits(self.primary.read().record)
@@ -101,7 +101,7 @@ def test_what_is_missing_beside_the_table_is_not_called_the_table(
     monkeypatch.setattr("headgate.operations.access.tables.require_never_filled", gone)
     with (
         pytest.raises(TableMissing, match=ASIDE),
-        open_for_audit(owing.settings, asks_group=True) as reader,
+        open_tables_for_audit(owing.settings, asks_group=True) as reader,
     ):
         owing.catalog.drop_table(ASIDE)
         with reader.open_at_rest(ASIDE):
@@ -109,7 +109,7 @@ def test_what_is_missing_beside_the_table_is_not_called_the_table(
     owing.catalog.drop_table("db.trips")
     with (
         pytest.raises(TableRecreated),
-        open_for_audit(owing.settings, asks_group=True),
+        open_tables_for_audit(owing.settings, asks_group=True),
     ):
         pass
 

@@ -8,7 +8,7 @@ from support.security_page import rights_by_resource
 from headgate.config.load import parse
 from headgate.config.sink_settings import SinkSettings
 from headgate.kafka.cluster_queries import Cluster, ResourceRights
-from headgate.operations.check.check import _check_control_topic, _check_who_may_speak
+from headgate.operations.check.check import _check_control_topic, _check_control_topic_writers
 from headgate.operations.check.table import NotChecked
 
 
@@ -46,7 +46,7 @@ def test_the_pages_rights_are_what_check_asks_for(
     monkeypatch.setattr("headgate.operations.check.check.uses_append_time", lambda *_: True)
     cluster = Answering(*granted)
     assert "may be read and written" in _check_control_topic(settings(), cluster)
-    assert "not signed" in _check_who_may_speak(settings().control, cluster)
+    assert "not signed" in _check_control_topic_writers(settings().control, cluster)
     read = rights_by_resource()["User:trips-sink", "--topic", "trips"]
     assert ResourceRights(1, frozenset(read)).missing_operations("read", "describe") == []
 
@@ -54,7 +54,9 @@ def test_the_pages_rights_are_what_check_asks_for(
 @pytest.mark.parametrize("wide", ["delete", "alter", "alter_configs"])
 def test_check_tells_of_rights_that_are_too_wide(wide: str) -> None:
     with pytest.raises(NotChecked, match=f"may {wide} control topic trips-control, which no role"):
-        _check_who_may_speak(settings().control, Answering("read", "write", "describe", wide))
+        _check_control_topic_writers(
+            settings().control, Answering("read", "write", "describe", wide)
+        )
 
 
 def test_an_observer_writes_nothing() -> None:

@@ -64,7 +64,7 @@ class Cluster:
             raise Unreachable("the brokers are away")
         return self.lags
 
-    def describe(self, _: str) -> TopicFacts | None:
+    def describe_topic(self, _: str) -> TopicFacts | None:
         return TopicFacts(TopicId(self.topic_id), 4) if self.topic_id else None
 
     def poll(self, _: float) -> list[SlotEvent]:
@@ -84,7 +84,7 @@ class Cluster:
         failed, self.failed = self.failed, []
         return failed
 
-    def take_has_written(self) -> bool:
+    def take_written_flag(self) -> bool:
         return self.written
 
     def flush(self, _: float) -> None:

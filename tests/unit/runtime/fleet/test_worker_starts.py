@@ -72,7 +72,7 @@ def test_fleet_12_what_a_sink_said_itself_counts_more_than_what_was_told_before(
         worker._on_event(
             {"turned": pid, "sink": sink, "state": "running", "doing": "", "report": report}
         )
-    assert sorted(worker._lives, key=worker._start_order) == ["b", "a"]
+    assert sorted(worker._lives, key=worker._start_rank) == ["b", "a"]
 
 
 def test_fleet_13_a_worker_takes_as_many_jvms_as_its_memory_allows_and_says_who_waits() -> None:

@@ -38,7 +38,7 @@ def test_beside_a_stream_files_stay_few_and_nothing_is_lost(sink: Maintained) ->
     assert isinstance(tables.primary_format, IcebergFormat)
     gates = tables.primary_format.commit_locks
     sink.sink.close()
-    sink.sink = tables.open("db.trips", Use.SECONDARY)
+    sink.sink = tables.open_table("db.trips", Use.SECONDARY)
     rounds = list[tuple[Done, bool]]()
     maintenance = Maintenance(sink.settings, sink.catalog, gates, lambda *told: rounds.append(told))
     until_s = time.monotonic() + WITHIN_S
