@@ -68,6 +68,7 @@ class TestIcebergSink(
         return IcebergSinkWorld(tmp_path)
 
 
+@pytest.mark.wide
 class TestIcebergQuarantineOfADeltaSink(
     QuarantineSinkContract, ManyTablesSinkContract, RollbackSinkContract
 ):

@@ -165,6 +165,7 @@ def test_who_may_only_look_changes_nothing(kafka: FleetKafka) -> None:
         tell(settings)
 
 
+@pytest.mark.wide
 def test_a_worker_that_gets_its_right_late_tells_then(kafka: FleetKafka) -> None:
     """What is fatal to a client ends no worker, and holds only until the right is there."""
     rules = Rules(kafka.bootstrap)

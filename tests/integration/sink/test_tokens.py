@@ -130,6 +130,7 @@ def test_no_secret_and_no_token_is_where_others_look(
     assert not [n for n in needles if n in result.output]
 
 
+@pytest.mark.wide
 def test_check_says_which_half_failed(sink: Deployment, server: TokenServer) -> None:
     def said(client: str) -> str:
         """Of another client each time: this process keeps the tokens of each."""

@@ -95,7 +95,7 @@ def spark_submit(_: Path) -> Iterator[tuple[list[str | Path], dict[str, str]]]:
     "way",
     [
         in_process,
-        spark_local,
+        pytest.param(spark_local, marks=pytest.mark.wide),
         pytest.param(on_a_cluster, marks=pytest.mark.wide),
         pytest.param(spark_connect, marks=pytest.mark.wide),
         pytest.param(spark_submit, marks=pytest.mark.wide),

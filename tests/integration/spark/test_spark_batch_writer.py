@@ -312,6 +312,7 @@ def test_a_killed_python_worker_costs_one_try(
     assert spark.call("outcome")["kind"] == "BatchWritten"
 
 
+@pytest.mark.wide
 def test_a_session_that_died_ends_the_sink_instead_of_failing_for_ever(
     catalog: LocalCatalog,
     table: str,
