@@ -40,6 +40,7 @@ class TestSinkOfAFolderThatGetsColumns(EvolutionSinkContract):
         return FolderSinkWorld(tmp_path)
 
 
+@pytest.mark.wide
 class TestDeltaSink(
     SinkContract,
     QuarantineSinkContract,

@@ -149,6 +149,7 @@ def until_allowed(role: FleetRole, settings: WorkerSettings) -> None:
                 raise
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("role", list(FleetRole))
 def test_the_rights_of_each_role_are_enough(kafka: FleetKafka, role: FleetRole) -> None:
     until_allowed(role, settings_of(guarded(kafka, USERS[role])))

@@ -276,6 +276,7 @@ def test_key_14_kills_and_pauses_at_any_moment_cost_and_double_no_version(deploy
     assert_well(sink, orders)
 
 
+@pytest.mark.wide
 def test_key_14_a_rollback_that_the_offsets_follow_neither_loses_nor_doubles_a_version(
     deploy: Deploy,
 ) -> None:
@@ -307,6 +308,7 @@ def history_of(sink: Deployment) -> History:
     return found
 
 
+@pytest.mark.wide
 def test_key_14_tables_of_routes_keep_histories_over_a_kill(deploy: Deploy) -> None:
     columns = [
         {"name": "id", "type": "long", "required": True},

@@ -161,6 +161,7 @@ def test_key_13_over_kills_each_deleted_key_has_one_row_that_is_marked(
     assert (report.findings, report.unproven, report.expired_rows) == ((), (), marked)
 
 
+@pytest.mark.wide
 def test_key_13_what_deletes_do_changes_only_by_a_persons_word(deploy: Deploy) -> None:
     removing = {"envelope": "debezium"}
     sink = deploy({**MARKED, "changes": removing})

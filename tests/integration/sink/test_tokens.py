@@ -104,6 +104,7 @@ def test_a_token_server_away_for_longer_than_a_token_lives_is_an_outage_and_no_m
     sink.judge()
 
 
+@pytest.mark.wide
 def test_no_secret_and_no_token_is_where_others_look(
     sink: Deployment, server: TokenServer, tmp_path: Path
 ) -> None:
