@@ -295,14 +295,14 @@ def test_brackets_deeper_than_anybody_means_them(either_loops: Loops) -> None:
 
 
 @pytest.mark.wide
-def test_nothing_is_read_in_a_million_rounds(tmp_path: Path) -> None:
-    _run_under_sanitizers(tmp_path, 11, 1_000_000)
+def test_nothing_is_read_that_is_not_there_in_a_million_records(tmp_path: Path) -> None:
+    _run_under_sanitizers(tmp_path, 11, 340_000)  # of three records each
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(0)
 def test_nothing_is_read_in_rounds_over_a_hundred_million_records(tmp_path: Path) -> None:
-    _run_under_sanitizers(tmp_path, 12, 34_000_000)  # of three records each
+    _run_under_sanitizers(tmp_path, 12, 34_000_000)
 
 
 def _run_under_sanitizers(tmp_path: Path, seed: int, rounds: int) -> None:
