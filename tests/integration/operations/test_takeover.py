@@ -27,7 +27,7 @@ from headgate.runtime.sink_tables import SinkTables
 pytestmark = [pytest.mark.integration, pytest.mark.wide]
 
 OLDER = [pytest.param(release, marks=pytest.mark.soak) for release in RELEASES[:-1]]
-OLDER_REREAD = [pytest.param((r, "reread"), marks=pytest.mark.soak) for r in RELEASES[:-1]]
+OLDER_REREAD = [pytest.param(r, "reread", marks=pytest.mark.soak) for r in RELEASES[:-1]]
 NEWEST = pytest.mark.parametrize("scene", RELEASES[-1:], indirect=True)
 
 
