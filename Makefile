@@ -27,7 +27,7 @@ QUIETLY := --quiet --disable-pip-version-check --use-pep517
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test wide soak check lint search hudi hudisoak hudi-env bench simulate explore chaos format durations coverage env release image docs lock
+.PHONY: help demo test wide soak check lint types-of-product types-of-tests search hudi hudisoak hudi-env bench simulate explore chaos format durations coverage env release image docs lock
 
 help: ## This list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -55,8 +55,13 @@ lint: $(VENV)/.dev ## Format, lint, types
 	$(BIN)/ruff check .
 	@# Types are checked on an install: only there do the root folders form one package.
 	$(BIN)/python tests/repository/tree.py build/checked
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target types-of-product types-of-tests
+
+types-of-product:
 	cd build/checked && MYPYPATH=.:../../examples/headgate-postgres ../../$(BIN)/mypy \
 		--config-file ../../pyproject.toml --cache-dir ../../.mypy_cache -p headgate -p headgate_postgres
+
+types-of-tests:
 	cd build/checked && MYPYPATH=.:../../examples/headgate-postgres:../../tests ../../$(BIN)/mypy \
 		--config-file ../../tests/mypy.toml --cache-dir ../../.mypy_cache/tests ../../tests ../../benchmarks
 

@@ -40,6 +40,7 @@ class TestSinkOfAFolderThatGetsColumns(EvolutionSinkContract):
         return FolderSinkWorld(tmp_path)
 
 
+@pytest.mark.wide
 class TestDeltaSink(
     SinkContract,
     QuarantineSinkContract,
@@ -68,6 +69,7 @@ class TestIcebergSink(
         return IcebergSinkWorld(tmp_path)
 
 
+@pytest.mark.wide
 class TestIcebergQuarantineOfADeltaSink(
     QuarantineSinkContract, ManyTablesSinkContract, RollbackSinkContract
 ):

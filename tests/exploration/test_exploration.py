@@ -9,8 +9,10 @@ from exploration.worlds import SMALL
 LARGER = (
     *("beginning", "zombie", "pause", "batch-fails"),
     *("idleness", "move-of-all", "new-column"),
+    *("beginning-nothing-wrong", "move-nothing-wrong", "append-lost"),
+    *("participant-dies", "parts", "new-column-coordinator-dies"),
 )
-"""Those that take more than two seconds each."""
+"""Those that take longest, more than a second each."""
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.wide
+@pytest.mark.soak
 def test_a_release_has_a_wheel_for_each_platform_and_the_sum_of_each_file(release: Path) -> None:
     sums = dict(
         reversed(line.split()) for line in (release / "SHA256SUMS").read_text().splitlines()
@@ -75,7 +75,7 @@ def test_a_release_has_a_wheel_for_each_platform_and_the_sum_of_each_file(releas
     }
 
 
-@pytest.mark.wide
+@pytest.mark.soak
 def test_the_compiled_loops_of_a_released_wheel_are_used(release: Path, tmp_path: Path) -> None:
     (wheel,) = release.glob("*manylinux2014_x86_64*.whl")
     with zipfile.ZipFile(wheel) as packed:
@@ -93,7 +93,7 @@ def test_the_compiled_loops_of_a_released_wheel_are_used(release: Path, tmp_path
     assert said == [str(tmp_path / "headgate/native/kernels.py"), "InC"]
 
 
-@pytest.mark.wide
+@pytest.mark.soak
 def test_the_list_of_contents_names_every_package_of_the_image(release: Path) -> None:
     (listed,) = release.glob("*.cdx.json")
     components = {each["name"] for each in json.loads(listed.read_text())["components"]}

@@ -19,6 +19,7 @@ def content(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
         return {name: wheel.read(name) for name in wheel.namelist() if ".dist-info/" not in name}
 
 
+@pytest.mark.wide
 def test_nothing_is_installed_outside_the_package(content: dict[str, bytes]) -> None:
     # pip silently overwrites what another distribution put under the same top-level name.
     assert {name.split("/")[0] for name in content} == {"headgate"}
@@ -35,6 +36,7 @@ def test_the_wheel_holds_what_is_compiled(content: dict[str, bytes]) -> None:
     assert content.keys() >= COMPILED
 
 
+@pytest.mark.wide
 def test_without_a_compiler_there_is_a_wheel_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -40,7 +40,7 @@ def walked(*, keyed: bool) -> Tally:
     return played(seeds, real=seeds, keyed=seeds if keyed else frozenset())
 
 
-@pytest.mark.parametrize("keyed", [False, True])
+@pytest.mark.parametrize("keyed", [pytest.param(False, marks=pytest.mark.wide), True])
 def test_rows_go_when_they_are_old_and_no_others(*, keyed: bool) -> None:
     walk = walked(keyed=keyed)
 
@@ -62,6 +62,7 @@ def test_rows_that_come_back_with_an_older_snapshot_expire_again() -> None:
     assert not walk.failed, "\n".join(walk.failed)
 
 
+@pytest.mark.wide
 def test_what_befalls_aged_tables_has_really_struck() -> None:
     struck = walked(keyed=False).struck + walked(keyed=True).struck + taken_back().struck
 

@@ -26,6 +26,7 @@ def quiet() -> Iterator[None]:
     logging.disable(logging.NOTSET)
 
 
+@pytest.mark.wide
 def test_nothing_is_lost_or_doubled_beside_maintenance() -> None:
     seeds = range(KEPT_FROM, KEPT_FROM + SEEDS)
 

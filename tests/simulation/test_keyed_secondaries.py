@@ -50,7 +50,7 @@ def test_what_befalls_them_has_really_struck() -> None:
     assert set(STRUCK) - struck.keys() == set()
 
 
-@pytest.mark.wide
+@pytest.mark.soak
 def test_a_seed_of_keyed_secondaries_has_one_course() -> None:
     seed = ROUTED_KEYS[2]
     one, other = (played([seed], real=frozenset({seed}), keyed=frozenset({seed})) for _ in range(2))

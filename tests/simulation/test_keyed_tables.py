@@ -43,7 +43,7 @@ def really_walked() -> Tally:
     return played(REAL_SEEDS, real=frozenset(REAL_SEEDS), keyed=frozenset(REAL_SEEDS))
 
 
-@pytest.mark.parametrize("first", range(1, SEEDS, SEEDS_AT_ONCE))
+@pytest.mark.parametrize("first", [1, pytest.param(1 + SEEDS_AT_ONCE, marks=pytest.mark.wide)])
 def test_a_keyed_table_is_the_fold_whatever_fails(first: int) -> None:
     walk = walked(first)
 
@@ -58,6 +58,7 @@ def test_a_keyed_table_is_the_fold_over_the_real_adapter() -> None:
     assert walk.counts["commits"] > len(REAL_SEEDS)
 
 
+@pytest.mark.wide
 def test_what_befalls_keyed_tables_has_really_struck() -> None:
     struck: Counter[str] = Counter(really_walked().struck)
     for first in range(1, SEEDS, SEEDS_AT_ONCE):

@@ -14,8 +14,8 @@ from simulation.payday import PACED, payday
 from simulation.run import Tally, played
 from simulation.together import JointFault
 
-SEEDS_AT_ONCE = 20
-FIRSTS = (PACED[0], PACED[0] + 80)
+SEEDS_AT_ONCE = 10
+FIRSTS = tuple(PACED[0] + since for since in (0, 10, 80, 90))
 """Chosen: with these each way of failing strikes."""
 
 
@@ -26,7 +26,9 @@ def walked(first: int) -> Tally:
     return played(seeds, real=frozenset(seed for seed in seeds if payday(seed).joint))
 
 
-@pytest.mark.parametrize("first", [FIRSTS[0], pytest.param(FIRSTS[1], marks=pytest.mark.wide)])
+@pytest.mark.parametrize(
+    "first", [FIRSTS[0], *(pytest.param(first, marks=pytest.mark.wide) for first in FIRSTS[1:])]
+)
 def test_every_row_is_there_once_whenever_tables_are_delivered(first: int) -> None:
     walk = walked(first)
 

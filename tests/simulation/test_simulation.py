@@ -9,6 +9,8 @@ import pytest
 from simulation.run import Tally, played
 
 FIRST_SEEDS = 200
+FEW = 100
+"""`make test` plays these; `make wide` all."""
 SEEDS_AT_ONCE = 20
 RARE = (227, 401, 428, 611, 625, 706)
 """Seeds beyond the first in which something rare is struck, as a copy of offsets to the group."""
@@ -61,7 +63,13 @@ def walked(first: int) -> Tally:
     return played(range(first, first + SEEDS_AT_ONCE))
 
 
-@pytest.mark.parametrize("first", range(1, FIRST_SEEDS, SEEDS_AT_ONCE))
+@pytest.mark.parametrize(
+    "first",
+    [
+        pytest.param(first, marks=pytest.mark.wide if first > FEW else ())
+        for first in range(1, FIRST_SEEDS, SEEDS_AT_ONCE)
+    ],
+)
 def test_every_row_is_there_once_whatever_fails(first: int) -> None:
     walk = walked(first)
 
@@ -76,6 +84,7 @@ def test_what_others_do_beside_a_delivery_is_found_by_a_look_round() -> None:
     assert walk.struck["tag follows others' commits"] == len(LOOK_ROUNDS)
 
 
+@pytest.mark.wide
 def test_every_kind_of_fault_has_really_struck() -> None:
     struck: Counter[str] = played(RARE).struck
     for first in range(1, FIRST_SEEDS, SEEDS_AT_ONCE):

@@ -24,7 +24,7 @@ def walked(first: int) -> Tally:
     return played(seeds, stamped=frozenset(seeds))
 
 
-@pytest.mark.parametrize("first", range(1, FIRST_SEEDS, SEEDS_AT_ONCE))
+@pytest.mark.parametrize("first", [1, *(pytest.param(f, marks=pytest.mark.wide) for f in (21, 41))])
 def test_token_2_every_row_is_there_once_though_files_belong_to_their_transaction(
     first: int,
 ) -> None:
@@ -34,6 +34,7 @@ def test_token_2_every_row_is_there_once_though_files_belong_to_their_transactio
     assert walk.counts["commits"] > SEEDS_AT_ONCE, "the seeds did next to nothing"
 
 
+@pytest.mark.wide
 def test_token_2_late_statuses_and_stamps_that_others_roll_back_have_really_struck() -> None:
     struck: Counter[str] = Counter()
     for first in range(1, FIRST_SEEDS, SEEDS_AT_ONCE):

@@ -75,6 +75,7 @@ def judge(programs: Programs, records: int = RECORDS) -> None:
     assert len(found) == records
 
 
+@pytest.mark.wide
 def test_the_example_of_the_page_fills_the_table_once_and_commands_say_so(
     programs: Programs,
 ) -> None:

@@ -15,8 +15,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from support.docker_broker import docker_broker
-
-from headgate.operations.local_kafka.broker import EmbeddedKafka, fetch_broker_jars
+from support.kafka_classes import shared_kafka
 
 OWN = "HEADGATE_TEST_BOOTSTRAP"
 """Names a cluster that is there already."""
@@ -62,10 +61,7 @@ class SharedBroker:
 def broker(home: Path) -> Iterator[str]:
     """One in Docker, else the embedded one."""
     with ExitStack() as stack:
-        yield (
-            docker_broker(stack)
-            or stack.enter_context(EmbeddedKafka(home, fetch_broker_jars())).bootstrap
-        )
+        yield (docker_broker(stack) or stack.enter_context(shared_kafka(home)).bootstrap)
 
 
 def address() -> str | None:

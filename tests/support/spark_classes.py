@@ -26,11 +26,16 @@ SUBMITTED = "SPARK_SUBMIT_OPTS"
 
 @cache
 def archive() -> Path:
-    """Where it is, or will be; a JVM would refuse one of other jars, or of another Java."""
-    java, jars = Path(shutil.which(java_command()) or "java").resolve(), pyspark_jars()
+    """Where it is, or will be."""
+    return archive_of("spark", pyspark_jars())
+
+
+def archive_of(what: str, jars: Path) -> Path:
+    """Where its classes are: a JVM would refuse those of other jars, or of another Java."""
+    java = Path(shutil.which(java_command()) or "java").resolve()
     made_of = [(str(path), path.stat().st_mtime_ns) for path in (java, jars) if path.exists()]
     named = hashlib.sha256(repr(made_of).encode()).hexdigest()[:16]
-    return user_cache_folder() / f"spark-classes-{named}.jsa"
+    return user_cache_folder() / f"{what}-classes-{named}.jsa"
 
 
 def share() -> None:

@@ -49,7 +49,7 @@ DEAR = ("iceberg_spark", "java_with_iceberg")
 """What one worker starts for all modules that name it: a JVM with Spark and Iceberg, and for the
 second a Hive metastore beside it."""
 
-ONE_BY_ONE = ("integration/", "simulation/", "exploration/")
+ONE_BY_ONE = ("integration/", "simulation/", "exploration/", "spark_query/")
 """Where a test may go to another worker than its neighbour, unless they share something."""
 
 SHARING = ('scope="module"', "@cache")

@@ -28,7 +28,7 @@ def measured(**task: Any) -> dict[str, int]:
     return found
 
 
-@pytest.mark.wide
+@pytest.mark.soak
 @pytest.mark.parametrize("in_order", [False, pytest.param(True, marks=pytest.mark.soak)])
 def test_x22_four_thousand_table_partitions_in_one_batch(tmp_path: Path, in_order: bool) -> None:
     task = {"records": 400_000, "table_partitions": 4000, "sorted": in_order}

@@ -25,7 +25,7 @@ def test_f40_the_broker_is_killed_under_a_sink_and_comes_back(
         sink.judge()
 
 
-@pytest.mark.wide
+@pytest.mark.soak
 def test_f40_the_broker_is_restarted_and_killed_and_then_the_control_topic_goes(
     own_kafka: EmbeddedKafka, tmp_path: Path
 ) -> None:

@@ -207,7 +207,7 @@ class Amid:
 
 
 @pytest.mark.timeout(3_600)
-@pytest.mark.parametrize("atomic", [pytest.param(False, marks=pytest.mark.wide), True])
+@pytest.mark.parametrize("atomic", [pytest.param(False, marks=pytest.mark.soak), True])
 @pytest.mark.parametrize("marking", [False, True])
 @pytest.mark.parametrize(
     ("keys", "changes", "rounds"),

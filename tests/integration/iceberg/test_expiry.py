@@ -138,6 +138,7 @@ def snapshots(sink: SinkOnTable) -> list[int]:
 # -------------------------------------------------------------------------------- what stays, goes
 
 
+@pytest.mark.wide
 def test_the_table_stays_bounded_and_storage_holds_what_it_reaches(catalog: Catalog) -> None:
     sink = SinkOnTable.claimed(catalog, COLUMNS, properties=ASKED)
     most = 0
@@ -365,7 +366,7 @@ class Spark:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("version", [pytest.param("2", marks=pytest.mark.wide), "3"])
+@pytest.mark.parametrize("version", ["2", "3"])
 def test_the_reference_reads_what_is_kept_and_expires_the_rest(
     sqlite_catalog: LocalCatalog, iceberg_spark: IcebergSpark, version: str
 ) -> None:

@@ -110,6 +110,7 @@ def another_catalog(hive: Hive, **own: str) -> JavaCatalog:
     return catalog
 
 
+@pytest.mark.wide
 def test_of_two_that_read_the_same_table_in_java_one_lands(
     hive: Hive, committer: Committer
 ) -> None:

@@ -28,7 +28,7 @@ def elsewhere() -> Iterator[PostgresServer]:
         yield server
 
 
-@pytest.mark.parametrize("runs", [False, pytest.param(True, marks=pytest.mark.wide)])
+@pytest.mark.parametrize("runs", [False, pytest.param(True, marks=pytest.mark.soak)])
 def test_a_sink_continues_in_a_restored_dump(
     deploy: Deploy, server: PostgresServer, elsewhere: PostgresServer, tmp_path: Path, *, runs: bool
 ) -> None:

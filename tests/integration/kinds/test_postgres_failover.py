@@ -76,9 +76,9 @@ def shop(pair: Pair, tmp_path: Path) -> Iterator[SinkInProcess]:
     ("lost", "heir"),
     [
         (1, False),
-        pytest.param(1, True, marks=pytest.mark.wide),
-        pytest.param(2, False, marks=pytest.mark.wide),
-        pytest.param(4, True, marks=pytest.mark.wide),
+        pytest.param(1, True, marks=pytest.mark.soak),
+        pytest.param(2, False, marks=pytest.mark.soak),
+        pytest.param(4, True, marks=pytest.mark.soak),
     ],
 )
 def test_deliveries_that_a_promoted_replica_lacks_are_made_again(

@@ -29,7 +29,7 @@ Shifted = Callable[[], AbstractContextManager[None]]
 FACE: dict[str, Any] = {"http": {"listen": "127.0.0.1:0"}}
 
 
-@pytest.fixture(params=["ahead of", pytest.param("behind", marks=pytest.mark.wide)])
+@pytest.fixture(params=["ahead of", pytest.param("behind", marks=pytest.mark.soak)])
 def away(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -116,7 +116,7 @@ def test_a_clock_that_an_older_control_topic_refuses_is_named_everywhere(
         assert "it takes its writers' time" in text
 
 
-@pytest.mark.wide
+@pytest.mark.soak
 @pytest.mark.parametrize("away", ["ahead of"], indirect=True)
 def test_one_that_cannot_speak_after_an_orderly_end_is_no_stopped_sink(
     own_kafka: EmbeddedKafka, shifted: Shifted, tmp_path: Path

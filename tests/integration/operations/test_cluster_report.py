@@ -116,6 +116,7 @@ class KafkaWithoutMuch(EmbeddedKafka):
         return config
 
 
+@pytest.mark.wide
 def test_a_cluster_that_can_less_is_said_to_need_settings(tmp_path: Path) -> None:
     with KafkaWithoutMuch(tmp_path / "kafka", fetch_broker_jars()) as kafka:
         create_topic(kafka.bootstrap, "trips", partitions=1)

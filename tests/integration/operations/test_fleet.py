@@ -54,6 +54,7 @@ def commits_all(sinks: dict[str, Deployment], count: int = 200) -> None:
         sink.wait_until_lag_zero()
 
 
+@pytest.mark.wide
 def test_fleet_7_workers_share_sinks_and_take_over_from_one_that_is_killed(
     deploy: Deploy, make_fleet: MakeFleet
 ) -> None:
@@ -151,6 +152,7 @@ def test_fleet_7_specs_of_every_kind_are_followed(deploy: Deploy, make_fleet: Ma
         sink.judge()
 
 
+@pytest.mark.wide
 def test_fleet_6_a_wrong_file_changes_nothing(deploy: Deploy, make_fleet: MakeFleet) -> None:
     fleet = make_fleet()
     sinks_of(deploy, fleet, "a", "b")

@@ -12,6 +12,7 @@ from support.fleet_scene import Fleet
 pytestmark = pytest.mark.integration
 
 
+@pytest.mark.wide
 def test_nothing_changes_unless_each_sink_that_changes_would_work(
     deploy: Deploy, tmp_path: Path, bootstrap: str, unique_name: str
 ) -> None:

@@ -149,6 +149,7 @@ def until_allowed(role: FleetRole, settings: WorkerSettings) -> None:
                 raise
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("role", list(FleetRole))
 def test_the_rights_of_each_role_are_enough(kafka: FleetKafka, role: FleetRole) -> None:
     until_allowed(role, settings_of(guarded(kafka, USERS[role])))
@@ -165,6 +166,7 @@ def test_who_may_only_look_changes_nothing(kafka: FleetKafka) -> None:
         tell(settings)
 
 
+@pytest.mark.wide
 def test_a_worker_that_gets_its_right_late_tells_then(kafka: FleetKafka) -> None:
     """What is fatal to a client ends no worker, and holds only until the right is there."""
     rules = Rules(kafka.bootstrap)

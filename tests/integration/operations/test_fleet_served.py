@@ -234,6 +234,7 @@ def test_a_topic_that_is_gone_or_made_anew_is_said_and_read_again(
         assert [each["sink"] for each in shown] == ["zones"]
 
 
+@pytest.mark.wide
 def test_a_worker_s_sink_is_seen_in_each_of_its_states(
     deploy: Deploy,
     tmp_path: Path,

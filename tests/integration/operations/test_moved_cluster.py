@@ -72,7 +72,9 @@ def told(sink: Deployment, start: str) -> str:
     return result.output
 
 
-@pytest.mark.parametrize("way", ["group", "latest", "behind"])
+@pytest.mark.parametrize(
+    "way", ["group", *(pytest.param(way, marks=pytest.mark.soak) for way in ("latest", "behind"))]
+)
 def test_a_sink_goes_on_at_a_cluster_that_its_topic_was_mirrored_to(
     own_kafka: EmbeddedKafka, new_kafka: EmbeddedKafka, tmp_path: Path, way: str
 ) -> None:

@@ -51,6 +51,7 @@ def order(number: int) -> bytes | None:
     return json.dumps(document).encode()
 
 
+@pytest.mark.wide
 def test_three_commands_lead_from_a_dirty_topic_to_rows(
     tmp_path: Path, bootstrap: str, topic: str, producer: Producer
 ) -> None:

@@ -151,6 +151,7 @@ def test_a_control_topic_that_may_not_be_written(rules: Rules, ask: Ask, guarded
     assert "not allowed to write" in answer.detail
 
 
+@pytest.mark.wide
 def test_a_control_topic_that_may_not_be_created(rules: Rules, ask: Ask) -> None:
     rules.make("alone")
     ask("alone", "control topic", "")

@@ -89,7 +89,7 @@ def test_a_run_until_latest_ends_once_the_table_holds_what_was_there(
     assert rows(sink) == list(range(1_000))
 
 
-@pytest.mark.wide
+@pytest.mark.soak
 @pytest.mark.integration
 def test_a_run_until_latest_that_is_ended_before_says_what_is_missing(
     sink: Path, bootstrap: str, topic: str

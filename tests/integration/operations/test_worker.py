@@ -14,6 +14,7 @@ from support.worker_process import WorkerProcess
 pytestmark = pytest.mark.integration
 
 
+@pytest.mark.wide
 def test_a_sink_beside_poison_commits_is_killed_comes_again_and_leaves_in_order(
     deploy: Deploy, tmp_path: Path
 ) -> None:

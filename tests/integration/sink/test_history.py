@@ -175,7 +175,7 @@ def assert_well(sink: Deployment, orders: Orders) -> None:
     assert any(said in told for told in report.proven), report.proven
 
 
-@pytest.mark.parametrize("envelope", ["debezium", "plain"])
+@pytest.mark.parametrize("envelope", [pytest.param("debezium", marks=pytest.mark.wide), "plain"])
 def test_key_14_key_15_over_kills_each_change_is_one_version(deploy: Deploy, envelope: str) -> None:
     sink = deploy({**HISTORY, "changes": {"envelope": envelope, "history": True}})
     orders = Orders(sink, 1, envelope)
@@ -276,6 +276,7 @@ def test_key_14_kills_and_pauses_at_any_moment_cost_and_double_no_version(deploy
     assert_well(sink, orders)
 
 
+@pytest.mark.wide
 def test_key_14_a_rollback_that_the_offsets_follow_neither_loses_nor_doubles_a_version(
     deploy: Deploy,
 ) -> None:
@@ -307,6 +308,7 @@ def history_of(sink: Deployment) -> History:
     return found
 
 
+@pytest.mark.wide
 def test_key_14_tables_of_routes_keep_histories_over_a_kill(deploy: Deploy) -> None:
     columns = [
         {"name": "id", "type": "long", "required": True},

@@ -129,7 +129,7 @@ def assert_well(sink: Deployment, marked: int) -> None:
     assert any(f"{marked:,} of them marked as deleted" in told for told in report.proven)
 
 
-@pytest.mark.parametrize("envelope", ["debezium", "plain"])
+@pytest.mark.parametrize("envelope", [pytest.param("debezium", marks=pytest.mark.wide), "plain"])
 def test_key_13_over_kills_each_deleted_key_has_one_row_that_is_marked(
     deploy: Deploy, envelope: str
 ) -> None:
@@ -161,6 +161,7 @@ def test_key_13_over_kills_each_deleted_key_has_one_row_that_is_marked(
     assert (report.findings, report.unproven, report.expired_rows) == ((), (), marked)
 
 
+@pytest.mark.wide
 def test_key_13_what_deletes_do_changes_only_by_a_persons_word(deploy: Deploy) -> None:
     removing = {"envelope": "debezium"}
     sink = deploy({**MARKED, "changes": removing})

@@ -74,6 +74,7 @@ def valid_through(sink: Deployment) -> str:
     return f"{datetime.fromtimestamp(record.valid_through_ms / 1000, UTC):%H:%M}"
 
 
+@pytest.mark.wide
 def test_report_3_a_hook_is_told_of_every_hour_in_order_though_it_fails_and_tellers_die(
     deploy: Deploy, monkeypatch: pytest.MonkeyPatch
 ) -> None:

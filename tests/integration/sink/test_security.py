@@ -72,6 +72,7 @@ def test_hc44_consumer_producer_and_admin_bring_it(sink: Deployment) -> None:
     assert not any(participant.said(PASSWORD) for participant in participants)
 
 
+@pytest.mark.wide
 def test_hc43_a_wrong_password_is_named_and_not_shown(
     sink: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:

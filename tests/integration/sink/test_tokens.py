@@ -104,6 +104,7 @@ def test_a_token_server_away_for_longer_than_a_token_lives_is_an_outage_and_no_m
     sink.judge()
 
 
+@pytest.mark.wide
 def test_no_secret_and_no_token_is_where_others_look(
     sink: Deployment, server: TokenServer, tmp_path: Path
 ) -> None:
@@ -130,6 +131,7 @@ def test_no_secret_and_no_token_is_where_others_look(
     assert not [n for n in needles if n in result.output]
 
 
+@pytest.mark.wide
 def test_check_says_which_half_failed(sink: Deployment, server: TokenServer) -> None:
     def said(client: str) -> str:
         """Of another client each time: this process keeps the tokens of each."""

@@ -39,6 +39,7 @@ def _functions_can_be_imported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
 
 
+@pytest.mark.wide
 def test_filtered_derived_and_bad_records_are_exact_though_a_participant_is_killed(
     deploy: Deploy,
 ) -> None:

@@ -44,8 +44,8 @@ def on_a_cluster(folder: Path) -> Iterator[list[str | Path]]:
         yield [*SPARK_SUBMIT, "--master", master, *JOB]
 
 
-@pytest.mark.wide
-@pytest.mark.parametrize("submitted", [pytest.param(locally, marks=pytest.mark.soak), on_a_cluster])
+@pytest.mark.soak
+@pytest.mark.parametrize("submitted", [locally, on_a_cluster])
 def test_the_job_fills_the_table_and_ends_when_told(
     deploy: Deploy, tmp_path: Path, submitted: Callable[[Path], Submitted]
 ) -> None:

@@ -95,9 +95,9 @@ def spark_submit(_: Path) -> Iterator[tuple[list[str | Path], dict[str, str]]]:
     "way",
     [
         in_process,
-        spark_local,
-        pytest.param(on_a_cluster, marks=pytest.mark.wide),
-        pytest.param(spark_connect, marks=pytest.mark.wide),
+        pytest.param(spark_local, marks=pytest.mark.wide),
+        pytest.param(on_a_cluster, marks=pytest.mark.soak),
+        pytest.param(spark_connect, marks=pytest.mark.soak),
         pytest.param(spark_submit, marks=pytest.mark.wide),
     ],
     ids=lambda w: w.__name__,

@@ -31,7 +31,7 @@ from headgate.control_protocol.identifiers import SinkName
 from headgate.tables.iceberg.catalog import load_catalog
 from headgate.tables.iceberg.reader import IcebergReader
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark]
+pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.wide]
 
 RECORDS = 60_000
 COLUMNS = [("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64())]
@@ -55,7 +55,7 @@ def catalog(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCatalog]:
     scope="module",
     params=[
         "local[2]",
-        pytest.param("connect", marks=pytest.mark.wide),
+        "connect",
         pytest.param("standalone", marks=pytest.mark.soak),
     ],
 )

@@ -92,6 +92,7 @@ def test_ledger_2_a_table_dropped_between_two_runs_is_suspended_until_a_person_d
         assert states(sink)["db.orders"] == "suspended"
 
 
+@pytest.mark.wide
 def test_suspend_6_a_dropped_table_has_its_records_replayed_once_it_is_there_again(
     deploy: Deploy,
 ) -> None:

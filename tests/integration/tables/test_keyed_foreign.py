@@ -130,10 +130,10 @@ ALL = ("'rewrite-all'", "'true'")
 @pytest.mark.parametrize(
     ("version", "partition_by", "mode", "upgraded"),
     [
-        pytest.param(2, (), "merge-on-read", False, marks=pytest.mark.wide),
+        pytest.param(2, (), "merge-on-read", False, marks=pytest.mark.soak),
         pytest.param(2, ("zone",), "merge-on-read", True, marks=pytest.mark.wide),
         (3, ("bucket(2, id)",), "merge-on-read", False),
-        pytest.param(3, ("zone",), "copy-on-write", False, marks=pytest.mark.wide),
+        pytest.param(3, ("zone",), "copy-on-write", False, marks=pytest.mark.soak),
     ],
 )
 def test_others_change_and_rewrite_between_and_around(

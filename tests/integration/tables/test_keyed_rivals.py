@@ -81,7 +81,10 @@ class LyingCatalog:
 @pytest.mark.parametrize(
     "seed", [0, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(1, 12))]
 )
-@pytest.mark.parametrize(("version", "partition_by"), [(2, ()), (3, ("bucket(3, id)",))])
+@pytest.mark.parametrize(
+    ("version", "partition_by"),
+    [pytest.param(2, (), marks=pytest.mark.wide), (3, ("bucket(3, id)",))],
+)
 def test_key_5_rivals_stale_heads_and_lies_leave_the_fold(
     tmp_path: Path, seed: int, version: int, partition_by: tuple[str, ...]
 ) -> None:

@@ -41,7 +41,7 @@ pytestmark = pytest.mark.integration
         (3, ("bucket(4, id)",), ("name", "id")),
     ],
 )
-@pytest.mark.parametrize("held", [None, 20])
+@pytest.mark.parametrize("held", [pytest.param(None, marks=pytest.mark.wide), 20])
 def test_key_1_after_every_commit_the_table_is_the_fold_of_its_source(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

@@ -190,6 +190,7 @@ def test_through_spark_in_one_job(deploy: Deploy) -> None:
     assert (report.findings, report.unproven) == ((), ())
 
 
+@pytest.mark.wide
 @pytest.mark.spark
 def test_a_transform_says_where_each_row_goes(deploy: Deploy) -> None:
     """To a table that there is, to none (null, or unknown), or nowhere at all."""

@@ -240,7 +240,7 @@ def keyed(draw: st.DrawFn, depth: int = 3) -> bytes:
             return draw(st.sampled_from([b"1", b'"a"', b"null", b'"\\u0061"', b"{}"]))
 
 
-@settings(max_examples=examples(1500), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(1000), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(keyed(), min_size=1, max_size=5), st.booleans())
 def test_a_key_named_twice_is_seen(values: list[bytes], again: bool) -> None:
     values = [*values, *values] if again else values
@@ -294,19 +294,15 @@ def test_brackets_deeper_than_anybody_means_them(either_loops: Loops) -> None:
         assert either_loops.classify_json(blanks).tolist() == [1, 1]
 
 
-def test_nothing_is_read_that_is_not_there(tmp_path: Path) -> None:
-    _run_under_sanitizers(tmp_path, 0, 3_000)
-
-
 @pytest.mark.wide
-def test_nothing_is_read_in_a_million_rounds(tmp_path: Path) -> None:
-    _run_under_sanitizers(tmp_path, 11, 1_000_000)
+def test_nothing_is_read_that_is_not_there_in_a_million_records(tmp_path: Path) -> None:
+    _run_under_sanitizers(tmp_path, 11, 340_000)  # of three records each
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(0)
 def test_nothing_is_read_in_rounds_over_a_hundred_million_records(tmp_path: Path) -> None:
-    _run_under_sanitizers(tmp_path, 12, 34_000_000)  # of three records each
+    _run_under_sanitizers(tmp_path, 12, 34_000_000)
 
 
 def _run_under_sanitizers(tmp_path: Path, seed: int, rounds: int) -> None:

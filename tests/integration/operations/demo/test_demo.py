@@ -70,7 +70,7 @@ def test_a_killed_coordinator_loses_and_doubles_nothing(tmp_path: Path, writer: 
     assert_what_to_type_next_works(done.stdout, tmp_path)
 
 
-@pytest.mark.wide
+@pytest.mark.soak
 def test_the_same_story_on_an_object_store(tmp_path: Path) -> None:
     """No Spark here, which is the same on S3; its files are gone with the store."""
     folder = tmp_path / "demo"
@@ -138,9 +138,17 @@ def assert_what_to_type_next_works(output: str, cwd: Path) -> None:
             assert typed.returncode == stopped, (command, typed.stdout + typed.stderr)
 
 
-@pytest.mark.wide
-@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("writer", WRITERS)
+@pytest.mark.parametrize(
+    ("writer", "ending"),
+    [
+        pytest.param(WRITERS[0], signal.SIGINT, marks=pytest.mark.wide),
+        pytest.param(WRITERS[0], signal.SIGTERM, marks=pytest.mark.soak),
+        *(
+            pytest.param(WRITERS[1], ending, marks=pytest.mark.soak)
+            for ending in (signal.SIGINT, signal.SIGTERM)
+        ),
+    ],
+)
 def test_an_interrupted_demo_leaves_nothing_running(
     tmp_path: Path, writer: str, ending: signal.Signals
 ) -> None:

@@ -417,7 +417,7 @@ def thrown(desk: Desk, world: World, seed: int, count: int) -> None:
 def test_mutated_records_are_rows_or_bad_records(local: LocalCatalog, name: str) -> None:
     world = WORLDS[name]
     desk = Desk(local, name, world, Disposal.QUARANTINE)
-    for seed in range(4):
+    for seed in range(2):
         thrown(desk, world, seed, 250)
 
 
