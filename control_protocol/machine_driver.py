@@ -123,7 +123,7 @@ class MachineDriver(ABC, Generic[State, Input, Action]):
 
     def _execute(self, action: Action) -> Input | None:
         if isinstance(action, Stop):
-            raise self._redaction.redact_error(action.error)
+            raise self._redaction.redact_in_place(action.error)
         try:
             match action:
                 case Append(events):

@@ -48,7 +48,7 @@ class Redaction:
             return text  # searching for what is hardly ever there costs a bad record the most
         return _SCHEME.sub(rf"\1{MASK}", _HEADER.sub(rf"\1{MASK}", text))
 
-    def redact_error(self, error: _Error) -> _Error:
+    def redact_in_place(self, error: _Error) -> _Error:
         """Redact the error in place and return it."""
         error.message, error.hint = self(error.message), self(error.hint)
         error.args = tuple(self(a) if isinstance(a, str) else a for a in error.args)

@@ -473,7 +473,7 @@ def _deliver_next(state: State, given: SecondariesRead, now_ms: int) -> Step:
         find_expiring_commits(state, now_ms),
     )
     if not wanted or (term.delivery.asked and _is_patience_over(state, now_ms)):
-        return _start_or_open_next(state, now_ms)
+        return _go_on_to_transaction(state, now_ms)
     if term.delivery.asked:
         return _wait_and_retry_delivery(state, now_ms, "is pending for secondary tables still")
     asked = replace(state, term=replace(term, delivery=replace(term.delivery, asked=True)))
@@ -536,14 +536,14 @@ def _summarize_reasons(reasons: Sequence[str]) -> str:
 def on_delivery_call_failed(state: State, now_ms: int, reason: str) -> Step:
     """Retry after a failed read or call, as long as deliveries are waited for."""
     if _is_patience_over(state, now_ms):
-        return _start_or_open_next(state, now_ms)
+        return _go_on_to_transaction(state, now_ms)
     return _wait_and_retry_delivery(state, now_ms, reason)
 
 
 def retry_delivery(state: State, now_ms: int) -> Step:
     """Begin another round (PENDING-4) after the wait, unless it took too long."""
     if _is_patience_over(state, now_ms):
-        return _start_or_open_next(state, now_ms)
+        return _go_on_to_transaction(state, now_ms)
     delivery = replace(term_of(state).delivery, asked=False)
     return _look_at_primary(replace(state, term=replace(term_of(state), delivery=delivery)), now_ms)
 
@@ -572,7 +572,7 @@ def _wait_and_retry_delivery(state: State, now_ms: int, why: str) -> Step:
     return waiting, actions
 
 
-def _start_or_open_next(state: State, now_ms: int) -> Step:
+def _go_on_to_transaction(state: State, now_ms: int) -> Step:
     """Move on to the first START of the epoch, or to the transaction that is open."""
     state = state.with_deadline(Timer.DELIVERY, None)
     term = replace(term_of(state), delivery=replace(term_of(state).delivery, asked=False))

@@ -550,12 +550,12 @@ def with_activity(
         before = seen.get(partition)
         if before is not None and each.range.is_empty:
             continue
-        largest = _latest_time_ms(each.max_timestamp_ms, before.timestamp_ms if before else None)
+        largest = _latest_known_ms(each.max_timestamp_ms, before.timestamp_ms if before else None)
         seen[partition] = Activity(now_ms, largest)
     return seen
 
 
-def _latest_time_ms(*times_ms: int | None) -> int | None:
+def _latest_known_ms(*times_ms: int | None) -> int | None:
     return max((time_ms for time_ms in times_ms if time_ms is not None), default=None)
 
 

@@ -93,7 +93,9 @@ def find_tables_to_make_again(state: State, troubles: Troubles) -> frozenset[str
     return frozenset(n for n, error in troubles.items() if isinstance(error, TableMissing))
 
 
-def forget_tables(state: State, gone: Collection[str]) -> tuple[State, tuple[LogLine, ...]]:
+def forget_secondaries_at_next_decision(
+    state: State, gone: Collection[str]
+) -> tuple[State, tuple[LogLine, ...]]:
     """Let the next decision forget these tables; nothing is delivered to them, or accepted for
     them."""
     term = term_of(state)
@@ -276,7 +278,9 @@ def suspend_tables(
     """Suspend these tables from now on. Raises the error of one where there is no quarantine
     (SUSPEND-4)."""
     anew = find_tables_to_make_again(state, troubles)
-    state, parting_words = forget_tables(state, anew - term_of(state).suspensions.suspended.keys())
+    state, parting_words = forget_secondaries_at_next_decision(
+        state, anew - term_of(state).suspensions.suspended.keys()
+    )
     term = term_of(state)
     found = suspensions_for(state, troubles, now_ms + state.wall_ahead_ms)
     suspended = {**term.suspensions.suspended, **found}
@@ -442,7 +446,7 @@ def resume_tables(
         suspensions=replace(term.suspensions, suspended=suspended, resume_asked=frozenset()),
         delivery=term.delivery.with_secondaries(secondaries),
     )
-    state, parting_words = forget_tables(replace(state, term=asked), gone)
+    state, parting_words = forget_secondaries_at_next_decision(replace(state, term=asked), gone)
     opened, more = reopen_tables(state, given.views)
     return opened, (*tells, *parting_words, *more)
 

@@ -84,7 +84,7 @@ class Buffers:
 
     def close(self, partitions: Iterable[TopicPartition]) -> None:
         for partition in partitions:
-            self._forget_buffer(self._buffers.pop(partition, None))
+            self._subtract_bytes_of(self._buffers.pop(partition, None))
 
     @property
     def is_full(self) -> bool:
@@ -128,7 +128,7 @@ class Buffers:
         for partition, position in positions.items():
             buffer = self._buffers.get(partition)
             if partition in self._buffers and (buffer is None or buffer.begin != position):
-                self._forget_buffer(buffer)
+                self._subtract_bytes_of(buffer)
                 self._buffers[partition] = PartitionBuffer(position, position)
                 self._steering.seek(partition, position)
                 if self._full:  # assigned after the pause
@@ -137,7 +137,7 @@ class Buffers:
             self._full = False
             self._steering.resume(self._buffers)
 
-    def _forget_buffer(self, buffer: PartitionBuffer | None) -> None:
+    def _subtract_bytes_of(self, buffer: PartitionBuffer | None) -> None:
         if buffer is not None:
             self._bytes -= sum(record.size_bytes for record in buffer.records)
 

@@ -157,7 +157,7 @@ class _Endpoint:
             if self._in_form:
                 form |= {"client_id": client, "client_secret": secret}
             else:
-                pair = f"{_form_encode(client)}:{_form_encode(secret)}".encode()
+                pair = f"{_form_encode_text(client)}:{_form_encode_text(secret)}".encode()
                 headers["Authorization"] = f"Basic {base64.b64encode(pair).decode()}"
         else:
             secret = self._read_or_sign_assertion(client)
@@ -179,7 +179,7 @@ class _Endpoint:
         )
 
 
-def _form_encode(text: str) -> str:
+def _form_encode_text(text: str) -> str:
     """RFC 6749 2.3.1: client and secret are encoded as in a form before they are joined."""
     return urlencode({"": text})[1:]
 

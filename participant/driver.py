@@ -81,7 +81,7 @@ class ParticipantDriver(MachineDriver[State, Input, Action]):
         self._world.leadership.on_assignment(assignment)
         failure = self._world.leadership.failure()
         if isinstance(failure, HeadgateError):
-            raise self._world.redaction.redact_error(failure)
+            raise self._world.redaction.redact_in_place(failure)
         if failure is not None:
             raise failure
         if self._is_log_positioned():

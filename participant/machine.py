@@ -177,7 +177,7 @@ def _begin_due_work(state: State, now_ms: int) -> Step:
     if state.run.batch is not None:
         return state, ()
     if state.work.leaving:
-        return _release_partitions(state)
+        return _announce_then_release(state)
     state, stop = stop_when_committed(state)
     if stop:
         return state, stop
@@ -321,7 +321,7 @@ def _announce_loss(state: State, lost: frozenset[TopicPartition]) -> Step:
     return append_presence(state, PresenceKind.LOST, lost)
 
 
-def _release_partitions(state: State) -> Step:
+def _announce_then_release(state: State) -> Step:
     """POSITION-1: announce what the files hold, then let go."""
     actions: tuple[Action, ...] = ()
     if state.work.has_unannounced:

@@ -244,7 +244,7 @@ def _redacting_secrets(redaction: Redaction) -> Iterator[None]:
         try:
             yield
         except HeadgateError as error:
-            redaction.redact_error(error)
+            redaction.redact_in_place(error)
             raise
 
 

@@ -139,7 +139,7 @@ class _OneSink:
             self._note_error(HeadgateError(f"{type(error).__name__}: {error}", "report it"))
 
     def _note_error(self, error: HeadgateError) -> None:
-        self.error = self.settings.redaction.redact_error(error)
+        self.error = self.settings.redaction.redact_in_place(error)
 
     def _wait_before_retry(self, pause_s: float) -> None:
         again = not isinstance(self.error, ConfigurationError | StopSink)  # those need a person

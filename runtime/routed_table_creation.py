@@ -110,7 +110,7 @@ class TableMaker:
         if not (each.columns or (tables.create.schema.takes_columns_from_records and not each.key)):
             return Changed(table, why="its columns are not declared")
         by_topic = table in self._by_topic
-        why, ends = self._guard.count_new_table(table, by_topic=by_topic)
+        why, ends = self._guard.admit_new_table(table, by_topic=by_topic)
         if why and ends:
             return Changed(table, failure=why)
         if why:
@@ -181,7 +181,7 @@ class NewTables:
         self._new: deque[float] = deque()
         self._counted: dict[str, tuple[float, set[str]]] = {}
 
-    def count_new_table(self, table: str, *, by_topic: bool) -> tuple[str, bool]:
+    def admit_new_table(self, table: str, *, by_topic: bool) -> tuple[str, bool]:
         """Count the table as created now; else return why not, and whether that ends by itself.
 
         Then records wait for the table, too: in the quarantine they would be lost to one with a
@@ -200,7 +200,7 @@ class NewTables:
 
     def admit_topic_table(self, table: str) -> None:
         """Count a table that a topic names. Raises ``TablesUnfit`` if there are too many."""
-        why, _ = self.count_new_table(table, by_topic=True)
+        why, _ = self.admit_new_table(table, by_topic=True)
         if why:
             raise TablesUnfit(why, "raise it, or narrow the routes")
 

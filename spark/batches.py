@@ -47,7 +47,7 @@ from headgate.data_plane.spark.session import ship_package_once
 from headgate.kafka.source_topics import KafkaSourceTopics
 from headgate.runtime.sink_tables import open_tables_read_only
 from headgate.spark.checkpoint import read_batch
-from headgate.spark.query_table import PlannedBatch, QueryTable, require_fit_for_query
+from headgate.spark.query_table import PlannedBatch, QueryTable, require_settings_fit_query
 
 ARROW_ROWS = 32_768
 _ARROW_SETTING = "spark.sql.execution.arrow.maxRecordsPerBatch"
@@ -156,7 +156,7 @@ class Batches:
                 "use one of stateful and records",
             )
         self.settings = load(sink)
-        require_fit_for_query(self.settings, records=records)
+        require_settings_fit_query(self.settings, records=records)
         self._sink = Path(sink).absolute()
         self._checkpoint = checkpoint
         self._stateful = stateful
@@ -202,7 +202,7 @@ class Batches:
                 read_batch(
                     self._checkpoint,
                     number,
-                    lambda path: _read_text(frame, path),
+                    lambda path: _read_text_file(frame, path),
                     spark_version=pyspark.__version__,
                 ),
             )
@@ -339,7 +339,7 @@ class _OnConnectServer:
                 batches(frame, number)
         # The client is told the whole chain of errors, and foreign ones may show a secret.
         except HeadgateError as error:
-            raise redaction.redact_error(error) from None
+            raise redaction.redact_in_place(error) from None
         except Exception:  # noqa: BLE001 - its text is raised
             raise RuntimeError(redaction(traceback.format_exc())) from None
 
@@ -415,7 +415,7 @@ def compute_rows(frame: Any) -> None:
     frame.write.format("noop").mode("overwrite").save()
 
 
-def _read_text(frame: Any, path: str) -> str:
+def _read_text_file(frame: Any, path: str) -> str:
     """Read a small file wherever the query can: it may be on any file system that Spark knows."""
     local = path.removeprefix("file://")
     if "://" not in local:

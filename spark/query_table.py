@@ -124,7 +124,7 @@ class PlannedBatch:
         return {at: OffsetRange(n, max(n, end[at])) for at, n in begins.items() if at in end}
 
 
-def require_fit_for_query(settings: SinkSettings, *, records: bool = False) -> None:
+def require_settings_fit_query(settings: SinkSettings, *, records: bool = False) -> None:
     """Raise ``ConfigurationError`` for what a query decides itself, or cannot do.
 
     ``records``: it hands records over, and the sink file says what a row is.

@@ -60,16 +60,16 @@ class StagedFileLists:
         keys = [file for file in staging.files if file.kind is FileKind.KEYS]
         pending_commits = []
         if rows := [file for file in staging.files if file.kind is FileKind.ROWS]:
-            pending_commit = self._write_list(staging, rows, "")
+            pending_commit = self._stage_pending_commit(staging, rows, "")
             pending_commits.append(replace(pending_commit, rows=sum(file.records for file in rows)))
         if keys:
-            pending_commit = self._write_list(staging, keys, "-keys")
+            pending_commit = self._stage_pending_commit(staging, keys, "-keys")
             pending_commits.append(
                 replace(pending_commit, deletes=sum(file.records for file in keys))
             )
         return tuple(pending_commits)
 
-    def _write_list(
+    def _stage_pending_commit(
         self, staging: Staging, files: Sequence[WrittenFile], suffix: str
     ) -> PendingCommit:
         table, transaction = staging.table, staging.transaction

@@ -99,7 +99,7 @@ class AvroEncoding:
         self.codec = codec
         self.rows = fastavro.parse_schema({"type": "array", "items": record_schema})
 
-    def can_hold(self, rows: pa.Table) -> bool:  # noqa: ARG002
+    def can_hold_rows(self, rows: pa.Table) -> bool:  # noqa: ARG002
         return True
 
     def begin_file(self, stream: OutputStream, rows: pa.Table) -> Encoder:  # noqa: ARG002

@@ -156,7 +156,7 @@ class FileShape:
 
     def encoding_for(self, rows: pa.Table) -> Encoding:
         """Return the table's own, or Parquet for rows with values that its own cannot hold."""
-        return self.encoding if self.encoding.can_hold(rows) else self._parquet
+        return self.encoding if self.encoding.can_hold_rows(rows) else self._parquet
 
     def prepare_new_path(self, prefix: str, key: PartitionKey, encoding: Encoding) -> str:
         """Return where a new file goes, after writing what has to be there before it.

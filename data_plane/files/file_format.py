@@ -43,7 +43,7 @@ class Encoding(Protocol):
     @property
     def write_rows_max(self) -> int: ...
 
-    def can_hold(self, rows: pa.Table) -> bool:
+    def can_hold_rows(self, rows: pa.Table) -> bool:
         """Return whether such a file can hold every value, so that it is read as it was."""
 
     def begin_file(self, stream: OutputStream, rows: pa.Table) -> Encoder:

@@ -57,7 +57,7 @@ class OrcEncoding:
             "stripe_size": self.write_bytes_max,
         }
 
-    def can_hold(self, rows: pa.Table) -> bool:
+    def can_hold_rows(self, rows: pa.Table) -> bool:
         """Return whether no timestamp lies within the last second before 1970.
 
         For these Arrow's writer stores a negative fraction, which Java's readers subtract twice.

@@ -325,7 +325,7 @@ class ParquetEncoding:
         self.write_bytes_max = self._options.row_group_bytes
         self.write_rows_max = self._options.row_group_rows
 
-    def can_hold(self, rows: pa.Table) -> bool:  # noqa: ARG002
+    def can_hold_rows(self, rows: pa.Table) -> bool:  # noqa: ARG002
         return True
 
     def begin_file(self, stream: OutputStream, rows: pa.Table) -> Encoder:

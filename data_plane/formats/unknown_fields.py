@@ -152,14 +152,14 @@ class UnknownFieldFinder:
             inside = tuple(self._unknown_fields_of(value, list(data_type), path))
             return Struct(inside) if inside else None
         if pa_types.is_map(data_type) and isinstance(value, dict):
-            item = self._wider_item_type(data_type.item_type, value.values(), path)
+            item = self._item_type_widened_for_values(data_type.item_type, value.values(), path)
             return None if item is None else MapOf("string", Column("", item))
         if _is_list(data_type) and isinstance(value, list):
-            item = self._wider_item_type(data_type.value_type, value, path)
+            item = self._item_type_widened_for_values(data_type.value_type, value, path)
             return None if item is None else ListOf(Column("", item))
         return _wider_primitive(data_type, value)
 
-    def _wider_item_type(
+    def _item_type_widened_for_values(
         self, data_type: pa.DataType, values: Iterable[Any], path: Path
     ) -> Type | None:
         result = (self._wider_type(data_type, value, path) for value in values if value is not None)
@@ -320,11 +320,11 @@ def _wider_primitive(data_type: pa.DataType, value: Any) -> Type | None:
             return "double"
         return None
     if pa_types.is_decimal(data_type):
-        return _wider_decimal(data_type, Decimal(value))
+        return _decimal_widened_for_value(data_type, Decimal(value))
     return None
 
 
-def _wider_decimal(data_type: pa.DataType, value: Decimal) -> Type | None:
+def _decimal_widened_for_value(data_type: pa.DataType, value: Decimal) -> Type | None:
     whole = max(value.adjusted() + 1, 1) if value else 1
     exponent = value.normalize().as_tuple().exponent
     fits = isinstance(exponent, int) and -exponent <= data_type.scale

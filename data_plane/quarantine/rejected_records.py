@@ -165,7 +165,7 @@ class RejectedRecords:
             )
 
     @property
-    def is_stopping(self) -> bool:
+    def has_stopping_record(self) -> bool:
         """Return whether a record stops the sink: nothing that is written now will count."""
         return bool(self._stops)
 

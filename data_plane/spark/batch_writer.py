@@ -38,10 +38,10 @@ from headgate.data_plane.spark.tasks import (
     RESULT_COLUMNS,
     files_of,
     merge_outcomes,
-    share_writer,
     split_into_shares,
     unpickle_outcome,
     write_share,
+    writer_of_shares,
 )
 
 log = redacted_logger(__name__)
@@ -197,7 +197,7 @@ class SparkBatchWriter:
         written: list[WrittenFile],
     ) -> BatchOutcome:
         numbers = self._session.spark.range(0, len(shares), 1, len(shares))
-        rows = numbers.mapInArrow(share_writer(write, shares), RESULT_COLUMNS).collect()
+        rows = numbers.mapInArrow(writer_of_shares(write, shares), RESULT_COLUMNS).collect()
         rows.sort(key=lambda row: row["share"])
         outcomes = [unpickle_outcome(bytes(row["outcome"])) for row in rows]
         written += files_of(outcomes)

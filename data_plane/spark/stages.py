@@ -49,7 +49,7 @@ from headgate.data_plane.transform.result_rows import (
 )
 from headgate.data_plane.transform.spark_types import to_spark_schema
 from headgate.data_plane.write.table_outlets import Decoded, FileOutlets, SecondaryFiles
-from headgate.data_plane.write.write_batch import BatchRows, read_chunks
+from headgate.data_plane.write.write_batch import BatchRows, read_source_in_chunks
 
 TALLY = "_headgate_tally"
 OUTCOME = "outcome"
@@ -215,7 +215,7 @@ class _Share:
         share, ready, outcome = self._share, _Ready(), self.read.outcome
         reading = BatchRows(self._plan, share, ready)
         try:
-            with closing(read_chunks(self._plan, share)) as chunks:
+            with closing(read_source_in_chunks(self._plan, share)) as chunks:
                 for chunk in chunks:
                     reading.add_chunk(chunk)
                     yield from map(self._number_rows, ready.take_decoded())
@@ -481,7 +481,7 @@ def quarantine_writer(
         numbering, rejected = RecordNumbers(batch.ranges), RejectedRecords(plan, share)
         prefilter = Prefilter(share, rejected)
         try:
-            with closing(read_chunks(plan, share)) as chunks:
+            with closing(read_source_in_chunks(plan, share)) as chunks:
                 for chunk in chunks:
                     result = numbering.number_records(
                         list(share.ranges), chunk.places, chunk.offsets

@@ -179,7 +179,7 @@ _RESULT_SCHEMA = pa.schema([("share", pa.int64()), ("outcome", pa.binary())])
 _frozen = False
 
 
-def share_writer(
+def writer_of_shares(
     write_one: Callable[[Batch], BatchOutcome], shares: Sequence[Batch]
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Return the function for ``mapInArrow`` over share numbers; rows of ``RESULT_COLUMNS``."""

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from headgate.data_plane.write.row_shape import RowShape
 
 
-def note_missing_values(
+def note_nulls_of_required(
     rows: pa.RecordBatch, required: Iterable[str], among: Flags, faults: Faults
 ) -> None:
     """Make nulls in these columns faults, ``among`` some of the rows."""
@@ -347,7 +347,7 @@ class ChangeReader:
             if self._changes.unavailable_value is UnavailableValue.FAIL:
                 placeholder.note_faults(unknown, faults)
         change_decode.note_changed_keys(before, rows, faults)
-        change_decode.note_missing_values(rows, self._required, upserts, faults)
+        change_decode.note_nulls_of_required(rows, self._required, upserts, faults)
         return rows
 
     def _deleted_keys(
@@ -486,7 +486,7 @@ class ChangeDecoder:
         records = chunk.filter(flags_of_all_but(chunk, refused)) if refused else chunk
         operations = self._reader.operations_of(read.rows)
         self._stop_at_truncation(records, operations == Operation.TRUNCATE)
-        if self._rejected.is_stopping:
+        if self._rejected.has_stopping_record:
             return  # as little of this one
         upserts, deletes = operations == Operation.UPSERT, operations == Operation.DELETE
         # Both from one pass over one chunk: rows and keys then have the order of the offsets.

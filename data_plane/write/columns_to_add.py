@@ -157,13 +157,13 @@ class MissingColumns:
         return [(column.name,) for column in wanted.fields if column.name in known]
 
     def _note_rows(self, chunk: Chunk, rows: list[int], wanted: Struct) -> None:
-        self._columns = self._merge_with_noted(wanted)
+        self._columns = self._merged_with_noted(wanted)
         self._records += len(rows)
         for row in rows:
             place, offset = int(chunk.places[row]), int(chunk.offsets[row])
             self._first[place] = min(offset, self._first.get(place, offset))
 
-    def _merge_with_noted(self, wanted: Struct) -> Struct:
+    def _merged_with_noted(self, wanted: Struct) -> Struct:
         """Add it, up to what any table may have: the rest is asked for with the next proposal."""
         if self._columns is None:
             return wanted

@@ -157,7 +157,7 @@ class RowDecoder:
         """
         decoded = self._decode(chunk)
         self.record_counts += np.bincount(decoded.places, minlength=len(self.record_counts))
-        if self._rejected.is_stopping and not self._looks_on:
+        if self._rejected.has_stopping_record and not self._looks_on:
             return
         if not (collect_only or self.missing_columns):
             self._outlet.add_rows(decoded)

@@ -91,7 +91,7 @@ class TransformedRows:
             if isinstance(some, Unmatched):
                 found = bitmap_of(pa.array(some.numbers))
                 unmatched[some.why] = unmatched.get(some.why, BitMap64()) | found
-            elif not self._rejected.is_stopping:
+            elif not self._rejected.has_stopping_record:
                 routed = self._tables[some.table]
                 assert routed.plan is not None, "its rows are of its schema"
                 outlet = self._outlets.outlet_of(routed, routed.plan)

@@ -363,11 +363,11 @@ def write_ranges(
     Also raises ``OffsetOutOfRange``, ``TopicRecreated`` and ``MissingRights``.
     """
     # Closed at once on an error too: a suspended reader would go on fetching behind our back.
-    with closing(read_chunks(plan, batch)) as chunks:
+    with closing(read_source_in_chunks(plan, batch)) as chunks:
         return write_chunks(plan, batch, chunks, abandoned=abandoned)
 
 
-def read_chunks(plan: WriterPlan, batch: Batch) -> Generator[Chunk, None, None]:
+def read_source_in_chunks(plan: WriterPlan, batch: Batch) -> Generator[Chunk, None, None]:
     """Yield all records of the batch's ranges, with the parts that the plan asks for. Close it."""
     source, parts = plan.source, plan.record_parts()
     by_header = source.routing is not None and any(r.header for r in source.routing.routes)

@@ -46,7 +46,7 @@ def opening_source_topics(settings: SinkSettings) -> Iterator[KafkaSourceTopics]
         topics.close()
 
 
-def find_record_offsets(
+def find_offsets_with_records(
     settings: SinkSettings,
     ranges: Mapping[TopicPartition, OffsetRange],
     on_progress: Callable[[int], None],

@@ -30,7 +30,7 @@ from headgate.control_protocol.table_history import History, LiveFile
 from headgate.coordinator.settings import OffsetPolicy, RollbackPolicy
 from headgate.data_plane.quarantine.diverted_record_reader import DivertedRecords, is_given_back
 from headgate.operations.access.kafka_connection import (
-    find_record_offsets,
+    find_offsets_with_records,
     opening_source_topics,
     which_topics_are_compacted,
 )
@@ -651,7 +651,7 @@ class SinkAudit:
             with opening_source_topics(self._settings) as topics:
                 source = SourceEvidence(topics.describe())
             ranges = self._comparable_ranges(source, record, spans, seen)
-            offsets = find_record_offsets(
+            offsets = find_offsets_with_records(
                 self._settings,
                 {at: span for at, span in ranges.items() if span is not None},
                 lambda records: self._on_progress("source records", records, 0),

@@ -38,7 +38,7 @@ from headgate.data_plane.quarantine.poison_search import read_around_poison
 from headgate.data_plane.quarantine.prefilter import flags_of_all_but
 from headgate.data_plane.routing.router import Router
 from headgate.data_plane.write.change_decode import ChangeReader
-from headgate.data_plane.write.write_batch import read_chunks
+from headgate.data_plane.write.write_batch import read_source_in_chunks
 from headgate.kafka.record_fetch import Chunk
 from headgate.operations.audit.replay_compare import (
     OURS,
@@ -441,7 +441,7 @@ class Replay:
         """Return the table's number. Raises ``ConfigurationError``."""
         view = reader.view()
         start = TableStart(view.table, view.uuid, view.schema_id, view.spec_id, file_prefix="")
-        reading = build_source_plan(self._settings, self._source_batch(start))
+        reading = build_source_plan(self._settings, self._build_batch_of_source(start))
         if self._settings.tables:
             reading = source_plan_of_table(self._settings, reading, start.table)
         plan = plan_of_table(reader.table, start, reading, shaping_of(self._settings))
@@ -460,7 +460,7 @@ class Replay:
         self,
         on_progress: Callable[[int], None],
         *,
-        chunks: Chunks = read_chunks,
+        chunks: Chunks = read_source_in_chunks,
         shares: Callable[[SourcePlan, Batch], Shares] | None = None,
     ) -> None:
         """``shares`` tells the records of several tables apart, and of others beside them.
@@ -469,7 +469,7 @@ class Replay:
         disk.
         """
         table_replays = [table_replay for _, table_replay in self._tables]
-        plan, batch = table_replays[0].plan, self._source_batch(table_replays[0].start)
+        plan, batch = table_replays[0].plan, self._build_batch_of_source(table_replays[0].start)
         more: dict[str, Shares] = {}
         if shares:
             tables = {f.start.table: RoutedTable(f.start.table, f.plan) for f in table_replays}
@@ -508,7 +508,7 @@ class Replay:
             compare_slice(changes.read_slice(part), live.read_slice(part), held, faults)
         return ReplayResult(read, faults, sources, table_replay.keeps_history)
 
-    def _source_batch(self, start: TableStart) -> Batch:
+    def _build_batch_of_source(self, start: TableStart) -> Batch:
         return read_only_batch(start, self._source.ranges, self._source.topic_ids)
 
 

@@ -31,7 +31,7 @@ from headgate.data_plane.batch.writer_task_plan import Handling, WriterPlan, pla
 from headgate.data_plane.quarantine.rejected_records import RejectedRecords
 from headgate.data_plane.write.decode import RowDecoder
 from headgate.data_plane.write.table_outlets import Decoded
-from headgate.data_plane.write.write_batch import read_chunks
+from headgate.data_plane.write.write_batch import read_source_in_chunks
 from headgate.operations.audit.changelog_replay import find_expiry_limit, read_only_batch
 from headgate.operations.audit.replay_compare import flag_expired_rows
 from headgate.participant.settings import Incompatible, SchemaPolicy
@@ -94,7 +94,7 @@ class ExpiredRecords:
             rejected=RejectedRecords(plan, batch),
             outlet=times,
         )
-        with closing(read_chunks(plan, batch)) as chunks:
+        with closing(read_source_in_chunks(plan, batch)) as chunks:
             for chunk in chunks:
                 wanted = sorted_positions_of(bitmap_of(pa.array(chunk.offsets)) & absent)
                 some = np.isin(chunk.offsets, wanted) & np.asarray(chunk.values.array.is_valid())

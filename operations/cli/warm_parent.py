@@ -30,7 +30,7 @@ def run_sink(file: Path, report: TurnReport, *, verbose: bool = False) -> None:
     try:
         run(settings, verbose=verbose, sink_file=file, report=report)
     except HeadgateError as error:
-        raise settings.redaction.redact_error(error) from None
+        raise settings.redaction.redact_in_place(error) from None
     except Exception as error:  # noqa: BLE001 - told to the worker, without secrets
         _log.exception("sink %s: ended by a bug in headgate", settings.name)
         text = settings.redact(f"{type(error).__name__}: {error}")
@@ -49,7 +49,7 @@ def send_request_to_sink(file: Path, request: str) -> None:
             case Request.START:
                 start_sink(settings)
     except HeadgateError as error:
-        raise settings.redaction.redact_error(error) from None
+        raise settings.redaction.redact_in_place(error) from None
 
 
 if __name__ == "__main__":

@@ -104,7 +104,7 @@ def _run_fleet_worker(settings: WorkerSettings, *, verbose: bool) -> None:
 def _list_sinks(folder: Path, state_file: Path | None, *, as_json: bool) -> int:
     """Print the state of each sink, and return the exit code: 1 if one is in error or lost."""
     from headgate.runtime.fleet.folder import STATE_FILE
-    from headgate.runtime.fleet.sink_life import LifeState, shown_state
+    from headgate.runtime.fleet.sink_life import LifeState, state_or_lost
 
     path = state_file or folder / STATE_FILE
     try:
@@ -117,7 +117,7 @@ def _list_sinks(folder: Path, state_file: Path | None, *, as_json: bool) -> int:
     now_ms = wall_ms()
     sinks: list[dict[str, Any]] = told["sinks"]
     for sink in sinks:
-        sink["state"] = shown_state(LifeState(sink["state"]), told["time_ms"], now_ms).value
+        sink["state"] = state_or_lost(LifeState(sink["state"]), told["time_ms"], now_ms).value
     if as_json:
         print_json(sinks)
     for sink in [] if as_json else sinks:

@@ -300,7 +300,7 @@ def carry_out_rollback(settings: SinkSettings, plan: RollbackPlan) -> None:
         topic_ids=plan.record.topic_ids,
         valid_through_ms=plan.record.valid_through_ms,
         cohorts=plan.record.cohorts,
-        **(_pending_commits_at_target(settings.quarantine, goal) if settings.tables else {}),
+        **(_pending_fields_after_rollback(settings.quarantine, goal) if settings.tables else {}),
     )
     back = RollbackSnapshot(plan.target_snapshot_id, plan.kept_as, KEPT_MS)
     commit_claim_or_raise(
@@ -323,7 +323,7 @@ def _commit_rollback_claim(plan: RollbackPlan, failed: RetryLater) -> TableView:
     return view
 
 
-def _pending_commits_at_target(
+def _pending_fields_after_rollback(
     settings: QuarantineSettings, goal: RollbackTarget
 ) -> Mapping[str, Any]:
     """Return the ledger's pending commits there: the quarantine's as of now (O4), and no others."""

@@ -129,7 +129,7 @@ class ServedFleet:
                 settings, plan_change, asked.actor, dry_run=asked.is_dry_run, creates=creates
             )
         except HeadgateError as error:
-            raise settings.redaction.redact_error(error) from None
+            raise settings.redaction.redact_in_place(error) from None
         finally:
             self._changing.release()
         if not asked.is_dry_run and plan.changes:
@@ -161,7 +161,7 @@ def answer_fleet_request(fleet: ServedFleet, asked: Asked) -> Answer:
             return _refusal_unless_get(asked) or _answer_sink_names(fleet, known)
         case ("api", "v1", "sinks", key):
             return _refusal_unless_get(asked) or _answer_about_sink(
-                fleet, known, key, _answer_status
+                fleet, known, key, _answer_sink_status
             )
         case ("api", "v1", "sinks", key, "offsets"):
             return _refusal_unless_get(asked) or _answer_about_sink(
@@ -233,7 +233,7 @@ def _answer_status_page(fleet: ServedFleet, _: Known, seen: SinkView) -> Answer:
     return html_answer(200, status_page.sink_page(report, now_ms), SEARCH_POLICY)
 
 
-def _answer_status(fleet: ServedFleet, _: Known, seen: SinkView) -> Answer:
+def _answer_sink_status(fleet: ServedFleet, _: Known, seen: SinkView) -> Answer:
     return json_answer(200, fleet.served_sink_of(seen).status_report().as_json())
 
 

@@ -74,7 +74,7 @@ class ServedSink:
         try:
             return read_status(self.settings, COURSE, with_age=True)
         except HeadgateError as error:
-            return self.settings.redaction.redact_error(error)
+            return self.settings.redaction.redact_in_place(error)
 
 
 class Watch:

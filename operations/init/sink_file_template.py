@@ -180,7 +180,7 @@ def build_sink_file(
     if records is None:
         format_text = _format_section(format.get("type", _format_taking_options(format)), format)
         return _TEMPLATE.format(**parts, **_APPENDED, format=format_text, columns=_COLUMNS)
-    texts, key = _changes_settings(records)
+    texts, key = _settings_for_changes(records)
     kept = format if records.takes_given_options(fixed="type" in format) else {}
     return _TEMPLATE.format(
         **parts,
@@ -226,7 +226,7 @@ def _format_section(name: str, given: Mapping[str, str]) -> str:
     return "\n".join([*lines, _auth_section("format.auth", given)]).rstrip("\n")
 
 
-def _changes_settings(records: ProposedRecords) -> tuple[Mapping[str, str], Sequence[str]]:
+def _settings_for_changes(records: ProposedRecords) -> tuple[Mapping[str, str], Sequence[str]]:
     """Return the file's settings for changes, and the columns of their key."""
     texts = dict(_APPENDED)
     if records.envelope is Envelope.PLAIN or not records.proposal.columns:

@@ -37,7 +37,7 @@ class ControlTopic:
         return {record.partition: record.time_ms for record in reversed(self.records)}
 
 
-def require_no_members(settings: Mapping[str, str], group: str) -> None:
+def require_empty_group(settings: Mapping[str, str], group: str) -> None:
     """Raise ``ConnectorAwake`` while a task of the connector is in its group (TAKEOVER-2)."""
     if members := Cluster(settings).describe_group(group).members:
         raise ConnectorAwake(

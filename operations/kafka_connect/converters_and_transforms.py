@@ -43,7 +43,7 @@ _CONVERTER_NOT_NEEDED = (
 )
 
 
-def translate_converters(report: Report) -> None:
+def fill_format_of_converters(report: Report) -> None:
     """Fill ``[format]``; the connector looks at values only, so keys are left alone."""
     key = "value.converter"
     converter = report.connector_or_worker_value(key)

@@ -56,7 +56,7 @@ from headgate.operations.kafka_connect.control_topic import (
     ControlTopic,
     read_committed_ends,
     read_control_topic,
-    require_no_members,
+    require_empty_group,
     write_group_offsets,
 )
 from headgate.operations.kafka_connect.events import AnnouncedFile
@@ -230,7 +230,7 @@ def plan_takeover_of_sink(
         )
     require_stopped(settings)
     kafka = settings.kafka
-    require_no_members(kafka, connector.group)
+    require_empty_group(kafka, connector.group)
     control = read_control_topic(kafka, connector.control_topic, connector.group, request.wait_s)
     told = assemble_announcements(control.records, connector.control_topic, connector.group)
     with opening_source_topics(settings) as source:
@@ -238,7 +238,7 @@ def plan_takeover_of_sink(
     _require_same_topics(told, topics)
     at = (TopicPartition(t, n) for t, state in topics.items() for n in state.partitions)
     group = read_group_offsets(with_log_silenced(kafka), connector.group, at, ANSWER_S_MAX)
-    require_no_members(kafka, connector.group)
+    require_empty_group(kafka, connector.group)
     read = _Read(connector, request, control, told, group)
     with open_tables_read_only(settings) as tables:
         _require_unclaimed(settings, tables)
@@ -531,7 +531,7 @@ def carry_out_takeover(settings: SinkSettings, takeover: Takeover) -> None:
 
 def _require_still_at_rest(settings: SinkSettings, takeover: Takeover) -> None:
     connector = takeover.connector
-    require_no_members(settings.kafka, connector.group)
+    require_empty_group(settings.kafka, connector.group)
     ends = read_committed_ends(settings.kafka, connector.control_topic, connector.group)
     if ends != dict(takeover.ends):
         raise ConnectorAwake(
@@ -596,7 +596,7 @@ def plan_way_back(settings: SinkSettings, keys: Mapping[str, str]) -> WayBack:
     _require_fit_settings(settings)
     connector = Connector.from_keys(keys, settings.table.identifier)
     require_stopped(settings)
-    require_no_members(settings.kafka, connector.group)
+    require_empty_group(settings.kafka, connector.group)
     topic = connector.control_topic
     control = read_control_topic(settings.kafka, topic, connector.group)
     told = assemble_announcements(control.records, topic, connector.group)
@@ -623,7 +623,7 @@ def carry_out_way_back(settings: SinkSettings, way: WayBack) -> None:
     """Stop the sink by a claim, let the connector commit what it announces from here on, and then
     set its group."""
     connector = way.connector
-    require_no_members(settings.kafka, connector.group)
+    require_empty_group(settings.kafka, connector.group)
     mark = mark_for_ends(connector.control_topic, connector.group, way.ends)
     claim = make_claim(way.record, f"{TAKEOVER} --back", stopped=True)
     commit_claim_or_raise(settings, way.view, claim, _not_done_error(settings), fence=mark)

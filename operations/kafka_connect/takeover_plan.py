@@ -152,7 +152,7 @@ def plan_takeover(
     held = [judged.is_held(each) for each in log.announcements]
     told = _group_by_partition(log.announcements, held)
     moved = [text for at in sorted({*told, *group}) for text in _find_moved_group(at, told, group)]
-    unknown = [*_find_unknown_beginnings(log, history), *moved]
+    unknown = [*_describe_lost_announcements(log, history), *moved]
     partitions, doubts = [], [*unknown, *map(_describe_half_held, judged.halves)]
     for at in sorted({*told, *group}):
         of_group = group.get(at, max((end for end, *_ in told.get(at, ())), default=0))
@@ -284,7 +284,7 @@ def _find_moved_group(
     return found
 
 
-def _find_unknown_beginnings(log: ControlLog, history: TableHistory) -> list[str]:
+def _describe_lost_announcements(log: ControlLog, history: TableHistory) -> list[str]:
     """TAKEOVER-7: find announcements that expired before anybody can know whether they count."""
     if not history.whole and not history.mark:
         return ["the snapshots in which the table says what the connector committed have expired"]

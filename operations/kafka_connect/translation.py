@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from headgate.operations.kafka_connect.catalog_properties import translate_catalog
 from headgate.operations.kafka_connect.converters_and_transforms import (
-    translate_converters,
+    fill_format_of_converters,
     translate_transforms,
 )
 from headgate.operations.kafka_connect.kafka_properties import translate_kafka
@@ -131,7 +131,7 @@ def _translate_to_one_sink(
     _translate_topics(report, topic)
     translate_kafka(report)
     translate_catalog(report)
-    translate_converters(report)
+    fill_format_of_converters(report)
     translate_tables(report, only)
     translate_transforms(report)
     translate_columns(report)

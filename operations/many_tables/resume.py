@@ -100,7 +100,7 @@ def _wait_until_open(
     until_s = time.monotonic() + patience_s + settings.coordinator.commit_interval_ms / 1_000
     while True:
         with open_tables_for_reading(settings) as tables:
-            waiting = _find_unopened_tables(tables, names, gone)
+            waiting = _describe_tables_not_open_yet(tables, names, gone)
         if not waiting:
             return
         if time.monotonic() >= until_s:
@@ -109,7 +109,7 @@ def _wait_until_open(
         time.sleep(LOOKED_AT_S)
 
 
-def _find_unopened_tables(
+def _describe_tables_not_open_yet(
     tables: SinkTables, names: Collection[str], gone: Collection[str]
 ) -> dict[str, tuple[str, str]]:
     """Return, by table that takes no rows yet, why not and what to do."""

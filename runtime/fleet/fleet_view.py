@@ -21,7 +21,7 @@ from headgate.runtime.fleet.fleet_records import (
     Removal,
     SinkSpec,
 )
-from headgate.runtime.fleet.sink_life import LOST_AFTER_MS, DesiredState, LifeState, shown_state
+from headgate.runtime.fleet.sink_life import LOST_AFTER_MS, DesiredState, LifeState, state_or_lost
 
 # --------------------------------------------------------------------------------------- records
 
@@ -313,7 +313,7 @@ def _shown_state(
 ) -> LifeState:
     """Return the state that a reader shows: ``LOST`` where nobody tells (any longer)."""
     if here is not None:
-        return shown_state(here.value.state, here.told_ms, now_ms)
+        return state_or_lost(here.value.state, here.told_ms, now_ms)
     if spec is not None and spec.state is DesiredState.STOPPED:
         return LifeState.STOPPED
     waited_ms = now_ms - placed.time_ms if placed else 0

@@ -150,11 +150,11 @@ def with_fleet_settings(text: str, sink: SinkName, session_timeout_ms: int) -> s
     other for each of their own. And the workers' session time-out: a killed process keeps its
     partitions for so long, also when a new one has long been there.
     """
-    text = _with_setting(text, "control", "topic", control_topic_of(sink))
+    text = _with_missing_setting(text, "control", "topic", control_topic_of(sink))
     if _has_own_session_timeout(text):
         return text
     session_ms = min(session_timeout_ms, _SESSION_MS_MAX)
-    return _with_setting(text, "kafka", "session.timeout.ms", session_ms)
+    return _with_missing_setting(text, "kafka", "session.timeout.ms", session_ms)
 
 
 def _has_own_session_timeout(text: str) -> bool:
@@ -167,7 +167,7 @@ def _has_own_session_timeout(text: str) -> bool:
     return not is_classic or not SESSION_KEYS.isdisjoint(kafka)
 
 
-def _with_setting(text: str, section: str, key: str, value: str | int) -> str:
+def _with_missing_setting(text: str, section: str, key: str, value: str | int) -> str:
     """Return the text with this key, unless it has it, or cannot be read."""
     document = parse_sink_document(text)
     if document is None:

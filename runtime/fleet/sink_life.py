@@ -429,6 +429,6 @@ def killed_for_hanging_text(silent_ms: int) -> str:
     return f"its loop made no turn for {silent_ms // 1_000} s; it was killed"
 
 
-def shown_state(state: LifeState, told_ms: int, now_ms: int) -> LifeState:
+def state_or_lost(state: LifeState, told_ms: int, now_ms: int) -> LifeState:
     """Return what a reader shows of what a worker told; both times are of the wall clock."""
     return LifeState.LOST if now_ms - told_ms >= LOST_AFTER_MS else state

@@ -80,7 +80,7 @@ class HudiSinkTable(HudiCommits):
             raise Moved(refused.reason)
         java.commit(first, (), {}, require_not_condemned)
 
-    def _prepare_instant(self, attempt: CommitAttempt, java: HudiJava) -> str:
+    def _reserve_instant_after_clean_up(self, attempt: CommitAttempt, java: HudiJava) -> str:
         """Return the instant of the files, which is a single one (TOKEN-2).
 
         A commit without files takes an instant of its own: files still being written carry the one

@@ -102,7 +102,7 @@ class HudiCommits:
                 self._roll_back_pending(
                     java
                 )  # first: its rollbacks may be all that an empty timeline has
-            instant = self._prepare_instant(attempt, java)
+            instant = self._reserve_instant_after_clean_up(attempt, java)
             if refusal := self._begin_instant(java, instant):
                 return refusal
             brought = self._write_missing_rows(attempt, java, instant)
@@ -253,7 +253,7 @@ class HudiCommits:
             ) from error
         return instant
 
-    def _prepare_instant(self, attempt: CommitAttempt, java: HudiJava) -> str:
+    def _reserve_instant_after_clean_up(self, attempt: CommitAttempt, java: HudiJava) -> str:
         """Return the instant that the attempt is made under."""
         raise NotImplementedError
 

@@ -99,7 +99,7 @@ def _open_spark(conf: Mapping[str, str]) -> Any:
     return context
 
 
-def spark_session(context: Any) -> Any:
+def session_of_context(context: Any) -> Any:
     """Return the context's session, which has data frames."""
     from pyspark.sql import SparkSession
 

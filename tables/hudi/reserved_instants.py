@@ -136,13 +136,15 @@ class Reservations:
         replace a later copy.
         """
         self._put_commit(self._kept_file_name(newest.tag), newest)
-        earlier = [self._kept_file_name(tag) for tag in self._kept_tags() if tag < newest.tag]
+        earlier = [
+            self._kept_file_name(tag) for tag in self._tags_of_kept_commits() if tag < newest.tag
+        ]
         announced = self._announced_file_name(newest.instant)
         self._folder.remove([*earlier, self._formerly, self._formerly_coming, announced])
 
     def read_kept_commit(self) -> Kept | None:
         """Raises ``RecordUnreadable``, ``LogUnreadable``, ``OSError``."""
-        while tags := self._kept_tags():
+        while tags := self._tags_of_kept_commits():
             with suppress(FileNotFoundError):  # a later one was kept meanwhile
                 return self._read_commit(self._kept_file_name(max(tags)))
         with suppress(FileNotFoundError):  # of a version that had one file for all
@@ -210,7 +212,7 @@ class Reservations:
             return None
         return Kept(content["instant"], content["tag"], record, filled, content.get("follows"))
 
-    def _kept_tags(self) -> list[int]:
+    def _tags_of_kept_commits(self) -> list[int]:
         names = (_file_name_of(name) for name, _ in self._folder.files_below(self._landed))
         return [int(name.removesuffix(_JSON)) for name in names]
 

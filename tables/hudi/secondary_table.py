@@ -49,7 +49,7 @@ class _Following(HudiCommits):
         if lost := check_lost_files(self._place.folder, files):
             raise _table_changed_error(self._place.name, lost.reason)
 
-    def _prepare_instant(self, attempt: CommitAttempt, java: HudiJava) -> str:
+    def _reserve_instant_after_clean_up(self, attempt: CommitAttempt, java: HudiJava) -> str:
         """Take a new instant: nobody claims a secondary table.
 
         The deliverer first makes sure that no other delivery can land that has already looked at

@@ -171,7 +171,7 @@ class HudiKeyedJava(HudiJava):
         )
         partition = self._row_key.partition
         return rows.union(
-            keys.select(*(_deleted_row_value(each, keys, partition) for each in rows.schema))
+            keys.select(*(_column_of_deleted_row(each, keys, partition) for each in rows.schema))
         )
 
     def _read_files(self, paths: Iterable[str], columns: Sequence[Column]) -> Any:
@@ -241,7 +241,7 @@ class HudiKeyedJava(HudiJava):
         return [columns[name] for name in names]
 
 
-def _deleted_row_value(column: Any, keys: Any, partition: str) -> Any:
+def _column_of_deleted_row(column: Any, keys: Any, partition: str) -> Any:
     """Return a column's value for a deleted row: only the key columns are read."""
     from pyspark.sql import functions as f
 
@@ -273,7 +273,7 @@ class HudiKeyedTable(HudiCommits):
     def _on_table_changed(self) -> None:
         self._place.require_same_buckets()
 
-    def _prepare_instant(self, attempt: CommitAttempt, java: HudiJava) -> str:  # noqa: ARG002
+    def _reserve_instant_after_clean_up(self, attempt: CommitAttempt, java: HudiJava) -> str:  # noqa: ARG002
         """Take a new instant after removing what earlier attempts left, so it cannot land."""
         for begun in sorted(self._begun):
             self._remove_instant(java, begun)

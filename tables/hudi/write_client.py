@@ -20,7 +20,7 @@ from headgate.tables.hudi.jvm import (
     has_jvm_ended,
     java_callback,
     open_spark,
-    spark_session,
+    session_of_context,
 )
 from headgate.tables.hudi.lock_check import check_lock_server
 from headgate.tables.hudi.table_properties import HudiLocation, use_utc_instants
@@ -296,7 +296,7 @@ class HudiJava:
 
     @property
     def _session(self) -> Any:
-        return spark_session(self._spark)
+        return session_of_context(self._spark)
 
     @property
     def _java(self) -> Any:

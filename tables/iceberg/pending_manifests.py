@@ -78,7 +78,7 @@ def write_staged_manifests(
     pending_commits = []
     for spec_id, files in per_spec.items():
         path = f"{folder}/{staging.transaction.number}-s{spec_id}.avro"
-        size_bytes = _write_manifest(table, table.specs()[spec_id], files, path)
+        size_bytes = _write_manifest_counting_bytes(table, table.specs()[spec_id], files, path)
         count = sum(file.record_count for file in files)
         pending_commits.append(
             replace(_to_pending_commit(table, staging, path, size_bytes), rows=count)
@@ -87,7 +87,9 @@ def write_staged_manifests(
         _to_manifest_key_file(table, file) for file in staging.files if file.kind is FileKind.KEYS
     ]:
         path = f"{folder}/{staging.transaction.number}-keys.avro"
-        size_bytes = _write_manifest(table, UNPARTITIONED_PARTITION_SPEC, named, path)
+        size_bytes = _write_manifest_counting_bytes(
+            table, UNPARTITIONED_PARTITION_SPEC, named, path
+        )
         count = sum(file.record_count for file in named)
         pending_commits.append(
             replace(_to_pending_commit(table, staging, path, size_bytes), deletes=count)
@@ -121,7 +123,7 @@ def _to_manifest_key_file(table: Table, file: WrittenFile) -> ManifestDataFile:
     )
 
 
-def _write_manifest(
+def _write_manifest_counting_bytes(
     table: Table, spec: PartitionSpec, files: Sequence[ManifestDataFile], path: str
 ) -> int:
     output, schema = table.io.new_output(path), table.schema()

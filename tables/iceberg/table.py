@@ -402,7 +402,7 @@ class IcebergTable:
             require_columns_of_files(table, files)
 
     def _stored_key(self, metadata: TableMetadata) -> str | None:
-        return self._keyed.key_property_of(metadata) if self._keyed else None
+        return self._keyed.key_property_value(metadata) if self._keyed else None
 
     def _require_same_key(self, metadata: TableMetadata, key: str | None) -> None:
         """KEY-1: refuse a table that was filled by another key."""

@@ -14,7 +14,6 @@ from headgate.testing.contract.world import (
     RoutedSinkWorld,
     SuspensionSinkWorld,
     assert_each_record_once,
-    changing_value,
     expected_rows,
     keyed_tables_file,
     many_tables_file,
@@ -24,6 +23,7 @@ from headgate.testing.contract.world import (
     sometimes_bad_value,
     start_sink,
     table_places,
+    upsert_or_delete_value,
 )
 from headgate.testing.sink_in_process import SinkInProcess
 
@@ -126,7 +126,7 @@ class KeyedSinkContract:
     def test_a_table_with_a_key_is_the_fold_of_what_several_lives_had_decided(
         self, world: QuarantineSinkWorld
     ) -> None:
-        with start_sink(keyed_tables_file(world), changing_value) as sink:
+        with start_sink(keyed_tables_file(world), upsert_or_delete_value) as sink:
             with world.lock_table("orders"):
                 for _ in range(2):
                     sink.produce(EACH)
@@ -144,7 +144,7 @@ class KeyedSinkContract:
     def test_a_death_at_a_step_of_a_delivery_by_key_leaves_the_fold(
         self, world: QuarantineSinkWorld, step: str
     ) -> None:
-        with start_sink(keyed_tables_file(world), changing_value) as sink:
+        with start_sink(keyed_tables_file(world), upsert_or_delete_value) as sink:
             sink.produce(EACH)
             sink.run_until_killed(step)
             restart_and_run(sink)
@@ -154,7 +154,7 @@ class KeyedSinkContract:
     def test_a_delivery_by_key_whose_answer_is_lost_is_found_out(
         self, world: QuarantineSinkWorld, *, did_land: bool
     ) -> None:
-        with start_sink(keyed_tables_file(world), changing_value) as sink:
+        with start_sink(keyed_tables_file(world), upsert_or_delete_value) as sink:
             sink.lost_deliveries.append(did_land)
             run_until_delivered(sink)
             assert not sink.lost_deliveries

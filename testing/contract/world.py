@@ -161,7 +161,7 @@ def key_of(_at: TopicPartition, offset: int) -> bytes:
     return b"%d" % (offset % KEYS)
 
 
-def changing_value(at: TopicPartition, offset: int) -> bytes | None:
+def upsert_or_delete_value(at: TopicPartition, offset: int) -> bytes | None:
     """Of orders, keys come again and again, and some of their rows go; returns are only added."""
     if at.topic == "shop.orders" and offset % 7 == 3:
         return None
@@ -174,7 +174,7 @@ def expected_rows(count: int) -> dict[int, str]:
     at = TopicPartition("shop.orders", 0)
     for offset in range(count):
         rows.pop(offset % KEYS, None)
-        if (value := changing_value(at, offset)) is not None:
+        if (value := upsert_or_delete_value(at, offset)) is not None:
             rows[offset % KEYS] = json.loads(value)["zone"]
     return rows
 

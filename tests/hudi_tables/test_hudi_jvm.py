@@ -41,11 +41,11 @@ except Exception as error:
 
 AGAIN = """
 import os, signal, sys
-from headgate.tables.hudi.jvm import has_jvm_ended, open_spark, spark_session
+from headgate.tables.hudi.jvm import has_jvm_ended, open_spark, session_of_context
 
 for _ in range(2):
     context = open_spark({"spark.jars": sys.argv[1]}, {})
-    session = spark_session(context)
+    session = session_of_context(context)
     print(session.read.schema("number long").json(sys.argv[2]).count())
     print(session.createDataFrame([], "number long").count())
     java = context._gateway.proc

@@ -35,11 +35,11 @@ from headgate.testing.contract import (
 from headgate.testing.contract.world import (
     BEGIN,
     COLUMNS,
-    changing_value,
     expected_rows,
     key_of,
     many_tables_file,
     source_places,
+    upsert_or_delete_value,
 )
 from headgate.testing.contract.world import sometimes_bad_value as value
 from headgate.testing.sink_in_process import SinkInProcess
@@ -185,7 +185,7 @@ def test_a_table_with_a_key_among_others_is_the_fold_of_its_topic_through_a_deat
         **{"hoodie.table.type": kind, "hoodie.index.type": index},
         **{"hoodie.bucket.index.num.buckets": "2"},
     )
-    shop = SinkInProcess(settings, changing_value, key_of)
+    shop = SinkInProcess(settings, upsert_or_delete_value, key_of)
     try:
         shop.begin_life()
         shop.produce(50)

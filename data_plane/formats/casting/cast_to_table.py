@@ -192,7 +192,7 @@ def _cast_in_parts(values: pa.Array, column: _Column, at: _Place) -> pa.Array:
         return pa.nulls(len(values), target)
     except (pa.ArrowException, ValueError, ArithmeticError) as error:
         if len(values) == 1:
-            return _cast_one_by_one(values, column, error, at)
+            return _cast_refused_value(values, column, error, at)
     suspects = column.flag_suspects(values)
     if suspects is not None and 0 < suspects.sum() < len(values):
         return _cast_suspects_apart(values, suspects, column, at)
@@ -215,7 +215,9 @@ def _cast_suspects_apart(values: pa.Array, wrong: Flags, column: _Column, at: _P
     return _concat_arrays([good, *bad]).take(pa.array(order))
 
 
-def _cast_one_by_one(values: pa.Array, column: _Column, refusal: Exception, at: _Place) -> pa.Array:
+def _cast_refused_value(
+    values: pa.Array, column: _Column, refusal: Exception, at: _Place
+) -> pa.Array:
     target = column.type
     try:
         return exact_casts.cast_refused_value(values, target, refusal, column.unit)

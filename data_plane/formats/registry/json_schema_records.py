@@ -66,7 +66,7 @@ class SchemaJsonRecords(JsonRecords):
         if self._typed is not None:
             self._marks = None
         for rows, shown in super().unknown_columns(values, bad):
-            beyond = _columns_beyond(shown, self._schema.columns)
+            beyond = _undeclared_columns(shown, self._schema.columns)
             if beyond.fields:
                 yield rows, beyond
 
@@ -92,7 +92,7 @@ def _without_made_optional_inside(column_type: Type) -> Type:
             return column_type
 
 
-def _columns_beyond(shown: Struct, declared: Struct) -> Struct:
+def _undeclared_columns(shown: Struct, declared: Struct) -> Struct:
     """Return what values show, without what the schema declares."""
     known = {column.name: column.type for column in declared.fields}
     found: list[Column] = []
@@ -107,7 +107,7 @@ def _columns_beyond(shown: Struct, declared: Struct) -> Struct:
 def _type_beyond(shown: Type, declared: Type) -> Type | None:
     match shown, declared:
         case Struct(), Struct():
-            left = _columns_beyond(shown, declared)
+            left = _undeclared_columns(shown, declared)
             return left if left.fields else None
         case ListOf(item), ListOf(known):
             kind = _type_beyond(item.type, known.type)

@@ -133,7 +133,7 @@ class KeyIndex:
     def _hold_in_memory(self, run: Run) -> bool:
         """Keep the run in memory; return whether there was room."""
         rows = sum(map(len, self._runs)) + len(run)
-        if not self._take_room(self._memory_bytes_of(rows, self._stored)):
+        if not self._try_take_room(self._memory_bytes_of(rows, self._stored)):
             return False
         self._runs.append(run)
         return True
@@ -145,7 +145,7 @@ class KeyIndex:
         """
         rows = sum(map(len, self._runs)) + len(run)
         wanted = self._memory_bytes_of(rows, self._stored)
-        if self.folder is None or (rows <= HELD_ROWS_MAX and self._take_room(wanted)):
+        if self.folder is None or (rows <= HELD_ROWS_MAX and self._try_take_room(wanted)):
             return False
         try:
             made = store_runs(self.folder, [*map(self._filter_of_live_rows(), self._runs), run])
@@ -154,7 +154,7 @@ class KeyIndex:
             return False
         self._take_merged_runs()
         stored = [*self._stored, *([made] if made else [])]
-        if not self._take_room(self._memory_bytes_of(0, stored)):
+        if not self._try_take_room(self._memory_bytes_of(0, stored)):
             return False
         self._runs, self._stored = [], stored
         self._gone &= set().union(*(each.rows_of for each in stored))
@@ -173,7 +173,7 @@ class KeyIndex:
         if len(chosen) < MERGED_RUNS:
             chosen = [run for run in self._stored if 2 * self._live_row_count(run) < len(run)]
         more = stored_bytes_max(sum(map(len, chosen)))
-        if chosen and self._take_room(self.held_bytes + more):
+        if chosen and self._try_take_room(self.held_bytes + more):
             self._merge = Merge(self.folder, chosen, self._filter_of_live_rows())
 
     def _take_merged_runs(self) -> None:
@@ -197,7 +197,7 @@ class KeyIndex:
             "raise changes.index_memory_bytes, or fill several tables",
         )
 
-    def _take_room(self, wanted: int) -> bool:
+    def _try_take_room(self, wanted: int) -> bool:
         return self.take(wanted) if self.take else wanted <= self.bytes_max
 
     def _memory_bytes_of(self, rows: int, stored: Sequence[StoredRun]) -> int:

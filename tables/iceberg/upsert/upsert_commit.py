@@ -82,7 +82,7 @@ class KeyedRows:
         self._dead: dict[str, BitMap64] = {}
         self._read: dict[str, FileKeys] = {}
 
-    def key_property_of(self, metadata: TableMetadata) -> str:
+    def key_property_value(self, metadata: TableMetadata) -> str:
         """Return the table property that stores this key. Raises ``KeyUnfit``."""
         return key_property_text(metadata.schema(), self._by.key)
 

@@ -34,10 +34,10 @@ from headgate.testing.contract import (
 from headgate.testing.contract.world import (
     BEGIN,
     COLUMNS,
-    changing_value,
     expected_rows,
     key_of,
     source_places,
+    upsert_or_delete_value,
 )
 from headgate.testing.contract.world import sometimes_bad_value as without_headers
 from headgate.testing.sink_in_process import SinkInProcess
@@ -202,7 +202,7 @@ def orders(server: PostgresServer) -> dict[int, str]:
 def by_key(server: PostgresServer, lake: Path) -> SinkInProcess:
     text = CHANGES.replace("[coordinator]", '[coordinator]\non_topic_recreated = "earliest"')
     settings = settings_at([server], lake, text)
-    return SinkInProcess(settings, changing_value, key_of)
+    return SinkInProcess(settings, upsert_or_delete_value, key_of)
 
 
 @pytest.mark.wide

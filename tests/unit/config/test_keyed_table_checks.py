@@ -45,7 +45,7 @@ from headgate.control_protocol.quarantine_policy import Disposal
 from headgate.coordinator.settings import CoordinatorSettings, OffsetPolicy, RollbackPolicy
 from headgate.data_plane.cdc.policy import Envelope, OnDelete, Tombstones
 from headgate.participant.settings import Distribution, Incompatible, UnknownFields
-from headgate.spark.query_table import require_fit_for_query
+from headgate.spark.query_table import require_settings_fit_query
 
 EVOLVE, LEAVE_OUT = UnknownFields.EVOLVE, Incompatible.IGNORE
 DEBEZIUM = ChangesSettings(envelope=Envelope.DEBEZIUM)
@@ -244,7 +244,7 @@ def test_key_14_a_query_that_writes_makes_its_deletes_itself(
     changes: ChangesSettings, named: str
 ) -> None:
     with pytest.raises(ConfigurationError, match=rf"changes\.{named} cannot be used"):
-        require_fit_for_query(history("id", changes=changes))
+        require_settings_fit_query(history("id", changes=changes))
 
 
 def test_config_1_participants_agree_whether_there_is_a_history() -> None:

@@ -92,7 +92,7 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
     ensure_table(catalog, "db.here", TableDeclaration(columns, partition_by=("zone",)))
     catalog.close()
     monkeypatch.setattr(dry_run, "opening_source_topics", lambda _: nullcontext(made))
-    monkeypatch.setattr(write_batch, "read_chunks", made.chunks)
+    monkeypatch.setattr(write_batch, "read_source_in_chunks", made.chunks)
     return made
 
 

@@ -61,7 +61,7 @@ def test_failure_texts_are_redacted_and_bounded_before_they_travel() -> None:
 
 
 def test_an_error_is_redacted_where_it_is() -> None:
-    error = MASKING.redact_error(PoisonRecord(f"value {SECRET}", f"mend {SECRET}"))
+    error = MASKING.redact_in_place(PoisonRecord(f"value {SECRET}", f"mend {SECRET}"))
     assert str(error) == "HG-207 value *** (mend ***)"
     assert SECRET not in repr(error)
 

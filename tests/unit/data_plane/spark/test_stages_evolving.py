@@ -57,7 +57,7 @@ class Job:
         shares = [replace(batch, ranges={at: span}) for at, span in batch.ranges.items()]
         self.monkeypatch.setattr(
             stages,
-            "read_chunks",
+            "read_source_in_chunks",
             lambda _, share: (chunk for chunk in [chunk_of([_records(share, values)])]),
         )
         numbers = (pa.RecordBatch.from_pydict({"id": [share]}) for share in (0, 1))

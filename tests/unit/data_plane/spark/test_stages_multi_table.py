@@ -84,7 +84,7 @@ class Job(Desk):
         return replace(super().source, record_columns=self.record_columns)
 
     def written(self, plan: WriterPlan, batch: Batch, chunk: Chunk) -> BatchOutcome:
-        stages.read_chunks = lambda _, part: _cut(chunk, part)  # type: ignore[attr-defined]
+        stages.read_source_in_chunks = lambda _, part: _cut(chunk, part)  # type: ignore[attr-defined]
         assert not is_one_stage(plan)
         return try_write(batch.number, lambda: self._settled(plan, batch))
 
@@ -171,7 +171,7 @@ def _outcome(rows: Iterator[pa.RecordBatch]) -> Any:
 
 @pytest.fixture
 def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Job]:
-    monkeypatch.setattr(stages, "read_chunks", stages.read_chunks)
+    monkeypatch.setattr(stages, "read_source_in_chunks", stages.read_source_in_chunks)
     local = local_catalog(tmp_path)
     ensure_table(local.catalog, "db.ledger", TableDeclaration({"note": "string"}))
     ensure_table(local.catalog, "db.q", quarantine_declaration())

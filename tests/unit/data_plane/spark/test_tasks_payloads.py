@@ -33,7 +33,7 @@ from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import Batch, BatchFailed, BatchOutcome
 from headgate.data_plane.batch.writer_task_plan import WriterPlan
 from headgate.data_plane.spark import stages
-from headgate.data_plane.spark.tasks import share_writer, write_share
+from headgate.data_plane.spark.tasks import write_share, writer_of_shares
 from headgate.runtime.catalogs import open_catalog
 from headgate.runtime.sink_tables import SinkTables
 
@@ -92,7 +92,7 @@ def test_tasks_get_what_reading_and_writing_takes_and_no_other_secret(
 
     def write(plan: WriterPlan) -> BatchOutcome:
         functions = [
-            share_writer(partial(write_share, plan), [batch]),
+            writer_of_shares(partial(write_share, plan), [batch]),
             stages.share_packets_stage(plan, batch, [batch]),
             stages.write_packets_stage(plan, batch),
             stages.share_rows_stage(plan, batch, [batch]),

@@ -116,7 +116,7 @@ class OneTable:
                 some = wanted[begin : begin + self._chunk_records]
                 yield chunk_of([[r for r in some if r.partition == n] for n in range(len(records))])
 
-        monkeypatch.setattr(write_batch, "read_chunks", chunks)
+        monkeypatch.setattr(write_batch, "read_source_in_chunks", chunks)
         plan = self._plans.plan_of(batch, self._source)
         return write_source_ranges(plan, batch)
 

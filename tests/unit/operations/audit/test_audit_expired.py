@@ -54,7 +54,7 @@ def beside(settings: SinkSettings, monkeypatch: pytest.MonkeyPatch) -> Beside:
             asked = {at: BitMap64(range(span.begin, span.end)) for at, span in ranges.items()}
             return {at: known[at] & wanted for at, wanted in asked.items()}
 
-        monkeypatch.setattr(auditing, "find_record_offsets", scanned)
+        monkeypatch.setattr(auditing, "find_offsets_with_records", scanned)
         return audit(of)
 
     return audited

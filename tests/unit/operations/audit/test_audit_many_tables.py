@@ -61,7 +61,7 @@ def beside(settings: SinkSettings, monkeypatch: pytest.MonkeyPatch) -> Beside:
 
         monkeypatch.setattr(auditing, "opening_source_topics", source)
         held = {AT: BitMap64(range(records))}
-        monkeypatch.setattr(auditing, "find_record_offsets", lambda *_: held)
+        monkeypatch.setattr(auditing, "find_offsets_with_records", lambda *_: held)
         return audit(settings)
 
     return audited

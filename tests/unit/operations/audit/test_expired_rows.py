@@ -47,8 +47,8 @@ class Aged:
         self.values: list[bytes | None] = []
         self.begin = 0
         patch.setattr(auditing, "opening_source_topics", self._topics)
-        patch.setattr(auditing, "find_record_offsets", self._held)
-        patch.setattr(expired_rows, "read_chunks", self._chunks)
+        patch.setattr(auditing, "find_offsets_with_records", self._held)
+        patch.setattr(expired_rows, "read_source_in_chunks", self._chunks)
 
     def produce(self, *times_ms: int | None) -> None:
         self.values += [

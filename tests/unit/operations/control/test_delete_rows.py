@@ -356,7 +356,7 @@ def audited(sink: Maintained, monkeypatch: pytest.MonkeyPatch) -> AuditReport:
 
     monkeypatch.setattr(auditing, "opening_source_topics", source)
     held = {at: BitMap64(range(end))}
-    monkeypatch.setattr(auditing, "find_record_offsets", lambda *_: held)
+    monkeypatch.setattr(auditing, "find_offsets_with_records", lambda *_: held)
     return audit(sink.settings)
 
 

@@ -41,7 +41,7 @@ from headgate.runtime.fleet.sink_life import (
     Turned,
     Unwanted,
     Wanted,
-    shown_state,
+    state_or_lost,
     step,
 )
 
@@ -247,8 +247,8 @@ def test_a_folder_lets_the_table_say_whether_it_is_paused() -> None:
 
 
 def test_a_reader_calls_lost_what_nobody_has_told_of() -> None:
-    assert shown_state(LifeState.RUNNING, 0, LOST_AFTER_MS - 1) is LifeState.RUNNING
-    assert shown_state(LifeState.RUNNING, 0, LOST_AFTER_MS) is LifeState.LOST
+    assert state_or_lost(LifeState.RUNNING, 0, LOST_AFTER_MS - 1) is LifeState.RUNNING
+    assert state_or_lost(LifeState.RUNNING, 0, LOST_AFTER_MS) is LifeState.LOST
 
 
 def test_the_picture_shows_exactly_the_table() -> None:
