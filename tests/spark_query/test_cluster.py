@@ -39,6 +39,7 @@ def executors() -> list[psutil.Process]:
     return running_below(os.getpid(), "CoarseGrainedExecutorBackend")
 
 
+@pytest.mark.soak
 def test_query_12_executors_that_are_killed_neither_lose_nor_double(
     bootstrap: str, topic_factory: Callable[..., str], tmp_path: Path
 ) -> None:

@@ -154,7 +154,7 @@ def test_query_26_records_are_handed_over_through_connect_once(programs: Connect
     assert (report.findings, report.unproven) == ((), ()), report
 
 
-@pytest.mark.wide
+@pytest.mark.soak
 def test_query_14_a_paused_query_of_connect_can_be_stopped(programs: Connected) -> None:
     end_of(programs)
     headgate("pause", programs.sink_file)
@@ -171,7 +171,7 @@ def test_query_14_a_paused_query_of_connect_can_be_stopped(programs: Connected) 
     judge(programs, 2 * RECORDS)
 
 
-@pytest.mark.wide
+@pytest.mark.soak
 def test_query_27_a_server_that_is_killed_neither_loses_nor_doubles(
     bootstrap: str, topic_factory: Callable[..., str], tmp_path: Path
 ) -> None:

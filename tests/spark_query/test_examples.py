@@ -126,6 +126,7 @@ def city_of(number: int) -> str:
     return f"c{number % 7}"
 
 
+@pytest.mark.soak
 def test_query_23_the_window_s_rows_are_those_of_all_records_after_a_kill(
     bootstrap: str, topics: dict[str, str], tmp_path: Path, server: Server | None
 ) -> None:

@@ -91,7 +91,7 @@ def test_the_example_of_the_page_fills_the_table_once_and_commands_say_so(
 @pytest.mark.parametrize(
     "where",
     [
-        pytest.param("before the write", marks=pytest.mark.wide),
+        pytest.param("before the write", marks=pytest.mark.soak),
         pytest.param("before the commit", marks=pytest.mark.wide),
         "after the commit",
     ],
@@ -116,7 +116,9 @@ def in_records_mode(query: str) -> str:
 
 
 @pytest.mark.wide
-@pytest.mark.parametrize("programs", ["4.1", "3.5"], indirect=True)
+@pytest.mark.parametrize(
+    "programs", ["4.1", pytest.param("3.5", marks=pytest.mark.soak)], indirect=True
+)
 def test_query_26_a_driver_that_is_killed_in_records_mode_neither_loses_nor_doubles(
     programs: Programs,
 ) -> None:
@@ -163,7 +165,9 @@ def test_query_6_a_checkpoint_that_is_lost_or_restored_neither_loses_nor_doubles
 
 
 @pytest.mark.wide
-@pytest.mark.parametrize("checkpoint", ["copied", "of its own"])
+@pytest.mark.parametrize(
+    "checkpoint", ["copied", pytest.param("of its own", marks=pytest.mark.soak)]
+)
 def test_query_13_of_two_queries_at_once_one_ends_by_name_and_nothing_is_lost_or_doubled(
     programs: Programs, tmp_path: Path, checkpoint: str
 ) -> None:

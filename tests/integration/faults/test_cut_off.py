@@ -21,7 +21,11 @@ RELEASED_S = 400.0
 """A minute, and what a call takes that hangs until its client gives up."""
 
 
-@pytest.mark.parametrize("answer", [s3_error(503, "SlowDown"), HANGS], ids=["503", "hangs"])
+@pytest.mark.parametrize(
+    "answer",
+    [pytest.param(s3_error(503, "SlowDown"), marks=pytest.mark.soak), HANGS],
+    ids=["503", "hangs"],
+)
 def test_the_lead_goes_to_the_one_that_reaches_the_store(
     deploy: Deploy, object_store: ObjectStore, unique_name: str, answer: Answer
 ) -> None:

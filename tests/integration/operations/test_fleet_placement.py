@@ -55,6 +55,7 @@ def place_all_in(slot: int, sinks: Mapping[str, Deployment]) -> PlanChange:
     return plan
 
 
+@pytest.mark.soak
 def test_fleet_8_a_worker_that_joined_gets_its_part_of_the_load(
     deploy: Deploy, tmp_path: Path, bootstrap: str, unique_name: str
 ) -> None:

@@ -98,7 +98,7 @@ def spark_submit(_: Path) -> Iterator[tuple[list[str | Path], dict[str, str]]]:
         pytest.param(spark_local, marks=pytest.mark.wide),
         pytest.param(on_a_cluster, marks=pytest.mark.soak),
         pytest.param(spark_connect, marks=pytest.mark.soak),
-        pytest.param(spark_submit, marks=pytest.mark.wide),
+        pytest.param(spark_submit, marks=pytest.mark.soak),
     ],
     ids=lambda w: w.__name__,
 )

@@ -96,7 +96,7 @@ def test_workers_read_with_tokens_of_their_own_and_no_plan_holds_any(
             assert not [n for n in (SECRET, *server.given) if n.encode() in octets], path
 
 
-@pytest.mark.wide
+@pytest.mark.soak
 @pytest.mark.timeout(300)
 def test_executors_that_get_no_token_are_told_by_check(server: TokenServer, tmp_path: Path) -> None:
     """The driver has its token from memory when the file is gone; executors begin without one."""

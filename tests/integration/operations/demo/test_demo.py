@@ -51,7 +51,7 @@ def assert_nothing_runs_in(folder: Path) -> None:
 
 
 @pytest.mark.wide
-@pytest.mark.parametrize("writer", WRITERS)
+@pytest.mark.parametrize("writer", [WRITERS[0], pytest.param(WRITERS[1], marks=pytest.mark.soak)])
 def test_a_killed_coordinator_loses_and_doubles_nothing(tmp_path: Path, writer: str) -> None:
     folder = tmp_path / "demo"
     done = subprocess.run(
