@@ -15,6 +15,7 @@ import pytest
 from simulation.climate import drawn
 from simulation.keys import Keys
 from simulation.run import Tally, played
+from support.examples import first_few
 from support.verdicts import Kind, Violation
 
 from headgate.control_protocol.identifiers import TopicId
@@ -43,7 +44,7 @@ def really_walked() -> Tally:
     return played(REAL_SEEDS, real=frozenset(REAL_SEEDS), keyed=frozenset(REAL_SEEDS))
 
 
-@pytest.mark.parametrize("first", [1, pytest.param(1 + SEEDS_AT_ONCE, marks=pytest.mark.wide)])
+@pytest.mark.parametrize("first", first_few(range(1, SEEDS, SEEDS_AT_ONCE)))
 def test_a_keyed_table_is_the_fold_whatever_fails(first: int) -> None:
     walk = walked(first)
 

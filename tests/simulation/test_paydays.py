@@ -13,6 +13,7 @@ import pytest
 from simulation.payday import PACED, payday
 from simulation.run import Tally, played
 from simulation.together import JointFault
+from support.examples import first_few
 
 SEEDS_AT_ONCE = 10
 FIRSTS = tuple(PACED[0] + since for since in (0, 10, 80, 90))
@@ -26,9 +27,7 @@ def walked(first: int) -> Tally:
     return played(seeds, real=frozenset(seed for seed in seeds if payday(seed).joint))
 
 
-@pytest.mark.parametrize(
-    "first", [FIRSTS[0], *(pytest.param(first, marks=pytest.mark.wide) for first in FIRSTS[1:])]
-)
+@pytest.mark.parametrize("first", first_few(FIRSTS))
 def test_every_row_is_there_once_whenever_tables_are_delivered(first: int) -> None:
     walk = walked(first)
 

@@ -12,6 +12,7 @@ import pytest
 from simulation.climate import looks_round
 from simulation.run import Tally, played
 from simulation.world import World
+from support.examples import first_few
 
 SEEDS = 40
 SEEDS_AT_ONCE = 20
@@ -32,7 +33,7 @@ def walked(first: int) -> Tally:
     return played(seeds, real=frozenset(seeds))
 
 
-@pytest.mark.parametrize("first", [1, pytest.param(1 + SEEDS_AT_ONCE, marks=pytest.mark.wide)])
+@pytest.mark.parametrize("first", first_few(range(1, SEEDS, SEEDS_AT_ONCE)))
 def test_every_row_once_and_every_file_there_over_the_real_adapter(first: int) -> None:
     walk = walked(first)
 

@@ -7,10 +7,9 @@ from functools import cache
 
 import pytest
 from simulation.run import Tally, played
+from support.examples import first_few
 
 FIRST_SEEDS = 200
-FEW = 100
-"""`make test` plays these; `make wide` all."""
 SEEDS_AT_ONCE = 20
 RARE = (227, 401, 428, 611, 625, 706)
 """Seeds beyond the first in which something rare is struck, as a copy of offsets to the group."""
@@ -63,13 +62,7 @@ def walked(first: int) -> Tally:
     return played(range(first, first + SEEDS_AT_ONCE))
 
 
-@pytest.mark.parametrize(
-    "first",
-    [
-        pytest.param(first, marks=pytest.mark.wide if first > FEW else ())
-        for first in range(1, FIRST_SEEDS, SEEDS_AT_ONCE)
-    ],
-)
+@pytest.mark.parametrize("first", first_few(range(1, FIRST_SEEDS, SEEDS_AT_ONCE), few=5))
 def test_every_row_is_there_once_whatever_fails(first: int) -> None:
     walk = walked(first)
 

@@ -7,6 +7,7 @@ from functools import cache
 
 import pytest
 from simulation.run import Tally, played
+from support.examples import first_few
 
 FIRST_SEEDS = 60
 SEEDS_AT_ONCE = 20
@@ -24,7 +25,7 @@ def walked(first: int) -> Tally:
     return played(seeds, stamped=frozenset(seeds))
 
 
-@pytest.mark.parametrize("first", [1, *(pytest.param(f, marks=pytest.mark.wide) for f in (21, 41))])
+@pytest.mark.parametrize("first", first_few(range(1, FIRST_SEEDS, SEEDS_AT_ONCE)))
 def test_token_2_every_row_is_there_once_though_files_belong_to_their_transaction(
     first: int,
 ) -> None:

@@ -50,13 +50,11 @@ class ArchivingKafka(EmbeddedKafka):
 @contextmanager
 def shared_kafka(home: Path) -> Iterator[EmbeddedKafka]:
     """A broker that makes the archive at its end, unless it is there."""
-    if archive().exists():
-        with EmbeddedKafka(home, fetch_broker_jars()) as broker:
-            yield broker
-        return
     draft = archive().with_suffix(f".{os.getpid()}")
+    there = archive().exists()
+    kafka = EmbeddedKafka(home, fetch_broker_jars()) if there else ArchivingKafka(home, draft)
     try:
-        with ArchivingKafka(home, draft) as broker:
+        with kafka as broker:
             yield broker
         if draft.exists():
             draft.rename(archive())

@@ -61,7 +61,7 @@ class SharedBroker:
 def broker(home: Path) -> Iterator[str]:
     """One in Docker, else the embedded one."""
     with ExitStack() as stack:
-        yield (docker_broker(stack) or stack.enter_context(shared_kafka(home)).bootstrap)
+        yield docker_broker(stack) or stack.enter_context(shared_kafka(home)).bootstrap
 
 
 def address() -> str | None:

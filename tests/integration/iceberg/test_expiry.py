@@ -366,7 +366,7 @@ class Spark:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("version", ["2", "3"])
+@pytest.mark.parametrize("version", [pytest.param("2", marks=pytest.mark.wide), "3"])
 def test_the_reference_reads_what_is_kept_and_expires_the_rest(
     sqlite_catalog: LocalCatalog, iceberg_spark: IcebergSpark, version: str
 ) -> None:
