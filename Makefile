@@ -1,5 +1,5 @@
 # Everything that a contributor types; `make` alone lists it. ARGS go to the command behind a target;
-# WORKERS processes share the tests (0: none does) and a broker: one computes, the others wait most of the time.
+# WORKERS processes share the tests (0: none does) and a broker: two compute, the others wait most of the time.
 # FAST_WORKERS share those that all compute.
 # What fails beside others is run once more, alone (tests/support/second_run.py).
 # HUDI_WORKERS share those of Hudi tables, each with a JVM of its own.
@@ -11,7 +11,7 @@ HUDI := build/hudi
 HUDI_TESTS := tests/hudi_tables
 HUDI_PYTEST := $(HUDI)/bin/python -m pytest -c $(HUDI_TESTS)/pytest.ini --rootdir $(HUDI_TESTS) --confcutdir $(HUDI_TESTS)
 FAST := not integration and not spark and not wide and not soak
-WORKERS ?= 6
+WORKERS ?= 7
 FAST_WORKERS ?= 4
 TESTED = -m 'not wide and not soak' --numprocesses $(WORKERS) $(ARGS)
 WIDE = -m '(wide or hypothesis) and not soak' --hypothesis-profile all --numprocesses $(WORKERS) $(ARGS)

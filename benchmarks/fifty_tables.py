@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from comparison.job import PipedProcess
+from comparison.lake import jdbc_catalog
 from comparison.process_tree import Watch
 from comparison.target import CATALOG, NAMESPACE
 from comparison.topic import Topic
@@ -29,7 +30,7 @@ from comparison.workloads import TAXI, Workload, taxi
 from headgate.operations.local_kafka.broker import EmbeddedKafka, fetch_broker_jars
 from headgate.tables.iceberg.catalog import load_catalog
 from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
-from rivals.flink import flink_command, flink_settings, jdbc_options, lines, source_table
+from rivals.flink import flink_command, flink_settings, lines, source_table
 
 SYSTEMS = ("headgate", "flink")
 _SETTLE_S, _POLL_S = 2.0, 1.0
@@ -143,7 +144,7 @@ def flink(lake: Lake, topic: str, bootstrap: str, given: argparse.Namespace) -> 
     settings.write_text(lines(flink_settings(2, given.interval_ms, lake.home)))
     columns = kinds(given.tables).columns
     source.write_text(source_table(columns, topic, bootstrap, lake.home.name))
-    catalog.write_text(lines(jdbc_options(lake.database, lake.warehouse)))
+    catalog.write_text(lines(jdbc_catalog(lake.database, lake.warehouse.as_uri())))
     command = flink_command("FlinkTables", settings, source, catalog, classes=lake.home)
     return PipedProcess(command, lake.home / "flink.log", os.environ)
 

@@ -49,6 +49,7 @@ from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import CommitAttempt, Landed
 from headgate.tables.iceberg.catalog import load_catalog
 from headgate.tables.iceberg.data_file import FileDetail
+from headgate.tables.iceberg.maintenance.compaction_plan import sink_data_folder
 from headgate.tables.iceberg.table import IcebergTable
 from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table, key_field_ids
 from headgate.tables.iceberg.upsert.key_files import OFFSET, PARTITION, key_schema, write_key_file
@@ -148,7 +149,8 @@ class Table:
         self, rows: pa.Table, gone: dict[str, Any] | None = None
     ) -> tuple[WrittenFile, ...]:
         table = self.catalog.load_table(self.name)
-        path = f"{table.location()}/data/{self.number}-{rows.num_rows}-{time.time_ns()}.parquet"
+        folder = sink_data_folder(table, SINK)
+        path = f"{folder}/{self.number}-{rows.num_rows}-{time.time_ns()}.parquet"
         local = path.removeprefix("file://")
         Path(local).parent.mkdir(parents=True, exist_ok=True)
         pq.write_table(rows.cast(schema_to_pyarrow(table.schema())), local, compression="zstd")

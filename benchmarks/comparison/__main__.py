@@ -14,6 +14,7 @@ from pathlib import Path
 from comparison.changelog import UPSERT
 from comparison.headgate_sink import Headgate
 from comparison.job import System
+from comparison.lake import Lake, rest_lake_on_s3
 from comparison.measure import Course, Measured, backlog, live
 from comparison.report import line, show, show_reads
 from comparison.topic import Topic
@@ -81,6 +82,7 @@ FULL = (
     Plan("events", 4_000_000),
     Plan("derived", 4_000_000),
     Plan("nested", 2_000_000),
+    Plan("trips", 2_000_000),
     Plan("upsert", 3_000_000, keys=5_000_000),
     Plan("avro", 4_000_000),
     Plan("wide-avro", 400_000),
@@ -102,14 +104,17 @@ def main() -> None:
         if not bootstrap:
             kafka = EmbeddedKafka(home / "kafka", fetch_broker_jars(), heap="1g")
             bootstrap = stack.enter_context(kafka).bootstrap
-        exact = [run(plan, given, home, bootstrap) for plan in plans(given)]
+        lake = stack.enter_context(rest_lake_on_s3(home / "lake")) if given.rest_s3 else None
+        exact = [run(plan, given, home, bootstrap, lake) for plan in plans(given)]
     raise SystemExit(0 if all(exact) else 1)
 
 
-def run(plan: Plan, given: argparse.Namespace, home: Path, bootstrap: str) -> bool:
+def run(
+    plan: Plan, given: argparse.Namespace, home: Path, bootstrap: str, lake: Lake | None = None
+) -> bool:
     workload = WORKLOADS[plan.workload]
     chosen = [name for name in given.systems if _can(name, workload)]
-    course = Course(bootstrap, home, workload, plan.interval_ms, given.cores, given.timeout_s)
+    course = Course(bootstrap, home, workload, plan.interval_ms, given.cores, given.timeout_s, lake)
     if plan.keys:
         return _upserts(
             plan, given, course, [SYSTEMS[n]() for _ in range(given.repeat) for n in chosen]
@@ -176,6 +181,8 @@ def _arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     add("--cores", type=int, default=2, help="tasks that each system works with")
     add("--repeat", type=int, default=1, help="runs of each system")
     add("--bootstrap", default="", help="a running broker; else one is started")
+    add("--rest-s3", action="store_true",
+        help="a REST catalog with files on S3, instead of SQLite with local files")  # fmt: skip
     add("--home", type=Path, help="folder for everything, kept; else a temporary one")
     add("--out", type=Path, help="append one JSON line per run to this file")
     add("--timeout-s", type=float, default=900, help="bound on one run")

@@ -55,7 +55,7 @@ class Headgate:
             "kafka": {"bootstrap.servers": job.bootstrap},
             "control": {"topic": f"{job.run}-control"},
             "catalog": {"name": CATALOG},
-            "catalog.properties": dict(job.target.properties),
+            "catalog.properties": dict(job.target.lake.properties),
             "table": {"identifier": IDENTIFIER},
             "format": {"type": job.workload.format},
             "format.options": dict(job.workload.options),

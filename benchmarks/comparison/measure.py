@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from comparison.job import Job, Running, System
+from comparison.lake import Lake, local_lake
 from comparison.process_tree import Watch
 from comparison.target import Found, Seen, TableWatch, Target
 from comparison.topic import Topic
@@ -24,7 +25,7 @@ _STEADY_COMMITS_MIN = 3
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """What is the same for every system of a comparison."""
+    """What is the same for every system of a comparison; without a lake each run has its own."""
 
     bootstrap: str
     home: Path
@@ -32,10 +33,13 @@ class Course:
     interval_ms: int
     cores: int
     timeout_s: float
+    lake: Lake | None = None
 
     def job(self, topic: str) -> Job:
         run = f"bench-{uuid.uuid4().hex[:10]}"
-        target = Target(self.home / run, self.workload)
+        home = self.home / run
+        home.mkdir(parents=True)
+        target = Target(home, self.workload, self.lake or local_lake(home))
         return Job(run, self.bootstrap, topic, self.workload, target, self.interval_ms, self.cores)
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from pyiceberg.schema import Schema
 
 from comparison.process_tree import ProcessTree
-from comparison.target import CATALOG, NAMESPACE, Target, metadata_path
+from comparison.target import CATALOG, NAMESPACE, Target, metadata_location
 
 COMPACTED = "compacted"
 READ_SECONDS_MAX = 600.0
@@ -70,7 +70,7 @@ def compact(target: Target) -> str:
             properties={"write.parquet.compression-codec": "zstd"},
         )
         made.append(table.scan().to_arrow())
-    return f"{target.database}:{COMPACTED}"
+    return f"{target.lake.database}:{COMPACTED}"
 
 
 Ask = Callable[[str], tuple[object, ...]]
@@ -82,7 +82,7 @@ def _duckdb() -> Iterator[Ask]:
 
     def ask(table: str) -> tuple[object, ...]:
         database, _, name = table.rpartition(":")
-        return read_with_duckdb_query(str(metadata_path(Path(database), name)), _WANTED)
+        return read_with_duckdb_query(metadata_location(Path(database), name), _WANTED)
 
     yield ask
 

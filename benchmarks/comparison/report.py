@@ -14,12 +14,14 @@ from comparison.reading import READERS
 from comparison.upserts import Reads
 
 _MEGABYTE = 1_000_000
+_BILLION_PER_HOUR = 1e9 / 3600
 
 
 def show(title: str, runs: Sequence[Measured], rival: str | None) -> None:
     """``rival``: whose figures the ratios divide by."""
     table = Table(title=title)
-    for heading in ("system", "steady", "ratio", "rows/CPU-s", "ratio", "wall s", "start CPU-s"):
+    for heading in ("system", "steady", "ratio", "rows/CPU-s", "ratio", "CPU-h per billion",
+                    "wall s", "start CPU-s"):  # fmt: skip
         table.add_column(heading, justify="left" if heading == "system" else "right")
     for heading in (
         "peak MB",
@@ -34,7 +36,7 @@ def show(title: str, runs: Sequence[Measured], rival: str | None) -> None:
     theirs = next((run for run in runs if run.system == rival), None)
     for run in runs:
         table.add_row(*_cells(run, theirs))
-    Console(width=150).print(table)
+    Console(width=160).print(table)
 
 
 def _ratio(ours: float | None, theirs: float | None) -> str:
@@ -52,6 +54,7 @@ def _cells(run: Measured, theirs: Measured | None) -> list[str]:
         _ratio(run.steady, theirs.steady if theirs else None),
         f"{run.rows_per_cpu_s:,.0f}",
         _ratio(run.rows_per_cpu_s, theirs.rows_per_cpu_s if theirs else None),
+        f"{_BILLION_PER_HOUR / run.rows_per_cpu_s:.2f}" if run.rows_per_cpu_s else "-",
         f"{run.wall_s:.1f}",
         f"{run.start_cpu_s:.1f}",
         f"{run.memory_bytes / _MEGABYTE:,.0f}",

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
+from comparison.lake import Lake
 from comparison.workloads import Workload
 from headgate.tables.iceberg.catalog import load_catalog
 from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
@@ -56,14 +57,14 @@ class Found:
 
 
 class Target:
-    """One table in an SQLite catalog, which every sink here can commit to."""
+    """One table, which every sink here can commit to; a former one of the same lake goes."""
 
-    def __init__(self, home: Path, workload: Workload) -> None:
+    def __init__(self, home: Path, workload: Workload, lake: Lake) -> None:
         self.home = home
-        self.database = home / "catalog.sqlite"
-        self.warehouse = home / "warehouse"
-        home.mkdir(parents=True)
+        self.lake = lake
         with self._catalog() as catalog:
+            if catalog.table_exists(IDENTIFIER):
+                catalog.drop_table(IDENTIFIER)
             declared = TableDeclaration(
                 workload.table_columns,
                 properties=_PROPERTIES | (_KEYED if workload.key else {}),
@@ -71,18 +72,9 @@ class Target:
             )
             ensure_table(catalog, IDENTIFIER, declared)
 
-    @property
-    def properties(self) -> dict[str, str]:
-        """Return pyiceberg's catalog properties."""
-        return {
-            "type": "sql",
-            "uri": f"sqlite:///{self.database}",
-            "warehouse": self.warehouse.as_uri(),
-        }
-
     @contextmanager
     def _catalog(self) -> Iterator[Catalog]:
-        with closing(load_catalog(CATALOG, self.properties)) as catalog:
+        with closing(load_catalog(CATALOG, self.lake.properties)) as catalog:
             yield catalog
 
     @contextmanager
@@ -90,8 +82,8 @@ class Target:
         with self._catalog() as catalog:
             yield catalog.load_table(IDENTIFIER)
 
-    def metadata_path(self) -> Path:
-        return metadata_path(self.database, NAME)
+    def metadata_location(self) -> str:
+        return metadata_location(self.lake.database, NAME)
 
     def found(self) -> Found:
         with self.table() as table:
@@ -125,16 +117,18 @@ class Target:
                 added = [t.file.file_path for t in tasks if t.file.file_path not in known]
                 known.update(added)
                 for path in added:
-                    local = path.removeprefix("file://").removeprefix("file:")
-                    yield look.at_s, pq.read_table(local, columns=["id"])["id"].combine_chunks()
+                    rows = pq.read_table(
+                        self.lake.path(path), columns=["id"], filesystem=self.lake.files
+                    )
+                    yield look.at_s, rows["id"].combine_chunks()
 
 
-def metadata_path(database: Path, table: str) -> Path:
+def metadata_location(database: Path, table: str) -> str:
     """Ask the database itself, which is cheap enough for many times a second."""
     query = "select metadata_location from iceberg_tables where table_name = ?"
     with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True, timeout=5)) as db:
         (location,) = db.execute(query, (table,)).fetchone()
-    return Path(location.removeprefix("file://").removeprefix("file:"))
+    return str(location)
 
 
 def _added(summary: object) -> int:
@@ -152,12 +146,12 @@ class TableWatch:
         self._thread.start()
 
     def _look(self) -> None:
-        last: Path | None = None
+        last = ""
         while not self._ended.wait(_POLL_S):
-            path = self._target.metadata_path()
-            if path != last:
-                at_s, last = time.time(), path
-                self.seen.append(_seen(at_s, json.loads(path.read_text())))
+            location = self._target.metadata_location()
+            if location != last:
+                at_s, last = time.time(), location
+                self.seen.append(_seen(at_s, json.loads(self._target.lake.read(location))))
 
     @property
     def rows(self) -> int:

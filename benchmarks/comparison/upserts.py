@@ -54,7 +54,7 @@ def upserts(
     easy = compact(ours.target)
     reads = [Reads(COMPACTED, {name: read(name, easy, easy) for name in READERS})]
     for number, (system, job) in enumerate(pairs):
-        table = f"{job.target.database}:{NAME}"
+        table = f"{job.target.lake.database}:{NAME}"
         as_left = [Reads(system.name, {name: read(name, table, easy) for name in READERS})]
         if isinstance(system, Headgate):
             cpu_s = _maintained(job)

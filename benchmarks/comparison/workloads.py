@@ -118,6 +118,92 @@ def riders(count: int, seed: int) -> Iterator[bytes]:
         yield f'{{"id":{number},"email":"rider-{number}@example.org",{trip(number)}'.encode()
 
 
+# ------------------------------------------------------------------------- taxi trips, in full
+
+TRIPS = {
+    "id": "long",
+    "cab_type_id": "int",
+    "vendor_id": "int",
+    "pickup_datetime": "timestamp",
+    "dropoff_datetime": "timestamp",
+    "store_and_fwd_flag": "boolean",
+    "rate_code_id": "int",
+    "pickup_longitude": "double",
+    "pickup_latitude": "double",
+    "dropoff_longitude": "double",
+    "dropoff_latitude": "double",
+    "passenger_count": "int",
+    "trip_distance": "double",
+    "fare_amount": "double",
+    "extra": "double",
+    "mta_tax": "double",
+    "tip_amount": "double",
+    "tolls_amount": "double",
+    "ehail_fee": "double",
+    "improvement_surcharge": "double",
+    "congestion_surcharge": "double",
+    "airport_fee": "double",
+    "total_amount": "double",
+    "payment_type": "int",
+    "trip_type": "int",
+    "pickup_nyct2010_gid": "int",
+    "dropoff_nyct2010_gid": "int",
+    "pickup_location_id": "int",
+    "dropoff_location_id": "int",
+}
+
+
+def trips(count: int, seed: int) -> Iterator[bytes]:
+    """Yield about 700 bytes of JSON: the 29 columns of the table ``trips`` of New York's taxis.
+
+    The columns are those of nyc-taxi-data, which others load in their benchmarks, too. As there,
+    younger columns are null, and so are a place's coordinates or its number.
+    """
+    dice = random.Random(seed)
+    endings = [_trip_ending(dice) for _ in range(ENDINGS)]
+    for number in range(count):
+        middle, end = endings[number % ENDINGS]
+        stamp = _stamp(number)
+        times = f'"pickup_datetime":"{stamp}{_fraction(number)[:-1]}","dropoff_datetime":"{stamp}'
+        yield f'{{"id":{number},{middle}{times}{end}'.encode()
+
+
+def _trip_ending(dice: random.Random) -> tuple[str, str]:
+    located = dice.random() < 0.5
+    fare, tip = round(dice.uniform(3, 90), 2), round(dice.uniform(0, 20), 2)
+    values: dict[str, object] = {
+        "store_and_fwd_flag": dice.random() < 0.01,
+        "rate_code_id": dice.choice((1, 1, 1, 2, 5)),
+        **{
+            f"{end}_{way}": round(dice.uniform(low, low + 0.4), 6) if located else None
+            for end in ("pickup", "dropoff")
+            for way, low in (("longitude", -74.1), ("latitude", 40.6))
+        },
+        "passenger_count": dice.randint(1, 6),
+        "trip_distance": round(dice.uniform(0.4, 26), 2),
+        "fare_amount": fare,
+        "extra": dice.choice((0, 0.5, 1)),
+        "mta_tax": 0.5,
+        "tip_amount": tip,
+        "tolls_amount": dice.choice((0, 0, 0, 5.54)),
+        "ehail_fee": None,
+        "improvement_surcharge": 0.3,
+        "congestion_surcharge": dice.choice((None, 2.5)),
+        "airport_fee": None,
+        "total_amount": round(fare + tip + 1.3, 2),
+        "payment_type": dice.randint(1, 4),
+        "trip_type": dice.choice((None, 1, 2)),
+        **{
+            f"{end}_nyct2010_gid": dice.randint(1, 2167) if located else None
+            for end in ("pickup", "dropoff")
+        },
+        **{f"{end}_location_id": dice.randint(1, 263) for end in ("pickup", "dropoff")},
+    }
+    front = f'"cab_type_id":{dice.randint(1, 2)},"vendor_id":{dice.randint(1, 2)},'
+    rest = json.dumps(values, separators=(",", ":"))[1:]
+    return front, f'{dice.randint(0, 59):02d}.{dice.randint(0, 999):03d}",{rest}'
+
+
 # ---------------------------------------------------------------------------------- small events
 
 EVENTS = {
@@ -293,6 +379,7 @@ WORKLOADS = {
     for workload in (
         Workload("taxi", TAXI, taxi),
         Workload("riders", {"id": "long", "email": "string", **TAXI}, riders),
+        Workload("trips", TRIPS, trips),
         Workload("events", EVENTS, events),
         Workload("derived", EVENTS, events, derived=DERIVED),
         Workload("nested", NESTED, nested),

@@ -8,7 +8,6 @@ import time
 import urllib.error
 import urllib.request
 from http import HTTPStatus
-from pathlib import Path
 from typing import Any
 
 from comparison.job import Job, LoggedProcess
@@ -85,7 +84,7 @@ class _Worker(LoggedProcess):
 
 
 def _worker_settings(job: Job, port: int) -> dict[str, object]:
-    plugin: Path = connect_plugin_jars()
+    plugin = connect_plugin_jars(store=job.target.lake.store)
     storage = {
         f"{what}.storage.{key}": value
         for what in ("config", "offset", "status")
@@ -121,8 +120,5 @@ def _sink_settings(job: Job) -> dict[str, str]:
         "consumer.override.auto.offset.reset": "earliest",
         "iceberg.kafka.auto.offset.reset": "earliest",
         "iceberg.catalog": CATALOG,
-        "iceberg.catalog.type": "jdbc",
-        "iceberg.catalog.uri": f"jdbc:sqlite:file:{job.target.database}?busy_timeout=30000",
-        "iceberg.catalog.jdbc.schema-version": "V1",
-        "iceberg.catalog.warehouse": job.target.warehouse.as_uri(),
+        **{f"iceberg.catalog.{key}": value for key, value in job.target.lake.java.items()},
     }

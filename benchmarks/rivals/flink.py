@@ -55,17 +55,20 @@ class Flink:
         settings, statements = home / "flink.settings", home / "flink.statements"
         settings.write_text(lines(flink_settings(job.cores, job.interval_ms, home)))
         statements.write_text("".join(f"{line}\n" for line in _statements(job)))
-        command = flink_command("FlinkJob", settings, statements)
+        command = flink_command("FlinkJob", settings, statements, store=job.target.lake.store)
         return PipedProcess(command, home / "flink.log", os.environ)
 
 
-def flink_command(program: str, *arguments: Path, classes: Path | None = None) -> list[str]:
+def flink_command(
+    program: str, *arguments: Path, classes: Path | None = None, store: str = ""
+) -> list[str]:
     """Return the command that starts one of the programs next to this module.
 
-    ``classes``: a folder to compile it into, if its own classes travel with the job.
+    ``classes``: a folder to compile it into, if its own classes travel with the job. ``store``: the
+    lake's object store.
     """
     java, source = require_java(), str(Path(__file__).with_name(f"{program}.java"))
-    jars = os.pathsep.join(str(folder / "*") for folder in flink_jars())
+    jars = os.pathsep.join(str(folder / "*") for folder in flink_jars(store=store))
     if classes:
         compiler = str(Path(java).with_name("javac"))
         subprocess.run([compiler, "-cp", jars, "-d", str(classes), source], check=True)
@@ -102,8 +105,7 @@ def flink_settings(cores: int, interval_ms: int, home: Path) -> dict[str, str]:
 
 
 def _statements(job: Job) -> list[str]:
-    catalog = {"type": "iceberg", "catalog-impl": "org.apache.iceberg.jdbc.JdbcCatalog"}
-    options = {**catalog, **jdbc_options(job.target.database, job.target.warehouse)}
+    options = {"type": "iceberg", **job.target.lake.java}
     source = _changes(job) if job.workload.key else _rows(job)
     return [
         source,
@@ -160,16 +162,7 @@ def source_table(
     return f"CREATE TEMPORARY TABLE source ({typed}{beside}) WITH ({_options(source)})"
 
 
-def jdbc_options(database: Path, warehouse: Path) -> dict[str, str]:
-    """Return the options of Java's catalog over the same SQLite file."""
-    return {
-        "uri": f"jdbc:sqlite:file:{database}?busy_timeout=30000",
-        "jdbc.schema-version": "V1",
-        "warehouse": warehouse.as_uri(),
-    }
-
-
-def _options(options: dict[str, str]) -> str:
+def _options(options: Mapping[str, str]) -> str:
     return ", ".join(f"'{key}' = '{value}'" for key, value in options.items())
 
 

@@ -15,8 +15,13 @@ from pathlib import Path
 
 from headgate.operations.java_installation import fetch_jars, user_cache_folder
 
-CONNECT, FLINK, ICEBERG, HADOOP = "3.9.2", "2.1.3", "1.11.0", "3.4.3"
+CONNECT, FLINK, HADOOP = "3.9.2", "2.1.3", "3.4.3"
+CONNECT_ICEBERG = "1.12.0"
+# The newest that has a runtime for a Flink; 2.1 is the newest Flink that has one.
+FLINK_ICEBERG = "1.11.0"
+REST_AWS = "1.11.0"  # of the server's own release
 _LOGGING = "org.slf4j:slf4j-simple:1.7.36"
+_AWS = ["aws", "aws-bundle"]
 _SQLITE = "org.xerial:sqlite-jdbc:3.50.3.0"
 _HADOOP = [f"org.apache.hadoop:hadoop-client-{part}:{HADOOP}" for part in ("api", "runtime")]
 
@@ -27,28 +32,44 @@ def connect_jars() -> Path:
     return fetch_jars(user_cache_folder() / f"connect-{CONNECT}", [*coordinates, _LOGGING])
 
 
-def connect_plugin_jars() -> Path:
-    """Return Iceberg's sink connector with what it needs for an SQLite catalog and local files."""
-    parts = ("kafka-connect", "kafka-connect-transforms", "core", "parquet", "orc")
-    coordinates = [f"org.apache.iceberg:iceberg-{part}:{ICEBERG}" for part in parts]
-    folder = user_cache_folder() / f"connect-iceberg-{ICEBERG}" / "plugin"
+def connect_plugin_jars(*, store: str = "") -> Path:
+    """Return Iceberg's sink connector with what it needs for an SQLite catalog and local files.
+
+    ``store``: and for this object store.
+    """
+    parts = ["kafka-connect", "kafka-connect-transforms", "core", "parquet", "orc"]
+    parts += _AWS if store else []
+    coordinates = [f"org.apache.iceberg:iceberg-{part}:{CONNECT_ICEBERG}" for part in parts]
+    folder = user_cache_folder() / f"connect-iceberg-{CONNECT_ICEBERG}{store and '-s3'}" / "plugin"
     return fetch_jars(folder, [*coordinates, *_HADOOP, _SQLITE])
 
 
-def flink_jars() -> list[Path]:
-    """Return folders with Flink's jars, and with its connectors for Kafka and Iceberg."""
+def aws_jars(version: str) -> Path:
+    """Return what a release of Iceberg needs for S3."""
+    coordinates = [f"org.apache.iceberg:iceberg-{part}:{version}" for part in _AWS]
+    return fetch_jars(user_cache_folder() / f"iceberg-aws-{version}", coordinates, transitive=False)
+
+
+def flink_jars(*, store: str = "") -> list[Path]:
+    """Return folders with Flink's jars, and with its connectors for Kafka and Iceberg.
+
+    ``store``: and with those for this object store.
+    """
     coordinates = [
         "org.apache.flink:flink-sql-connector-kafka:4.0.1-2.0",
-        f"org.apache.iceberg:iceberg-flink-runtime-{FLINK.rpartition('.')[0]}:{ICEBERG}",
+        f"org.apache.iceberg:iceberg-flink-runtime-{FLINK.rpartition('.')[0]}:{FLINK_ICEBERG}",
         "commons-logging:commons-logging:1.3.0",
         "org.slf4j:slf4j-api:1.7.36",
         *(_LOGGING, _SQLITE, *_HADOOP),
     ]
     # Resolving the connectors' dependencies would fetch Flink a second time, in pieces.
     connectors = fetch_jars(
-        user_cache_folder() / f"flink-{FLINK}-iceberg-{ICEBERG}", coordinates, transitive=False
+        user_cache_folder() / f"flink-{FLINK}-iceberg-{FLINK_ICEBERG}",
+        coordinates,
+        transitive=False,
     )
-    return [_flink_itself(user_cache_folder() / f"flink-{FLINK}"), connectors]
+    aws = [aws_jars(FLINK_ICEBERG)] if store else []
+    return [_flink_itself(user_cache_folder() / f"flink-{FLINK}"), connectors, *aws]
 
 
 def _flink_itself(folder: Path) -> Path:

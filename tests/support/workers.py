@@ -6,8 +6,8 @@ one, to whoever is free. Long ones come first, as ``durations.json`` has them, s
 for the last.
 
 Tests with a broker wait most of the time, others compute all of it. When three workers or more
-share both, the last one takes what computes, at a low priority: it uses the cores while the other
-workers wait. What it has left they do at the end.
+share both, the last one takes what computes, of seven the last two, at a low priority: they use the
+cores while the other workers wait. What they have left the others do at the end.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ COMPUTING = (
 )
 """Folders of what waits for nobody."""
 
-SHARE_MIN = 3
-"""With fewer workers nobody is set apart for what computes."""
+SHARE_MIN, TWO_SHARE_MIN = 3, 7
+"""With fewer workers nobody is set apart for what computes, or one."""
 NICENESS = 3
 
 DEAR = ("iceberg_spark", "java_with_iceberg")
@@ -68,7 +68,7 @@ class Dealing(LoadScopeScheduling):  # type: ignore[misc] # pytest-xdist is not 
         super()._assign_work_unit(node)
 
     def _reschedule(self, node: WorkerController) -> None:
-        """End the computing worker after the last test that computes: it has a low priority."""
+        """End a computing worker after the last test that computes: it has a low priority."""
         if self._computes(node) and not self._next(computing=True):
             if not node.shutting_down:
                 node.shutdown()
@@ -76,15 +76,15 @@ class Dealing(LoadScopeScheduling):  # type: ignore[misc] # pytest-xdist is not 
         super()._reschedule(node)
 
     def _computes(self, node: WorkerController) -> bool:
-        return node.gateway.id == self._computing
+        return node.gateway.id in self._computing
 
     @cached_property
-    def _computing(self) -> str | None:
-        return computing_worker(self.numnodes, self.collection or ())
+    def _computing(self) -> Sequence[str]:
+        return computing_workers(self.numnodes, self.collection or ())
 
     def _next(self, *, computing: bool) -> str | None:
         """Return the longest scope that is left of this sort; with all workers alike, of any."""
-        alike = self._computing is None
+        alike = not self._computing
         return next((s for s in self.workqueue if alike or is_computing(s) == computing), None)
 
 
@@ -114,16 +114,17 @@ def _exists(scope_name: str) -> bool:
     return scope_name in DEAR or (TESTS.parent / scope_name.partition("::")[0]).exists()
 
 
-def computing_worker(count: int, nodeids: Sequence[str]) -> str | None:
-    """Which of so many workers takes what computes of these tests, and nothing else; or nobody."""
+def computing_workers(count: int, nodeids: Sequence[str]) -> Sequence[str]:
+    """Which of so many workers take what computes of these tests, and nothing else."""
     both = len({is_computing(nodeid) for nodeid in nodeids}) > 1
-    return f"gw{count - 1}" if both and count >= SHARE_MIN else None
+    apart = (count >= SHARE_MIN) + (count >= TWO_SHARE_MIN) if both else 0
+    return [f"gw{number}" for number in range(count - apart, count)]
 
 
 def give_way(nodeids: Sequence[str]) -> None:
-    """Let this process have what the other workers leave, if it is the one that computes."""
+    """Let this process have what the other workers leave, if it is one that computes."""
     count = int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
-    if os.environ["PYTEST_XDIST_WORKER"] == computing_worker(count, nodeids):
+    if os.environ["PYTEST_XDIST_WORKER"] in computing_workers(count, nodeids):
         os.nice(NICENESS)
 
 

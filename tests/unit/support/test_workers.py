@@ -81,8 +81,15 @@ def test_what_the_last_worker_has_left_the_others_do() -> None:
 def test_where_nothing_is_to_be_shared_all_workers_are_alike(
     tests: Sequence[str], count: int
 ) -> None:
-    assert workers.computing_worker(count, tests) is None
+    assert not workers.computing_workers(count, tests)
     assert all(dealt(tests, count))
+
+
+@pytest.mark.parametrize(
+    ("count", "apart"), [(3, ["gw2"]), (6, ["gw5"]), (7, ["gw5", "gw6"]), (9, ["gw7", "gw8"])]
+)
+def test_of_many_workers_two_are_set_apart_for_what_computes(count: int, apart: list[str]) -> None:
+    assert workers.computing_workers(count, [*WAITING, *COMPUTING]) == apart
 
 
 def test_what_shares_something_dear_goes_to_one_worker() -> None:
