@@ -47,6 +47,7 @@ def connect_plugin_jars(*, store: str = "") -> Path:
 def aws_jars(version: str) -> Path:
     """Return what a release of Iceberg needs for S3."""
     coordinates = [f"org.apache.iceberg:iceberg-{part}:{version}" for part in _AWS]
+    coordinates.append("dev.failsafe:failsafe:3.3.2")
     return fetch_jars(user_cache_folder() / f"iceberg-aws-{version}", coordinates, transitive=False)
 
 
