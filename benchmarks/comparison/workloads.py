@@ -154,7 +154,7 @@ TRIPS = {
 
 
 def trips(count: int, seed: int) -> Iterator[bytes]:
-    """Yield about 700 bytes of JSON: the 29 columns of the table ``trips`` of New York's taxis.
+    """Yield about 650 bytes of JSON: the 29 columns of the table ``trips`` of New York's taxis.
 
     The columns are those of nyc-taxi-data, which others load in their benchmarks, too. As there,
     younger columns are null, and so are a place's coordinates or its number.
