@@ -40,7 +40,8 @@ def walked(*, keyed: bool) -> Tally:
     return played(seeds, real=seeds, keyed=seeds if keyed else frozenset())
 
 
-@pytest.mark.parametrize("keyed", [pytest.param(False, marks=pytest.mark.wide), True])
+@pytest.mark.wide
+@pytest.mark.parametrize("keyed", [False, True])
 def test_rows_go_when_they_are_old_and_no_others(*, keyed: bool) -> None:
     walk = walked(keyed=keyed)
 

@@ -14,7 +14,10 @@ from headgate.coordinator.machine import step
 SEEDS = range(1, 21)
 
 
-@pytest.mark.parametrize("variant", ["plain", "stamped", "keyed"])
+@pytest.mark.parametrize(
+    "variant",
+    [*(pytest.param(name, marks=pytest.mark.wide) for name in ("plain", "stamped")), "keyed"],
+)
 def test_what_each_value_promises_holds_in_every_state(
     variant: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -25,6 +25,7 @@ def test_a_rule_taken_away_or_falsified_is_noticed(name: str) -> None:
     assert noticed(mutant, by) == by.kind, f"{mutant.rule}: {mutant.what}; choose another seed"
 
 
+@pytest.mark.wide
 def test_every_rule_has_a_mutant_or_a_reason_why_not() -> None:
     shown = {mutant.rule for mutant in MUTANTS.values()}
 

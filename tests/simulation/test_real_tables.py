@@ -41,6 +41,7 @@ def test_every_row_once_and_every_file_there_over_the_real_adapter(first: int) -
     assert walk.counts["commits"] > SEEDS_AT_ONCE, "the seeds did next to nothing"
 
 
+@pytest.mark.wide
 def test_a_seed_has_one_course() -> None:
     one, other = (played([seed], real=frozenset({seed})) for seed in (18, 18))
 

@@ -6,7 +6,7 @@ one, to whoever is free. Long ones come first, as ``durations.json`` has them, s
 for the last.
 
 Tests with a broker wait most of the time, others compute all of it. When three workers or more
-share both, the last one takes what computes, of seven the last two, at a low priority: they use the
+share both, the last one takes what computes, of six the last two, at a low priority: they use the
 cores while the other workers wait. What they have left the others do at the end.
 """
 
@@ -41,7 +41,7 @@ COMPUTING = (
 )
 """Folders of what waits for nobody."""
 
-SHARE_MIN, TWO_SHARE_MIN = 3, 7
+SHARE_MIN, TWO_SHARE_MIN = 3, 6
 """With fewer workers nobody is set apart for what computes, or one."""
 NICENESS = 3
 

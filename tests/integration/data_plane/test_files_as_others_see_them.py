@@ -77,6 +77,7 @@ def side_by_side(
     return found[0], found[1]
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("properties", PROPERTIES)
 def test_statistics_are_those_that_spark_records(
     sqlite_catalog: LocalCatalog, iceberg_spark: IcebergSpark, properties: str
@@ -96,6 +97,7 @@ ORDERS = {
 }
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("fields", ORDERS)
 def test_rows_are_in_sparks_order_and_the_file_says_so(
     sqlite_catalog: LocalCatalog, iceberg_spark: IcebergSpark, fields: str

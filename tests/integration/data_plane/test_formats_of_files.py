@@ -69,6 +69,7 @@ def as_pyiceberg_packs(local: LocalCatalog) -> Table:
     return table
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("kind", CODECS)
 def test_spark_finds_any_moment_and_number_by_its_bounds(
     sqlite_catalog: LocalCatalog, iceberg_spark: IcebergSpark, kind: str
@@ -151,7 +152,7 @@ def test_pyiceberg_reads_a_partitioned_table_of_orc_files(
     assert {FileDetail.decode(file.detail).file_format for file in written} == {"orc"}
 
 
-@pytest.mark.parametrize("kind", ["orc", pytest.param("avro", marks=pytest.mark.wide)])
+@pytest.mark.parametrize("kind", ["orc", "avro"])
 def test_spark_reads_partitioned_tables_of_other_formats_and_prunes_them(
     sqlite_catalog: LocalCatalog, iceberg_spark: IcebergSpark, kind: str
 ) -> None:

@@ -96,6 +96,7 @@ def on_rest(deploy: Deploy, proxy: LyingProxy, name: str) -> Deployment:
     return sink
 
 
+@pytest.mark.wide
 def test_the_coordinator_is_killed_between_decision_and_delivery(
     deploy: Deploy, lying_proxy: LyingProxy, unique_name: str
 ) -> None:

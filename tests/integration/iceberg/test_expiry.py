@@ -234,7 +234,9 @@ def primary_elsewhere(sink: SinkOnTable) -> None:
     assert isinstance(heir.commit(CommitAttempt(heir.read(), record(2, 0))), Landed)
 
 
-@pytest.mark.parametrize("others", [append, tag_what_is_due, primary_elsewhere])
+@pytest.mark.parametrize(
+    "others", [append, tag_what_is_due, pytest.param(primary_elsewhere, marks=pytest.mark.wide)]
+)
 def test_who_was_faster_is_not_overrun(
     watched: WatchedCatalog, sink: SinkOnTable, others: Callable[[SinkOnTable], None]
 ) -> None:
@@ -366,7 +368,8 @@ class Spark:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("version", [pytest.param("2", marks=pytest.mark.wide), "3"])
+@pytest.mark.wide
+@pytest.mark.parametrize("version", ["2", "3"])
 def test_the_reference_reads_what_is_kept_and_expires_the_rest(
     sqlite_catalog: LocalCatalog, iceberg_spark: IcebergSpark, version: str
 ) -> None:

@@ -117,11 +117,13 @@ def test_of_two_that_read_the_same_table_in_java_one_lands(
     of_two_one_lands(hive, committer, lambda gate: gate.wait(GATE_S))
 
 
+@pytest.mark.wide
 def test_a_committer_held_on_its_way_to_the_metastore_undoes_nothing(hive: Hive) -> None:
     with HeldSwaps(hive.uri) as swaps:
         a_sleeper_undoes_nothing(hive, held_on_its_way(hive, swaps))
 
 
+@pytest.mark.wide
 def test_a_call_that_hangs_in_java_ends_as_unknown_and_may_land_later(
     hive: Hive, committer: Committer
 ) -> None:
@@ -136,6 +138,7 @@ def test_a_call_that_hangs_in_java_ends_as_unknown_and_may_land_later(
     catalog.close()
 
 
+@pytest.mark.wide
 def test_a_table_whose_committers_lock_is_refused(hive: Hive) -> None:
     view = claim_table(hive.open())
     require_atomic_swap(hive.catalog, hive.name)
@@ -147,6 +150,7 @@ def test_a_table_whose_committers_lock_is_refused(hive: Hive) -> None:
         commit(hive.open(), view, record(1, 1), hive.file(1))
 
 
+@pytest.mark.wide
 def test_a_metastore_that_ignores_expectations_is_refused_and_left_as_it_was(
     hive: Hive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -163,6 +167,7 @@ def test_a_metastore_that_ignores_expectations_is_refused_and_left_as_it_was(
     assert not hive.catalog.table_exists(other)
 
 
+@pytest.mark.wide
 def test_check_asks_a_metastore_before_there_is_a_table_and_leaves_nothing_behind(
     hive: Hive, monkeypatch: pytest.MonkeyPatch
 ) -> None:

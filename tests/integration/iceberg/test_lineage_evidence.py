@@ -21,7 +21,9 @@ def forgotten(sink: SinkOnTable) -> None:
 
 
 @pytest.mark.parametrize("version", [pytest.param("2", marks=pytest.mark.wide), "3"])
-@pytest.mark.parametrize("log", [True, False], ids=["log", "no-log"])
+@pytest.mark.parametrize(
+    "log", [pytest.param(True, marks=pytest.mark.wide), False], ids=["log", "no-log"]
+)
 def test_an_idle_sink_two_maintenance_commits_and_an_expiry(
     sqlite_catalog: LocalCatalog, iceberg_spark: IcebergSpark, version: str, log: bool
 ) -> None:

@@ -157,6 +157,7 @@ def test_manifests_without_a_live_file_are_left_behind(catalog: Catalog) -> None
     assert_rows(sink, [2])
 
 
+@pytest.mark.wide
 @pytest.mark.spark
 def test_compaction_by_the_reference_between_merging_commits(
     sqlite_catalog: LocalCatalog, iceberg_spark: IcebergSpark
@@ -181,6 +182,7 @@ def test_compaction_by_the_reference_between_merging_commits(
     assert sorted(theirs["id"].to_pylist()) == list(range(12))
 
 
+@pytest.mark.wide
 @pytest.mark.spark
 def test_expiry_by_the_reference_keeps_state_and_rows(
     sqlite_catalog: LocalCatalog, iceberg_spark: IcebergSpark

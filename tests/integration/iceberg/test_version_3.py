@@ -118,6 +118,7 @@ def test_rows_keep_their_ids_whoever_writes_and_deletes(world: World) -> None:
         assert sorted(read(location)["id"].to_pylist()) == alive
 
 
+@pytest.mark.wide
 def test_compaction_by_the_reference_keeps_the_ids_that_commits_gave(world: World) -> None:
     sink = claimed(world, {"id": "long", "zone": "string"}, [])
     for number in range(4):
@@ -136,6 +137,7 @@ def test_compaction_by_the_reference_keeps_the_ids_that_commits_gave(world: Worl
     assert sorted(after) == list(range(6))
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("version", ["2", "3"])
 def test_a_table_that_the_reference_made_or_upgraded(world: World, version: str) -> None:
     world.catalog.create_namespace(world.namespace)
@@ -202,7 +204,13 @@ def test_nanoseconds_arrive_exactly_at_javas_reader(
 
 
 @pytest.mark.parametrize("version", [pytest.param("2", marks=pytest.mark.wide), "3"])
-@pytest.mark.parametrize("partitions", [[], ["zone"]], ids=["whole", "partitioned"])
+@pytest.mark.parametrize(
+    "partitions",
+    [
+        pytest.param([], marks=pytest.mark.wide, id="whole"),
+        pytest.param(["zone"], id="partitioned"),
+    ],
+)
 def test_pending_5_drafted_manifests_are_read_by_all_once_they_are_delivered(
     world: World, version: str, partitions: list[str]
 ) -> None:

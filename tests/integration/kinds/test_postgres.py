@@ -48,6 +48,7 @@ def examined(sink: Deployment, *audit: str) -> None:
         assert done.exit_code == 0, done.output
 
 
+@pytest.mark.wide
 def test_coordinators_and_the_server_are_killed_in_commits(deploy: Deploy, tmp_path: Path) -> None:
     with PostgresServer() as server:
         sink = deploy(postgres(tmp_path, server))

@@ -155,6 +155,7 @@ def test_the_rights_of_each_role_are_enough(kafka: FleetKafka, role: FleetRole) 
     until_allowed(role, settings_of(guarded(kafka, USERS[role])))
 
 
+@pytest.mark.wide
 def test_who_may_only_look_changes_nothing(kafka: FleetKafka) -> None:
     settings = settings_of(guarded(kafka, USERS[FleetRole.VIEWER]))
     until_allowed(FleetRole.VIEWER, settings)

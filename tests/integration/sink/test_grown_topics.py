@@ -30,6 +30,7 @@ def held(sink: Deployment) -> str:
     return " ".join(text for text in read_status(sink.settings).notes if "held for 15 s" in text)
 
 
+@pytest.mark.wide
 def test_key_8_keys_and_deletes_move_to_partitions_that_are_added_over_a_killed_coordinator(
     deploy: Deploy, admin: AdminClient
 ) -> None:

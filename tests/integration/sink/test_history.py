@@ -175,7 +175,8 @@ def assert_well(sink: Deployment, orders: Orders) -> None:
     assert any(said in told for told in report.proven), report.proven
 
 
-@pytest.mark.parametrize("envelope", [pytest.param("debezium", marks=pytest.mark.wide), "plain"])
+@pytest.mark.wide
+@pytest.mark.parametrize("envelope", ["debezium", "plain"])
 def test_key_14_key_15_over_kills_each_change_is_one_version(deploy: Deploy, envelope: str) -> None:
     sink = deploy({**HISTORY, "changes": {"envelope": envelope, "history": True}})
     orders = Orders(sink, 1, envelope)

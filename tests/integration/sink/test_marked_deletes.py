@@ -129,7 +129,8 @@ def assert_well(sink: Deployment, marked: int) -> None:
     assert any(f"{marked:,} of them marked as deleted" in told for told in report.proven)
 
 
-@pytest.mark.parametrize("envelope", [pytest.param("debezium", marks=pytest.mark.wide), "plain"])
+@pytest.mark.wide
+@pytest.mark.parametrize("envelope", ["debezium", "plain"])
 def test_key_13_over_kills_each_deleted_key_has_one_row_that_is_marked(
     deploy: Deploy, envelope: str
 ) -> None:

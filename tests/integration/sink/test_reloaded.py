@@ -84,6 +84,7 @@ def test_a_start_with_another_file_is_an_order_to_work_with_it(deploy: Deploy) -
     sink.judge()
 
 
+@pytest.mark.wide
 def test_a_change_is_rolled_out_one_participant_after_the_other(deploy: Deploy) -> None:
     """Who has the new file waits until the last one with the old file has left in order."""
     sink = deploy()

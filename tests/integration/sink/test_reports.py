@@ -175,6 +175,7 @@ def rows_of(events: Sequence[Any]) -> int:
     return sum(each["outputStatistics"]["rowCount"] for each in facets if each)
 
 
+@pytest.mark.wide
 def test_report_2_runs_of_epochs_are_told_as_the_table_has_them_and_without_a_needle(
     deploy: Deploy,
     topic_factory: Callable[..., str],

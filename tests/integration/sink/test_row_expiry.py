@@ -97,7 +97,8 @@ def assert_left(sink: Deployment, aging: Aging) -> None:
         assert sorted(found, key=lambda row: row[:2]) == expected, read.__name__
 
 
-@pytest.mark.parametrize("keyed", [pytest.param(False, marks=pytest.mark.wide), True])
+@pytest.mark.wide
+@pytest.mark.parametrize("keyed", [False, True])
 def test_expiry_3_over_kills_what_is_due_goes_and_nothing_else(
     deploy: Deploy, *, keyed: bool
 ) -> None:

@@ -66,6 +66,7 @@ def logs(sink: Deployment) -> str:
     return "".join(path.read_text(errors="replace") for path in sink.sink_file.parent.glob("*.log"))
 
 
+@pytest.mark.wide
 def test_a_sink_commits_while_its_tokens_expire_many_times(
     sink: Deployment, server: TokenServer
 ) -> None:

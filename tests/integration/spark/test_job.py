@@ -72,6 +72,7 @@ def test_the_job_runs_through_spark_connect(deploy: Deploy) -> None:
     sink.judge()
 
 
+@pytest.mark.wide
 def test_ctrl_c_ends_a_run_with_spark_in_order(deploy: Deploy) -> None:
     sink = deploy({"spark": {"writer": "spark", "master": "local[2]"}})
     sink.produce(1_000)

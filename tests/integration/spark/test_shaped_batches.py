@@ -102,7 +102,7 @@ def rows_of(outcome: Outcome) -> pa.Table:
     [
         pytest.param("none", PARTITIONS * ZONES, marks=pytest.mark.wide),
         ("hash", ZONES),
-        ("range", ZONES),
+        pytest.param("range", ZONES, marks=pytest.mark.wide),
     ],
 )
 def test_tasks_times_partition_values_do_not_make_as_many_files_when_distributed(

@@ -36,7 +36,10 @@ DUE_AT_ONCE = {
 
 
 @pytest.mark.timeout(1_800)
-@pytest.mark.parametrize("files", [60, pytest.param(10_000, marks=pytest.mark.soak)])
+@pytest.mark.parametrize(
+    "files",
+    [pytest.param(60, marks=pytest.mark.wide), pytest.param(10_000, marks=pytest.mark.soak)],
+)
 def test_data_files_with_one_key_each_are_read_by_few_requests(
     tmp_path: Path, files: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

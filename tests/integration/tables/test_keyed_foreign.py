@@ -219,6 +219,7 @@ def expiry(world: KeyedWorld) -> str:
     )
 
 
+@pytest.mark.wide
 @pytest.mark.timeout(1_200)
 @pytest.mark.parametrize("upgraded", [False, True])
 def test_deletes_by_equality_between_and_around(

@@ -36,8 +36,8 @@ pytestmark = pytest.mark.integration
     ("version", "partition_by", "key"),
     [
         (2, (), ("id",)),
-        (3, ("zone",), ("name",)),
-        (2, ("bucket(4, id)",), ("name", "id")),
+        pytest.param(3, ("zone",), ("name",), marks=pytest.mark.wide),
+        pytest.param(2, ("bucket(4, id)",), ("name", "id"), marks=pytest.mark.wide),
         (3, ("bucket(4, id)",), ("name", "id")),
     ],
 )

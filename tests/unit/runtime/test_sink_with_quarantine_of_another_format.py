@@ -303,6 +303,7 @@ def test_its_old_snapshots_expire_and_nothing_that_was_delivered_goes(lake: Path
     assert not audit(shop.settings, with_source=False).findings
 
 
+@pytest.mark.wide
 def test_it_is_maintained_beside_the_stream(
     lake: Path,
 ) -> None:

@@ -51,6 +51,7 @@ def test_what_passes_alone_is_flaky_and_kept(tmp_path: Path) -> None:
     assert (tmp_path / "fine").read_text() == "x", "what had passed was run again"
 
 
+@pytest.mark.wide
 def test_what_fails_again_is_red(tmp_path: Path) -> None:
     done = twice(tmp_path, ONCE.format(number=1), ALWAYS)
     assert done.returncode == 1
@@ -58,6 +59,7 @@ def test_what_fails_again_is_red(tmp_path: Path) -> None:
     assert "FAILED test_it.py::test_always" in done.stdout
 
 
+@pytest.mark.wide
 def test_more_flaky_tests_than_a_few_are_red(tmp_path: Path) -> None:
     many = [ONCE.format(number=number) for number in range(second_run.FLAKY_MAX + 1)]
     done = twice(tmp_path, *many)

@@ -86,7 +86,7 @@ def test_where_nothing_is_to_be_shared_all_workers_are_alike(
 
 
 @pytest.mark.parametrize(
-    ("count", "apart"), [(3, ["gw2"]), (6, ["gw5"]), (7, ["gw5", "gw6"]), (9, ["gw7", "gw8"])]
+    ("count", "apart"), [(3, ["gw2"]), (5, ["gw4"]), (6, ["gw4", "gw5"]), (9, ["gw7", "gw8"])]
 )
 def test_of_many_workers_two_are_set_apart_for_what_computes(count: int, apart: list[str]) -> None:
     assert workers.computing_workers(count, [*WAITING, *COMPUTING]) == apart

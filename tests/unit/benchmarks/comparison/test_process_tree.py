@@ -7,6 +7,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pytest
+
 from comparison.process_tree import ProcessTree, Watch
 
 # Says how much CPU time it used, its ended child included, and waits for the end of its input.
@@ -50,6 +52,7 @@ def test_the_time_of_an_ended_child_counts() -> None:
     assert abs(used_s - claimed_s) < 0.1  # the kernel counts in hundredths
 
 
+@pytest.mark.wide
 def test_the_sum_does_not_fall_when_the_tree_is_gone() -> None:
     with busy() as (process, _):
         tree = ProcessTree(process.pid)
@@ -59,6 +62,7 @@ def test_the_sum_does_not_fall_when_the_tree_is_gone() -> None:
     assert (after.cpu_s, after.memory_bytes) == (before.cpu_s, 0)
 
 
+@pytest.mark.wide
 def test_memory_is_that_of_the_whole_tree() -> None:
     with busy() as (process, _):
         usage = ProcessTree(process.pid).usage()

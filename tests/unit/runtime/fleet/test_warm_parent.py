@@ -116,6 +116,7 @@ grown()
 """
 
 
+@pytest.mark.wide
 @pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="Linux")
 def test_what_a_start_leaves_in_memory_is_shared(tmp_path: Path) -> None:
     """Seen: 25 MiB that each sink had for itself, and 12."""

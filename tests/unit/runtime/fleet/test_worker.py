@@ -68,6 +68,7 @@ def test_files_that_come_change_and_go_are_followed(folder: Path) -> None:
         )
 
 
+@pytest.mark.wide
 def test_two_files_of_one_sink_are_told_and_the_first_one_works(folder: Path) -> None:
     add(folder, "turns-a")
     (folder / "turns-b.toml").write_text('name = "turns-a"\n')
@@ -88,7 +89,7 @@ def test_it_ends_in_order_when_asked_and_kills_who_stays(folder: Path) -> None:
         assert worker.read_states() == {}
 
 
-@pytest.mark.parametrize("whose", ["worker", "warm parent"])
+@pytest.mark.parametrize("whose", [pytest.param("worker", marks=pytest.mark.wide), "warm parent"])
 def test_kill_9_leaves_no_process_behind(folder: Path, whose: str) -> None:
     add(folder, "turns", "stays", "busy")
     with WorkerProcess(folder) as worker:
