@@ -68,6 +68,8 @@ COLUMNS = {
     "offset": "long",
 }
 FILES = 50
+_POOLS: list[pa.MemoryPool] = []
+"""They outlive what was allocated from them, which is given back at the end of the process."""
 _SCATTER = 0x9E3779B97F4A7C15F39CC0605CEDC835
 _READ = """
 import sys, time
@@ -207,6 +209,7 @@ def read_cpu_s(location: str) -> tuple[float, str]:
 def held(into: list[int]) -> Iterator[None]:
     """Take the maximum of bytes that numpy and Arrow held."""
     before, own = pa.default_memory_pool(), pa.proxy_memory_pool(pa.default_memory_pool())
+    _POOLS.append(own)
     pa.set_memory_pool(own)
     tracemalloc.start()
     yield
