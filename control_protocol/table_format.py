@@ -246,7 +246,7 @@ class SupportsDelivery(SinkTable, Protocol):
     process. That is all it needs: headgate keeps track of what is decided and not yet delivered.
     """
 
-    def require_acceptable_files(self, files: Sequence[WrittenFile]) -> None:
+    def require_files_fit_and_exist(self, files: Sequence[WrittenFile]) -> None:
         """Raise ``StopSink`` for files that the table in its current state could not take.
 
         Called before their rows are decided, because afterwards nobody writes them again.

@@ -304,7 +304,7 @@ def _read_secondaries(
     secondaries: AllSecondaryTables, asked: Look, wall_ms: int
 ) -> SecondariesRead:
     """Return what the tables answer, and which of the remembered ones are gone (LEDGER-2)."""
-    gone = secondaries.find_missing(asked.remembered) if asked.remembered else {}
+    gone = secondaries.find_missing_tables(asked.remembered) if asked.remembered else {}
     views, troubles = _split_off_errors({**gone, **secondaries.read_views(asked.tables)})
     return SecondariesRead(views, wall_ms, troubles)
 
@@ -329,4 +329,4 @@ def _describe_sources(
     if silent:  # if left out, it would begin at its log's begin, whatever ``start_at`` says
         raise Unreachable(f"a first start needs every partition; without leader: {silent}")
     start = start_at.first_offsets(topics, states)
-    return SourcesDescribed(states, start, topics.committed_offset_metadata())
+    return SourcesDescribed(states, start, topics.first_offset_metadata())

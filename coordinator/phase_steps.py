@@ -31,7 +31,7 @@ from headgate.control_protocol.machine_io import (
     OutgoingEvent,
     Stop,
     backoff_ms,
-    with_deadline,
+    deadlines_with,
 )
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import CommitAttempt, TableView
@@ -77,7 +77,7 @@ def enter_phase(
         unanswered_since_ms=None if phase in _ANSWERED else known.unanswered_since_ms,
     )
     kept = state.deadlines if changes.get("term", state.term) is not None else {}
-    deadlines = with_deadline(kept, Timer.RETRY, None)
+    deadlines = deadlines_with(kept, Timer.RETRY, None)
     return replace(state, phase=phase, deadlines=deadlines, call=call, **changes)
 
 

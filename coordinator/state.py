@@ -27,7 +27,7 @@ from headgate.control_protocol.identifiers import (
     TransactionId,
     TransactionNumber,
 )
-from headgate.control_protocol.machine_io import is_due, with_deadline
+from headgate.control_protocol.machine_io import deadlines_with, is_due
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import CommitAttempt, Staging, TableView
 from headgate.control_protocol.quarantine_policy import BadRecordLimits
@@ -822,7 +822,7 @@ class State:
 
     def with_deadline(self, timer: Timer, at_ms: int | None) -> State:
         """Set a deadline, or clear it (``None``)."""
-        return replace(self, deadlines=with_deadline(self.deadlines, timer, at_ms))
+        return replace(self, deadlines=deadlines_with(self.deadlines, timer, at_ms))
 
     def with_end_due_by(self, due_ms: int) -> State:
         """Let END come then at the latest."""

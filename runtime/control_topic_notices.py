@@ -27,7 +27,7 @@ from headgate.control_protocol.identifiers import Epoch, Sender, SinkName, Trans
 from headgate.control_protocol.ports import ControlLog
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.kafka.control_log import KafkaLog, KafkaLogTimes, LogClients
-from headgate.kafka.control_topic import has_fitting_control_topic
+from headgate.kafka.control_topic import require_fitting_topic_if_present
 from headgate.runtime.wall_clock import wall_ms
 
 _log = redacted_logger("headgate.runtime")
@@ -91,7 +91,7 @@ def append_notice(
 ) -> None:
     """Append the event if the control topic exists; asking for a missing topic might create it."""
     try:
-        if not has_fitting_control_topic(settings.kafka, settings.control.topic, answer_ms):
+        if not require_fitting_topic_if_present(settings.kafka, settings.control.topic, answer_ms):
             return
         log = open_control_log(settings, KafkaLogTimes(delivery_ms=answer_ms, request_ms=answer_ms))
         try:

@@ -39,7 +39,7 @@ from headgate.data_plane.quarantine.rejected_records import (
     EXPECTATION,
     RejectedRecords,
 )
-from headgate.data_plane.quarantine.unsupported_values import with_value_check
+from headgate.data_plane.quarantine.unsupported_values import reader_with_value_check
 from headgate.data_plane.write import change_decode
 from headgate.data_plane.write.columns_to_add import Evolution, MissingColumns
 from headgate.data_plane.write.decode import unknown_field_finder, value_columns
@@ -169,11 +169,14 @@ class ChangeReader:
 
     def _apply_rules(self, plan: WriterPlan, table: str) -> None:
         # Only for sinks with rules, as in RowDecoder.
-        from headgate.data_plane.write.row_shape import row_shape_of, without_content_in_errors
+        from headgate.data_plane.write.row_shape import (
+            reader_without_content_in_errors,
+            row_shape_of,
+        )
 
         self._shape = row_shape_of(plan, self._columns, table, _KEY)
         if self._shape is not None and not plan.source.handling.keeps_content:
-            self._read_changes = without_content_in_errors(self._read)
+            self._read_changes = reader_without_content_in_errors(self._read)
 
     def read(self, chunk: Chunk) -> Read:
         """Return the chunk's changes, and why its other records are none. Has no other effect."""
@@ -460,7 +463,7 @@ class ChangeDecoder:
             self._reader.missing_columns,
             self._reader.ignored_field_counts,
         )
-        self._read = with_value_check(self._reader.read, plan.values)
+        self._read = reader_with_value_check(self._reader.read, plan.values)
         self.record_counts = np.zeros(len(batch.ranges), np.int64)
         self.deleted_counts = np.zeros(len(batch.ranges), np.int64)
 

@@ -217,7 +217,7 @@ class SinkAudit:
         deleted = history.deleted
         self._deleted_rows += deleted.rows
         self._unlisted += deleted.unlisted_count
-        topic_ids = self._history.record.topic_ids if self._history.record else {}
+        topic_ids = self._history.current_record.topic_ids if self._history.current_record else {}
         for at, ranges in deleted.restrict_to_topics(topic_ids).items():
             self._deleted[at] = self._deleted.get(at, BitMap64()) | bitmap_of_ranges(ranges)
 
@@ -261,7 +261,7 @@ class SinkAudit:
     # ----------------------------------------------------------------- each record, and the source
 
     def check_records(self, *, with_source: bool) -> None:
-        record, settings = self._history.record, self._settings
+        record, settings = self._history.current_record, self._settings
         if record is None:
             self._unproven.append("the sink has not committed anything yet")
             return
@@ -505,8 +505,12 @@ class SinkAudit:
         self._findings += table.findings_with_prefix(f"{name}: ")
         delivered = [c.record for c in history.commits if c.record.primary == self._history.uuid]
         again = self._count_rows_from_quarantine(name, delivered)
-        if history.record and history.record.replayed and history.record.replayed.expired:
-            self._reread[history.uuid] = history.record.replayed.expired
+        if (
+            history.current_record
+            and history.current_record.replayed
+            and history.current_record.replayed.expired
+        ):
+            self._reread[history.uuid] = history.current_record.replayed.expired
         return sum(record.records for record in delivered) - again + pending, history.complete
 
     def _count_rows_from_quarantine(self, name: str, delivered: Sequence[CommitRecord]) -> int:
@@ -519,7 +523,7 @@ class SinkAudit:
         return again
 
     def _find_late_deliveries(self, secondary: TableAtRest) -> frozenset[PendingCommit]:
-        record = self._history.record
+        record = self._history.current_record
         columns = self._settings.tables.record_columns.coordinate_columns
         present = columns and all(name in secondary.reader.columns() for name in columns)
         pending_commits, primary = record.expired if record else (), self._history.uuid
@@ -560,7 +564,7 @@ class SinkAudit:
             SinkName(name): dict[str, TopicId]() for name in self._settings.table.shared_with
         }
         others = {**unknown, **self._history.others, **topics_of_other_sinks(self._history)}
-        record = self._history.record
+        record = self._history.current_record
         read = set(record.topic_ids.items()) if record else set[tuple[str, TopicId]]()
         sharers = {sink for sink, topics in others.items() if not topics or read & topics.items()}
         own = self._settings.name

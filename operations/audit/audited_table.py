@@ -254,9 +254,9 @@ def check_pending_commits(
     Adds the records to ``into`` if ``columns`` name them, and returns the number of rows; those of
     a keyed table may be replaced again.
     """
-    known, rows = table.history.record, 0
+    known, rows = table.history.current_record, 0
     whom = "the quarantine" if table.role is Role.QUARANTINE else table.history.table
-    for pending_commit in primary.record.pending_commits if primary.record else ():
+    for pending_commit in primary.current_record.pending_commits if primary.current_record else ():
         delivered = known is not None and known.has_received(pending_commit, primary.uuid)
         own = pending_commit.secondary == table.history.uuid
         if not own or not pending_commit.manifest or delivered:

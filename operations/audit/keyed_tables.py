@@ -551,7 +551,7 @@ def find_earlier_offsets(ledger: History, table: str, uuid: str) -> Offsets:
 
 def _has_pending(record: CommitRecord, primary: str, table: KeyedTable) -> bool:
     """Return whether the table lacks something that was decided (PENDING-6)."""
-    delivered = table.history.record
+    delivered = table.history.current_record
     pending = [
         pending_commit
         for pending_commit in record.pending_commits
@@ -564,4 +564,4 @@ def _has_pending(record: CommitRecord, primary: str, table: KeyedTable) -> bool:
 
 
 def _newest_offsets_of(history: History) -> Offsets:
-    return history.record.offsets if history.record else Offsets()
+    return history.current_record.offsets if history.current_record else Offsets()

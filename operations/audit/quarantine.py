@@ -78,7 +78,7 @@ def check_quarantine(
 
     Raises what loading a table raises.
     """
-    assert primary.record is not None, "asked only of a sink that has committed"
+    assert primary.current_record is not None, "asked only of a sink that has committed"
     settings, uuid = tables.settings, primary.uuid
     with tables.open_at_rest(settings.quarantine.table) as at_rest:
         table = open_audited_table(at_rest.reader, Role.QUARANTINE)
@@ -88,14 +88,14 @@ def check_quarantine(
     own = table.history.uuid
     evidence.remarks += [*table.remarks, *_describe_former_quarantines(primary, own)]
     evidence.findings = table.findings_with_prefix(f"quarantine {table.history.table}: ")
-    former = {d.table for d in primary.record.expired if d.secondary != own} - names_of_own_tables(
-        tables
-    )
+    former = {
+        d.table for d in primary.current_record.expired if d.secondary != own
+    } - names_of_own_tables(tables)
     for name in sorted(former - primary.filled.keys()):
         try:
             with tables.open_at_rest(name) as former_table:
                 evidence.came |= find_late_deliveries(
-                    former_table, primary.record.expired, uuid, COLUMNS
+                    former_table, primary.current_record.expired, uuid, COLUMNS
                 )
         except HeadgateError:
             continue  # nothing tells, so what expired stays a finding
@@ -110,7 +110,7 @@ def _examine_quarantine(
     *,
     routed: bool,
 ) -> QuarantineEvidence:
-    record, history = primary.record, table.history
+    record, history = primary.current_record, table.history
     assert record is not None, "asked only of a sink that has committed"
     table.check_commits_and_files(on_progress)
     evidence = QuarantineEvidence(history)
@@ -171,7 +171,7 @@ def _describe_former_quarantines(primary: History, uuid: str) -> Iterator[str]:
 def _check_offsets(
     history: History, partitions: Mapping[TopicPartition, SeenOffsets]
 ) -> Iterator[Finding]:
-    stored = history.record.offsets if history.record else {}
+    stored = history.current_record.offsets if history.current_record else {}
     for at, seen in sorted(partitions.items()):
         if seen.twice:
             places = "; ".join(f"offset {offset} again in {path}" for offset, path in seen.examples)

@@ -276,9 +276,11 @@ def check_commit_counts(
     """Compare each commit's rows with the records in its ranges; also count compared commits."""
     findings: list[Finding] = []
     compared = 0
-    if not witnesses or history.record is None:
+    if not witnesses or history.current_record is None:
         return findings, compared
-    stored = history.record.offsets  # what lies beyond it (offsets were set back) was not read
+    stored = (
+        history.current_record.offsets
+    )  # what lies beyond it (offsets were set back) was not read
     for before, after in pairwise(history.commits):
         ranges = added_ranges(before.record, after.record)
         same_topics = all(

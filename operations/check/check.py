@@ -39,7 +39,7 @@ from headgate.kafka.cluster_queries import (
     with_log_silenced,
 )
 from headgate.kafka.consumer_group import require_group_settings
-from headgate.kafka.control_topic import has_fitting_control_topic, uses_append_time
+from headgate.kafka.control_topic import require_fitting_topic_if_present, uses_append_time
 from headgate.kafka.record_fetch import try_batch_consumer
 from headgate.kafka.token_providers import claims_of
 from headgate.native.kernels import InPython, loops
@@ -362,7 +362,7 @@ def _check_control_topic(
     name = settings.control.topic
     looks = "describe_configs" in rights.control  # a viewer may not, and need not
     if looks:
-        exists = has_fitting_control_topic(
+        exists = require_fitting_topic_if_present(
             with_log_silenced(settings.kafka), name, int(ANSWER_S_MAX * 1000)
         )
     else:

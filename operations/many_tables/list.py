@@ -79,7 +79,7 @@ def list_tables(settings: SinkSettings) -> TablesReport:
         )
     with open_tables_for_reading(settings) as opened:
         history = opened.reader.history()
-        record = history.record
+        record = history.current_record
         pending: dict[str, int] = {}
         for pending_commit in opened.undelivered_commits(record):
             pending[pending_commit.table] = (
@@ -141,9 +141,9 @@ def _describe_table_or_error(name: str, table: Answer, pending: int) -> FilledTa
 
 def _describe_table(name: str, table: TableAtRest, pending: int) -> FilledTable:
     history = table.reader.history(_LAST)
-    if history.record is None:
+    if history.current_record is None:
         history = table.reader.history()
-    record = history.record
+    record = history.current_record
     return FilledTable(
         table=name,
         state="open",

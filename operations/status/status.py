@@ -108,7 +108,11 @@ def read_status(
     now_ms = wall_ms()
     since_ms = now_ms - overdue_threshold_ms(settings.coordinator)
     table_status = _read_table_status(settings, Newest(transactions, since_ms), notes)
-    history, wrong, record = table_status.history, table_status.wrong, table_status.history.record
+    history, wrong, record = (
+        table_status.history,
+        table_status.wrong,
+        table_status.history.current_record,
+    )
     notes.texts += filter(None, [describe_weaker_guarantee(settings)])
     logs = _read_source_logs(settings, notes, unread_since_ms=since_ms)
     partitions, held = (
@@ -181,7 +185,7 @@ def read_status(
 
 
 def _report_fields_of_record(history: History) -> Mapping[str, Any]:
-    record = history.record
+    record = history.current_record
     who = record.actor or record.coordinator.member if record else ""
     return {
         "uuid": history.uuid,
@@ -258,7 +262,7 @@ def _read_table_status(settings: SinkSettings, newest: Newest, notes: _Notes) ->
         with open_tables_for_reading(settings) as tables:
             history = tables.reader.history(newest)
             refused = find_start_error_of_table(tables)
-            pending = tables.undelivered_commits(history.record)
+            pending = tables.undelivered_commits(history.current_record)
             gone = describe_unusable_tables(tables, history)
             notes.texts += map(settings.redact, [*gone, MEND_TABLES] if gone else [])
             bad = _read_rejected_records(tables, history, notes)
@@ -317,7 +321,7 @@ class _PartitionLog:
 def _partition_statuses(
     history: History, logs: Mapping[TopicPartition, _PartitionLog]
 ) -> Iterable[PartitionStatus]:
-    stored = history.record.offsets if history.record else {}
+    stored = history.current_record.offsets if history.current_record else {}
     for at, offset in sorted(stored.items()):
         log = logs[at].range if at in logs else None
         yield PartitionStatus(
@@ -337,7 +341,7 @@ def _held_partitions(
     notes: _Notes,
 ) -> tuple[HeldPartition, ...]:
     """Return what is held (KEY-8), and note all that the table's record does not name."""
-    stored = history.record.offsets if history.record else {}
+    stored = history.current_record.offsets if history.current_record else {}
     held = find_held_partitions(settings, stored, {at: log.range for at, log in logs.items()})
     others = sorted(logs.keys() - stored.keys() - {each.at for each in held})
     if others:
@@ -367,7 +371,7 @@ def _find_stalled(
     history: History, logs: Mapping[TopicPartition, _PartitionLog], since_ms: int
 ) -> tuple[TopicPartition, ...]:
     """Return partitions that have not moved since then, though there were records to read."""
-    record = history.record
+    record = history.current_record
     earlier = [commit.record for commit in history.commits if commit.committed_ms <= since_ms]
     if record is None or not earlier:
         return ()

@@ -312,6 +312,6 @@ def read_deciding_tags(settings: SinkSettings) -> Deciding:
         deciding = [
             (commit.committed_ms, record)
             for commit in history.commits[-1:]
-            for record in (commit.record, history.record)
+            for record in (commit.record, history.current_record)
         ]
         return Deciding(history.uuid, deciding)

@@ -35,7 +35,7 @@ class _Following(HudiCommits):
     _delivered: Sequence[str] = ()
     _swept = False
 
-    def require_acceptable_files(self, files: Sequence[WrittenFile]) -> None:
+    def require_files_fit_and_exist(self, files: Sequence[WrittenFile]) -> None:
         """See ``table_format.SupportsDelivery``; key files only have the key's columns."""
         schema_id = self._place.read_config().schema_id
         for file in files:

@@ -222,9 +222,9 @@ class KeyedSecondaryContract(KeyContract):
         (PENDING-4)."""
         table, files = world.open(), world.write_changes(put_change(1, "a", 1), delete_change(2, 2))
         assert {file.kind for file in files} == set(FileKind)
-        table.require_acceptable_files(files)
+        table.require_files_fit_and_exist(files)
         self.require_commit_lands(table, 1, *files)
-        world.open().require_acceptable_files(files)
+        world.open().require_files_fit_and_exist(files)
 
     def test_key_2_a_key_file_that_is_gone_is_refused_before_it_is_decided(
         self, world: KeyedSecondaryWorld
@@ -233,7 +233,7 @@ class KeyedSecondaryContract(KeyContract):
         (keys_of,) = world.write_changes(delete_change(1, 1))
         lost = replace(keys_of, path=f"{keys_of.path}.gone")
         with pytest.raises(StopSink):
-            world.open().require_acceptable_files((lost,))
+            world.open().require_files_fit_and_exist((lost,))
         assert world.open().read().record is None
 
 
