@@ -550,7 +550,7 @@ class PredicateDeletion(Protocol):
     def count_matching(self) -> MatchingCount:
         """Return what it would delete now. Raises ``DeletionRefused``, ``PredicateUnfit``."""
 
-    def delete(self, quiet: Callable[[], None]) -> str:
+    def delete_matching(self, quiet: Callable[[], None]) -> str:
         """Delete what matches; return why that is not certain, or nothing if it was done.
 
         ``quiet`` waits for a moment at which the sink commits nothing. Raises as ``count``.

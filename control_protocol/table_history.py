@@ -30,7 +30,7 @@ class SinkCommit:
     added_files: int
 
     @property
-    def describe_place(self) -> str:
+    def place_text(self) -> str:
         return f"transaction {self.record.transaction}, snapshot {self.snapshot_id}"
 
 

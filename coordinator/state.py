@@ -41,7 +41,7 @@ from headgate.coordinator.settings import CoordinatorSettings, DeliveryLinger
 class RoutedKeys(Protocol):
     """Tells which of the routed tables have a key (KEY-1); the answers never change in a life."""
 
-    def has_key(self, table: str) -> bool:
+    def is_keyed_table(self, table: str) -> bool:
         """Return whether records replace and delete rows of this table."""
 
     def may_feed_keyed_table(self, topic: str) -> bool:
@@ -51,7 +51,7 @@ class RoutedKeys(Protocol):
 class _NoKeys:
     """Serves a sink whose routes name no table with a key."""
 
-    def has_key(self, table: str) -> bool:  # noqa: ARG002 - the port's
+    def is_keyed_table(self, table: str) -> bool:  # noqa: ARG002 - the port's
         return False
 
     def may_feed_keyed_table(self, topic: str) -> bool:  # noqa: ARG002 - the port's

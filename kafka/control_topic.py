@@ -100,7 +100,7 @@ class _Cluster:
         settings = self.topic_settings() if described else None
         if described is None or settings is None:
             return False
-        faults = list_faults(len(described.partitions), settings)
+        faults = faults_of_control_topic(len(described.partitions), settings)
         if faults:
             raise ControlTopicUnfit(
                 f"control topic {self._topic} has {' and '.join(faults)}",
@@ -175,7 +175,7 @@ class _Cluster:
         )
 
 
-def list_faults(partitions: int, settings: Mapping[str, str]) -> list[str]:
+def faults_of_control_topic(partitions: int, settings: Mapping[str, str]) -> list[str]:
     """Return what is wrong with a control topic of so many partitions and these settings."""
     faults = []
     if partitions != 1:

@@ -59,7 +59,7 @@ class PartitionBuffer:
         self.end = record.offset + 1
         return record.value_size_bytes
 
-    def cut_before(self, end: int) -> list[Record]:
+    def pop_before(self, end: int) -> list[Record]:
         """Remove and return the records before ``end``."""
         gone = []
         while self.records and self.records[0].offset < end:
@@ -115,11 +115,11 @@ class Buffers:
             for at, span in ranges.items()
         )
 
-    def cut_ranges(self, ranges: Mapping[TopicPartition, OffsetRange]) -> Iterator[list[Record]]:
-        """Yield the records of the ranges, partition by partition, in the ranges' order."""
+    def pop_ranges(self, ranges: Mapping[TopicPartition, OffsetRange]) -> Iterator[list[Record]]:
+        """Remove and yield the ranges' records, partition by partition, in the ranges' order."""
         for partition, span in ranges.items():
             buffer = self._buffers.get(partition)
-            records = buffer.cut_before(span.end) if buffer else []
+            records = buffer.pop_before(span.end) if buffer else []
             self._bytes -= sum(record.value_size_bytes for record in records)
             yield records
 

@@ -122,8 +122,10 @@ class Heard:
     silent: bool
 
 
-def read_heard_events(envelopes: Sequence[Envelope], now_ms: int, silence_ms_max: int) -> Heard:
-    """Read the envelopes of one sink, oldest first.
+def summarize_heard_events(
+    envelopes: Sequence[Envelope], now_ms: int, silence_ms_max: int
+) -> Heard:
+    """Return what the envelopes of one sink, oldest first, show of it.
 
     A participant that has been silent for longer than ``silence_ms_max`` counts as dead.
     """

@@ -87,18 +87,18 @@ class TableMaker:
             if table not in self._there and self._now_s() >= self._refused.get(table, 0.0):
                 self._create_if_declared(table, raw)
 
-    def create_requested(self, want: Want) -> Changed | None:
+    def try_create_requested(self, want: Want) -> Changed | None:
         """Create a table that a participant asks for; return why not, or ``None`` if it exists.
 
         Raises what ``ensure_table`` raises, and ``ConfigurationError`` if CREATE-3 finds no column.
         """
         try:
-            return self._create_requested(want)
+            return self._try_create_requested(want)
         except Exception as error:  # noqa: BLE001 - whatever a catalog raises becomes one of ours
             failure = translate_catalog_error(error, f"table {want.at.table} cannot be created")
             raise failure from (None if failure is error else error)
 
-    def _create_requested(self, want: Want) -> Changed | None:
+    def _try_create_requested(self, want: Want) -> Changed | None:
         tables, table = self._settings.tables, want.at.table
         each = section_of_table(tables, table) or OneTableSettings(match=table)
         if not any(name_pattern(route).fullmatch(table) for route in tables.routing.routes):

@@ -621,7 +621,7 @@ class SinkTables:
             partial(self.open_table, use=use),
             on_commit,
             required=named_secondary_tables(settings.quarantine) if settings.tables else None,
-            make=maker.create_requested if maker else None,
+            make=maker.try_create_requested if maker else None,
             listed=maker.table_lister if maker else lambda _: (),
             together=self.atomic_commits() if maker else None,
         )

@@ -62,7 +62,7 @@ class FileListSecondaryTable:
         with self._one:
             self._table.require_files_fit_and_exist(staging.files)
         try:
-            return self._drafts.write_lists(staging)
+            return self._drafts.stage_pending_commits(staging)
         except Exception as error:
             raise Unreachable(
                 f"{name}: what is pending for it could not be written: {first_line_of_error(error)}"

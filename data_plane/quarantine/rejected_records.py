@@ -81,9 +81,9 @@ class RejectedRecords:
         self.bad = np.zeros(count, np.int64)
         self.filtered = np.zeros(count, np.int64)
 
-    def without_already_quarantined(self, chunk: Chunk) -> Chunk:
-        """Leave out the records that the quarantine has: they are in no other table, ever
-        (QUARANTINE-3)."""
+    def take_already_quarantined_out(self, chunk: Chunk) -> Chunk:
+        """Count the records that the quarantine has, and return the others: those are in no other
+        table, ever (QUARANTINE-3)."""
         self._seen += len(chunk.offsets)
         if not self._already_quarantined:
             return chunk
@@ -102,7 +102,7 @@ class RejectedRecords:
         self.bad += self._count_by_place(chunk.places[bad & ~tombstones])
         return chunk.filter(~known)
 
-    def without_tombstones(self, chunk: Chunk, disposal: Disposal | None = None) -> Chunk:
+    def take_tombstones_out(self, chunk: Chunk, disposal: Disposal | None = None) -> Chunk:
         """Take the records without a value, and return the others; ``disposal`` overrides the
         settings of all tables."""
         if not chunk.values.array.null_count:

@@ -475,7 +475,7 @@ class ChangeDecoder:
         if collect_only and self.missing_columns is None:
             return
         if disposal := self._changes.tombstones.disposal:
-            chunk = self._rejected.without_tombstones(chunk, disposal)
+            chunk = self._rejected.take_tombstones_out(chunk, disposal)
         try:
             read = read_around_poison(chunk, self._reader.schema, self._read)
         except StopBefore as error:

@@ -43,7 +43,7 @@ from headgate.operations.audit.audited_table import (
     Columns,
     OffsetMove,
     Role,
-    check_pending_commits,
+    check_and_count_pending_rows,
     expired_finding,
     find_late_deliveries,
     find_offset_moves,
@@ -498,7 +498,7 @@ class SinkAudit:
                 into=seen,
             )
         self._came |= self._find_late_deliveries(at_rest)
-        pending = check_pending_commits(
+        pending = check_and_count_pending_rows(
             table, at_rest, self._history, columns=columns, into=seen, keyed=keyed
         )
         self._remarks += table.remarks
@@ -615,7 +615,7 @@ class SinkAudit:
                 source.witnesses[at] = SourceOffsets(topic.partitions[at.partition], None)
         if not one:
             self._unproven += [
-                f"{at}: {self._keyed.describe_not_compared}"
+                f"{at}: {self._keyed.not_compared_text}"
                 for at, span in ranges.items()
                 if span is None
             ]

@@ -102,7 +102,7 @@ class TableReplay:
         )
 
     @property
-    def mark_column(self) -> str:
+    def deletion_mark_column(self) -> str:
         """Return the column in which deletes mark rows, if they do (KEY-13)."""
         changes = self.plan.source.changes
         return changes.deleted_at if changes else ""
@@ -133,7 +133,7 @@ class TableReplay:
         return self.sources.number_of(at.topic if with_topic else "", at.partition)
 
 
-def read_only_batch(
+def batch_that_is_only_read(
     start: TableStart,
     ranges: Mapping[TopicPartition, OffsetRange],
     topic_ids: Mapping[str, TopicId],
@@ -497,7 +497,7 @@ class Replay:
             reader.columns_added_later(),
             table_replay.sources,
             {source: earlier[at] for source, at in sources.items() if at in earlier},
-            table_replay.mark_column,
+            table_replay.deletion_mark_column,
             doubtful_offsets_of(reader, sources, ranges),
             find_expiry_limit(self._settings, history, table_replay.columns),
             table_replay.keeps_history,
@@ -509,7 +509,7 @@ class Replay:
         return ReplayResult(read, faults, sources, table_replay.keeps_history)
 
     def _build_batch_of_source(self, start: TableStart) -> Batch:
-        return read_only_batch(start, self._source.ranges, self._source.topic_ids)
+        return batch_that_is_only_read(start, self._source.ranges, self._source.topic_ids)
 
 
 def find_expiry_limit(

@@ -73,7 +73,7 @@ def compare_delete_counts(
             deaths.findings.append(
                 Finding(
                     "change-count",
-                    f"{commit.describe_place}: {commit.record.records} rows came and {died} died; "
+                    f"{commit.place_text}: {commit.record.records} rows came and {died} died; "
                     f"its record counts {counts.inserted} inserted, {counts.updated} updated, "
                     f"{counts.deleted} deleted and {counts.superseded} superseded",
                 )
@@ -279,7 +279,7 @@ class KeyedTables:
         return bool(self.settings.table.key)
 
     @property
-    def describe_not_compared(self) -> str:
+    def not_compared_text(self) -> str:
         """Say what is unproven of a table that no replay was compared with."""
         return _VERSIONS_NOT_COMPARED if self.settings.changes.history else NOT_COMPARED
 
@@ -365,7 +365,7 @@ class KeyedTables:
         for name in sorted(self.tables.keys() & expired):
             self.conclusions.unproven.append(
                 f"{name}: changes that were pending for too long were never delivered: "
-                f"{self.describe_not_compared}"
+                f"{self.not_compared_text}"
             )
         for topics in self._group_topics_by_table({at.topic for at in ranges}):
             own = {at: span for at, span in ranges.items() if at.topic in topics}
@@ -470,7 +470,7 @@ class KeyedTables:
         unexplained = skipped - self.skipped_record_count
         for name, table in sorted(self.tables.items()):
             if table.result is None:
-                self._add_conclusions(name, Conclusions(unproven=[self.describe_not_compared]))
+                self._add_conclusions(name, Conclusions(unproven=[self.not_compared_text]))
             else:
                 weighed = conclude_replay(table.result, table.history, compacted, unexplained)
                 self._add_conclusions(name, weighed)

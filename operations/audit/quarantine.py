@@ -19,7 +19,7 @@ from headgate.operations.access.tables import names_of_own_tables
 from headgate.operations.audit.audited_table import (
     AuditedTable,
     Role,
-    check_pending_commits,
+    check_and_count_pending_rows,
     find_late_deliveries,
     open_audited_table,
 )
@@ -27,7 +27,7 @@ from headgate.operations.audit.files import OnProgress, find_files_of_other_sink
 from headgate.operations.audit.report import Finding
 from headgate.operations.audit.source_compare import (
     EVERYTHING,
-    describe_difference,
+    difference_findings,
     offsets_between,
 )
 from headgate.operations.audit.table_records import (
@@ -125,7 +125,7 @@ def _examine_quarantine(
             evidence.refused = _find_records_refused_by_tables(table.reader, left_out)
     evidence.came = find_late_deliveries(at_rest, record.expired, primary.uuid, COLUMNS)
     table.findings += _check_offsets(history, evidence.records.partitions)
-    check_pending_commits(table, at_rest, primary, columns=COLUMNS, into=evidence.pending)
+    check_and_count_pending_rows(table, at_rest, primary, columns=COLUMNS, into=evidence.pending)
     evidence.rows = sum(len(seen.offsets) for seen in evidence.records.partitions.values())
     return evidence
 
@@ -178,6 +178,6 @@ def _check_offsets(
             yield Finding("record-twice", f"{at}: {seen.twice} rows too many: {places}")
         end = stored.get(at, 0)
         beyond = offsets_between(seen.offsets, end, EVERYTHING)
-        yield from describe_difference(
+        yield from difference_findings(
             "record-beyond", f"{at}: at or beyond its offset {end}", beyond
         )

@@ -72,7 +72,7 @@ from headgate.runtime.configuration_comparison import (
     find_other_configuration,
     read_recent_envelopes,
 )
-from headgate.runtime.health import read_heard_events
+from headgate.runtime.health import summarize_heard_events
 from headgate.runtime.telemetry.opentelemetry import require_libraries
 from headgate.runtime.wall_clock import wall_ms
 
@@ -404,7 +404,7 @@ def _check_clock(settings: SinkSettings) -> str:
     if ahead_ms > interval_ms:  # nothing was said lately; or by this clock only
         heard_events = read_recent_envelopes(settings)
         if (
-            read_heard_events(heard_events, newest_ms, SIGNS_MISSED * interval_ms).ended
+            summarize_heard_events(heard_events, newest_ms, SIGNS_MISSED * interval_ms).ended
             is not False
         ):
             raise NotChecked("nobody is at work, so that no event says what time the brokers have")
@@ -429,7 +429,7 @@ def _check_participant_configuration(settings: SinkSettings) -> str:
     if error:
         raise error
     silent_ms = SIGNS_MISSED * settings.participant.presence_interval_ms
-    alive = read_heard_events(heard_events, now_ms, silent_ms).alive
+    alive = summarize_heard_events(heard_events, now_ms, silent_ms).alive
     return f"{len(alive)} at work, with this sink file" if alive else "none is at work"
 
 

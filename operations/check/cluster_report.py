@@ -101,7 +101,7 @@ def _describe_what_sink_names(
         f"control {control}", lambda: _describe_topic(cluster, trial, control, control=True)
     )
     questions.ask(f"group {group}", lambda: _describe_group(cluster, group))
-    questions.ask("reading", lambda: _read_source(settings))
+    questions.ask("reading", lambda: _check_reading_source(settings))
 
 
 def _describe_topic(
@@ -141,7 +141,7 @@ def _describe_group(cluster: Cluster, name: str) -> str:
     return f"{group.state}, {len(group.members)} members; {rights}"
 
 
-def _read_source(settings: SinkSettings) -> str:
+def _check_reading_source(settings: SinkSettings) -> str:
     topic = settings.source.topics[0]
     records = read_newest_records(settings.kafka, topic, 1)
     return f"the newest record of {topic} was read" if records else f"{topic} holds no record"

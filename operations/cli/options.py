@@ -63,9 +63,9 @@ def load_settings(ctx: click.Context, sink: Path) -> SinkSettings:
 def load_worker_settings(ctx: click.Context, file: Path) -> WorkerSettings:
     """As ``load_settings``, the file of a fleet's workers."""
     with without_garbage_collection():
-        from headgate.config.load import load_worker
+        from headgate.config.load import load_worker_file
 
-        ctx.find_root().obj = load_worker(file)
+        ctx.find_root().obj = load_worker_file(file)
     settings: WorkerSettings = ctx.find_root().obj
     return settings
 

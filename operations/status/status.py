@@ -66,7 +66,7 @@ from headgate.runtime.health import (
     LastError,
     condition_from,
     find_open_transaction,
-    read_heard_events,
+    summarize_heard_events,
 )
 from headgate.runtime.sink_tables import SinkTables
 from headgate.runtime.telemetry.coordinator_progress import lag_gauges
@@ -121,7 +121,7 @@ def read_status(
     )
     # Brokers that did not answer once are not waited for again.
     envelopes = _read_last_events(settings, notes) if notes.reachable else []
-    heard_events = read_heard_events(
+    heard_events = summarize_heard_events(
         envelopes, now_ms, SIGNS_MISSED * settings.participant.presence_interval_ms
     )
     stopped = record is not None and record.stopped
@@ -132,7 +132,7 @@ def read_status(
     cluster, group = Cluster(settings.kafka), settings.source.group_id
     unheard = 0
     if ask_group:
-        unheard = _note_silent_members(cluster, group, settings.control.topic, notes)
+        unheard = _count_and_note_silent_members(cluster, group, settings.control.topic, notes)
     if table_status.connector and not wrong and notes.reachable:
         _note_returned_connector(cluster, table_status.connector, notes)
     if not (wrong or record) and notes.reachable:
@@ -412,7 +412,7 @@ def _read_last_events(settings: SinkSettings, notes: _Notes) -> list[Envelope]:
     return envelopes
 
 
-def _note_silent_members(cluster: Cluster, group: str, topic: str, notes: _Notes) -> int:
+def _count_and_note_silent_members(cluster: Cluster, group: str, topic: str, notes: _Notes) -> int:
     """Return how many are in the group although nobody is heard, and note who they are.
 
     If the group cannot be asked, nothing is known: a process that cannot speak is not ready, and

@@ -297,9 +297,9 @@ class Worker:
         now_ms = _now_ms()
         starting = sum(life.holds_start_place(now_ms) for life in self._lives.values())
         may_any = not self._ends and starting < self._limits.starts
-        return may_any and not self._find_lack_of_memory(name)
+        return may_any and not self._why_no_room_for_jvm(name)
 
-    def _find_lack_of_memory(self, name: str) -> str:
+    def _why_no_room_for_jvm(self, name: str) -> str:
         """Return why its JVM has no room now (FLEET-13); empty: it has, or there is none."""
         spec = self._specs.get(name)
         needed = spec.jvm_mib if spec else 0
@@ -402,7 +402,7 @@ class Worker:
                 self._lives.get(name),
                 self._watches[name].usage if name in self._watches else Usage(),
                 self._reports.get(name, Report()),
-                self._find_lack_of_memory(name),
+                self._why_no_room_for_jvm(name),
             )
             for name in names
         ]
