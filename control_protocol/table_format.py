@@ -160,7 +160,7 @@ class FileMarking(Protocol):
     """
 
     @property
-    def columns(self) -> Sequence[Any]:
+    def meta_columns(self) -> Sequence[Any]:
         """Return the columns that a file has after the table's own, as Arrow fields."""
 
     def new_path(self, token: str, partition: Sequence[Any]) -> str:
@@ -169,11 +169,11 @@ class FileMarking(Protocol):
         Raises ``ValueError`` if it is not a token of this table.
         """
 
-    def initial_metadata(self, path: str) -> Mapping[str, bytes]:
+    def files_to_write_first(self, path: str) -> Mapping[str, bytes]:
         """Return what has to be written before the file: contents by path."""
 
-    def with_meta_columns(self, rows: Any, path: str, begin: int) -> Any:
-        """Return the Arrow table with ``columns`` appended; the file already has ``begin`` rows."""
+    def append_meta_columns(self, rows: Any, path: str, begin: int) -> Any:
+        """Return the Arrow table with ``meta_columns`` behind it; the file has ``begin`` rows."""
 
 
 class ValueCheck(Protocol):

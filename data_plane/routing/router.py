@@ -68,7 +68,7 @@ class RouteValues:
             return _dictionary_encode(
                 [_last_header_of(found or (), self._route.header) for found in chunk.headers or ()]
             )
-        chunk = self._source.with_frames(chunk)
+        chunk = self._source.framed_chunk(chunk)
         if self._route.record:
             codes, names = cast("NamedFormat", self._format).record_names(chunk.values)
             return Values(codes, names, {})

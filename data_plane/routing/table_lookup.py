@@ -157,9 +157,9 @@ class RoutedPlans:
             if not isinstance(outcome, LacksTablePlans):
                 break
             wanted |= outcome.names
-        return self._with_table_troubles(outcome)
+        return self._outcome_with_table_troubles(outcome)
 
-    def _with_table_troubles(self, outcome: BatchOutcome) -> BatchOutcome:
+    def _outcome_with_table_troubles(self, outcome: BatchOutcome) -> BatchOutcome:
         """SUSPEND-1: add to the status what is wrong with tables that took no records."""
         if not isinstance(outcome, BatchWritten):
             return outcome

@@ -238,7 +238,7 @@ class NewTable:
         self._records += len(chunk.offsets)
         self._needs.note_all_in_need(chunk)
         if self._format is not None:
-            chunk = self._source.with_frames(chunk)
+            chunk = self._source.framed_chunk(chunk)
             bad: Collection[int] = ()
             try:
                 self._format.decode(chunk.values, NOTHING)

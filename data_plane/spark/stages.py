@@ -218,16 +218,16 @@ class _Share:
             with closing(read_source_in_chunks(self._plan, share)) as chunks:
                 for chunk in chunks:
                     reading.add_chunk(chunk)
-                    yield from map(self._with_numbers, ready.take_decoded())
+                    yield from map(self._rows_with_numbers, ready.take_decoded())
             reading.decode_waiting()
-            yield from map(self._with_numbers, ready.take_decoded())
+            yield from map(self._rows_with_numbers, ready.take_decoded())
             outcome = reading.finish()
         except Exception as error:  # noqa: BLE001 - it goes on as a value
             reading.discard()
             outcome = failed_outcome_of(share.number, error)
         self.read = ShareRead(self.read.share, outcome, self._numbers)
 
-    def _with_numbers(self, some: tuple[str, Decoded]) -> TableRows:
+    def _rows_with_numbers(self, some: tuple[str, Decoded]) -> TableRows:
         table, decoded = some
         result = self._numbering.numbers_of_records(
             list(self._share.ranges), decoded.places, decoded.offsets

@@ -224,7 +224,7 @@ class ChangeReader:
         return pa.RecordBatch.from_arrays([*columns.values()], schema=rows.schema)
 
     def _read(self, chunk: Chunk) -> Read:
-        chunk = self._source.with_frames(chunk)
+        chunk = self._source.framed_chunk(chunk)
         opened, at, bad = self._unwrap(chunk)
         upserts, faults = opened.operations == Operation.UPSERT, Faults()
         keys = self._deleted_keys(chunk, opened, at, faults)
@@ -235,7 +235,7 @@ class ChangeReader:
         deletes = opened.operations == Operation.DELETE
         marks = self._marks if deletes.any() else None
         if marks is not None:
-            rows = marks.with_rows_before(rows, opened.rows, records, deletes)
+            rows = marks.rows_with_those_before(rows, opened.rows, records, deletes)
             stays = upserts | deletes
         added, reasons = self._record_columns.build_columns(records)
         of_records = _null_unless(pa.RecordBatch.from_pydict(added), stays)

@@ -205,7 +205,7 @@ class RowDecoder:
 
     def _read(self, chunk: Chunk) -> Read:
         """Return the chunk's rows, and why the other records are none. Has no other effect."""
-        chunk = self._source.with_frames(chunk)
+        chunk = self._source.framed_chunk(chunk)
         values: Mapping[int, str] = {}
         left = np.arange(len(chunk.offsets), dtype=np.int64)
         try:

@@ -691,7 +691,9 @@ class SinkAudit:
         self._report_refused_records()
         self._keyed.conclude_replays(self._compacted, self._skipped_record_count)
         self._add_keyed_conclusions()
-        self._partitions = [self._keyed.with_findings(partition) for partition in self._partitions]
+        self._partitions = [
+            self._keyed.partition_with_findings(partition) for partition in self._partitions
+        ]
 
     def _add_keyed_conclusions(self) -> None:
         is_comparable = self._keyed.take_conclusions()

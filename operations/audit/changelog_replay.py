@@ -251,7 +251,7 @@ class _SourceReader:
         for place in np.unique(chunk.places).tolist():
             offsets = chunk.offsets[chunk.places == place]
             self.read.own[self._partitions[place]] |= bitmap_of(pa.array(offsets))
-        chunk = self._without_skipped_tombstones(chunk)
+        chunk = self._skip_tombstones(chunk)
         if not len(chunk.offsets):
             return
         read = read_around_poison(chunk, self._reading.schema, self._reading.read)
@@ -291,7 +291,7 @@ class _SourceReader:
                 pa.RecordBatch.from_arrays([*columns, *ours], schema=self.slices.schema)
             )
 
-    def _without_skipped_tombstones(self, chunk: Chunk) -> Chunk:
+    def _skip_tombstones(self, chunk: Chunk) -> Chunk:
         """Skip records without a value if they delete nothing."""
         if self._deleting or not chunk.values.array.null_count:
             return chunk

@@ -497,7 +497,7 @@ class KeyedTables:
             for result in results
         )
 
-    def with_findings(self, partition: PartitionAudit) -> PartitionAudit:
+    def partition_with_findings(self, partition: PartitionAudit) -> PartitionAudit:
         """Return the partition with the findings of its tables' comparisons."""
         at = TopicPartition(partition.topic, partition.partition)
         results = [

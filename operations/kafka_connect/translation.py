@@ -84,11 +84,11 @@ class Translated:
     """The variables that the file refers to, and the key that each one came from."""
 
     @property
-    def refused(self) -> tuple[Fate, ...]:
+    def refused_fates(self) -> tuple[Fate, ...]:
         return tuple(fate for fate in self.fates if fate.verdict is Verdict.REFUSED)
 
     @property
-    def missing(self) -> tuple[Fate, ...]:
+    def missing_fates(self) -> tuple[Fate, ...]:
         return tuple(fate for fate in self.fates if fate.verdict is Verdict.MISSING)
 
 

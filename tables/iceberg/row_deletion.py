@@ -285,7 +285,7 @@ class Deletion(MaintenanceCommit):
         to_delete = self._find_rows(table, parent)
         if not to_delete.count:
             return Settled.LANDED
-        self._listed = self._with_deleted_records(table, to_delete)
+        self._listed = self._deleted_records_with(table, to_delete)
         head = to_delete.head
         dead = [(head.data[path], bits) for path, bits in to_delete.dead.items()]
         deletions = self._build_deletions(
@@ -341,7 +341,7 @@ class Deletion(MaintenanceCommit):
         summary = Summary(Operation.DELETE, **counts, **marked)
         return update_snapshot_summaries(summary, summary_properties_of(parent))
 
-    def _with_deleted_records(self, table: Table, to_delete: RowsToDelete) -> DeletedRecords:
+    def _deleted_records_with(self, table: Table, to_delete: RowsToDelete) -> DeletedRecords:
         """Return the table's list of deleted records with these."""
         properties, sink = table.metadata.properties, self._sink
         before = deleted_records_of(sink, properties)
