@@ -168,7 +168,7 @@ class MachineDriver(ABC, Generic[State, Input, Action]):
         self._feed_machine(Tick())
         self._idle = self.state is before
 
-    def _read_log(self, timeout_ms: int) -> None:
+    def _feed_events_of_log(self, timeout_ms: int) -> None:
         """Feed what the log has, after at most ``timeout_ms`` of waiting. Raises ``RetryLater``."""
         for record in self._listener.read_events(timeout_ms):
             self._feed_machine(Heard(record))

@@ -158,7 +158,7 @@ class CoordinatorDriver(MachineDriver[State, Input, Action]):
             if self._listener.behind:
                 self._world.ensure_log()
                 self._seek_log_end()
-            self._read_log(timeout_ms)
+            self._feed_events_of_log(timeout_ms)
             is_heard = not self._listener.behind
         except RetryLater as error:
             _log.warning("%s", error, extra=log_extra(LogEvent.CONTROL_TOPIC_UNAVAILABLE))

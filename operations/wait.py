@@ -160,7 +160,7 @@ class UntilLatest:
         """Begin to look at the table, in a thread of its own; the last look comes at the end."""
         if self.missing:
             self._thread = threading.Thread(
-                target=self._check_repeatedly, name="headgate-until-latest"
+                target=self._stop_once_complete, name="headgate-until-latest"
             )
             self._thread.start()
         else:
@@ -175,7 +175,7 @@ class UntilLatest:
             with suppress(HeadgateError):
                 self.is_complete_now()
 
-    def _check_repeatedly(self) -> None:
+    def _stop_once_complete(self) -> None:
         while not self.stop.wait(LOOKED_AT_S):
             try:
                 if self.is_complete_now():

@@ -129,7 +129,7 @@ class ParticipantDriver(MachineDriver[State, Input, Action]):
         """Take in what the writer and the log have."""
         self._await_batch(0)
         try:
-            self._read_log(timeout_ms)
+            self._feed_events_of_log(timeout_ms)
         except RetryLater as error:
             _log.warning("%s", error)
 

@@ -524,14 +524,14 @@ class SinkTables:
 
     def prepare_tables(self) -> SinkTables:
         """Create what may be created. Raises if a table cannot take its records."""
-        from headgate.runtime.start_checks import primary_table_exists
+        from headgate.runtime.start_checks import require_fit_or_creatable_table
 
         try:
-            there = primary_table_exists(self)
+            there = require_fit_or_creatable_table(self)
         except TableChanged:
             if not self._add_declared_columns():
                 raise
-            there = primary_table_exists(self)
+            there = require_fit_or_creatable_table(self)
         if not there:
             self.primary_format.create(self.table_spec_of(self.name))
             self.require_fit_table()

@@ -339,7 +339,7 @@ def require_fit_table(tables: SinkTables) -> None:
         require_fitting_file_schema(tables.file_schema(tables.name), settings)
 
 
-def primary_table_exists(tables: SinkTables) -> bool:
+def require_fit_or_creatable_table(tables: SinkTables) -> bool:
     """Return whether the sink's table exists.
 
     Raises if it, or the place where it would be created, cannot take the records.

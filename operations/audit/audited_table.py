@@ -215,7 +215,7 @@ class AuditedTable:
     findings: list[Finding] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
 
-    def check_commits_and_files(self, on_progress: OnProgress) -> None:
+    def examine_commits_and_files(self, on_progress: OnProgress) -> None:
         """Check the commits, and the live files; a ledger has none."""
         ledger = self.role is Role.LEDGER
         self.findings += check_commit_chain(

@@ -316,7 +316,7 @@ class KeyedTables:
         known = self.tables.get(pending_commit.table)
         return known is not None and pending_commit.secondary != known.history.uuid
 
-    def check_commits_and_rows(self, table: AuditedTable) -> None:
+    def examine_commits_and_rows(self, table: AuditedTable) -> None:
         """Examine the table's commits and rows; not every format shows which rows were deleted."""
         reader, history, files = table.reader, table.history, table.files
         name, damaged = history.table, bool(table.damaged)
@@ -331,7 +331,7 @@ class KeyedTables:
             live_rows = sum(-file.records if file.deletes else file.records for file in files)
             self._add_conclusions(name, check_live_rows(history, live_rows))
 
-    def check_keys(self, table: AuditedTable) -> None:
+    def examine_keys(self, table: AuditedTable) -> None:
         """Read the keys of a table's live rows, unless files of it are damaged.
 
         In a history a key has many (KEY-14).

@@ -112,7 +112,7 @@ def _examine_quarantine(
 ) -> QuarantineEvidence:
     record, history = primary.current_record, table.history
     assert record is not None, "asked only of a sink that has committed"
-    table.check_commits_and_files(on_progress)
+    table.examine_commits_and_files(on_progress)
     evidence = QuarantineEvidence(history)
     if history.head is not None:
         left_out = (

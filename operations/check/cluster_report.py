@@ -63,7 +63,7 @@ def check_kafka(settings: SinkSettings) -> tuple[Check, ...]:
             trial = ClusterTrial(settings.kafka, name)
             stack.callback(_ask_to_delete_topic, questions, trial)
             questions.ask("cluster", lambda: _describe_cluster(trial))
-            _describe_what_sink_names(questions, settings, cluster, trial)
+            _ask_about_what_sink_names(questions, settings, cluster, trial)
             questions.ask("trial topic", lambda: _create_trial_topic(trial, advice))
             if trial.made:
                 _ask_by_trial(questions, trial, advice)
@@ -89,7 +89,7 @@ def _describe_cluster(trial: ClusterTrial) -> str:
     return f"it calls itself {name}, with {nodes} broker{'s' if nodes != 1 else ''}"
 
 
-def _describe_what_sink_names(
+def _ask_about_what_sink_names(
     questions: Questions, settings: SinkSettings, cluster: Cluster, trial: ClusterTrial
 ) -> None:
     """Describe what the sink names, as far as it is there."""
