@@ -14,7 +14,7 @@ from headgate.control_protocol.errors import (
 )
 from headgate.control_protocol.events import Settlement
 from headgate.control_protocol.identifiers import TopicId, TopicPartition
-from headgate.control_protocol.log_event_names import LogEvent, log_extra
+from headgate.control_protocol.log_event_names import LogEvent, event_extra
 from headgate.control_protocol.machine_driver import MachineDriver
 from headgate.control_protocol.machine_io import LogLine, OutgoingEvent
 from headgate.control_protocol.offsets import Offsets
@@ -161,7 +161,7 @@ class CoordinatorDriver(MachineDriver[State, Input, Action]):
             self._feed_events_of_log(timeout_ms)
             is_heard = not self._listener.behind
         except RetryLater as error:
-            _log.warning("%s", error, extra=log_extra(LogEvent.CONTROL_TOPIC_UNAVAILABLE))
+            _log.warning("%s", error, extra=event_extra(LogEvent.CONTROL_TOPIC_UNAVAILABLE))
         self._tick()
         return is_heard
 
@@ -269,7 +269,7 @@ class CoordinatorDriver(MachineDriver[State, Input, Action]):
                 text += f", {bad} records quarantined"
             why = f"; {settlement.reason}" if settlement.reason else ""
             ids = {"epoch": said.epoch, "transaction": said.transaction, "rows": rows}
-            extra = log_extra(LogEvent.TRANSACTION_SETTLED, **ids)
+            extra = event_extra(LogEvent.TRANSACTION_SETTLED, **ids)
             _log.log(level, "sink %s: %s%s", self._sink, text, why, extra=extra)
 
 

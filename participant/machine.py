@@ -45,12 +45,12 @@ from headgate.participant.batches import (
     drop_work,
     find_backlog,
     give_up_overdue_batch,
-    limit_steps_reached,
     next_look_due_ms,
     on_batch_failed,
     on_own_presence,
     plan_batch,
     readable_positions,
+    steps_of_limit_reached,
     stop_when_committed,
     with_announced_steps,
     with_batch_ended,
@@ -280,7 +280,7 @@ def _on_batch_ended(state: State, outcome: BatchOutcome, now_ms: int) -> Step:
 def _announce_growth(done: Step) -> Step:
     """COMMIT-5: tell the coordinator at each step how much there is, long before the next ALIVE."""
     state, actions = done
-    steps = limit_steps_reached(state)
+    steps = steps_of_limit_reached(state)
     if steps <= state.work.steps:
         return done
     state, alive = append_presence(

@@ -29,7 +29,7 @@ from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import Changed, SourceTopics, TopicState, Want
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.control_protocol.schema_evolution import large_objects_as_maps
-from headgate.data_plane.routing.routes import name_pattern
+from headgate.data_plane.routing.routes import pattern_of_names
 from headgate.tables.iceberg.catalog import translate_catalog_error
 
 COUNTED_S = 60.0
@@ -101,7 +101,7 @@ class TableMaker:
     def _try_create_requested(self, want: Want) -> Changed | None:
         tables, table = self._settings.tables, want.at.table
         each = section_of_table(tables, table) or OneTableSettings(match=table)
-        if not any(name_pattern(route).fullmatch(table) for route in tables.routing.routes):
+        if not any(pattern_of_names(route).fullmatch(table) for route in tables.routing.routes):
             return Changed(table, why="no route of the coordinator's sink file names it")
         if self._tables.exists(table):
             return None
@@ -174,7 +174,7 @@ class NewTables:
         monotonic_s: Callable[[], float],
     ) -> None:
         self._tables = tables
-        self._names = [name_pattern(route) for route in tables.routing.routes]
+        self._names = [pattern_of_names(route) for route in tables.routing.routes]
         self._listed = listed
         self._now_s = monotonic_s
         self._lock = Lock()

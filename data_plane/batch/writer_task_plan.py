@@ -234,10 +234,10 @@ class WriterPlan:
     values: ValueCheck | None = None
     replace_unsupported: Callable[[Any], Any] | None = None
 
-    def record_parts(self) -> set[str]:
+    def parts_of_records(self) -> set[str]:
         """Return the parts of records that are wanted beside the value, also inside of a struct."""
         if self.source.routing is not None and self.shaping.transform is None:
-            return {p for t in self.tables.values() if t.plan for p in t.plan.record_parts()}
+            return {p for t in self.tables.values() if t.plan for p in t.plan.parts_of_records()}
         columns = self.source.record_columns
         result = set(columns)
         if STRUCT in columns:

@@ -22,7 +22,7 @@ from headgate.control_protocol.errors import (
 )
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.identifiers import TopicPartition
-from headgate.control_protocol.log_event_names import LogEvent, log_extra
+from headgate.control_protocol.log_event_names import LogEvent, event_extra
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import Batch
 from headgate.control_protocol.quarantine_policy import Disposal
@@ -188,7 +188,7 @@ class RejectedRecords:
         self.require_no_stop()
         if self._first:
             count, event = int(self.bad.sum()), LogEvent.RECORDS_BAD
-            extra = log_extra(event, records=count)
+            extra = event_extra(event, records=count)
             _log.info("%d bad records in a batch, the first: %s", count, self._first, extra=extra)
         return self._quarantine.finish() if self._quarantine else ()
 

@@ -191,7 +191,7 @@ class BatchRows:
             return
         for target, some in self._router.split(chunk):
             self._route_chunk(target, some)
-        self._bound_waiting()
+        self._limit_waiting()
 
     def decode_waiting(self) -> None:
         """Decode what waits.
@@ -268,7 +268,7 @@ class BatchRows:
         unrouted = self._plan.source.handling.unrouted_tombstones
         return self._rejected.take_tombstones_out(chunk, unrouted) if unrouted else chunk
 
-    def _bound_waiting(self) -> None:
+    def _limit_waiting(self) -> None:
         """Bound what waits."""
         # The fetcher lends headers until the next chunk: after that their memory holds others'.
         for table in self._open.values():
@@ -369,7 +369,7 @@ def write_ranges(
 
 def read_source_in_chunks(plan: WriterPlan, batch: Batch) -> Generator[Chunk, None, None]:
     """Yield all records of the batch's ranges, with the parts that the plan asks for. Close it."""
-    source, parts = plan.source, plan.record_parts()
+    source, parts = plan.source, plan.parts_of_records()
     by_header = source.routing is not None and any(r.header for r in source.routing.routes)
     request = ReadRequest(
         source.kafka,

@@ -20,7 +20,7 @@ from typing import Any
 from headgate.config.quarantine_settings import QuarantineSettings
 from headgate.config.sink_sections import ControlSettings, SparkSettings, WriterKind
 from headgate.config.sink_settings import SinkSettings
-from headgate.config.table_format_registry import format_traits
+from headgate.config.table_format_registry import traits_of_format
 from headgate.control_protocol.errors import (
     ClockDiffers,
     ConfigurationError,
@@ -317,7 +317,7 @@ def _check_token(kafka: Mapping[str, Any]) -> str:
 
 
 def _describe_settings(settings: SinkSettings) -> str:
-    guarantee = format_traits(settings).guarantee
+    guarantee = traits_of_format(settings).guarantee
     return (
         f"sink {settings.name!r}: {', '.join(settings.source.topics)} into "
         f"{settings.table.identifier} ({settings.table.branch}), {guarantee}"

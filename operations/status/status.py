@@ -162,12 +162,12 @@ def read_status(
         sink=settings.name,
         condition=condition.value,
         table=settings.table.identifier,
-        **_report_fields_of_record(history),
+        **_fields_from_record(history),
         open_transaction=find_open_transaction(envelopes),
         pending_rows=sum(pending_commit.record_count for pending_commit in table_status.pending),
         partitions=partitions,
         held=held,
-        transactions=tuple(_commit_summaries(history, transactions)),
+        transactions=tuple(_summaries_of_commits(history, transactions)),
         participants=tuple(_alive_participants(heard_events, now_ms)),
         participants_known=notes.reachable,
         last_error=error,
@@ -184,7 +184,7 @@ def read_status(
     return report
 
 
-def _report_fields_of_record(history: History) -> Mapping[str, Any]:
+def _fields_from_record(history: History) -> Mapping[str, Any]:
     record = history.current_record
     who = record.actor or record.coordinator.member if record else ""
     return {
@@ -384,7 +384,7 @@ def _find_stalled(
     )
 
 
-def _commit_summaries(history: History, number: int) -> Iterable[CommitSummary]:
+def _summaries_of_commits(history: History, number: int) -> Iterable[CommitSummary]:
     for commit in reversed(history.commits[-number:]):
         yield CommitSummary(
             transaction=str(commit.record.transaction),

@@ -26,7 +26,7 @@ from headgate.control_protocol.errors import (
     Unreachable,
 )
 from headgate.control_protocol.identifiers import TopicId
-from headgate.control_protocol.log_event_names import LogEvent, log_extra
+from headgate.control_protocol.log_event_names import LogEvent, event_extra
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.kafka.compacted_log import (
     CompactedProducer,
@@ -386,7 +386,7 @@ class FleetMember:
             _log.info(
                 "worker %s: gives its slots to others, as it is asked to",
                 self._name,
-                extra=log_extra(LogEvent.SINK_STATE),
+                extra=event_extra(LogEvent.SINK_STATE),
             )
             self._left.set()
 
@@ -436,7 +436,7 @@ class FleetMember:
             for record in self._held.refused_records()
         }
         for text in sorted(refused - self._refused):
-            _log.warning("sink %s", text, extra=log_extra(LogEvent.SINK_STATE))
+            _log.warning("sink %s", text, extra=event_extra(LogEvent.SINK_STATE))
         specs = self._held.followed_specs()
         with self._lock:
             self._specs, self._owned = specs, self._held.owned_slots

@@ -122,7 +122,7 @@ class MatchingRows:
             ) from error
 
 
-def record_coordinates_of(
+def coordinates_of_records(
     table: Table, file: DataFile, positions: BitMap64, columns: tuple[str, str, str]
 ) -> Iterator[tuple[str, int, list[int]]]:
     """Yield topic, partition and offsets of these rows; a row of others may have none.
@@ -360,7 +360,7 @@ class Deletion(MaintenanceCommit):
         try:
             for path, positions in to_delete.alive.items():
                 file = to_delete.files[path]
-                of_file = record_coordinates_of(table, file, positions, self._columns)
+                of_file = coordinates_of_records(table, file, positions, self._columns)
                 for topic, partition, some in of_file:
                     offsets[TopicPartition(topic, partition)].update(some)
         except ValueError:  # a column is gone
