@@ -265,7 +265,7 @@ class SinkTables:
         found = self.format_of(name)
         return found if isinstance(found, SupportsMaintenance) else None
 
-    def catalog_of(self, name: str = "") -> SupportsCatalog | None:
+    def catalog_format_of(self, name: str = "") -> SupportsCatalog | None:
         """Return a table's format, or the sink's, if a catalog lists its tables."""
         found = self.format_of(name or self.name)
         return found if isinstance(found, SupportsCatalog) else None
@@ -284,7 +284,7 @@ class SinkTables:
 
     def supports_catalog(self, name: str = "") -> SupportsCatalog:
         """Return a table's format, or the sink's, as one whose tables a catalog lists."""
-        if found := self.catalog_of(name):
+        if found := self.catalog_format_of(name):
             return found
         raise self._lacks_catalog_error(name or self.name)
 
@@ -304,7 +304,7 @@ class SinkTables:
         """
         settings, found = self.settings, self.format_of(name)
         is_primary = name == self.name
-        if not (is_primary or settings.tables or self.catalog_of(name)):
+        if not (is_primary or settings.tables or self.catalog_format_of(name)):
             self._require_former_quarantine(name)
         spec = self.table_spec_of(name)
         table = found.open(spec, settings.name, use)
@@ -384,7 +384,7 @@ class SinkTables:
 
         One that does not answer keeps no other from it.
         """
-        if found := self.catalog_of():
+        if found := self.catalog_format_of():
             readers = found.readers(
                 [self.table_spec_of(name) for name in names], self.settings.name
             )
@@ -422,7 +422,7 @@ class SinkTables:
     def find_missing_tables(self, names: Collection[str]) -> list[str]:
         """Return, sorted, the names of routed tables that do not exist."""
         wanted = set(names)
-        if self.catalog_of():  # a list takes one call for all of them
+        if self.catalog_format_of():  # a list takes one call for all of them
             spaces = {name.rpartition(".")[0] for name in names}
             wanted -= {
                 f"{space}.{short}" for space in spaces for short in self.table_names_in(space)
@@ -431,7 +431,7 @@ class SinkTables:
 
     def find_tables_named_by_routes(self) -> set[str]:
         """Return existing tables whose names a route can produce, where a catalog lists them."""
-        found = self.catalog_of()
+        found = self.catalog_format_of()
         if found is None:
             return set()
         targets = [route.to for route in self.settings.tables.route]
@@ -545,7 +545,7 @@ class SinkTables:
         from headgate.tables.iceberg.complete_empty_table import complete_table
         from headgate.tables.iceberg.table_creation import TableDeclaration
 
-        found, spec = self.catalog_of(), self.table_spec_of(self.name)
+        found, spec = self.catalog_format_of(), self.table_spec_of(self.name)
         if found is None or not spec.create:
             return False
         with suppress(Exception):  # what it lacks is reported; or another participant added it
@@ -582,7 +582,7 @@ class SinkTables:
         from headgate.runtime.write_planning import shaping_of
 
         shape = shaping_of(self.settings)
-        if found := self.catalog_of():  # it has the quarantine, too
+        if found := self.catalog_format_of():  # it has the quarantine, too
             return Plans(found.catalog, shape)
         return PluginPlans(partial(self.file_schema, self.name), shape, aside)
 
@@ -591,7 +591,7 @@ class SinkTables:
         from headgate.data_plane.batch.writer_task_plan import Plans
 
         name = self.settings.quarantine.table
-        if found := self.catalog_of(name):
+        if found := self.catalog_format_of(name):
             return Plans(found.catalog)
         read = partial(self.format_of(name).reader, self.table_spec_of(name), self.settings.name)
         return PluginQuarantinePlans(partial(self.file_schema, name), read)

@@ -258,7 +258,7 @@ class Deletion(MaintenanceCommit):
             return self._find_rows(table, self._require_deletable_head(table)).matching_count
 
     def delete_matching(self, quiet: Callable[[], None]) -> str:
-        """Delete what matches; return why that is not certain. Raises as ``count``."""
+        """Delete what matches; return why that is not certain. Raises as ``count_matching``."""
         with self._naming_table():
             outcome = retry_until_settled(self.try_commit, quiet, threading.Event())
         return "" if outcome is Settled.LANDED else f"the last call was {outcome}"
@@ -275,7 +275,7 @@ class Deletion(MaintenanceCommit):
             raise translate_catalog_error(error, what) from error
 
     def try_commit(self) -> Settled:
-        """Try once, on the current head. Raises as ``count``."""
+        """Try once, on the current head. Raises as ``count_matching``."""
         table = self._catalog.load_table(self._identifier)
         metadata = table.metadata
         if (landed := find_landed(metadata, self._sent)) is not None:
