@@ -263,7 +263,7 @@ def packets_of_result_stage(plan: WriterPlan, batch: Batch, name: str) -> Stage:
         rejected: list[Unmatched] = []
         try:
             rows = ResultTables(plan, batch, name).route(batches)
-            yield from packing.pack(_without_unmatched(rows, rejected))
+            yield from packing.pack(_matched_rows(rows, rejected))
             outcome: Any = rejected
         except Exception as error:  # noqa: BLE001 - it goes on as a value
             outcome = failed_outcome_of(batch.number, error)
@@ -276,9 +276,8 @@ def packets_of_result_stage(plan: WriterPlan, batch: Batch, name: str) -> Stage:
     return stage
 
 
-def _without_unmatched(
-    rows: Iterator[RoutedRows], rejected: list[Unmatched]
-) -> Iterator[TableRows]:
+def _matched_rows(rows: Iterator[RoutedRows], rejected: list[Unmatched]) -> Iterator[TableRows]:
+    """Yield the rows that have a table; what has none goes into ``rejected``."""
     for some in rows:
         if isinstance(some, Unmatched):
             rejected.append(some)
