@@ -61,7 +61,7 @@ def configuration_digest(settings: SinkSettings) -> str:
 
     What a file does not use is no part of it: a key that a release adds leaves it as it was.
     """
-    return fingerprint(_settings_to_compare(settings))
+    return hash_of_value(_settings_to_compare(settings))
 
 
 def _settings_to_compare(settings: SinkSettings) -> Mapping[str, str]:
@@ -180,11 +180,11 @@ def _text_or_digest(text: str) -> str:
     return text if len(text) <= _PLAIN_CHARS_MAX else _digest(text)
 
 
-def fingerprint(value: object) -> str:
+def hash_of_value(value: object) -> str:
     """Return a short text that differs whenever the value differs."""
     text = json.dumps(value, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:_DIGEST_CHARS]
 
 
 def _digest(value: object) -> str:
-    return DIGEST + fingerprint(value)
+    return DIGEST + hash_of_value(value)

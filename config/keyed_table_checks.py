@@ -185,7 +185,7 @@ class KeysByRoute:
         history = settings.changes.history
         return cls(settings.tables.routing, history, history and bool(settings.table.key))
 
-    def has_key(self, table: str) -> bool:
+    def is_keyed_table(self, table: str) -> bool:
         return not self.history and bool(self.routing.key_of(table))
 
     def may_feed_keyed_table(self, topic: str) -> bool:  # keys may move all the same (KEY-16)

@@ -47,8 +47,8 @@ def load(path: str | Path) -> SinkSettings:
     return _load_file(Path(path), SinkSettings, "headgate init NAME writes a sink file")
 
 
-def load_worker(path: str | Path) -> WorkerSettings:
-    """As ``load``, the file that a fleet's workers and commands share."""
+def load_worker_file(path: str | Path) -> WorkerSettings:
+    """Do as ``load`` with the file that a fleet's workers and commands share."""
     return _load_file(Path(path), WorkerSettings, "docs/guides/fleet.md has an example")
 
 
@@ -57,8 +57,8 @@ def parse(text: str) -> SinkSettings:
     return _build_settings(_parse_toml(text), SinkSettings)
 
 
-def parse_worker(text: str) -> WorkerSettings:
-    """As ``parse``, the text of a worker's file."""
+def parse_worker_text(text: str) -> WorkerSettings:
+    """Do as ``parse`` with the text of a worker's file."""
     return _build_settings(_parse_toml(text), WorkerSettings)
 
 
@@ -135,7 +135,7 @@ def _require_quoted_kafka_keys(kafka: Mapping[str, Any], kind_of_file: type) -> 
                 "Kafka's keys contain dots, so write them in quotes: "
                 f'"{_find_dotted_key(key, value)}" = ...',
             )
-        if kafka_keys.refusal_of_key(key) == "":
+        if kafka_keys.why_key_refused(key) == "":
             raise _unknown_key_error(f'kafka."{key}"', key, kafka_keys.ALLOWED, kind_of_file)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from headgate.config.load import load
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import ConfigurationError, HeadgateError
-from headgate.control_protocol.log_event_names import LogEvent, log_extra
+from headgate.control_protocol.log_event_names import LogEvent, event_extra
 from headgate.control_protocol.redacting_loggers import redacted_logger
 
 _log = redacted_logger("headgate.runtime")
@@ -87,11 +87,11 @@ class Reload:
         except HeadgateError as error:
             text = f"{self._path.name} was not adopted: {error}"
             _log.error(
-                "sink %s: %s", settings.name, text, extra=log_extra(LogEvent.SINK_NOT_RELOADED)
+                "sink %s: %s", settings.name, text, extra=event_extra(LogEvent.SINK_NOT_RELOADED)
             )
             return RefusedFile(error)
         text = f"{self._path.name} has changed: it applies {how}"
-        _log.info("sink %s: %s", settings.name, text, extra=log_extra(LogEvent.SINK_RELOADED))
+        _log.info("sink %s: %s", settings.name, text, extra=event_extra(LogEvent.SINK_RELOADED))
         return read
 
     def read_settings(self, settings: SinkSettings) -> SinkSettings:

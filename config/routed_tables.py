@@ -81,7 +81,7 @@ def _require_readable_route_input(settings: SinkSections, number: int) -> None:
     made = create_record_format(
         settings.format.type, ValueOptions.from_options(settings.format.options).of_format
     )
-    if route.record and not hasattr(made, "record_names"):
+    if route.record and not hasattr(made, "names_of_records"):
         raise RouteUnfit(
             f"route {number} looks at Avro record names, but values are {settings.format.type}",
             'format.type = "avro" and "avro-registry" have them',

@@ -59,7 +59,7 @@ def plugin_format_of_table(settings: SinkSections, table: str) -> TableFormat | 
     return None if name == ICEBERG else _find_format(name, "table.type")
 
 
-def format_traits(settings: SinkSections) -> Traits:
+def traits_of_format(settings: SinkSections) -> Traits:
     """Return what the sink's format guarantees and supports. Raises ``TableFormatUnknown``."""
     plugin = plugin_format(settings)
     return _ICEBERG if plugin is None else Traits(plugin.guarantee, plugin.capabilities)
@@ -67,7 +67,7 @@ def format_traits(settings: SinkSections) -> Traits:
 
 def describe_weaker_guarantee(settings: SinkSections) -> str | None:
     """Describe the guarantee of the sink's format if it is less than exactly once."""
-    guarantee = format_traits(settings).guarantee
+    guarantee = traits_of_format(settings).guarantee
     if guarantee is Guarantee.EXACTLY_ONCE:
         return None
     return f"tables of format {settings.table.type} hold records {guarantee.value}"
@@ -86,7 +86,7 @@ def spark_session_conf(settings: SinkSections) -> Mapping[str, str] | None:
     return plugin.spark_conf(primary_table_spec(settings))
 
 
-def format_names() -> list[str]:
+def known_format_names() -> list[str]:
     """Return all values that ``table.type`` accepts, sorted."""
     from importlib.metadata import entry_points
 
@@ -97,7 +97,7 @@ def format_names() -> list[str]:
 def _find_format(name: str, setting: str) -> TableFormat:
     factory = _find_registered_factory(name)
     if factory is None:
-        known = format_names()
+        known = known_format_names()
         raise TableFormatUnknown(
             f"{setting} cannot be {name!r}",
             f"known formats: {', '.join(known)}{suggest_similar(name, known)}",

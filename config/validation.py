@@ -336,7 +336,7 @@ def require_valid_kafka_settings(
     for key in kafka:
         if key == AUTH:
             continue
-        reason = kafka_keys.refusal_of_key(key)
+        reason = kafka_keys.why_key_refused(key)
         if reason is not None:
             _raise_wrong_setting(
                 f'kafka."{key}" may not be set', reason or "headgate does not know this key"

@@ -168,7 +168,7 @@ def _type_codec(hint: Any) -> Codec:
     origin, args = get_origin(hint), get_args(hint)
     if origin in (UnionType, Union):  # that of a NewType is the older one
         write, read = _type_codec(next(each for each in args if each is not NoneType))
-        return Codec(_apply_unless_none(write), _apply_unless_none(read))
+        return Codec(_letting_none_pass(write), _letting_none_pass(read))
     if origin is tuple:
         write, read = _type_codec(args[0])
         return Codec(lambda values: [*map(write, values)], lambda forms: tuple(map(read, forms)))
@@ -189,7 +189,7 @@ def _type_codec(hint: Any) -> Codec:
     return known.get(hint) or record_codec(hint)
 
 
-def _apply_unless_none(change: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def _letting_none_pass(change: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return (
         _identity if change is _identity else lambda value: None if value is None else change(value)
     )

@@ -62,6 +62,6 @@ class LogEvent(StrEnum):
     NOTE = "note"
 
 
-def log_extra(event: LogEvent, **fields: Any) -> Mapping[str, Any]:
+def event_extra(event: LogEvent, **fields: Any) -> Mapping[str, Any]:
     """Return what a logging call takes as ``extra``, so that a line bears the event's name."""
     return {"headgate_event": event.value, "headgate_fields": fields}

@@ -16,7 +16,7 @@ from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.event_reader import Listener
 from headgate.control_protocol.events import Envelope, WriteStatus
 from headgate.control_protocol.identifiers import Sender, SinkName
-from headgate.control_protocol.log_event_names import log_extra
+from headgate.control_protocol.log_event_names import event_extra
 from headgate.control_protocol.machine_io import (
     Append,
     Heard,
@@ -71,7 +71,7 @@ class MachineDriver(ABC, Generic[State, Input, Action]):
         self._ticked_ms = 0
         self._idle = False
 
-    def log_wait_ms(self, turn_ms: int, idle_ms: int) -> int:
+    def ms_to_wait_for_log(self, turn_ms: int, idle_ms: int) -> int:
         """Return how long the next turn may wait for the log: ``turn_ms``, or longer while idle.
 
         Idle, for at most ``idle_ms``: the last tick changed nothing, so that nothing is to be done
@@ -158,7 +158,7 @@ class MachineDriver(ABC, Generic[State, Input, Action]):
 
     def _write_log_line(self, line: LogLine) -> None:
         level = logging.WARNING if line.trouble else logging.INFO
-        extra = log_extra(line.event, epoch=self._epoch())
+        extra = event_extra(line.event, epoch=self._epoch())
         self._logger.log(level, "sink %s: %s", self._sink, line.text, extra=extra)
         self._on_logged(line)
 
@@ -168,7 +168,7 @@ class MachineDriver(ABC, Generic[State, Input, Action]):
         self._feed_machine(Tick())
         self._idle = self.state is before
 
-    def _read_log(self, timeout_ms: int) -> None:
+    def _feed_events_of_log(self, timeout_ms: int) -> None:
         """Feed what the log has, after at most ``timeout_ms`` of waiting. Raises ``RetryLater``."""
         for record in self._listener.read_events(timeout_ms):
             self._feed_machine(Heard(record))

@@ -93,7 +93,7 @@ Timer = TypeVar("Timer", bound=Enum)
 """The names of a machine's deadlines. One that is not set is absent from its mapping."""
 
 
-def with_deadline(
+def deadlines_with(
     deadlines: Mapping[Timer, int], timer: Timer, at_ms: int | None
 ) -> Mapping[Timer, int]:
     """Return the deadlines with this one set to a time, or cleared (``None``)."""

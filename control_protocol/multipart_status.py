@@ -55,7 +55,7 @@ def split_status(status: WriteStatus, part_bytes_max: int = PART_BYTES_MAX) -> l
         piece_bytes = _encoded_size_bytes(piece)
         if piece_bytes > part_bytes_max:
             raise StopSink(
-                f"{_first_name_in(piece)} needs {piece_bytes} bytes, more than a whole part",
+                f"{_describe_piece(piece)} needs {piece_bytes} bytes, more than a whole part",
                 _SMALLER,
             )
         if pile_bytes + piece_bytes > part_bytes_max:
@@ -217,7 +217,7 @@ def _encoded_size_bytes(status: WriteStatus) -> int:
     return message_encoding.encoded_size_bytes(envelope)
 
 
-def _first_name_in(piece: WriteStatus) -> str:
+def _describe_piece(piece: WriteStatus) -> str:
     for table in piece.tables:
         for file in table.files:
             return f"table {table.table}: the description of data file {file.path}"

@@ -328,7 +328,7 @@ class SourceTopics(Protocol):
     def offsets_at(self, timestamp_ms: int) -> Offsets:
         """Return, per partition, the first offset at or after the time, else the end."""
 
-    def committed_offset_metadata(self) -> str | None:
+    def first_offset_metadata(self) -> str | None:
         """Return the metadata string beside the group's committed offsets, ``None`` without any."""
 
     def close(self) -> None: ...
@@ -501,7 +501,7 @@ class AllSecondaryTables(Protocol):
         Raises ``TableMissing``, ``RecordUnreadable``, ``StopSink`` for those that must be there.
         """
 
-    def find_missing(self, tables: Collection[str]) -> Mapping[str, TableMissing]:
+    def find_missing_tables(self, tables: Collection[str]) -> Mapping[str, TableMissing]:
         """Return those that no longer exist (rule LEDGER-2); cheap where most of them do.
 
         Raises ``Unreachable``.

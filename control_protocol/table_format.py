@@ -160,7 +160,7 @@ class FileMarking(Protocol):
     """
 
     @property
-    def columns(self) -> Sequence[Any]:
+    def meta_columns(self) -> Sequence[Any]:
         """Return the columns that a file has after the table's own, as Arrow fields."""
 
     def new_path(self, token: str, partition: Sequence[Any]) -> str:
@@ -169,11 +169,11 @@ class FileMarking(Protocol):
         Raises ``ValueError`` if it is not a token of this table.
         """
 
-    def initial_metadata(self, path: str) -> Mapping[str, bytes]:
+    def files_to_write_first(self, path: str) -> Mapping[str, bytes]:
         """Return what has to be written before the file: contents by path."""
 
-    def with_meta_columns(self, rows: Any, path: str, begin: int) -> Any:
-        """Return the Arrow table with ``columns`` appended; the file already has ``begin`` rows."""
+    def append_meta_columns(self, rows: Any, path: str, begin: int) -> Any:
+        """Return the Arrow table with ``meta_columns`` behind it; the file has ``begin`` rows."""
 
 
 class ValueCheck(Protocol):
@@ -246,7 +246,7 @@ class SupportsDelivery(SinkTable, Protocol):
     process. That is all it needs: headgate keeps track of what is decided and not yet delivered.
     """
 
-    def require_acceptable_files(self, files: Sequence[WrittenFile]) -> None:
+    def require_files_fit_and_exist(self, files: Sequence[WrittenFile]) -> None:
         """Raise ``StopSink`` for files that the table in its current state could not take.
 
         Called before their rows are decided, because afterwards nobody writes them again.
@@ -550,7 +550,7 @@ class PredicateDeletion(Protocol):
     def count_matching(self) -> MatchingCount:
         """Return what it would delete now. Raises ``DeletionRefused``, ``PredicateUnfit``."""
 
-    def delete(self, quiet: Callable[[], None]) -> str:
+    def delete_matching(self, quiet: Callable[[], None]) -> str:
         """Delete what matches; return why that is not certain, or nothing if it was done.
 
         ``quiet`` waits for a moment at which the sink commits nothing. Raises as ``count``.

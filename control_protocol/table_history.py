@@ -30,7 +30,7 @@ class SinkCommit:
     added_files: int
 
     @property
-    def describe_place(self) -> str:
+    def place_text(self) -> str:
         return f"transaction {self.record.transaction}, snapshot {self.snapshot_id}"
 
 
@@ -119,7 +119,7 @@ class History:
         return oldest.offsets if oldest else {}
 
     @property
-    def record(self) -> CommitRecord | None:
+    def current_record(self) -> CommitRecord | None:
         """Return the sink's state: under its tag, else the newest that the branch holds."""
         return self.tagged or (self.commits[-1].record if self.commits else None)
 

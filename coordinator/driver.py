@@ -14,7 +14,7 @@ from headgate.control_protocol.errors import (
 )
 from headgate.control_protocol.events import Settlement
 from headgate.control_protocol.identifiers import TopicId, TopicPartition
-from headgate.control_protocol.log_event_names import LogEvent, log_extra
+from headgate.control_protocol.log_event_names import LogEvent, event_extra
 from headgate.control_protocol.machine_driver import MachineDriver
 from headgate.control_protocol.machine_io import LogLine, OutgoingEvent
 from headgate.control_protocol.offsets import Offsets
@@ -158,10 +158,10 @@ class CoordinatorDriver(MachineDriver[State, Input, Action]):
             if self._listener.behind:
                 self._world.ensure_log()
                 self._seek_log_end()
-            self._read_log(timeout_ms)
+            self._feed_events_of_log(timeout_ms)
             is_heard = not self._listener.behind
         except RetryLater as error:
-            _log.warning("%s", error, extra=log_extra(LogEvent.CONTROL_TOPIC_UNAVAILABLE))
+            _log.warning("%s", error, extra=event_extra(LogEvent.CONTROL_TOPIC_UNAVAILABLE))
         self._tick()
         return is_heard
 
@@ -269,7 +269,7 @@ class CoordinatorDriver(MachineDriver[State, Input, Action]):
                 text += f", {bad} records quarantined"
             why = f"; {settlement.reason}" if settlement.reason else ""
             ids = {"epoch": said.epoch, "transaction": said.transaction, "rows": rows}
-            extra = log_extra(LogEvent.TRANSACTION_SETTLED, **ids)
+            extra = event_extra(LogEvent.TRANSACTION_SETTLED, **ids)
             _log.log(level, "sink %s: %s%s", self._sink, text, why, extra=extra)
 
 
@@ -304,7 +304,7 @@ def _read_secondaries(
     secondaries: AllSecondaryTables, asked: Look, wall_ms: int
 ) -> SecondariesRead:
     """Return what the tables answer, and which of the remembered ones are gone (LEDGER-2)."""
-    gone = secondaries.find_missing(asked.remembered) if asked.remembered else {}
+    gone = secondaries.find_missing_tables(asked.remembered) if asked.remembered else {}
     views, troubles = _split_off_errors({**gone, **secondaries.read_views(asked.tables)})
     return SecondariesRead(views, wall_ms, troubles)
 
@@ -329,4 +329,4 @@ def _describe_sources(
     if silent:  # if left out, it would begin at its log's begin, whatever ``start_at`` says
         raise Unreachable(f"a first start needs every partition; without leader: {silent}")
     start = start_at.first_offsets(topics, states)
-    return SourcesDescribed(states, start, topics.committed_offset_metadata())
+    return SourcesDescribed(states, start, topics.first_offset_metadata())

@@ -64,7 +64,7 @@ from headgate.coordinator.recovery import (
 )
 from headgate.coordinator.secondary_delivery import (
     begin_delivering,
-    log_expired_commits,
+    expired_commits_log_lines,
 )
 from headgate.coordinator.secondary_pending_commits import (
     claims_of_secondaries,
@@ -94,13 +94,13 @@ from headgate.coordinator.state import (
 )
 from headgate.coordinator.table_checks import with_tables_to_look_at
 from headgate.coordinator.table_suspension import (
+    dropped_tables_log_lines,
     find_table_trouble,
     find_tables_to_make_again,
-    log_dropped_tables,
-    log_suspended_tables,
     on_resume_request,
     pending_commits_of_tables,
     require_not_too_many_suspended,
+    suspended_tables_log_lines,
     suspensions_for,
     tables_to_suspend_if_missing,
 )
@@ -244,7 +244,7 @@ def _judge_secondaries(
         wall_ahead_ms=given.wall_ms - now_ms,
         recovery=replace(recovery, suspended=all_suspended, forgotten=anew),
     )
-    return judged, (*log_suspended_tables(suspended), *log_dropped_tables(anew))
+    return judged, (*suspended_tables_log_lines(suspended), *dropped_tables_log_lines(anew))
 
 
 def _foreign_secondary_error(
@@ -347,8 +347,8 @@ def claim_epoch(state: State, view: TableView, sources: SourcesDescribed, now_ms
         table_uuid=view.uuid,
         watch=state.watch.with_table_epoch(newest_epoch(tables)),
     )
-    expired = log_expired_commits(record_claimed, record) if record_claimed.expired else ()
-    tells = (*expired, *_log_changed_settings(record, record_claimed), *held)
+    expired = expired_commits_log_lines(record_claimed, record) if record_claimed.expired else ()
+    tells = (*expired, *_changed_settings_log_lines(record, record_claimed), *held)
     return claiming, (*tells, CommitTable(attempt))
 
 
@@ -389,9 +389,8 @@ def with_pending_commits(
     return claim.with_pending(pending_commits, expired)
 
 
-def _log_changed_settings(before: CommitRecord | None, now: CommitRecord) -> Iterable[Action]:
-    """LogLine of a control topic that is not the former one (CONFIG-1); no state is in it, so go
-    on.
+def _changed_settings_log_lines(before: CommitRecord | None, now: CommitRecord) -> Iterable[Action]:
+    """Yield the line on a control topic that is not the former one (CONFIG-1): no state is in it.
 
     PENDING-3: tell as well of settings that decide what a row is, and that have changed.
     """

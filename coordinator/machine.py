@@ -124,9 +124,9 @@ from headgate.coordinator.secondary_delivery import (
     begin_delivering,
     commits_due,
     delete_undecided_drafts,
+    expired_commits_log_lines,
     find_expiring_commits,
     has_unfenced_expired_commit,
-    log_expired_commits,
     on_deliveries_answered,
     on_delivery_call_failed,
     on_primary_read,
@@ -155,9 +155,9 @@ from headgate.coordinator.state import (
 from headgate.coordinator.status_validation import (
     ValidationResult,
     admission_criteria,
+    always_late_log_lines,
     committed_with_files,
     is_attempt_too_old,
-    log_always_stale,
     named_partitions,
     valid_through_of_partitions,
     validate_statuses,
@@ -590,10 +590,10 @@ def validate_heard_statuses(state: State, now_ms: int) -> Step:
     reason = (
         ""
         if ready
-        else f"time-out; nothing admissible from {_name_some_partitions(verdict.unsure)}"
+        else f"time-out; nothing admissible from {_describe_some_partitions(verdict.unsure)}"
     )
     tokens = term_of(state).tokens.with_stale_counted(verdict.heeded, verdict.stale)
-    told = log_always_stale(state.settings, tokens, verdict.stale - verdict.heeded)
+    told = always_late_log_lines(state.settings, tokens, verdict.stale - verdict.heeded)
     if verdict.refusals or state.refused:
         state = count_repeated_refusals(state, verdict, now_ms)
     state = replace(state, term=replace(term_of(state), tokens=tokens))
@@ -620,12 +620,13 @@ def _unnamed_partitions(state: State) -> frozenset[TopicPartition]:
 def _abort_transaction(state: State) -> Step:
     """Settle under the policy ``abort``: nothing that was heard is admitted."""
     term = term_of(state)
+    silent = _describe_some_partitions(_unnamed_partitions(state))
     settlement = AbortCommit(
         settled_to=term.progress.heard_to,
         offsets=term.progress.offsets,
         tables=(TableSettlement(term.primary.view.table, None),),
         valid_through_ms=term.progress.valid_through_ms,
-        reason=f"time-out; nothing heard from {_name_some_partitions(_unnamed_partitions(state))}",
+        reason=f"time-out; nothing heard from {silent}",
         suspended=suspension_reasons(term),
     )
     term = replace(
@@ -636,7 +637,7 @@ def _abort_transaction(state: State) -> Step:
     return append_settlement(replace(state, term=term), None)
 
 
-def _name_some_partitions(partitions: frozenset[TopicPartition]) -> str:
+def _describe_some_partitions(partitions: frozenset[TopicPartition]) -> str:
     shown = ", ".join(str(partition) for partition in sorted(partitions)[:5])
     return shown + (f" and {len(partitions) - 5} more" if len(partitions) > 5 else "")
 
@@ -804,7 +805,7 @@ def _on_commit_landed(state: State, view: TableView, now_ms: int) -> Step:
         committed = replace(committed, tokens=tokens)
         if attempt.forgets:
             committed = without_forgotten_tables(committed, attempt.forgets)
-    told = log_expired_commits(found, stored) if found.expired else ()
+    told = expired_commits_log_lines(found, stored) if found.expired else ()
     landed = replace(state, term=committed)
     if committed.delivery.pending or committed.delivery.lingering:
         landed = replace(landed, term=with_lingering_commits(landed, now_ms))

@@ -31,7 +31,7 @@ from headgate.control_protocol.machine_io import (
     OutgoingEvent,
     Stop,
     backoff_ms,
-    with_deadline,
+    deadlines_with,
 )
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import CommitAttempt, TableView
@@ -77,7 +77,7 @@ def enter_phase(
         unanswered_since_ms=None if phase in _ANSWERED else known.unanswered_since_ms,
     )
     kept = state.deadlines if changes.get("term", state.term) is not None else {}
-    deadlines = with_deadline(kept, Timer.RETRY, None)
+    deadlines = deadlines_with(kept, Timer.RETRY, None)
     return replace(state, phase=phase, deadlines=deadlines, call=call, **changes)
 
 
@@ -157,20 +157,22 @@ def append_events(state: State) -> tuple[Action, ...]:
     term = term_of(state)
     match state.phase:
         case Phase.STARTING:
-            return _append_action(term, (term.progress.number, start_event(state, first=True)))
+            return _action_to_append(
+                term, (term.progress.number, build_start_event(state, first=True))
+            )
         case Phase.CLOSING:
-            start = (term.progress.number, start_event(state, first=False))
-            return _append_action(term, (term.closing_number, EndCommit()), start)
+            start = (term.progress.number, build_start_event(state, first=False))
+            return _action_to_append(term, (term.closing_number, EndCommit()), start)
         case Phase.EVOLVING if term.changes.tables is not None:
-            return _append_action(term, (term.progress.number, term.changes.tables))
+            return _action_to_append(term, (term.progress.number, term.changes.tables))
         case Phase.SETTLING:
             assert isinstance(term.progress.settlement, AckCommit | AbortCommit)
-            return _append_action(term, (term.closing_number, term.progress.settlement))
+            return _action_to_append(term, (term.closing_number, term.progress.settlement))
         case _:
             return ()
 
 
-def _append_action(term: Term, *events: tuple[TransactionNumber, Event]) -> tuple[Action, ...]:
+def _action_to_append(term: Term, *events: tuple[TransactionNumber, Event]) -> tuple[Action, ...]:
     return (Append(tuple(OutgoingEvent(term.epoch, number, event) for number, event in events)),)
 
 
@@ -248,7 +250,7 @@ def partitions_of_newest_start(state: State) -> frozenset[TopicPartition]:
     return frozenset(offsets_of_configured_topics(state, term_of(state).progress.offsets))
 
 
-def start_event(state: State, *, first: bool) -> StartCommit:
+def build_start_event(state: State, *, first: bool) -> StartCommit:
     term = term_of(state)
     tables = [primary_table_start(state)]
     for secondary in secondaries_named_by_start(state).values():

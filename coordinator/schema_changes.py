@@ -112,7 +112,7 @@ def ask_for_table_changes(state: State) -> Step:
     term = term_of(state)
     if state.identity.routed:
         return enter_phase(state, Phase.EVOLVING), (
-            ChangeTables(unify_wants(term.changes.proposals)),
+            ChangeTables(join_proposals_by_table(term.changes.proposals)),
         )
     columns = reduce(
         unify_columns, (each.proposal.columns for each in term.changes.proposals), Struct()
@@ -120,7 +120,7 @@ def ask_for_table_changes(state: State) -> Step:
     return enter_phase(state, Phase.EVOLVING), (EvolveTable(term.primary.view, columns),)
 
 
-def unify_wants(proposals: Iterable[HeardProposal]) -> tuple[Want, ...]:
+def join_proposals_by_table(proposals: Iterable[HeardProposal]) -> tuple[Want, ...]:
     """Return one request per table, which joins what all proposals ask for."""
     found: dict[Destination, Want] = {}
     for each in (heard.proposal for heard in proposals):
@@ -147,7 +147,7 @@ def on_table_evolved(state: State, done: EvolvedTable) -> Step:
         term,
         primary=term.primary.with_view(known),
         changes=replace(
-            term.changes, refused=bound_refusals((*term.changes.refused, *done.refused))
+            term.changes, refused=limit_refusals((*term.changes.refused, *done.refused))
         ),
     )
     state = replace(state, term=term)
@@ -155,7 +155,7 @@ def on_table_evolved(state: State, done: EvolvedTable) -> Step:
     tables = Tables(answers_for_one_event(answers), (primary_table_start(state),))
     known_term = replace(term, changes=replace(term.changes, tables=tables))
     state = replace(state, term=known_term, call=state.call.without_failures())
-    return state, (*_log_evolved(view.table, done), *append_events(state))
+    return state, (*_evolution_log_lines(view.table, done), *append_events(state))
 
 
 def retry_table_changes(state: State, now_ms: int, why: str) -> Step:
@@ -198,7 +198,7 @@ def answers_for_one_event(answers: tuple[Answer, ...]) -> tuple[Answer, ...]:
     return answers[:said]
 
 
-def bound_refusals(refused: tuple[Refusal, ...]) -> tuple[Refusal, ...]:
+def limit_refusals(refused: tuple[Refusal, ...]) -> tuple[Refusal, ...]:
     """Name each field once; if they are too many to name, refuse all that the table lacks."""
     by_path = {refusal.path: refusal for refusal in refused}
     if len(by_path) > REFUSED_MAX or refusals_size_bytes(by_path.values()) > REFUSED_BYTES_MAX:
@@ -211,7 +211,7 @@ def refusals_size_bytes(refused: Iterable[Refusal]) -> int:
     return sum(len("/".join((*each.path, each.reason)).encode()) for each in refused)
 
 
-def _log_evolved(table: str, done: EvolvedTable) -> tuple[Action, ...]:
+def _evolution_log_lines(table: str, done: EvolvedTable) -> tuple[Action, ...]:
     told: list[Action] = []
     if done.changes:
         told.append(LogLine(f"{table}: {', '.join(done.changes)}", event=LogEvent.COLUMNS_CHANGED))
@@ -239,7 +239,7 @@ def on_tables_changed(state: State, tables: tuple[Changed, ...], now_ms: int) ->
     ):
         return state, ()
     term = state.term
-    asked = unify_wants(term.changes.proposals)
+    asked = join_proposals_by_table(term.changes.proposals)
     done = _results_for_one_event((want.at, said) for want, said in zip(asked, tables, strict=True))
     failures = [said for said in tables if said.failure]
     why = "; ".join(f"{said.table}: {said.failure}" for said in failures[:3])
@@ -274,7 +274,7 @@ def on_tables_changed(state: State, tables: tuple[Changed, ...], now_ms: int) ->
         if said.dropped
     }
     state, suspended = suspend_tables(state, gone, now_ms)
-    told = [action for said in done.values() for action in _log_changed(said)]
+    told = [action for said in done.values() for action in _table_change_log_lines(said)]
     if failures:
         told.append(
             LogLine(f"asked for again: {why}", trouble=True, event=LogEvent.COORDINATOR_RETRYING)
@@ -292,7 +292,7 @@ def _results_for_one_event(
         if found.failure:
             continue
         said = replace(
-            found, refused=bound_refusals(found.refused), why=found.why[:_WHY_CHARACTERS_MAX]
+            found, refused=limit_refusals(found.refused), why=found.why[:_WHY_CHARACTERS_MAX]
         )
         room -= refusals_size_bytes(said.refused) + len(
             f"{said.table}{said.data}{said.why}".encode()
@@ -319,7 +319,7 @@ def _table_starts(state: State, said: Changed) -> Iterator[TableStart]:
         yield replace(none_is_made, table="")
 
 
-def _log_changed(said: Changed) -> Iterator[Action]:
+def _table_change_log_lines(said: Changed) -> Iterator[Action]:
     if said.changes:
         text = f"{said.table}: {', '.join(said.changes)}"
         yield LogLine(text, event=LogEvent.COLUMNS_CHANGED)

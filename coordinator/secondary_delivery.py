@@ -73,13 +73,13 @@ from headgate.coordinator.table_checks import AT_ONCE, is_tag_renewal_due
 from headgate.coordinator.table_suspension import (
     REFUSALS_MAX,
     commits_deliverable_now,
-    log_suspended_tables,
     pending_commits_of_tables,
     reopen_tables,
     resuming_tables_to_deliver,
     suspend_overdue_tables,
     suspend_troubled_tables,
     suspend_undeliverable_tables,
+    suspended_tables_log_lines,
     suspensions_for,
     tables_taking_nothing,
 )
@@ -278,7 +278,7 @@ def _on_staging_failed(state: State, troubles: Mapping[str, HeadgateError], now_
         state, f"no manifest for {', '.join(sorted(troubles))}: begins again"
     )
     return replace(recovering, suspicion=state.suspicion.with_troubled_tables(found)), (
-        *log_suspended_tables(found),
+        *suspended_tables_log_lines(found),
         *actions,
     )
 
@@ -452,7 +452,7 @@ def on_secondaries_read(state: State, given: SecondariesRead, now_ms: int) -> St
     # Before the next two: a resumed table opens by what is pending now (SUSPEND-5), and one that
     # has received all at last is not overdue (SUSPEND-3).
     state = replace(state, term=without_delivered_commits(term_of(state), given, now_ms))
-    spent = _delete_delivered_key_files(before, term_of(state))
+    spent = _actions_to_delete_key_files(before, term_of(state))
     state, opened = reopen_tables(state, given.views)
     many = _has_too_many_pending(state, now_ms)
     state, weary = suspend_overdue_tables(
@@ -505,9 +505,8 @@ def without_delivered_commits(term: Term, given: SecondariesRead, now_ms: int) -
     )
 
 
-def _delete_delivered_key_files(before: Term, after: Term) -> tuple[AcknowledgeDelivered, ...]:
-    """Return the key files to delete: those of pending commits that a read, not an answer, shows as
-    delivered."""
+def _actions_to_delete_key_files(before: Term, after: Term) -> tuple[AcknowledgeDelivered, ...]:
+    """Ask to delete key files of pending commits that a read, not an answer, shows as delivered."""
     struck = tuple(
         pending_commit
         for pending_commit in before.delivery.pending
@@ -615,8 +614,10 @@ def _describe_pending(state: State, term: Term, now_ms: int) -> Iterable[str]:
         yield f"{old} rows pending for {tables} expire soon (coordinator.claim_age_max_ms)"
 
 
-def log_expired_commits(after: CommitRecord, before: CommitRecord | None) -> tuple[LogLine, ...]:
-    """PENDING-8: log what nobody delivers any more."""
+def expired_commits_log_lines(
+    after: CommitRecord, before: CommitRecord | None
+) -> tuple[LogLine, ...]:
+    """PENDING-8: return lines on what nobody delivers any more."""
     known = before.expired if before else ()
     return tuple(
         LogLine(

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Sequence
 from headgate.control_protocol.current_sink import in_same_sink_context
 from headgate.control_protocol.errors import CallHangs, SinkStopped
 from headgate.control_protocol.identifiers import TopicPartition
-from headgate.control_protocol.log_event_names import LogEvent, log_extra
+from headgate.control_protocol.log_event_names import LogEvent, event_extra
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.coordinator.driver import CoordinatorDriver
 
@@ -123,7 +123,7 @@ class CoordinatorService:
                     if self._polled.is_set():
                         self._polled.clear()
                         driver.begin_to_lead()
-                    if not driver.run_once(driver.log_wait_ms(_TURN_MS, _IDLE_MS)):
+                    if not driver.run_once(driver.ms_to_wait_for_log(_TURN_MS, _IDLE_MS)):
                         retired.wait(_TROUBLE_WAIT_S)
             except Exception as error:
                 self._failure = error  # first: what closes now may ask what it ends with
@@ -134,6 +134,6 @@ class CoordinatorService:
                 close()
         except Exception as error:  # noqa: BLE001 - handed to the participant, which raises it
             level = logging.INFO if isinstance(error, SinkStopped) else logging.ERROR
-            extra = log_extra(LogEvent.COORDINATOR_STOPPED)
+            extra = event_extra(LogEvent.COORDINATOR_STOPPED)
             _log.log(level, "the coordinator stopped: %s", error, extra=extra)
             self._failure = error

@@ -27,7 +27,7 @@ from headgate.control_protocol.identifiers import (
     TransactionId,
     TransactionNumber,
 )
-from headgate.control_protocol.machine_io import is_due, with_deadline
+from headgate.control_protocol.machine_io import deadlines_with, is_due
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import CommitAttempt, Staging, TableView
 from headgate.control_protocol.quarantine_policy import BadRecordLimits
@@ -41,7 +41,7 @@ from headgate.coordinator.settings import CoordinatorSettings, DeliveryLinger
 class RoutedKeys(Protocol):
     """Tells which of the routed tables have a key (KEY-1); the answers never change in a life."""
 
-    def has_key(self, table: str) -> bool:
+    def is_keyed_table(self, table: str) -> bool:
         """Return whether records replace and delete rows of this table."""
 
     def may_feed_keyed_table(self, topic: str) -> bool:
@@ -51,7 +51,7 @@ class RoutedKeys(Protocol):
 class _NoKeys:
     """Serves a sink whose routes name no table with a key."""
 
-    def has_key(self, table: str) -> bool:  # noqa: ARG002 - the port's
+    def is_keyed_table(self, table: str) -> bool:  # noqa: ARG002 - the port's
         return False
 
     def may_feed_keyed_table(self, topic: str) -> bool:  # noqa: ARG002 - the port's
@@ -822,7 +822,7 @@ class State:
 
     def with_deadline(self, timer: Timer, at_ms: int | None) -> State:
         """Set a deadline, or clear it (``None``)."""
-        return replace(self, deadlines=with_deadline(self.deadlines, timer, at_ms))
+        return replace(self, deadlines=deadlines_with(self.deadlines, timer, at_ms))
 
     def with_end_due_by(self, due_ms: int) -> State:
         """Let END come then at the latest."""

@@ -453,7 +453,7 @@ def _secondary_criteria(state: State, now_ms: int) -> dict[str, SecondaryCriteri
         for name, secondary in term_of(state).delivery.secondaries.items():
             if name not in named:
                 young = _young_prefixes(state, secondary, now_ms)
-                keyed = state.identity.routed_keys.has_key(name)
+                keyed = state.identity.routed_keys.is_keyed_table(name)
                 standards[name] = SecondaryCriteria(young, uuid=secondary.uuid, keyed=keyed)
     return standards
 
@@ -511,18 +511,18 @@ TIMES_IN_A_ROW = 3
 """Once may be a hiccup; people are told at so many times, and at each multiple."""
 
 
-def log_always_stale(
+def always_late_log_lines(
     settings: CoordinatorSettings, tokens: Tokens, stale: Iterable[Sender]
 ) -> tuple[LogLine, ...]:
-    """Name those that were just stale, so many times in a row."""
+    """Return a line on each that was just stale, so many times in a row."""
     return tuple(
-        _log_stale(settings, sender, tokens.stale[sender])
+        _always_late_log_line(settings, sender, tokens.stale[sender])
         for sender in sorted(stale)
         if tokens.stale[sender] % TIMES_IN_A_ROW == 0
     )
 
 
-def _log_stale(settings: CoordinatorSettings, sender: Sender, times: int) -> LogLine:
+def _always_late_log_line(settings: CoordinatorSettings, sender: Sender, times: int) -> LogLine:
     error = ParticipantStarves(
         f"{sender} is slower than a transaction: {times} times in a row its files came after the "
         "only commit that may bring them, and its records are read again each time",

@@ -110,10 +110,10 @@ def forget_secondaries_at_next_decision(
         suspensions=replace(term.suspensions, forgotten=term.suspensions.forgotten | new),
         delivery=term.delivery.with_secondaries(secondaries),
     )
-    return replace(state, term=parted), log_dropped_tables(new)
+    return replace(state, term=parted), dropped_tables_log_lines(new)
 
 
-def log_dropped_tables(gone: Collection[str]) -> tuple[LogLine, ...]:
+def dropped_tables_log_lines(gone: Collection[str]) -> tuple[LogLine, ...]:
     return tuple(
         LogLine(
             f"{name} was dropped: it is created again when records for it come; "
@@ -125,8 +125,8 @@ def log_dropped_tables(gone: Collection[str]) -> tuple[LogLine, ...]:
     )
 
 
-def log_replaced_tables(state: State, given: SecondariesRead) -> tuple[LogLine, ...]:
-    """CREATE-4: log a table that somebody else put in the place of a filled one; it is filled."""
+def replaced_tables_log_lines(state: State, given: SecondariesRead) -> tuple[LogLine, ...]:
+    """CREATE-4: name tables that somebody else put in the place of filled ones; they are filled."""
     known = term_of(state).primary.view.filled
     return tuple(
         LogLine(
@@ -292,7 +292,7 @@ def suspend_tables(
             term, suspensions=replace(term.suspensions, suspended=suspended, refused_access=refused)
         ),
     )
-    return state, (*log_suspended_tables(found), *parting_words)
+    return state, (*suspended_tables_log_lines(found), *parting_words)
 
 
 def suspensions_for(
@@ -313,7 +313,7 @@ def suspensions_for(
     }
 
 
-def log_suspended_tables(found: Mapping[str, Suspended]) -> tuple[LogLine, ...]:
+def suspended_tables_log_lines(found: Mapping[str, Suspended]) -> tuple[LogLine, ...]:
     return tuple(
         LogLine(
             f"{name} is suspended, its records go to the quarantine: {suspended.why}",
@@ -626,7 +626,7 @@ def with_troubled_suspended(
     known = replace(term, delivery=term.delivery.with_secondaries(secondaries))
     known = with_former_data_roots(term, known)  # it is judged at once
     call = state.call.without_failures()
-    return replace(state, call=call, term=known), (*tells, *log_replaced_tables(state, given))
+    return replace(state, call=call, term=known), (*tells, *replaced_tables_log_lines(state, given))
 
 
 def secondary_uuids_to_record(state: State) -> Mapping[str, str]:

@@ -204,7 +204,7 @@ REFUSED = {
 }
 
 
-def refusal_of_key(key: str) -> str | None:
+def why_key_refused(key: str) -> str | None:
     """Return why a key may not be set; ``None`` if it may, ``""`` if it is simply unknown."""
     if key in ALLOWED:
         return None

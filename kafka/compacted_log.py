@@ -205,7 +205,7 @@ class CompactedReader:
         """Return whether each partition has been read to where it ended once."""
         return not self._behind
 
-    def read(self, timeout_s: float) -> list[CompactedRecord]:
+    def read_next(self, timeout_s: float) -> list[CompactedRecord]:
         """Return the next records, in the order of each partition; none after this time.
 
         Raises ``MissingRights``, ``FleetTopicUnfit`` if a topic is gone.
@@ -221,7 +221,7 @@ class CompactedReader:
         until_s = time.monotonic() + patience_s
         found: list[CompactedRecord] = []
         while self._behind:
-            found += self.read(0.2)
+            found += self.read_next(0.2)
             if self._behind and time.monotonic() > until_s:
                 topic = min(topic for topic, _ in self._behind)
                 raise Unreachable(

@@ -57,18 +57,18 @@ def ensure_control_topic(
     Raises ``ControlTopicUnfit``, ``MissingRights``, ``Unreachable``, ``ConfigurationError``.
     """
     cluster = _Cluster(kafka_config, topic, timeout_ms)
-    if not cluster.has_fitting_topic():
+    if not cluster.require_fitting_topic_if_present():
         cluster.create_topic()
 
 
-def has_fitting_control_topic(
+def require_fitting_topic_if_present(
     kafka_config: Mapping[str, str], topic: str, timeout_ms: int = REQUEST_TIMEOUT_MS
 ) -> bool:
-    """Check the control topic without changing it; ``False`` if it is missing.
+    """Return whether there is the control topic, and raise where it does not fit.
 
     Raises as ``ensure_control_topic``.
     """
-    return _Cluster(kafka_config, topic, timeout_ms).has_fitting_topic()
+    return _Cluster(kafka_config, topic, timeout_ms).require_fitting_topic_if_present()
 
 
 def uses_append_time(
@@ -95,12 +95,12 @@ class _Cluster:
         except (kafka.KafkaException, ValueError, TypeError) as error:
             raise settings_error(error, kafka_config) from error
 
-    def has_fitting_topic(self) -> bool:
+    def require_fitting_topic_if_present(self) -> bool:
         described = self._describe_topic()
         settings = self.topic_settings() if described else None
         if described is None or settings is None:
             return False
-        faults = list_faults(len(described.partitions), settings)
+        faults = faults_of_control_topic(len(described.partitions), settings)
         if faults:
             raise ControlTopicUnfit(
                 f"control topic {self._topic} has {' and '.join(faults)}",
@@ -119,7 +119,7 @@ class _Cluster:
                 raise self._creation_error(cause) from error
         # Brokers learn of a new topic one after the other.
         deadline_s = time.monotonic() + self._timeout_s
-        while not self.has_fitting_topic():
+        while not self.require_fitting_topic_if_present():
             if time.monotonic() > deadline_s:
                 raise Unreachable(f"control topic {self._topic} was created but does not show up")
             time.sleep(0.05)
@@ -175,7 +175,7 @@ class _Cluster:
         )
 
 
-def list_faults(partitions: int, settings: Mapping[str, str]) -> list[str]:
+def faults_of_control_topic(partitions: int, settings: Mapping[str, str]) -> list[str]:
     """Return what is wrong with a control topic of so many partitions and these settings."""
     faults = []
     if partitions != 1:

@@ -27,7 +27,7 @@ class Record(NamedTuple):
     headers: Sequence[tuple[str, bytes | None]] | None = None
 
     @property
-    def size_bytes(self) -> int:
+    def value_size_bytes(self) -> int:
         return len(self.value or b"")
 
 
@@ -57,9 +57,9 @@ class PartitionBuffer:
             return 0
         self.records.append(record)
         self.end = record.offset + 1
-        return record.size_bytes
+        return record.value_size_bytes
 
-    def cut_before(self, end: int) -> list[Record]:
+    def pop_before(self, end: int) -> list[Record]:
         """Remove and return the records before ``end``."""
         gone = []
         while self.records and self.records[0].offset < end:
@@ -115,12 +115,12 @@ class Buffers:
             for at, span in ranges.items()
         )
 
-    def cut_ranges(self, ranges: Mapping[TopicPartition, OffsetRange]) -> Iterator[list[Record]]:
-        """Yield the records of the ranges, partition by partition, in the ranges' order."""
+    def pop_ranges(self, ranges: Mapping[TopicPartition, OffsetRange]) -> Iterator[list[Record]]:
+        """Remove and yield the ranges' records, partition by partition, in the ranges' order."""
         for partition, span in ranges.items():
             buffer = self._buffers.get(partition)
-            records = buffer.cut_before(span.end) if buffer else []
-            self._bytes -= sum(record.size_bytes for record in records)
+            records = buffer.pop_before(span.end) if buffer else []
+            self._bytes -= sum(record.value_size_bytes for record in records)
             yield records
 
     def seek_to_positions(self, positions: Mapping[TopicPartition, int]) -> None:
@@ -139,7 +139,7 @@ class Buffers:
 
     def _subtract_bytes_of(self, buffer: PartitionBuffer | None) -> None:
         if buffer is not None:
-            self._bytes -= sum(record.size_bytes for record in buffer.records)
+            self._bytes -= sum(record.value_size_bytes for record in buffer.records)
 
 
 class EmbeddedMember:

@@ -133,7 +133,7 @@ class Chunk:
             )
             yield number, chunk
 
-    def detach(self) -> Chunk:
+    def detached_copy(self) -> Chunk:
         """Return the same records, valid beyond the next chunk."""
         return self if self.headers is None else replace(self, headers=list(self.headers))
 

@@ -85,11 +85,11 @@ class KafkaSourceTopics:
         ends = self._list_offsets(partitions, OffsetSpec.latest())
         return Offsets({p: found[p] if found[p] >= 0 else ends[p] for p in partitions})
 
-    def committed_offset_metadata(self) -> str | None:
+    def first_offset_metadata(self) -> str | None:
         """Return the note of the first partition, in order, of the configured topics with one."""
-        return next(iter(self.committed_offset_metadata_list()), None)
+        return next(iter(self.all_offset_metadata()), None)
 
-    def committed_offset_metadata_list(self) -> list[str]:
+    def all_offset_metadata(self) -> list[str]:
         """Return the notes next to the group's offsets of the configured topics, in their order."""
         partitions = sorted(
             (p.topic, p.partition) for p in _led_partitions(self._describe_topics())

@@ -23,7 +23,7 @@ from headgate.control_protocol.errors import (
     TokenServerRefused,
     TokenUnfit,
 )
-from headgate.control_protocol.log_event_names import LogEvent, log_extra
+from headgate.control_protocol.log_event_names import LogEvent, event_extra
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.kafka.token_providers import Token, provider_of
 
@@ -160,7 +160,9 @@ class TokenKeeper:
             self._token, self._life_s, self._failures = token, life_s, 0
             self._changed.notify_all()
         if renewed is not None:
-            log.info("%s gives tokens again", self._where, extra=log_extra(LogEvent.TOKEN_RENEWED))
+            log.info(
+                "%s gives tokens again", self._where, extra=event_extra(LogEvent.TOKEN_RENEWED)
+            )
         return max(_WAIT_S_MIN, life_s * _RENEWED_AT)
 
     def _note_failure(self, error: HeadgateError) -> None:
@@ -175,7 +177,7 @@ class TokenKeeper:
                 f"the current one is valid for {left_s:.0f} s" if left_s > 0 else "there is none"
             )
             log.warning(
-                "%s; %s", self.renewal_trouble, valid, extra=log_extra(LogEvent.TOKEN_NOT_RENEWED)
+                "%s; %s", self.renewal_trouble, valid, extra=event_extra(LogEvent.TOKEN_NOT_RENEWED)
             )
 
     def _is_idle(self) -> bool:

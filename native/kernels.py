@@ -327,11 +327,11 @@ class InC:
             _, bounds, octets = values.buffers()
             first = bounds.address + values.offset * _WORD_BYTES
             begin = octets.address if octets else 0  # only empty values
-            asked = (None, None, 0) if fields is None else self._number_fields(fields)
+            asked = (None, None, 0) if fields is None else self._pointers_of_fields(fields)
             self._c.classify_json(begin, first, len(values), found.ctypes.data, *asked)
         return found
 
-    def _number_fields(self, fields: Fields) -> tuple[int, int, int]:
+    def _pointers_of_fields(self, fields: Fields) -> tuple[int, int, int]:
         slots = self._key_slots_of(fields, fields.places)
         return fields.any.ctypes.data, slots.ctypes.data, fields.slot_count
 

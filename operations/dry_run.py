@@ -41,7 +41,7 @@ from headgate.control_protocol.quarantine_policy import Disposal
 from headgate.control_protocol.table_format import Use
 from headgate.data_plane.quarantine.rejected_records import ROUTE, TABLE, TOMBSTONE
 from headgate.operations.access.kafka_connection import opening_source_topics
-from headgate.operations.access.open_secondary_tables import with_created_and_changed_tables
+from headgate.operations.access.open_secondary_tables import create_and_change_tables
 from headgate.runtime.assembly import open_batch_writer
 from headgate.runtime.routed_table_creation import TableMaker
 from headgate.runtime.sink_tables import SinkTables
@@ -239,9 +239,7 @@ def _write_batch(tables: SinkTables, batch: Batch) -> BatchWritten:
     if isinstance(outcome, BatchFailed):
         raise outcome.fatal or WriteFailed(outcome.reason)
     if isinstance(outcome, BatchNeeds) and tables.settings.tables:
-        changed = with_created_and_changed_tables(
-            tables, batch, outcome, maker=_build_table_maker(tables)
-        )
+        changed = create_and_change_tables(tables, batch, outcome, maker=_build_table_maker(tables))
         return _write_batch(tables, changed)
     if isinstance(outcome, BatchNeeds):
         copied = tables.open_primary(Use.SECONDARY)

@@ -261,7 +261,7 @@ def show_audit(console: Console, report: AuditReport) -> None:
     headings = (
         *("topic", "partition", "began", "next offset", "produced", "in table"),
         *(["quarantined"] if quarantined else []),
-        *(_name_missing_records(report), "twice", "lag"),
+        *(_describe_missing_records(report), "twice", "lag"),
     )
     console.print(_words_table(headings, rows))
     console.print(
@@ -287,8 +287,8 @@ def show_audit(console: Console, report: AuditReport) -> None:
     console.print(_verdict_text(report), soft_wrap=True)
 
 
-def _name_missing_records(report: AuditReport) -> str:
-    """Name the records that the table lacks: none is lost before that is found."""
+def _describe_missing_records(report: AuditReport) -> str:
+    """Say which records the table lacks: none is lost before that is found."""
     words = {Verdict.NOT_PROVEN: "absent", Verdict.WELL: "deleted by persons"}
     return words.get(report.verdict, "lost") if report.sum_over_partitions("lost") else "lost"
 
@@ -301,7 +301,7 @@ def _verdict_text(report: AuditReport) -> Text:
     )
     lost, twice = report.sum_over_partitions("lost"), report.sum_over_partitions("twice")
     if produced is not None and present is not None:
-        lost_words = f"{lost:,} {_name_missing_records(report)}" if lost else "none lost"
+        lost_words = f"{lost:,} {_describe_missing_records(report)}" if lost else "none lost"
         twice = max(twice or 0, sum(report.surplus.values()))
         twice_words = f"{twice:,} twice" if twice else "none twice"
         kept = report.sum_over_partitions("in_quarantine")

@@ -71,7 +71,7 @@ def read_topics(settings: SinkSettings) -> Topics:
     return described
 
 
-def find_missing_offsets(
+def count_missing_offsets(
     record: CommitRecord | None, topics: Topics
 ) -> Mapping[TopicPartition, int]:
     """Return how many offsets of the topics, as they were, are not in the table.
@@ -102,7 +102,7 @@ def _describe_tables_behind(
     own = _describe_table_behind(
         tables.name, record.valid_through_ms if record else None, through_ms
     )
-    if own and (topics is None or record is None or find_missing_offsets(record, topics)):
+    if own and (topics is None or record is None or count_missing_offsets(record, topics)):
         yield own + _describe_sink_state(record)
     elif settings.tables:
         from headgate.operations.many_tables.list import list_tables
@@ -150,7 +150,7 @@ class UntilLatest:
 
     def __post_init__(self) -> None:
         self.topics = read_topics(self.settings)
-        self.missing = find_missing_offsets(None, self.topics)
+        self.missing = count_missing_offsets(None, self.topics)
 
     @property
     def is_reached(self) -> bool:
@@ -160,7 +160,7 @@ class UntilLatest:
         """Begin to look at the table, in a thread of its own; the last look comes at the end."""
         if self.missing:
             self._thread = threading.Thread(
-                target=self._check_repeatedly, name="headgate-until-latest"
+                target=self._stop_once_complete, name="headgate-until-latest"
             )
             self._thread.start()
         else:
@@ -175,7 +175,7 @@ class UntilLatest:
             with suppress(HeadgateError):
                 self.is_complete_now()
 
-    def _check_repeatedly(self) -> None:
+    def _stop_once_complete(self) -> None:
         while not self.stop.wait(LOOKED_AT_S):
             try:
                 if self.is_complete_now():
@@ -188,7 +188,7 @@ class UntilLatest:
         with open_tables_for_reading(self.settings) as tables:
             record = tables.reader.view().record
             pending = {each.table for each in tables.undelivered_commits(record)}
-        missing = find_missing_offsets(record, self.topics)
+        missing = count_missing_offsets(record, self.topics)
         suspended = {each.table for each in record.suspended} if record else set[str]()
         self.suspended = tuple(sorted(pending & suspended))
         self.missing, self.pending = missing, bool(pending - suspended)

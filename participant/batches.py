@@ -591,7 +591,7 @@ def buffered_amounts(state: State) -> tuple[int, int]:
     return records, sum(c.bytes_read for c in ranges) + round(waiting * state.run.record_bytes)
 
 
-def limit_steps_reached(state: State) -> int:
+def steps_of_limit_reached(state: State) -> int:
     """Return the eighths of this participant's share of the nearest limit; 0 if there is none."""
     writing = state.term.writing
     if writing is None or not (writing.limits.commit_records or writing.limits.commit_bytes):

@@ -14,7 +14,7 @@ from headgate.control_protocol.commit_record import offset_metadata_of_table
 from headgate.control_protocol.errors import HeadgateError, RetryLater
 from headgate.control_protocol.events import Presence, PresenceKind, WriteStatus
 from headgate.control_protocol.identifiers import TopicPartition
-from headgate.control_protocol.log_event_names import LogEvent, log_extra
+from headgate.control_protocol.log_event_names import LogEvent, event_extra
 from headgate.control_protocol.machine_driver import MachineDriver
 from headgate.control_protocol.machine_io import Append, OutgoingEvent, Tick
 from headgate.control_protocol.ports import BatchWriter, Clock, ControlLog, GroupMember, Leadership
@@ -121,7 +121,7 @@ class ParticipantDriver(MachineDriver[State, Input, Action]):
                 self._complaint = ""
         except RetryLater as error:
             if str(error) != self._complaint:  # once per outage, and not twenty times a second
-                _log.warning("%s", error, extra=log_extra(LogEvent.CONTROL_TOPIC_UNAVAILABLE))
+                _log.warning("%s", error, extra=event_extra(LogEvent.CONTROL_TOPIC_UNAVAILABLE))
             self._complaint = str(error)
         return not self._listener.behind
 
@@ -129,7 +129,7 @@ class ParticipantDriver(MachineDriver[State, Input, Action]):
         """Take in what the writer and the log have."""
         self._await_batch(0)
         try:
-            self._read_log(timeout_ms)
+            self._feed_events_of_log(timeout_ms)
         except RetryLater as error:
             _log.warning("%s", error)
 
@@ -198,14 +198,14 @@ def log_own_event(log: logging.Logger, sink: str, said: OutgoingEvent) -> None:
     if isinstance(event, Presence) and event.concerns:
         named = sorted(map(str, event.concerns))
         more = f" and {len(named) - _SHOWN_MAX} more" if len(named) > _SHOWN_MAX else ""
-        extra = log_extra(_EVENT_OF_PRESENCE[event.kind], epoch=said.epoch, partitions=len(named))
+        extra = event_extra(_EVENT_OF_PRESENCE[event.kind], epoch=said.epoch, partitions=len(named))
         text = ", ".join(named[:_SHOWN_MAX]) + more
         log.info("sink %s: %s %s", sink, event.kind.value, text, extra=extra)
     elif isinstance(event, WriteStatus):
         rows = sum(each.records for each in event.written.values())
         if rows or event.failure:
             ids = {"epoch": said.epoch, "transaction": said.transaction, "rows": rows}
-            extra = log_extra(LogEvent.STATUS_ANNOUNCED, **ids)
+            extra = event_extra(LogEvent.STATUS_ANNOUNCED, **ids)
             text = f"{rows} rows announced for transaction {said.epoch}.{said.transaction}"
             if event.failure:
                 text += f", and {len(event.unknown)} partitions are not written: {event.failure}"
@@ -217,4 +217,4 @@ def log_pause(log: logging.Logger, state: State) -> None:
     event, text = LogEvent.FETCH_RESUMED, "fetches again"
     if state.term.paused:
         event, text = LogEvent.FETCH_PAUSED, "paused: nothing is fetched until headgate resume"
-    log.info("sink %s: %s", state.sink, text, extra=log_extra(event, epoch=state.term.epoch))
+    log.info("sink %s: %s", state.sink, text, extra=event_extra(event, epoch=state.term.epoch))

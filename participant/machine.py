@@ -45,12 +45,12 @@ from headgate.participant.batches import (
     drop_work,
     find_backlog,
     give_up_overdue_batch,
-    limit_steps_reached,
     next_look_due_ms,
     on_batch_failed,
     on_own_presence,
     plan_batch,
     readable_positions,
+    steps_of_limit_reached,
     stop_when_committed,
     with_announced_steps,
     with_batch_ended,
@@ -78,6 +78,7 @@ from headgate.participant.inputs_and_actions import (
 )
 from headgate.participant.schema_proposals import (
     answer_needs_by_start,
+    ends_of_repeated_batch,
     forget_answers,
     forget_needs,
     forget_refusals,
@@ -86,7 +87,6 @@ from headgate.participant.schema_proposals import (
     on_own_proposal,
     on_tables_event,
     ranges_before_waiting_records,
-    repeated_batch_ends,
     without_finished_repetition,
 )
 from headgate.participant.settlements import (
@@ -236,7 +236,7 @@ def _on_end_offsets(state: State, known: EndOffsetsRead, now_ms: int) -> Step:
     done_again = False
     if state.needs.open or state.needs.again:
         there = ranges_before_waiting_records(state, there, now_ms)
-        done_again = bool(repeated_batch_ends(state)) and not state.needs.open
+        done_again = bool(ends_of_repeated_batch(state)) and not state.needs.open
     records_max = batch_records_max(state)
     full = sum(map(len, there.values())) >= records_max
     enough = known.full or full or done_again or state.run.stop is not None
@@ -280,7 +280,7 @@ def _on_batch_ended(state: State, outcome: BatchOutcome, now_ms: int) -> Step:
 def _announce_growth(done: Step) -> Step:
     """COMMIT-5: tell the coordinator at each step how much there is, long before the next ALIVE."""
     state, actions = done
-    steps = limit_steps_reached(state)
+    steps = steps_of_limit_reached(state)
     if steps <= state.work.steps:
         return done
     state, alive = append_presence(
@@ -298,7 +298,7 @@ def _on_assigned(state: State, partitions: frozenset[TopicPartition]) -> Step:
     actions: tuple[Action, ...] = ()
     # First what is lost: whether the rest is gained or joined depends on what is left.
     if lost:
-        state, actions = _announce_loss(state, lost)
+        state, actions = _drop_work_and_announce_loss(state, lost)
     if gained:
         kind = PresenceKind.GAINED if state.work.owned else PresenceKind.JOINED
         state, more = _announce_gain(state, gained, kind)
@@ -315,7 +315,7 @@ def _announce_gain(state: State, gained: frozenset[TopicPartition], kind: Presen
     return append_presence(state, kind, gained)
 
 
-def _announce_loss(state: State, lost: frozenset[TopicPartition]) -> Step:
+def _drop_work_and_announce_loss(state: State, lost: frozenset[TopicPartition]) -> Step:
     """Drop all unannounced work: nothing could be announced, and files mix partitions."""
     state = without_lost_partitions(drop_work(state), lost)
     return append_presence(state, PresenceKind.LOST, lost)

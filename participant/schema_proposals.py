@@ -97,17 +97,17 @@ def ranges_before_waiting_records(state: State, ranges: Ranges, now_ms: int) -> 
     records that wait."""
     needs = state.needs
     if not needs.open:
-        return _cut_ranges_at(ranges, repeated_batch_ends(state))
+        return _cut_ranges_at(ranges, ends_of_repeated_batch(state))
     if now_ms < min(need.since_ms for need in needs.open) + WAIT_MS:
         if state.phase is not Phase.ANSWERING:
             return {}
-        ranges = _cut_ranges_at(ranges, repeated_batch_ends(state))
+        ranges = _cut_ranges_at(ranges, ends_of_repeated_batch(state))
     first = reduce(Offsets.smaller_of_each, (need.proposal.first for need in needs.open))
     cut = {p: OffsetRange(r.begin, _end_before_record(r, first.get(p))) for p, r in ranges.items()}
     return {p: r for p, r in cut.items() if not r.is_empty}
 
 
-def repeated_batch_ends(state: State) -> Mapping[TopicPartition, int]:
+def ends_of_repeated_batch(state: State) -> Mapping[TopicPartition, int]:
     """SCHEMA-3: return where a batch ends that is done again; empty when that is done.
 
     Further records may need further columns: with them the batch would be done again for ever. A
@@ -121,7 +121,7 @@ def repeated_batch_ends(state: State) -> Mapping[TopicPartition, int]:
 
 def without_finished_repetition(state: State) -> State:
     """SCHEMA-3: forget up to where a batch is done again, once that is done."""
-    return replace(state, needs=replace(state.needs, again=repeated_batch_ends(state)))
+    return replace(state, needs=replace(state.needs, again=ends_of_repeated_batch(state)))
 
 
 def _cut_ranges_at(ranges: Ranges, ends: Mapping[TopicPartition, int]) -> Ranges:

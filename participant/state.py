@@ -29,7 +29,7 @@ from headgate.control_protocol.identifiers import (
     TopicPartition,
     TransactionNumber,
 )
-from headgate.control_protocol.machine_io import OutgoingEvent, is_waiting, with_deadline
+from headgate.control_protocol.machine_io import OutgoingEvent, deadlines_with, is_waiting
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import Batch
 from headgate.participant.settings import ParticipantSettings
@@ -345,7 +345,7 @@ class State:
         """Return the state with this deadline set, or cleared (``None``)."""
         if self.deadlines.get(timer) == at_ms:
             return self
-        return replace(self, deadlines=with_deadline(self.deadlines, timer, at_ms))
+        return replace(self, deadlines=deadlines_with(self.deadlines, timer, at_ms))
 
     def is_not_held_back_by(self, timer: Timer, now_ms: int) -> bool:
         """Return whether what waits for this deadline may happen now."""

@@ -17,7 +17,7 @@ from headgate.control_protocol.events import Envelope, Notice, NoticeKind, Start
 from headgate.control_protocol.identifiers import Sender, TopicId
 from headgate.kafka.cluster_queries import Cluster, read_newest_messages
 from headgate.participant.settlements import describe_configuration_differences
-from headgate.runtime.health import read_heard_events
+from headgate.runtime.health import summarize_heard_events
 from headgate.runtime.wall_clock import wall_ms
 
 RECORDS_READ = 2_000
@@ -47,7 +47,7 @@ def find_other_configuration(
         notice = each.event
         if isinstance(notice, Notice) and notice.kind in (NoticeKind.STARTED, NoticeKind.RELOADED):
             digests[each.sender] = notice.configuration
-    alive = read_heard_events(
+    alive = summarize_heard_events(
         envelopes, now_ms, SIGNS_MISSED * settings.participant.presence_interval_ms
     ).alive
     others = {

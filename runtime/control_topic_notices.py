@@ -27,7 +27,7 @@ from headgate.control_protocol.identifiers import Epoch, Sender, SinkName, Trans
 from headgate.control_protocol.ports import ControlLog
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.kafka.control_log import KafkaLog, KafkaLogTimes, LogClients
-from headgate.kafka.control_topic import has_fitting_control_topic
+from headgate.kafka.control_topic import require_fitting_topic_if_present
 from headgate.runtime.wall_clock import wall_ms
 
 _log = redacted_logger("headgate.runtime")
@@ -58,17 +58,17 @@ def announcing_end(settings: SinkSettings, sender: Sender) -> Iterator[None]:
     except Unreachable:
         raise  # brokers or catalog are away; ``status`` finds that out by itself
     except SinkStopped:
-        append_notice(settings, sender, stop_notice())  # in order: an operator asked for it
+        append_notice(settings, sender, build_stop_notice())  # in order: an operator asked for it
         raise
     except HeadgateError as error:
         text = f"{error.message} ({error.hint})" if error.hint else error.message
-        append_notice(settings, sender, stop_notice(error.code, settings.redact(text)))
+        append_notice(settings, sender, build_stop_notice(error.code, settings.redact(text)))
         raise
     except Exception as error:
         text = settings.redact(f"{type(error).__name__}: {error}")
-        append_notice(settings, sender, stop_notice(HeadgateError.code, text))
+        append_notice(settings, sender, build_stop_notice(HeadgateError.code, text))
         raise
-    append_notice(settings, sender, stop_notice())
+    append_notice(settings, sender, build_stop_notice())
 
 
 def announce_start(settings: SinkSettings, sender: Sender, log: ControlLog) -> None:
@@ -82,7 +82,7 @@ def announce_start(settings: SinkSettings, sender: Sender, log: ControlLog) -> N
         _log.debug("the start could not be announced: %s", error)
 
 
-def stop_notice(code: str = "", text: str = "") -> Notice:
+def build_stop_notice(code: str = "", text: str = "") -> Notice:
     return Notice(NoticeKind.STOPPED, code, text[:_ERROR_CHARS_MAX])
 
 
@@ -91,7 +91,7 @@ def append_notice(
 ) -> None:
     """Append the event if the control topic exists; asking for a missing topic might create it."""
     try:
-        if not has_fitting_control_topic(settings.kafka, settings.control.topic, answer_ms):
+        if not require_fitting_topic_if_present(settings.kafka, settings.control.topic, answer_ms):
             return
         log = open_control_log(settings, KafkaLogTimes(delivery_ms=answer_ms, request_ms=answer_ms))
         try:

@@ -122,8 +122,10 @@ class Heard:
     silent: bool
 
 
-def read_heard_events(envelopes: Sequence[Envelope], now_ms: int, silence_ms_max: int) -> Heard:
-    """Read the envelopes of one sink, oldest first.
+def summarize_heard_events(
+    envelopes: Sequence[Envelope], now_ms: int, silence_ms_max: int
+) -> Heard:
+    """Return what the envelopes of one sink, oldest first, show of it.
 
     A participant that has been silent for longer than ``silence_ms_max`` counts as dead.
     """
@@ -189,8 +191,8 @@ def without_code(code: str, text: str) -> str:
     return text.removeprefix(f"{code} ")
 
 
-def effective_error(error: LastError, goes_on: StartCommit | Settlement) -> LastError:
-    """Return a coordinator's error as it counts after its START or settlement.
+def marked_past_if_resolved(error: LastError, goes_on: StartCommit | Settlement) -> LastError:
+    """Return a coordinator's error, as past unless its START or settlement leaves it.
 
     That a participant starves, or is refused, is resolved by a settlement without it.
     """
@@ -227,7 +229,7 @@ def _find_last_error(envelopes: Sequence[Envelope], alive: frozenset[Sender]) ->
                 bare = without_code(code, text)
                 troubles = [replace(uncoded, code=code, text=bare, next_try_ms=again_ms)]
             case StartCommit() | AckCommit() as goes_on if envelope.epoch > 0:
-                troubles = [effective_error(error, goes_on) for error in troubles]
+                troubles = [marked_past_if_resolved(error, goes_on) for error in troubles]
                 if _is_clean_ack(goes_on):
                     ends = [replace(error, past=True) for error in ends]
     errors = [

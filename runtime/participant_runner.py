@@ -73,7 +73,7 @@ def open_lookout(
     def sinks_in_group() -> frozenset[str]:
         source = settings.source
         with closing(KafkaSourceTopics(settings.kafka, source.topics, source.group_id)) as topics:
-            named = map(sink_in_offset_metadata, topics.committed_offset_metadata_list())
+            named = map(sink_in_offset_metadata, topics.all_offset_metadata())
             return frozenset(sink for sink in named if sink)
 
     sources = Sources(

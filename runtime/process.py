@@ -24,7 +24,7 @@ from headgate.control_protocol.errors import (
 )
 from headgate.control_protocol.events import Notice, NoticeKind
 from headgate.control_protocol.identifiers import Sender, SinkName
-from headgate.control_protocol.log_event_names import LogEvent, log_extra
+from headgate.control_protocol.log_event_names import LogEvent, event_extra
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.participant.state import State
 from headgate.runtime import early_signals
@@ -232,7 +232,7 @@ def _wait_for_others(settings: SinkSettings, turn: _Turn) -> SinkSettings | None
         if error is None:
             return None
         if error.message != reported:
-            extra = log_extra(LogEvent.SINK_WAITS)
+            extra = event_extra(LogEvent.SINK_WAITS)
             _log.warning("sink %s: waits: %s", settings.name, error, extra=extra)
         reported = error.message
         turn.report_turn("waits for participants with another sink file")
@@ -256,7 +256,7 @@ def _run_or_wait(settings: SinkSettings, turn: _Turn) -> SinkSettings | None:
         if turn.stop.is_set():
             break
         message = f"sink {settings.name}: stopped by a person; waiting for headgate start"
-        _log.info("%s", message, extra=log_extra(LogEvent.SINK_WAITS))
+        _log.info("%s", message, extra=event_extra(LogEvent.SINK_WAITS))
         if turn.measures:
             turn.measures.note_waiting()
         wait_until_started(settings, turn.stop, lambda: turn.report_turn(STOPPED_BY_PERSON))
@@ -282,7 +282,7 @@ def _let_others_start(settings: SinkSettings, turn: _Turn) -> None:
             return
         if not reported:
             text = f"sink {settings.name}: waits: {actor} started it with another sink file"
-            _log.warning("%s", text, extra=log_extra(LogEvent.SINK_WAITS))
+            _log.warning("%s", text, extra=event_extra(LogEvent.SINK_WAITS))
         reported = True
         turn.report_turn("waits for participants with another sink file")
         turn.stop.wait(_LOOKED_AT_S)
@@ -312,7 +312,7 @@ def _take_part(settings: SinkSettings, turn: _Turn) -> SinkSettings | None:
             anew = _run_turns(sink, settings, turn)
         except (SinkStopped, LeadershipReleased) as asked:
             leaving = asked
-        _log.info("sink %s: leaves", settings.name, extra=log_extra(LogEvent.SINK_DRAINING))
+        _log.info("sink %s: leaves", settings.name, extra=event_extra(LogEvent.SINK_DRAINING))
         if turn.stop.is_set():
             turn.process.manager.on_stopping()
         if turn.measures:
@@ -353,7 +353,7 @@ def logging_start_and_end(sink: SinkName) -> Iterator[None]:
 
 
 def _log_event(event: LogEvent, text: str, level: int = logging.INFO) -> None:
-    _log.log(level, "%s", text, extra=log_extra(event))
+    _log.log(level, "%s", text, extra=event_extra(event))
 
 
 @contextmanager

@@ -29,7 +29,7 @@ from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import Changed, SourceTopics, TopicState, Want
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.control_protocol.schema_evolution import large_objects_as_maps
-from headgate.data_plane.routing.routes import name_pattern
+from headgate.data_plane.routing.routes import pattern_of_names
 from headgate.tables.iceberg.catalog import translate_catalog_error
 
 COUNTED_S = 60.0
@@ -87,21 +87,21 @@ class TableMaker:
             if table not in self._there and self._now_s() >= self._refused.get(table, 0.0):
                 self._create_if_declared(table, raw)
 
-    def create_requested(self, want: Want) -> Changed | None:
+    def try_create_requested(self, want: Want) -> Changed | None:
         """Create a table that a participant asks for; return why not, or ``None`` if it exists.
 
         Raises what ``ensure_table`` raises, and ``ConfigurationError`` if CREATE-3 finds no column.
         """
         try:
-            return self._create_requested(want)
+            return self._try_create_requested(want)
         except Exception as error:  # noqa: BLE001 - whatever a catalog raises becomes one of ours
             failure = translate_catalog_error(error, f"table {want.at.table} cannot be created")
             raise failure from (None if failure is error else error)
 
-    def _create_requested(self, want: Want) -> Changed | None:
+    def _try_create_requested(self, want: Want) -> Changed | None:
         tables, table = self._settings.tables, want.at.table
         each = section_of_table(tables, table) or OneTableSettings(match=table)
-        if not any(name_pattern(route).fullmatch(table) for route in tables.routing.routes):
+        if not any(pattern_of_names(route).fullmatch(table) for route in tables.routing.routes):
             return Changed(table, why="no route of the coordinator's sink file names it")
         if self._tables.exists(table):
             return None
@@ -174,7 +174,7 @@ class NewTables:
         monotonic_s: Callable[[], float],
     ) -> None:
         self._tables = tables
-        self._names = [name_pattern(route) for route in tables.routing.routes]
+        self._names = [pattern_of_names(route) for route in tables.routing.routes]
         self._listed = listed
         self._now_s = monotonic_s
         self._lock = Lock()
@@ -242,8 +242,8 @@ class MakingTopics:
     def offsets_at(self, timestamp_ms: int) -> Offsets:
         return self._topics.offsets_at(timestamp_ms)
 
-    def committed_offset_metadata(self) -> str | None:
-        return self._topics.committed_offset_metadata()
+    def first_offset_metadata(self) -> str | None:
+        return self._topics.first_offset_metadata()
 
     def close(self) -> None:
         self._topics.close()

@@ -52,7 +52,7 @@ class Sink:
         """
         with working_for_sink(self._name):
             longest_ms = max(timeout_ms, idle_ms)
-            self._driver.run_once(self._driver.log_wait_ms(timeout_ms, longest_ms))
+            self._driver.run_once(self._driver.ms_to_wait_for_log(timeout_ms, longest_ms))
 
     def adopt_settings(self, settings: SinkSettings) -> None:
         """Adopt other intervals and limits, from the next START on."""

@@ -265,7 +265,7 @@ class SinkTables:
         found = self.format_of(name)
         return found if isinstance(found, SupportsMaintenance) else None
 
-    def catalog_of(self, name: str = "") -> SupportsCatalog | None:
+    def catalog_format_of(self, name: str = "") -> SupportsCatalog | None:
         """Return a table's format, or the sink's, if a catalog lists its tables."""
         found = self.format_of(name or self.name)
         return found if isinstance(found, SupportsCatalog) else None
@@ -284,7 +284,7 @@ class SinkTables:
 
     def supports_catalog(self, name: str = "") -> SupportsCatalog:
         """Return a table's format, or the sink's, as one whose tables a catalog lists."""
-        if found := self.catalog_of(name):
+        if found := self.catalog_format_of(name):
             return found
         raise self._lacks_catalog_error(name or self.name)
 
@@ -304,7 +304,7 @@ class SinkTables:
         """
         settings, found = self.settings, self.format_of(name)
         is_primary = name == self.name
-        if not (is_primary or settings.tables or self.catalog_of(name)):
+        if not (is_primary or settings.tables or self.catalog_format_of(name)):
             self._require_former_quarantine(name)
         spec = self.table_spec_of(name)
         table = found.open(spec, settings.name, use)
@@ -384,7 +384,7 @@ class SinkTables:
 
         One that does not answer keeps no other from it.
         """
-        if found := self.catalog_of():
+        if found := self.catalog_format_of():
             readers = found.readers(
                 [self.table_spec_of(name) for name in names], self.settings.name
             )
@@ -422,7 +422,7 @@ class SinkTables:
     def find_missing_tables(self, names: Collection[str]) -> list[str]:
         """Return, sorted, the names of routed tables that do not exist."""
         wanted = set(names)
-        if self.catalog_of():  # a list takes one call for all of them
+        if self.catalog_format_of():  # a list takes one call for all of them
             spaces = {name.rpartition(".")[0] for name in names}
             wanted -= {
                 f"{space}.{short}" for space in spaces for short in self.table_names_in(space)
@@ -431,7 +431,7 @@ class SinkTables:
 
     def find_tables_named_by_routes(self) -> set[str]:
         """Return existing tables whose names a route can produce, where a catalog lists them."""
-        found = self.catalog_of()
+        found = self.catalog_format_of()
         if found is None:
             return set()
         targets = [route.to for route in self.settings.tables.route]
@@ -524,14 +524,14 @@ class SinkTables:
 
     def prepare_tables(self) -> SinkTables:
         """Create what may be created. Raises if a table cannot take its records."""
-        from headgate.runtime.start_checks import primary_table_exists
+        from headgate.runtime.start_checks import require_fit_or_creatable_table
 
         try:
-            there = primary_table_exists(self)
+            there = require_fit_or_creatable_table(self)
         except TableChanged:
             if not self._add_declared_columns():
                 raise
-            there = primary_table_exists(self)
+            there = require_fit_or_creatable_table(self)
         if not there:
             self.primary_format.create(self.table_spec_of(self.name))
             self.require_fit_table()
@@ -545,7 +545,7 @@ class SinkTables:
         from headgate.tables.iceberg.complete_empty_table import complete_table
         from headgate.tables.iceberg.table_creation import TableDeclaration
 
-        found, spec = self.catalog_of(), self.table_spec_of(self.name)
+        found, spec = self.catalog_format_of(), self.table_spec_of(self.name)
         if found is None or not spec.create:
             return False
         with suppress(Exception):  # what it lacks is reported; or another participant added it
@@ -582,7 +582,7 @@ class SinkTables:
         from headgate.runtime.write_planning import shaping_of
 
         shape = shaping_of(self.settings)
-        if found := self.catalog_of():  # it has the quarantine, too
+        if found := self.catalog_format_of():  # it has the quarantine, too
             return Plans(found.catalog, shape)
         return PluginPlans(partial(self.file_schema, self.name), shape, aside)
 
@@ -591,7 +591,7 @@ class SinkTables:
         from headgate.data_plane.batch.writer_task_plan import Plans
 
         name = self.settings.quarantine.table
-        if found := self.catalog_of(name):
+        if found := self.catalog_format_of(name):
             return Plans(found.catalog)
         read = partial(self.format_of(name).reader, self.table_spec_of(name), self.settings.name)
         return PluginQuarantinePlans(partial(self.file_schema, name), read)
@@ -621,7 +621,7 @@ class SinkTables:
             partial(self.open_table, use=use),
             on_commit,
             required=named_secondary_tables(settings.quarantine) if settings.tables else None,
-            make=maker.create_requested if maker else None,
+            make=maker.try_create_requested if maker else None,
             listed=maker.table_lister if maker else lambda _: (),
             together=self.atomic_commits() if maker else None,
         )

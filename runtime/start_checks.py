@@ -332,20 +332,20 @@ def require_existing_sources(settings: SinkSettings) -> None:
 def require_fit_table(tables: SinkTables) -> None:
     """Raise if the sink's table, as it is, cannot take the records; ``TableMissing``."""
     settings = tables.settings
-    if found := tables.catalog_of():
+    if found := tables.catalog_format_of():
         tables.atomic_commits()
         require_fit_iceberg_table(found.catalog, settings)
     else:
         require_fitting_file_schema(tables.file_schema(tables.name), settings)
 
 
-def primary_table_exists(tables: SinkTables) -> bool:
+def require_fit_or_creatable_table(tables: SinkTables) -> bool:
     """Return whether the sink's table exists.
 
     Raises if it, or the place where it would be created, cannot take the records.
     """
     # Keys that come with the table may have expired just now, and are renewed.
-    settings, found = tables.settings, tables.catalog_of()
+    settings, found = tables.settings, tables.catalog_format_of()
     renewable = found is not None and has_temporary_credentials(settings.catalog.properties)
     try:
         call_with_retries(lambda: require_fit_table(tables), PATIENCE_S if renewable else 0.0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headgate.config.sink_settings import SinkSettings
-from headgate.control_protocol.log_event_names import LogEvent, log_extra
+from headgate.control_protocol.log_event_names import LogEvent, event_extra
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.participant.state import Phase, State
 
@@ -27,7 +27,7 @@ class FirstCommitLog:
         if not self._awaited and state.phase is Phase.WRITING and known:
             self._awaited = True
             waiting = sum(max(0, state.source.ends.get(p, at) - at) for p, at in places.items())
-            self._log_once(
+            self._log_text(
                 state,
                 f"{waiting:,} offsets of {len(places)} partitions wait to be read, for the first "
                 f"commit at the latest; there is one every {self._interval_ms / 1000:g} s "
@@ -35,11 +35,11 @@ class FirstCommitLog:
             )
         if self._awaited and state.work.has_unannounced:
             self._over = True
-            self._log_once(state, _describe_progress(state))
+            self._log_text(state, _describe_progress(state))
         self._over = self._over or bool(state.said.pending)
 
-    def _log_once(self, state: State, text: str) -> None:
-        extra = log_extra(LogEvent.COMMIT_AWAITED, epoch=state.term.epoch)
+    def _log_text(self, state: State, text: str) -> None:
+        extra = event_extra(LogEvent.COMMIT_AWAITED, epoch=state.term.epoch)
         _log.info("sink %s: %s", self._sink, text, extra=extra)
 
 

@@ -179,7 +179,9 @@ class Batches:
         if self._records:
             _require_kafka_records(frame, RECORD_COLUMNS)
             return
-        declared = {column.name for column in self.settings.table.columns} | self._mark_columns
+        declared = {
+            column.name for column in self.settings.table.columns
+        } | self._deletion_mark_columns
         if self.settings.table.create and (unknown := sorted(set(frame.columns) - declared)):
             raise unknown_columns_error(self.settings.table.identifier, unknown)
 
@@ -189,8 +191,8 @@ class Batches:
         return _OnConnectServer, (partial(Batches, str(self._sink), self._checkpoint, **flags),)
 
     @property
-    def _mark_columns(self) -> set[str]:
-        """Return columns of rows that are none of the table's."""
+    def _deletion_mark_columns(self) -> set[str]:
+        """Return the columns by which rows delete, which are none of the table's."""
         return {DELETED} if self.settings.table.key else set()
 
     def __call__(self, frame: Any, number: int) -> None:
@@ -230,7 +232,9 @@ class Batches:
         else:
             places = self._coordinate_columns(frame, planned)
             table_columns = planned.plan.shape.arrow_schema().names
-            if unknown := sorted(set(frame.columns) - {*table_columns, *self._mark_columns}):
+            if unknown := sorted(
+                set(frame.columns) - {*table_columns, *self._deletion_mark_columns}
+            ):
                 raise unknown_columns_error(now.view.table, unknown)
         ship_package_once(frame.sparkSession)
         written = write_frame(frame, planned, places)

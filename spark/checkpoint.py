@@ -45,7 +45,7 @@ class _CheckpointLog:
 
     def read_query_id(self) -> str:
         try:
-            return str(json.loads(self._read_text("metadata"))["id"])
+            return str(json.loads(self._read_text_file("metadata"))["id"])
         except (ValueError, KeyError, TypeError) as error:
             raise self._damaged_error("metadata") from error
 
@@ -66,7 +66,7 @@ class _CheckpointLog:
 
     def _read_lines(self, name: str) -> list[str]:
         # A zero byte precedes what the Kafka source writes, for the sake of Spark 2.1.
-        lines = self._read_text(name).lstrip("\0").strip("\n").split("\n")
+        lines = self._read_text_file(name).lstrip("\0").strip("\n").split("\n")
         if lines[0].strip() != _VERSION:
             raise CheckpointUnreadable(
                 f"{self._root}/{name} has the version {lines[0][:40]!r}, not {_VERSION}"
@@ -75,7 +75,7 @@ class _CheckpointLog:
             )
         return lines
 
-    def _read_text(self, name: str) -> str:
+    def _read_text_file(self, name: str) -> str:
         path = f"{self._root}/{name}"
         try:
             return self._read(path)

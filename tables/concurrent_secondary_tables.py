@@ -75,7 +75,7 @@ class SecondaryTables:
             self._on_commit()
         return {name: view for name, view in zip(free, views, strict=True) if view is not None}
 
-    def find_missing(self, tables: Collection[str]) -> Mapping[str, TableMissing]:
+    def find_missing_tables(self, tables: Collection[str]) -> Mapping[str, TableMissing]:
         """LEDGER-2: a list shows what to look at; a table counts as gone when it cannot be
         loaded."""
         spaces = {name.rpartition(".")[0] for name in tables}

@@ -54,9 +54,9 @@ class StagedFileLists:
         self._kept_ms = kept_ms
         self._delivered: deque[tuple[float, Collection[str]]] = deque()
 
-    def write_lists(self, staging: Staging) -> tuple[PendingCommit, ...]:
-        """Write what the secondary table has to receive: its rows, and separately the keys to
-        delete (KEY-2)."""
+    def stage_pending_commits(self, staging: Staging) -> tuple[PendingCommit, ...]:
+        """Write what the secondary table has to receive, and return what names it: a pending commit
+        for its rows, and another for the keys to delete (KEY-2)."""
         keys = [file for file in staging.files if file.kind is FileKind.KEYS]
         pending_commits = []
         if rows := [file for file in staging.files if file.kind is FileKind.ROWS]:

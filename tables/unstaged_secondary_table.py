@@ -60,9 +60,9 @@ class FileListSecondaryTable:
         if self.read().uuid != staging.table.uuid:
             raise Unreachable(f"{name} is another table now; nothing was staged")
         with self._one:
-            self._table.require_acceptable_files(staging.files)
+            self._table.require_files_fit_and_exist(staging.files)
         try:
-            return self._drafts.write_lists(staging)
+            return self._drafts.stage_pending_commits(staging)
         except Exception as error:
             raise Unreachable(
                 f"{name}: what is pending for it could not be written: {first_line_of_error(error)}"

@@ -273,8 +273,8 @@ class _Secondaries:
     def read_views(self, tables: Collection[str]) -> Mapping[str, TableView | HeadgateError]:
         return self._tables.read_views(tables)
 
-    def find_missing(self, tables: Collection[str]) -> Mapping[str, TableMissing]:
-        return self._tables.find_missing(tables)
+    def find_missing_tables(self, tables: Collection[str]) -> Mapping[str, TableMissing]:
+        return self._tables.find_missing_tables(tables)
 
     def stage(
         self, drafts: Sequence[Staging]

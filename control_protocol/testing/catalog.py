@@ -146,12 +146,12 @@ class FakeCatalog:
     def change_columns(self, columns: Struct) -> None:
         """Set the columns as somebody else; those without an id get one."""
         self.schema_id = len(self.schemas)
-        self.schemas.append(Struct(tuple(self._with_column_ids(each) for each in columns.fields)))
+        self.schemas.append(Struct(tuple(self._column_with_ids(each) for each in columns.fields)))
 
-    def _with_column_ids(self, column: Column) -> Column:
+    def _column_with_ids(self, column: Column) -> Column:
         kind: Type = column.type
         if isinstance(kind, Struct):
-            kind = Struct(tuple(self._with_column_ids(each) for each in kind.fields))
+            kind = Struct(tuple(self._column_with_ids(each) for each in kind.fields))
         if not column.field_id:
             self._column_ids += 1
         return replace(column, type=kind, field_id=column.field_id or self._column_ids)

@@ -125,7 +125,7 @@ class FakeTopics:
             }
         )
 
-    def committed_offset_metadata(self) -> str | None:
+    def first_offset_metadata(self) -> str | None:
         self._source.require_reachable()
         return next((note for _, (_, note) in sorted(self._source.committed.items())), None)
 

@@ -30,7 +30,9 @@ from headgate.data_plane.quarantine.already_quarantined import (
 class QuarantinePlans(Protocol):
     """Plans the files of a quarantine; ``Plans`` does it for Iceberg."""
 
-    def with_quarantine(self, plan: WriterPlan, batch: Batch, source: SourcePlan) -> WriterPlan:
+    def plan_with_quarantine(
+        self, plan: WriterPlan, batch: Batch, source: SourcePlan
+    ) -> WriterPlan:
         """Return the plan with that of the batch's quarantine. Raises as ``plan_of``."""
 
     def forget_temporary_credentials(self) -> bool: ...
@@ -56,7 +58,9 @@ class PluginPlans:
         """Return the plan for the batch's tables. Raises ``TableChanged``, ``Unreachable``; and
         ``FolderElsewhere`` for folders that no coordinator of these tables issues."""
         plan = self._plan.plan_of(batch.table, source)
-        return self._quarantine.with_quarantine(plan, batch, source) if self._quarantine else plan
+        return (
+            self._quarantine.plan_with_quarantine(plan, batch, source) if self._quarantine else plan
+        )
 
     def forget_temporary_credentials(self) -> bool:
         """Forget the quarantine's temporary keys; the table has none."""
@@ -73,7 +77,9 @@ class PluginQuarantinePlans:
         self._plan = _OnePlan(layout, Shaping())
         self._read = read
 
-    def with_quarantine(self, plan: WriterPlan, batch: Batch, source: SourcePlan) -> WriterPlan:
+    def plan_with_quarantine(
+        self, plan: WriterPlan, batch: Batch, source: SourcePlan
+    ) -> WriterPlan:
         if batch.quarantine is None:
             return plan
         quarantine = self._plan.plan_of(batch.quarantine, quarantine_source_of(source))

@@ -25,7 +25,7 @@ class RecordNumbers:
         self._bases = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
         self._index = {at: place for place, at in enumerate(self.partitions)}
 
-    def number_records(
+    def numbers_of_records(
         self, partitions: Sequence[TopicPartition], places: Integers, offsets: Integers
     ) -> Integers:
         """Return the numbers; ``places``: each record's index in ``partitions``."""
@@ -71,7 +71,7 @@ def first_offsets_of(
 ) -> Offsets:
     """Return, in each partition, the smallest of these offsets.
 
-    ``places``: as in ``RecordNumbers.number_records``.
+    ``places``: as in ``RecordNumbers.numbers_of_records``.
     """
     return Offsets(
         {

@@ -143,16 +143,16 @@ class SourcePlan:
             of_keys = self.format_options
         return id_headers_of(self.format_options, "value"), id_headers_of(of_keys, "key")
 
-    def with_frames(self, chunk: Chunk) -> Chunk:
+    def framed_chunk(self, chunk: Chunk) -> Chunk:
         """Return the records as formats read them: behind the ids that their headers hold.
 
         Only for reading: what is kept of a record is as it came.
         """
         of_values, of_keys = self.id_headers
         if of_values:
-            chunk = replace(chunk, values=of_values.with_frames(chunk.values, chunk.headers))
+            chunk = replace(chunk, values=of_values.framed_values(chunk.values, chunk.headers))
         if of_keys and chunk.keys is not None:
-            chunk = replace(chunk, keys=of_keys.with_frames(chunk.keys, chunk.headers))
+            chunk = replace(chunk, keys=of_keys.framed_values(chunk.keys, chunk.headers))
         return chunk
 
     @property
@@ -234,10 +234,10 @@ class WriterPlan:
     values: ValueCheck | None = None
     replace_unsupported: Callable[[Any], Any] | None = None
 
-    def record_parts(self) -> set[str]:
+    def parts_of_records(self) -> set[str]:
         """Return the parts of records that are wanted beside the value, also inside of a struct."""
         if self.source.routing is not None and self.shaping.transform is None:
-            return {p for t in self.tables.values() if t.plan for p in t.plan.record_parts()}
+            return {p for t in self.tables.values() if t.plan for p in t.plan.parts_of_records()}
         columns = self.source.record_columns
         result = set(columns)
         if STRUCT in columns:
@@ -305,13 +305,17 @@ class Plans:
     def plan_of(self, batch: Batch, source: SourcePlan) -> WriterPlan:
         """Return the plan for both tables of a batch. Raises as ``load_table_and_plan``, and
         ``FolderElsewhere`` for folders that no coordinator of these tables issues."""
-        return self.with_quarantine(self._with_current_folder(batch.table, source), batch, source)
+        return self.plan_with_quarantine(
+            self._plan_with_current_folder(batch.table, source), batch, source
+        )
 
-    def with_quarantine(self, plan: WriterPlan, batch: Batch, source: SourcePlan) -> WriterPlan:
+    def plan_with_quarantine(
+        self, plan: WriterPlan, batch: Batch, source: SourcePlan
+    ) -> WriterPlan:
         """Return the plan of a batch's table with that of its quarantine. Raises as ``plan_of``."""
         if batch.quarantine is None or not source.handling.keeps_rejected:
             return plan
-        quarantine = self._with_current_folder(batch.quarantine, quarantine_source_of(source))
+        quarantine = self._plan_with_current_folder(batch.quarantine, quarantine_source_of(source))
         known = quarantined_offsets(batch, source, self._read_quarantine_rows)
         return replace(plan, quarantine=quarantine, already_quarantined=known)
 
@@ -320,7 +324,7 @@ class Plans:
     ) -> list[dict[str, Any]]:
         return read_iceberg_rows(_load_table(self._catalog, start), source, again)
 
-    def _with_current_folder(self, start: TableStart, source: SourcePlan) -> WriterPlan:
+    def _plan_with_current_folder(self, start: TableStart, source: SourcePlan) -> WriterPlan:
         """Return the plan, renewed where the table may want its files elsewhere by now."""
         plan = self.plan_for_start(start, source)
         if not _is_folder_inside(start, plan.shape.data_location):
@@ -390,7 +394,7 @@ def plan_of_file_schema(
         order = _sort_order_for_schema(
             SortOrder.model_validate_json(native.sort_order_json), schema
         )
-    shaping = _without_late_rows(shaping or Shaping(), source.sink, schema, properties)
+    shaping = _shaping_with_time_limit(shaping or Shaping(), source.sink, schema, properties)
     named = source.schema_policy.unknown_fields is not UnknownFields.IGNORE
     shape = TableShape(
         schema_json=native.schema_json if native else schema.model_dump_json(),
@@ -411,7 +415,7 @@ def plan_of_file_schema(
     )
 
 
-def _without_late_rows(
+def _shaping_with_time_limit(
     shaping: Shaping, sink: str, schema: Schema, properties: Mapping[str, str]
 ) -> Shaping:
     """EXPIRY-1: leave rows out that are below the limit that the table stores, where that is
@@ -422,7 +426,7 @@ def _without_late_rows(
         return shaping
     from headgate.tables.iceberg.maintenance.row_expiry import limit_as_literal  # reads files
 
-    kept = rules.without_late_rows(limit_as_literal(limit_ms, schema.find_field(rules.late_by)))
+    kept = rules.with_time_limit(limit_as_literal(limit_ms, schema.find_field(rules.late_by)))
     return replace(shaping, rules=kept)
 
 

@@ -88,8 +88,8 @@ class Parts:
     left: Integers
     bad: dict[int, str]
 
-    def with_operations(self, operations: Operations, faults: Faults) -> UnwrappedValues:
-        """Combine with operations; ``faults`` has the rows whose operation is unknown."""
+    def to_unwrapped(self, operations: Operations, faults: Faults) -> UnwrappedValues:
+        """Return the values with these operations; ``faults``: rows whose operation is unknown."""
         if not faults.reasons:
             return UnwrappedValues(self.rows, self.before, operations, self.bad)
         wrong = np.zeros(len(operations), np.bool_)

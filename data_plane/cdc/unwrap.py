@@ -99,7 +99,7 @@ class _Debezium:
 
     def unwrap(self, values: Packed) -> UnwrappedValues:
         parts, faults = self._reader.read(values), Faults()
-        return parts.with_operations(operations_of(parts.words[0], DEBEZIUM, "op", faults), faults)
+        return parts.to_unwrapped(operations_of(parts.words[0], DEBEZIUM, "op", faults), faults)
 
 
 class _Flattened:
@@ -113,7 +113,7 @@ class _Flattened:
         deleted, op = parts.words
         codes = operations_of(op.fill_null("c"), DEBEZIUM, "__op", faults)
         codes[true_flags_of(deleted, "__deleted", faults)] = Operation.DELETE
-        return parts.with_operations(codes, faults)
+        return parts.to_unwrapped(codes, faults)
 
 
 class _DeletesByKey:

@@ -151,7 +151,7 @@ class FileShape:
         self.partitioner = Partitioner(spec, schema)
         self._marking = table.marking
         if table.marking is not None:
-            self.encoding = ParquetEncoding(schema, properties, leaves, table.marking.columns)
+            self.encoding = ParquetEncoding(schema, properties, leaves, table.marking.meta_columns)
         self._partition: list[Any] = [f.field_type for f in spec.partition_type(schema).fields]
 
     def encoding_for(self, rows: pa.Table) -> Encoding:
@@ -177,16 +177,18 @@ class FileShape:
                 "no coordinator says so: look who may write to the control topic "
                 "(docs/guides/security.md)",
             ) from error
-        announced = self._marking.initial_metadata(path).items()
+        announced = self._marking.files_to_write_first(path).items()
         store_files(self.io, {n: text for n, text in announced if not self._exists(n)})
         return path
 
     def _exists(self, path: str) -> bool:
         return bool(self.io.new_output(path).exists())
 
-    def with_meta_columns(self, rows: pa.Table, path: str, begin: int) -> pa.Table:
+    def append_meta_columns(self, rows: pa.Table, path: str, begin: int) -> pa.Table:
         """Return the rows as the file holds them, which already has ``begin`` of them."""
-        return rows if self._marking is None else self._marking.with_meta_columns(rows, path, begin)
+        return (
+            rows if self._marking is None else self._marking.append_meta_columns(rows, path, begin)
+        )
 
 
 def file_shape_of(plan: WriterPlan) -> FileShape:
@@ -251,7 +253,7 @@ class DataFiles:
             group = table.slice(begin, self._rows_per_group(table, key, encoding))
             file = self._open_or_reuse_file(key, group, encoding)
             size_before = file.stream.tell()
-            file.encoder.write(self._shape.with_meta_columns(group, file.path, file.rows))
+            file.encoder.write(self._shape.append_meta_columns(group, file.path, file.rows))
             file.rows += group.num_rows
             self._written_rows += group.num_rows
             self._written_bytes += file.stream.tell() - size_before

@@ -198,14 +198,16 @@ class ParquetOptions:
 
     def __init__(self, properties: Mapping[str, str], leaves: Sequence[Leaf]) -> None:
         self._properties = properties
-        self.row_group_rows = self._number_property("row-group-limit", 1024 * 1024)
-        wanted_bytes = self._number_property("row-group-size-bytes", STORED_BYTES_MAX)
+        self.row_group_rows = self._positive_number_property("row-group-limit", 1024 * 1024)
+        wanted_bytes = self._positive_number_property("row-group-size-bytes", STORED_BYTES_MAX)
         self.row_group_bytes = min(wanted_bytes, STORED_BYTES_MAX)
         self._options = {
             **self._compression_options(),
-            "data_page_size": self._number_property("page-size-bytes", 1024 * 1024),
-            "max_rows_per_page": self._number_property("page-row-limit", 20_000),
-            "dictionary_pagesize_limit": self._number_property("dict-size-bytes", 2 * 1024 * 1024),
+            "data_page_size": self._positive_number_property("page-size-bytes", 1024 * 1024),
+            "max_rows_per_page": self._positive_number_property("page-row-limit", 20_000),
+            "dictionary_pagesize_limit": self._positive_number_property(
+                "dict-size-bytes", 2 * 1024 * 1024
+            ),
             # What Iceberg's specification asks for: small decimals as integers.
             "store_decimal_as_integer": True,
         }
@@ -238,7 +240,7 @@ class ParquetOptions:
             )
         return {"compression": codec, "compression_level": int(level)}
 
-    def _number_property(self, name: str, default: int) -> int:
+    def _positive_number_property(self, name: str, default: int) -> int:
         return read_positive_number(self._properties, f"{_PARQUET}{name}", default)
 
     def _bloom_filter_options(self, leaf: Leaf, rows: int) -> dict[str, Any]:
@@ -247,9 +249,10 @@ class ParquetOptions:
         Never larger than the table wants, at the price of more false positives.
         """
         fpp = self._bloom_filter_fpp(leaf)
-        count = self._number_property(f"bloom-filter-ndv.column.{leaf.name}", rows)
+        count = self._positive_number_property(f"bloom-filter-ndv.column.{leaf.name}", rows)
         bytes_max = max(
-            _BLOOM_BYTES_MIN, self._number_property("bloom-filter-max-bytes", _BLOOM_BYTES_MAX)
+            _BLOOM_BYTES_MIN,
+            self._positive_number_property("bloom-filter-max-bytes", _BLOOM_BYTES_MAX),
         )
         # Filter sizes are rounded up to a power of two.
         bits_max = 8 * 2 ** (bytes_max.bit_length() - 1)

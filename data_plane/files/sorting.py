@@ -38,7 +38,7 @@ class Sorter:
         columns: list[pa.Array] = []
         directions: list[str] = []
         for key in self._keys:
-            for column, direction in key.sort_columns(table):
+            for column, direction in key.columns_to_sort_by(table):
                 columns.append(column)
                 directions.append(direction)
         names = [str(place) for place in range(len(columns))]
@@ -56,7 +56,7 @@ class _Key:
         self._direction = "ascending" if field.direction is SortDirection.ASC else "descending"
         self._nulls_first = field.null_order is NullOrder.NULLS_FIRST
 
-    def sort_columns(self, table: pa.Table) -> list[tuple[pa.Array, str]]:
+    def columns_to_sort_by(self, table: pa.Table) -> list[tuple[pa.Array, str]]:
         values = self._column.transformed_values(table)
         if pa_types.is_floating(values.type):
             values = _as_total_order(values)

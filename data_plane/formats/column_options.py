@@ -95,8 +95,8 @@ def is_text_type(data_type: pa.DataType) -> bool:
 # ------------------------------------------------------------------------------- the marks
 
 
-def mark_with_rule(field: pa.Field, rule: ColumnRule) -> pa.Field:
-    """Return the field with what a format must know about the rule."""
+def with_marks_of_rule(field: pa.Field, rule: ColumnRule) -> pa.Field:
+    """Return the field marked with what a format must know about the rule."""
     known = dict(field.metadata or {})
     if rule.unit:
         known[_UNIT] = rule.unit.encode()

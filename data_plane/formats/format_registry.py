@@ -72,7 +72,7 @@ def create_record_format(name: str, options: Mapping[str, str]) -> RecordFormat:
     """
     factory = _find_own_format(name) or _find_registered_format(name)
     if factory is None:
-        known = format_names()
+        known = known_format_names()
         raise ConfigurationError(
             f"there is no record format {name!r}",
             f"known are: {', '.join(known)}{suggest_similar(name, known)}",
@@ -83,7 +83,7 @@ def create_record_format(name: str, options: Mapping[str, str]) -> RecordFormat:
         raise ConfigurationError(f"record format {name}: {error}") from error
 
 
-def format_names() -> list[str]:
+def known_format_names() -> list[str]:
     """Return all names that ``create_record_format`` knows, sorted."""
     from importlib.metadata import entry_points
 

@@ -137,7 +137,7 @@ class RuledColumns:
     def _path_of_rule(self, column: pa.Field, rule: ColumnRule) -> Path:
         if not rule.path:
             nullable = column.nullable or rule.default is not None
-            return (column_options.mark_with_rule(column.with_nullable(nullable), rule),)
+            return (column_options.with_marks_of_rule(column.with_nullable(nullable), rule),)
         *steps, last = rule.path
         leaf = field_names.as_record_field(pa.field(last, column.type), caseless=self._caseless)
         return (
@@ -145,7 +145,7 @@ class RuledColumns:
                 field_names.as_record_field(pa.field(step, pa.null()), caseless=self._caseless)
                 for step in steps
             ),
-            column_options.mark_with_rule(leaf, rule),
+            column_options.with_marks_of_rule(leaf, rule),
         )
 
     def _make_layers(self) -> tuple[list[pa.Schema], dict[str, int]]:

@@ -138,7 +138,9 @@ class UnknownFieldFinder:
             if value is None or at in self.ignored:
                 continue
             wanted = (
-                infer_type(value) if column is None else self._wider_type(column.type, value, at)
+                infer_type(value)
+                if column is None
+                else self._type_widened_for_value(column.type, value, at)
             )
             if wanted is not None:
                 yield Column(at[-1], wanted)
@@ -146,7 +148,9 @@ class UnknownFieldFinder:
     def _normalize_name(self, name: str) -> str:
         return name.lower() if self._caseless else name
 
-    def _wider_type(self, data_type: pa.DataType, value: Any, path: Path) -> Type | None:
+    def _type_widened_for_value(
+        self, data_type: pa.DataType, value: Any, path: Path
+    ) -> Type | None:
         """Return what a column would have to be for the value, if it is not yet."""
         if pa_types.is_struct(data_type) and isinstance(value, dict):
             inside = tuple(self._unknown_fields_of(value, list(data_type), path))
@@ -157,12 +161,16 @@ class UnknownFieldFinder:
         if _is_list(data_type) and isinstance(value, list):
             item = self._item_type_widened_for_values(data_type.value_type, value, path)
             return None if item is None else ListOf(Column("", item))
-        return _wider_primitive(data_type, value)
+        return _primitive_widened_for_value(data_type, value)
 
     def _item_type_widened_for_values(
         self, data_type: pa.DataType, values: Iterable[Any], path: Path
     ) -> Type | None:
-        result = (self._wider_type(data_type, value, path) for value in values if value is not None)
+        result = (
+            self._type_widened_for_value(data_type, value, path)
+            for value in values
+            if value is not None
+        )
         return _merge_types(each for each in result if each is not None)
 
     # ----------------------------------------------------------------------------- by a schema
@@ -193,7 +201,7 @@ class UnknownFieldFinder:
             if column is None:
                 yield wanted
                 continue
-            kind = self._widened_type(column.type, wanted.type, at)
+            kind = self._type_widened_to(column.type, wanted.type, at)
             optional = not column.nullable and not wanted.required
             if kind is not None or optional:
                 yield Column(
@@ -204,24 +212,24 @@ class UnknownFieldFinder:
             if column.name not in there and not column.nullable and at not in self.ignored:
                 yield Column(column.name, _type_of_same_shape(column.type), required=False)
 
-    def _widened_type(self, data_type: pa.DataType, wanted: Type, path: Path) -> Type | None:
+    def _type_widened_to(self, data_type: pa.DataType, wanted: Type, path: Path) -> Type | None:
         match wanted:
             case Struct() if pa_types.is_struct(data_type):
                 inside = tuple(self._unknown_columns_of(wanted, list(data_type), path))
                 return Struct(inside) if inside else None
             case ListOf(element) if _is_list(data_type):
-                item = self._wider_item(data_type.value_field, element, path)
+                item = self._item_widened_to(data_type.value_field, element, path)
                 return None if item is None else ListOf(item)
             case MapOf(key, value) if pa_types.is_map(data_type):
-                item = self._wider_item(data_type.item_field, value, path)
+                item = self._item_widened_to(data_type.item_field, value, path)
                 return None if item is None else MapOf(key, item)
             case str():
                 return wanted if can_widen(_type_name_of(data_type), wanted) else None
             case _:
                 return None
 
-    def _wider_item(self, field: pa.Field, item: Column, path: Path) -> Column | None:
-        kind = self._widened_type(field.type, item.type, path)
+    def _item_widened_to(self, field: pa.Field, item: Column, path: Path) -> Column | None:
+        kind = self._type_widened_to(field.type, item.type, path)
         optional = not field.nullable and not item.required
         if kind is None and not optional:
             return None
@@ -307,7 +315,7 @@ def _merge_types(found: Iterable[Type]) -> Type | None:
     return reduce(unify_columns, columns).fields[0].type if columns else None
 
 
-def _wider_primitive(data_type: pa.DataType, value: Any) -> Type | None:
+def _primitive_widened_for_value(data_type: pa.DataType, value: Any) -> Type | None:
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
         return None
     if pa_types.is_int32(data_type):

@@ -49,10 +49,10 @@ class Prefilter:
         np.maximum.at(self._newest_ms, chunk.places, chunk.timestamps)
         # First: what the quarantine has, tombstone or poison record, must not enter it again
         # (QUARANTINE-3).
-        chunk = self._rejected.without_already_quarantined(chunk)
+        chunk = self._rejected.take_already_quarantined_out(chunk)
         if not self._tombstones:
-            chunk = self._rejected.without_tombstones(chunk)
-        return self._without_poison(chunk)
+            chunk = self._rejected.take_tombstones_out(chunk)
+        return self._take_poison_out(chunk)
 
     def partition_results(
         self, records: Integers, deleted: Integers | None = None
@@ -76,7 +76,7 @@ class Prefilter:
             for place, at in enumerate(self._partitions)
         }
 
-    def _without_poison(self, chunk: Chunk) -> Chunk:
+    def _take_poison_out(self, chunk: Chunk) -> Chunk:
         reasons = {
             int(row): self._poison[place][int(chunk.offsets[row])]
             for place in self._poison

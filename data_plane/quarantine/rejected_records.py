@@ -22,7 +22,7 @@ from headgate.control_protocol.errors import (
 )
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.identifiers import TopicPartition
-from headgate.control_protocol.log_event_names import LogEvent, log_extra
+from headgate.control_protocol.log_event_names import LogEvent, event_extra
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import Batch
 from headgate.control_protocol.quarantine_policy import Disposal
@@ -81,9 +81,9 @@ class RejectedRecords:
         self.bad = np.zeros(count, np.int64)
         self.filtered = np.zeros(count, np.int64)
 
-    def without_already_quarantined(self, chunk: Chunk) -> Chunk:
-        """Leave out the records that the quarantine has: they are in no other table, ever
-        (QUARANTINE-3)."""
+    def take_already_quarantined_out(self, chunk: Chunk) -> Chunk:
+        """Count the records that the quarantine has, and return the others: those are in no other
+        table, ever (QUARANTINE-3)."""
         self._seen += len(chunk.offsets)
         if not self._already_quarantined:
             return chunk
@@ -102,7 +102,7 @@ class RejectedRecords:
         self.bad += self._count_by_place(chunk.places[bad & ~tombstones])
         return chunk.filter(~known)
 
-    def without_tombstones(self, chunk: Chunk, disposal: Disposal | None = None) -> Chunk:
+    def take_tombstones_out(self, chunk: Chunk, disposal: Disposal | None = None) -> Chunk:
         """Take the records without a value, and return the others; ``disposal`` overrides the
         settings of all tables."""
         if not chunk.values.array.null_count:
@@ -188,7 +188,7 @@ class RejectedRecords:
         self.require_no_stop()
         if self._first:
             count, event = int(self.bad.sum()), LogEvent.RECORDS_BAD
-            extra = log_extra(event, records=count)
+            extra = event_extra(event, records=count)
             _log.info("%d bad records in a batch, the first: %s", count, self._first, extra=extra)
         return self._quarantine.finish() if self._quarantine else ()
 

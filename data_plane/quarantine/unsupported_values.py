@@ -17,10 +17,10 @@ from headgate.kafka.record_fetch import Chunk
 from headgate.native.kernels import Flags
 
 
-def with_value_check(
+def reader_with_value_check(
     read: Callable[[Chunk], Read], values: ValueCheck | None
 ) -> Callable[[Chunk], Read]:
-    """Wrap ``read`` so that records that the table cannot hold are bad."""
+    """Return ``read`` as a reader to which records that the table cannot hold are bad."""
     if values is None:
         return read
 

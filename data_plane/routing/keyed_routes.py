@@ -14,7 +14,7 @@ from headgate.data_plane.routing.routes import (
     Route,
     Routing,
     match_value,
-    name_pattern,
+    pattern_of_names,
     target_of,
     with_name_parts,
 )
@@ -38,7 +38,7 @@ def may_have_key(routing: Routing, topic: str) -> bool:
 def may_lead_to_table(routing: Routing, topic: str, table: str) -> bool:
     """Return whether a record of the topic may go to this table."""
     return any(
-        name_pattern(with_name_parts(route, _known_name_parts(route, parts))).fullmatch(table)
+        pattern_of_names(with_name_parts(route, _known_name_parts(route, parts))).fullmatch(table)
         is not None
         for route, parts in routing.routes_of_topic(topic)
     )

@@ -29,7 +29,7 @@ from headgate.native.kernels import Integers
 class NamedFormat(Protocol):
     """Tells the record name that each value has."""
 
-    def record_names(self, values: Sequence[bytes]) -> tuple[Integers, Sequence[str]]:
+    def names_of_records(self, values: Sequence[bytes]) -> tuple[Integers, Sequence[str]]:
         """Return, per value, the index of its name; -1 where it has none."""
 
 
@@ -68,9 +68,9 @@ class RouteValues:
             return _dictionary_encode(
                 [_last_header_of(found or (), self._route.header) for found in chunk.headers or ()]
             )
-        chunk = self._source.with_frames(chunk)
+        chunk = self._source.framed_chunk(chunk)
         if self._route.record:
-            codes, names = cast("NamedFormat", self._format).record_names(chunk.values)
+            codes, names = cast("NamedFormat", self._format).names_of_records(chunk.values)
             return Values(codes, names, {})
         return self._field_values(chunk)
 

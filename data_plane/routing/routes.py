@@ -117,7 +117,7 @@ class Routing:
         }
 
 
-def name_pattern(route: Route) -> re.Pattern[str]:
+def pattern_of_names(route: Route) -> re.Pattern[str]:
     """Return everything that the route can name."""
     parts = _PLACEHOLDER.split(route.to)  # text, name, text, name, ...
     return re.compile("[a-z0-9_]+".join(map(re.escape, parts[::2])))

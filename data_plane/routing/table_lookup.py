@@ -20,7 +20,7 @@ from headgate.control_protocol.errors import (
     Unreachable,
 )
 from headgate.control_protocol.events import TableStart
-from headgate.control_protocol.log_event_names import LogEvent, log_extra
+from headgate.control_protocol.log_event_names import LogEvent, event_extra
 from headgate.control_protocol.ports import Batch, BatchOutcome, BatchWritten
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.control_protocol.table_format import SupportsCatalog, TableFormat, TableSpec
@@ -157,9 +157,9 @@ class RoutedPlans:
             if not isinstance(outcome, LacksTablePlans):
                 break
             wanted |= outcome.names
-        return self._with_table_troubles(outcome)
+        return self._outcome_with_table_troubles(outcome)
 
-    def _with_table_troubles(self, outcome: BatchOutcome) -> BatchOutcome:
+    def _outcome_with_table_troubles(self, outcome: BatchOutcome) -> BatchOutcome:
         """SUSPEND-1: add to the status what is wrong with tables that took no records."""
         if not isinstance(outcome, BatchWritten):
             return outcome
@@ -297,7 +297,7 @@ class RoutedPlans:
                 return None
             self._loaded[name] = (now_s + LOADED_S, known)
             if known.problem:
-                event = log_extra(LogEvent.RECORDS_UNMATCHED, table=name)
+                event = event_extra(LogEvent.RECORDS_UNMATCHED, table=name)
                 _log.warning("records of %s go nowhere else: %s", name, known.problem, extra=event)
         return known
 

@@ -21,7 +21,7 @@ from headgate.control_protocol.columns import Struct
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.control_protocol.events import Destination
 from headgate.control_protocol.identifiers import TopicPartition
-from headgate.control_protocol.log_event_names import LogEvent, log_extra
+from headgate.control_protocol.log_event_names import LogEvent, event_extra
 from headgate.control_protocol.ports import Batch, TableNeed
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.data_plane.batch.failure_classification import TablesNotPlanned
@@ -54,7 +54,7 @@ def log_unmatched(reasons: Counter[str], monotonic_s: Callable[[], float] = time
     for reason, count in reasons.most_common(LOGGED_REASONS_MAX):
         if reason not in _logged and len(_logged) < LOGGED_REASONS_MAX:
             _logged[reason] = now_s
-            event = log_extra(LogEvent.RECORDS_UNMATCHED, records=count)
+            event = event_extra(LogEvent.RECORDS_UNMATCHED, records=count)
             _log.warning("%d records of a batch go to no table: %s", count, reason, extra=event)
 
 
@@ -238,7 +238,7 @@ class NewTable:
         self._records += len(chunk.offsets)
         self._needs.note_all_in_need(chunk)
         if self._format is not None:
-            chunk = self._source.with_frames(chunk)
+            chunk = self._source.framed_chunk(chunk)
             bad: Collection[int] = ()
             try:
                 self._format.decode(chunk.values, NOTHING)

@@ -47,12 +47,13 @@ def try_store_from_executors(
     return f"{done}; {_LONG_LIVED}" if has_long_lived_credentials(own) else done
 
 
-def ask_tokens_from_executors(
+def try_tokens_from_executors(
     session: OpenSession, kafka: Mapping[str, str], registry_auth: str
 ) -> str:
-    """Let as many tasks as a batch has ask for their tokens. Raises as ``require_token``.
+    """Let as many tasks as a batch has ask for their tokens; say how many did.
 
-    ``registry_auth`` is the description of ``[format.auth]``, or empty.
+    Raises as ``require_token``. ``registry_auth`` is the description of ``[format.auth]``, or
+    empty.
     """
     own = dict(kafka)
 

@@ -24,7 +24,7 @@ from headgate.control_protocol.ports import Batch, BatchFailed
 from headgate.data_plane.batch.writer_task_plan import WriterPlan
 from headgate.data_plane.spark import stages
 from headgate.data_plane.spark.session import OpenSession, error_text
-from headgate.data_plane.spark.shuffle_rows import PLACE, packet_schema, sort_column_names
+from headgate.data_plane.spark.shuffle_rows import PLACE, packet_schema, packet_sort_columns
 from headgate.data_plane.spark.stages import PartWritten, ShareRead
 from headgate.data_plane.spark.tasks import files_of
 from headgate.data_plane.spark.transform import apply_transform, is_query_fault
@@ -99,7 +99,7 @@ def run_job(
     rows = shaped(numbers, _Work(plan, batch, shares, seen))
     if _is_distributed(plan):
         rows = _redistribute(rows, plan, session.parallelism)
-        rows = _map_by_stage(rows, stages.write_packets_stage(plan, batch), stages.OUTCOMES)
+        rows = _map_by_stage(rows, stages.packet_writing_stage(plan, batch), stages.OUTCOMES)
     try:
         outcomes = rows.collect()
     except Exception as error:
@@ -109,7 +109,7 @@ def run_job(
     return JobDone(_await_tallies(seen, plan), parts)
 
 
-def transform_columns(spark: Any, plan: WriterPlan) -> list[str]:
+def columns_of_transform(spark: Any, plan: WriterPlan) -> list[str]:
     """Return the transform's columns, by Spark's analysis. Raises as ``apply_transform``."""
     records = spark.createDataFrame([], spark_schema(stages.row_schema(plan)))
     return [column for column in apply_transform(records, plan).columns if column != RECORD]
@@ -124,7 +124,7 @@ class _Work:
 
 
 def _data_frame_without_transform(numbers: Any, work: _Work) -> Any:
-    read = stages.share_packets_stage(work.plan, work.batch, work.shares)
+    read = stages.packets_of_shares_stage(work.plan, work.batch, work.shares)
     return _without_tallies(
         _map_by_stage(numbers, read, stages.with_tally_column(packet_schema(work.plan))), work.seen
     )
@@ -133,15 +133,15 @@ def _data_frame_without_transform(numbers: Any, work: _Work) -> Any:
 def _data_frame_with_transform(numbers: Any, work: _Work) -> Any:
     """Return packets if they are to be distributed, else the outcomes of writing."""
     plan, batch = work.plan, work.batch
-    read = stages.share_rows_stage(plan, batch, work.shares)
+    read = stages.rows_of_shares_stage(plan, batch, work.shares)
     schema = stages.with_tally_column(stages.row_schema(plan))
     rows = apply_transform(_without_tallies(_map_by_stage(numbers, read, schema), work.seen), plan)
     assert plan.shaping.transform is not None, "chosen for it"
     name = plan.shaping.transform.name
     if _is_distributed(plan):
-        packets = stages.result_packets_stage(plan, batch, name)
+        packets = stages.packets_of_result_stage(plan, batch, name)
         return _map_by_stage(rows, packets, packet_schema(plan))
-    return _map_by_stage(rows, stages.write_result_stage(plan, batch, name), stages.OUTCOMES)
+    return _map_by_stage(rows, stages.result_writing_stage(plan, batch, name), stages.OUTCOMES)
 
 
 def _map_by_stage(rows: Any, stage: stages.Stage, schema: pa.Schema) -> Any:
@@ -170,7 +170,7 @@ def _without_tallies(rows: Any, seen: Any) -> Any:
 def _redistribute(packets: Any, plan: WriterPlan, tasks: int) -> Any:
     if plan.shaping.distribution is Distribution.HASH:
         return packets.repartition(tasks, PLACE)
-    return packets.repartitionByRange(tasks, PLACE, *sort_column_names(plan))
+    return packets.repartitionByRange(tasks, PLACE, *packet_sort_columns(plan))
 
 
 def is_raised_in_task(error: Exception) -> bool:

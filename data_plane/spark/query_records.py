@@ -26,7 +26,7 @@ SOURCE_COLUMNS = {*RECORD_COLUMNS, "timestampType", "key", "headers"}
 
 def needed_columns(plan: WriterPlan) -> tuple[str, ...]:
     """Return the columns of Kafka's source that tasks need for this plan."""
-    parts, source = plan.record_parts(), plan.source
+    parts, source = plan.parts_of_records(), plan.source
     more = {
         "key": "key" in parts or source.has_keys,
         "headers": "headers" in parts or any(source.id_headers),

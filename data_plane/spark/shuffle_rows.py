@@ -108,10 +108,10 @@ class _TablePacking:
 def packet_schema(plan: WriterPlan) -> pa.Schema:
     """Return the schema of packets, whatever the tables."""
     columns = [(PLACE, pa.int32()), (TABLE, pa.int32()), (PACKET, pa.binary())]
-    return pa.schema([*columns, *((name, pa.binary()) for name in sort_column_names(plan))])
+    return pa.schema([*columns, *((name, pa.binary()) for name in packet_sort_columns(plan))])
 
 
-def sort_column_names(plan: WriterPlan) -> list[str]:
+def packet_sort_columns(plan: WriterPlan) -> list[str]:
     return [_SORT] if plan.shaping.distribution is Distribution.RANGE else []
 
 

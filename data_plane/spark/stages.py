@@ -137,12 +137,12 @@ def with_tally_column(schema: pa.Schema) -> pa.Schema:
 # ----------------------------------------------------------------------------------------- reading
 
 
-def share_rows_stage(plan: WriterPlan, batch: Batch, shares: Sequence[Batch]) -> Stage:
+def rows_of_shares_stage(plan: WriterPlan, batch: Batch, shares: Sequence[Batch]) -> Stage:
     """Turn share numbers into rows for a transform, with a tally row after each share's rows."""
     schema = with_tally_column(row_schema(plan))
 
     def stage(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for share in share_indexes(batches):
+        for share in indexes_of_shares(batches):
             reading = _Share(plan, batch, shares, share)
             for rows in reading.decoded_rows():
                 yield _to_spark_rows(rows.numbered, schema)
@@ -152,13 +152,13 @@ def share_rows_stage(plan: WriterPlan, batch: Batch, shares: Sequence[Batch]) ->
     return stage
 
 
-def share_packets_stage(plan: WriterPlan, batch: Batch, shares: Sequence[Batch]) -> Stage:
+def packets_of_shares_stage(plan: WriterPlan, batch: Batch, shares: Sequence[Batch]) -> Stage:
     """Turn share numbers into packets, with a tally row after each share's packets."""
 
     def stage(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         packing = Packing(plan, batch)
         schema = with_tally_column(packing.schema)
-        for share in share_indexes(batches):
+        for share in indexes_of_shares(batches):
             reading = _Share(plan, batch, shares, share)
             for packet in packing.pack(reading.decoded_rows()):
                 tally = pa.nulls(packet.num_rows, pa.binary())
@@ -218,25 +218,25 @@ class _Share:
             with closing(read_source_in_chunks(self._plan, share)) as chunks:
                 for chunk in chunks:
                     reading.add_chunk(chunk)
-                    yield from map(self._number_rows, ready.take_decoded())
+                    yield from map(self._rows_with_numbers, ready.take_decoded())
             reading.decode_waiting()
-            yield from map(self._number_rows, ready.take_decoded())
+            yield from map(self._rows_with_numbers, ready.take_decoded())
             outcome = reading.finish()
         except Exception as error:  # noqa: BLE001 - it goes on as a value
             reading.discard()
             outcome = failed_outcome_of(share.number, error)
         self.read = ShareRead(self.read.share, outcome, self._numbers)
 
-    def _number_rows(self, some: tuple[str, Decoded]) -> TableRows:
+    def _rows_with_numbers(self, some: tuple[str, Decoded]) -> TableRows:
         table, decoded = some
-        result = self._numbering.number_records(
+        result = self._numbering.numbers_of_records(
             list(self._share.ranges), decoded.places, decoded.offsets
         )
         self._numbers |= bitmap_of(pa.array(result))
         return TableRows(table, Numbered(decoded.rows, result))
 
 
-def share_indexes(batches: Iterator[pa.RecordBatch]) -> Iterator[int]:
+def indexes_of_shares(batches: Iterator[pa.RecordBatch]) -> Iterator[int]:
     for batch in batches:
         yield from batch.column(0).to_pylist()
 
@@ -255,7 +255,7 @@ def tally_row(schema: pa.Schema, read: ShareRead) -> pa.RecordBatch:
 # ----------------------------------------------------------------------------------------- packing
 
 
-def result_packets_stage(plan: WriterPlan, batch: Batch, name: str) -> Stage:
+def packets_of_result_stage(plan: WriterPlan, batch: Batch, name: str) -> Stage:
     """Turn a transform's rows into packets. A failure, and what is unmatched, have no place."""
 
     def stage(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -263,7 +263,7 @@ def result_packets_stage(plan: WriterPlan, batch: Batch, name: str) -> Stage:
         rejected: list[Unmatched] = []
         try:
             rows = ResultTables(plan, batch, name).route(batches)
-            yield from packing.pack(_without_unmatched(rows, rejected))
+            yield from packing.pack(_matched_rows(rows, rejected))
             outcome: Any = rejected
         except Exception as error:  # noqa: BLE001 - it goes on as a value
             outcome = failed_outcome_of(batch.number, error)
@@ -276,9 +276,8 @@ def result_packets_stage(plan: WriterPlan, batch: Batch, name: str) -> Stage:
     return stage
 
 
-def _without_unmatched(
-    rows: Iterator[RoutedRows], rejected: list[Unmatched]
-) -> Iterator[TableRows]:
+def _matched_rows(rows: Iterator[RoutedRows], rejected: list[Unmatched]) -> Iterator[TableRows]:
+    """Yield the rows that have a table; what has none goes into ``rejected``."""
     for some in rows:
         if isinstance(some, Unmatched):
             rejected.append(some)
@@ -303,16 +302,16 @@ class _PackedFailure(Exception):
         self.outcome = outcome
 
 
-def write_result_stage(plan: WriterPlan, batch: Batch, name: str) -> Stage:
+def result_writing_stage(plan: WriterPlan, batch: Batch, name: str) -> Stage:
     """Turn a transform's rows into one row of ``OUTCOMES``."""
 
     def route_result(batches: Iterator[pa.RecordBatch]) -> Iterator[RoutedRows]:
         yield from ResultTables(plan, batch, name).route(batches)
 
-    return _write_stage(plan, batch, route_result)
+    return _writing_stage(plan, batch, route_result)
 
 
-def write_packets_stage(plan: WriterPlan, batch: Batch) -> Stage:
+def packet_writing_stage(plan: WriterPlan, batch: Batch) -> Stage:
     """Turn packets into one row of ``OUTCOMES``."""
 
     def unpack_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[RoutedRows]:
@@ -325,10 +324,10 @@ def write_packets_stage(plan: WriterPlan, batch: Batch) -> Stage:
                 else:
                     yield from unpack_unplaced(packet)
 
-    return _write_stage(plan, batch, unpack_rows)
+    return _writing_stage(plan, batch, unpack_rows)
 
 
-def _write_stage(
+def _writing_stage(
     plan: WriterPlan,
     batch: Batch,
     rows: Callable[[Iterator[pa.RecordBatch]], Iterator[RoutedRows]],
@@ -483,7 +482,7 @@ def quarantine_writer(
         try:
             with closing(read_source_in_chunks(plan, share)) as chunks:
                 for chunk in chunks:
-                    result = numbering.number_records(
+                    result = numbering.numbers_of_records(
                         list(share.ranges), chunk.places, chunk.offsets
                     )
                     for why, rows in wanted.flags_by_reason(result):

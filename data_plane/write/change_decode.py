@@ -39,7 +39,7 @@ from headgate.data_plane.quarantine.rejected_records import (
     EXPECTATION,
     RejectedRecords,
 )
-from headgate.data_plane.quarantine.unsupported_values import with_value_check
+from headgate.data_plane.quarantine.unsupported_values import reader_with_value_check
 from headgate.data_plane.write import change_decode
 from headgate.data_plane.write.columns_to_add import Evolution, MissingColumns
 from headgate.data_plane.write.decode import unknown_field_finder, value_columns
@@ -169,11 +169,14 @@ class ChangeReader:
 
     def _apply_rules(self, plan: WriterPlan, table: str) -> None:
         # Only for sinks with rules, as in RowDecoder.
-        from headgate.data_plane.write.row_shape import row_shape_of, without_content_in_errors
+        from headgate.data_plane.write.row_shape import (
+            reader_without_content_in_errors,
+            row_shape_of,
+        )
 
         self._shape = row_shape_of(plan, self._columns, table, _KEY)
         if self._shape is not None and not plan.source.handling.keeps_content:
-            self._read_changes = without_content_in_errors(self._read)
+            self._read_changes = reader_without_content_in_errors(self._read)
 
     def read(self, chunk: Chunk) -> Read:
         """Return the chunk's changes, and why its other records are none. Has no other effect."""
@@ -221,7 +224,7 @@ class ChangeReader:
         return pa.RecordBatch.from_arrays([*columns.values()], schema=rows.schema)
 
     def _read(self, chunk: Chunk) -> Read:
-        chunk = self._source.with_frames(chunk)
+        chunk = self._source.framed_chunk(chunk)
         opened, at, bad = self._unwrap(chunk)
         upserts, faults = opened.operations == Operation.UPSERT, Faults()
         keys = self._deleted_keys(chunk, opened, at, faults)
@@ -232,7 +235,7 @@ class ChangeReader:
         deletes = opened.operations == Operation.DELETE
         marks = self._marks if deletes.any() else None
         if marks is not None:
-            rows = marks.with_rows_before(rows, opened.rows, records, deletes)
+            rows = marks.rows_with_those_before(rows, opened.rows, records, deletes)
             stays = upserts | deletes
         added, reasons = self._record_columns.build_columns(records)
         of_records = _null_unless(pa.RecordBatch.from_pydict(added), stays)
@@ -460,7 +463,7 @@ class ChangeDecoder:
             self._reader.missing_columns,
             self._reader.ignored_field_counts,
         )
-        self._read = with_value_check(self._reader.read, plan.values)
+        self._read = reader_with_value_check(self._reader.read, plan.values)
         self.record_counts = np.zeros(len(batch.ranges), np.int64)
         self.deleted_counts = np.zeros(len(batch.ranges), np.int64)
 
@@ -472,7 +475,7 @@ class ChangeDecoder:
         if collect_only and self.missing_columns is None:
             return
         if disposal := self._changes.tombstones.disposal:
-            chunk = self._rejected.without_tombstones(chunk, disposal)
+            chunk = self._rejected.take_tombstones_out(chunk, disposal)
         try:
             read = read_around_poison(chunk, self._reader.schema, self._read)
         except StopBefore as error:

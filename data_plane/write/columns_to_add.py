@@ -110,7 +110,7 @@ class MissingColumns:
         """
         bad: dict[int, str] = {}
         for rows, wanted in unknown:
-            missing = self._without_impossible(wanted)
+            missing = self._ignore_impossible_in(wanted)
             if missing is None:
                 continue
             if self._evolution.policy.unknown_fields is UnknownFields.EVOLVE:
@@ -132,8 +132,8 @@ class MissingColumns:
             bad |= dict.fromkeys(rows.tolist(), reason)
         return bad
 
-    def _without_impossible(self, wanted: Struct) -> Struct | None:
-        """Leave out what becomes no column; ``None`` when that was all."""
+    def _ignore_impossible_in(self, wanted: Struct) -> Struct | None:
+        """Ignore what becomes no column, and return the rest; ``None`` when that was all."""
         growth = grow_columns(self._evolution.columns, wanted, self._past)
         if growth.refused:
             self._ignore_paths(refusal.path for refusal in growth.refused)

@@ -29,7 +29,7 @@ from headgate.data_plane.quarantine.rejected_records import (
     EXPECTATION,
     RejectedRecords,
 )
-from headgate.data_plane.quarantine.unsupported_values import MisfitNulling, with_value_check
+from headgate.data_plane.quarantine.unsupported_values import MisfitNulling, reader_with_value_check
 from headgate.data_plane.write.columns_to_add import Evolution, MissingColumns
 from headgate.data_plane.write.table_outlets import Decoded, TableOutlet
 from headgate.kafka.record_fetch import Chunk
@@ -70,7 +70,7 @@ class RowDecoder:
         self._outlet = outlet
         # Behind a transform its result is checked: only that has the table's columns.
         values = plan.values if plan.shaping.transform is None else None
-        self._read_checked = with_value_check(self._read, values)
+        self._read_checked = reader_with_value_check(self._read, values)
         self._looks_on = plan.shaping.has_local_transform
         self._schema = schema
         self._shape: RowShape | None = None
@@ -96,11 +96,14 @@ class RowDecoder:
 
     def _apply_rules(self, plan: WriterPlan, table: str) -> None:
         # Only for sinks with rules: it brings pyiceberg's parser, which no other decoder needs.
-        from headgate.data_plane.write.row_shape import row_shape_of, without_content_in_errors
+        from headgate.data_plane.write.row_shape import (
+            reader_without_content_in_errors,
+            row_shape_of,
+        )
 
         self._shape = row_shape_of(plan, self._schema, table)
         if not plan.source.handling.keeps_content:
-            self._read_checked = without_content_in_errors(self._read_checked)
+            self._read_checked = reader_without_content_in_errors(self._read_checked)
 
     def _watch_unknown_fields(self, source: SourcePlan, batch: Batch, evolution: Evolution) -> None:
         """Look for fields that the table lacks and that nothing else takes."""
@@ -202,7 +205,7 @@ class RowDecoder:
 
     def _read(self, chunk: Chunk) -> Read:
         """Return the chunk's rows, and why the other records are none. Has no other effect."""
-        chunk = self._source.with_frames(chunk)
+        chunk = self._source.framed_chunk(chunk)
         values: Mapping[int, str] = {}
         left = np.arange(len(chunk.offsets), dtype=np.int64)
         try:

@@ -94,7 +94,7 @@ class PutWriter:
     def submit(self, batch: Batch) -> None:
         self._cut = {}
         if self._buffers.holds_ranges(batch.ranges):
-            self._cut[batch.number] = list(self._buffers.cut_ranges(batch.ranges))
+            self._cut[batch.number] = list(self._buffers.pop_ranges(batch.ranges))
         self._writer.submit(batch)
 
     def outcome(self, timeout_ms: int) -> BatchOutcome | None:
@@ -115,7 +115,7 @@ def chunk_of(records: Sequence[Sequence[Record]]) -> Chunk:
     flat = [(place, record) for place, some in enumerate(records) for record in some]
     return Chunk(
         values=Packed.from_values(record.value for _, record in flat),
-        lengths=np.array([record.size_bytes for _, record in flat], np.int64),
+        lengths=np.array([record.value_size_bytes for _, record in flat], np.int64),
         places=np.array([place for place, _ in flat], np.int64),
         offsets=np.array([record.offset for _, record in flat], np.int64),
         timestamps=np.array([record.timestamp_ms for _, record in flat], np.int64),

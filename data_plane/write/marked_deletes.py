@@ -44,7 +44,7 @@ class MarkedDeletes:
         of_time = replace(source, record_columns={"timestamp": self.column})
         self._times = RecordColumns(of_time, schema, list(batch.ranges))
 
-    def with_rows_before(
+    def rows_with_those_before(
         self, rows: pa.RecordBatch, opened: pa.RecordBatch, records: Chunk, deletes: Flags
     ) -> pa.RecordBatch:
         """Return the rows with those that the ``deletes`` among the records had, as far as these

@@ -113,7 +113,7 @@ def row_shape_of(
     return RowShape(plan, schema, table, key_prefix=key_prefix)
 
 
-def without_content_in_errors(read: Callable[[Chunk], Read]) -> Callable[[Chunk], Read]:
+def reader_without_content_in_errors(read: Callable[[Chunk], Read]) -> Callable[[Chunk], Read]:
     """Let unforeseen errors of reading say their kind alone: their text may hold hidden values."""
 
     def read_quietly(chunk: Chunk) -> Read:

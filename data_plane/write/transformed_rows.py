@@ -69,7 +69,7 @@ class TransformedRows:
         self._results.require_all_planned()
 
     def _numbers_of(self, places: Integers, offsets: Integers) -> Integers:
-        return self._numbering.number_records(self._partitions, places, offsets)
+        return self._numbering.numbers_of_records(self._partitions, places, offsets)
 
     def _count_left_out(self, places: Integers) -> None:
         self.left_out += np.bincount(places, minlength=len(self._partitions))

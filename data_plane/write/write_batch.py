@@ -137,7 +137,7 @@ class _Table:
     def detach_waiting(self) -> None:
         """Keep what waits beyond the chunk that it came with, which may have brought several: one
         for each topic."""
-        self.waiting = [chunk.detach() for chunk in self.waiting]
+        self.waiting = [chunk.detached_copy() for chunk in self.waiting]
 
 
 def merge_table_needs(number: int, tables: tuple[TableNeed, ...]) -> BatchNeeds:
@@ -191,7 +191,7 @@ class BatchRows:
             return
         for target, some in self._router.split(chunk):
             self._route_chunk(target, some)
-        self._bound_waiting()
+        self._limit_waiting()
 
     def decode_waiting(self) -> None:
         """Decode what waits.
@@ -231,7 +231,7 @@ class BatchRows:
         self._rejected.reject_bad(chunk, bad, BAD_VALUE)
 
     def _route_chunk(self, target: Target | None, chunk: Chunk) -> None:
-        chunk = self._without_tombstones(target, chunk)
+        chunk = self._take_tombstones_out(target, chunk)
         if not len(chunk.offsets):
             return
         if target is not None and (reason := self._tables.why_reserved(target)):
@@ -256,19 +256,19 @@ class BatchRows:
         if table.is_worth_decoding:
             self._decode_table(table)
 
-    def _without_tombstones(self, target: Target | None, chunk: Chunk) -> Chunk:
-        """Leave out tombstones, except for keyed tables, for which they are changes.
+    def _take_tombstones_out(self, target: Target | None, chunk: Chunk) -> Chunk:
+        """Take tombstones out, except for keyed tables, for which they are changes.
 
         ``chunk``: records of one topic.
         """
         if not self._routing.keys or (target and self._routing.key_of(target.table)):
             return chunk
         if target is not None or self._partitions[chunk.places[0]].topic not in self._changing:
-            return self._rejected.without_tombstones(chunk)
+            return self._rejected.take_tombstones_out(chunk)
         unrouted = self._plan.source.handling.unrouted_tombstones
-        return self._rejected.without_tombstones(chunk, unrouted) if unrouted else chunk
+        return self._rejected.take_tombstones_out(chunk, unrouted) if unrouted else chunk
 
-    def _bound_waiting(self) -> None:
+    def _limit_waiting(self) -> None:
         """Bound what waits."""
         # The fetcher lends headers until the next chunk: after that their memory holds others'.
         for table in self._open.values():
@@ -369,7 +369,7 @@ def write_ranges(
 
 def read_source_in_chunks(plan: WriterPlan, batch: Batch) -> Generator[Chunk, None, None]:
     """Yield all records of the batch's ranges, with the parts that the plan asks for. Close it."""
-    source, parts = plan.source, plan.record_parts()
+    source, parts = plan.source, plan.parts_of_records()
     by_header = source.routing is not None and any(r.header for r in source.routing.routes)
     request = ReadRequest(
         source.kafka,

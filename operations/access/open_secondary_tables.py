@@ -100,11 +100,11 @@ def require_commit_record(view: TableView) -> CommitRecord:
 # Meets what records need of tables without a coordinator, for a dry run or a replay.
 
 
-def with_created_and_changed_tables(
+def create_and_change_tables(
     tables: SinkTables, batch: Batch, needs: BatchNeeds, *, maker: TableMaker | None = None
 ) -> Batch:
-    """Return the batch after creating and changing what a coordinator would for it (CREATE-1,
-    SCHEMA-3).
+    """Create and change what a coordinator would for the batch, and return it as it is written
+    then (CREATE-1, SCHEMA-3).
 
     Without a ``maker`` no table is created. Raises ``WriteFailed`` if a table could not be changed.
     """
@@ -113,7 +113,7 @@ def with_created_and_changed_tables(
         for need in needs.tables
     ]
     opened = partial(tables.open_table, use=Use.SECONDARY)
-    make = maker.create_requested if maker else None
+    make = maker.try_create_requested if maker else None
     with closing(SecondaryTables(opened, make=make)) as secondaries:
         changed = secondaries.change_tables(wants)
     if failures := [outcome.failure for outcome in changed if outcome.failure]:

@@ -213,7 +213,7 @@ def names_of_own_tables(tables: SinkTables) -> set[str]:
 
 
 def _pending_commits(history: History) -> tuple[PendingCommit, ...]:
-    return history.record.pending_commits if history.record else ()
+    return history.current_record.pending_commits if history.current_record else ()
 
 
 def describe_unusable_tables(tables: SinkTables, history: History) -> list[str]:
@@ -222,7 +222,7 @@ def describe_unusable_tables(tables: SinkTables, history: History) -> list[str]:
     settings = tables.settings
     if not settings.tables:
         return []
-    suspended = history.record.suspended if history.record else ()
+    suspended = history.current_record.suspended if history.current_record else ()
     notes = [f"{each.table} is suspended: {each.why}" for each in suspended]
     gone = tables.find_missing_tables(history.filled.keys() - {each.table for each in suspended})
     creates = settings.tables.on_missing is OnMissing.CREATE

@@ -43,7 +43,7 @@ from headgate.operations.audit.audited_table import (
     Columns,
     OffsetMove,
     Role,
-    check_pending_commits,
+    check_and_count_pending_rows,
     expired_finding,
     find_late_deliveries,
     find_offset_moves,
@@ -119,8 +119,8 @@ def audit(
             report, missing = None, None
             try:
                 under_way = SinkAudit(tables, on_progress)
-                under_way.check_primary()
-                under_way.check_records(with_source=with_source)
+                under_way.examine_primary()
+                under_way.examine_records(with_source=with_source)
                 report = under_way.to_report()
             except FileNotFoundError as error:
                 missing = error
@@ -191,22 +191,22 @@ class SinkAudit:
         self._out_of_sight = 0  # rows decided for tables that are gone or may not be read
         self._unread: dict[str, HeadgateError] = {}  # the other tables are examined all the same
 
-    def check_primary(self) -> None:
+    def examine_primary(self) -> None:
         primary = self._primary
-        primary.check_commits_and_files(self._on_progress)
+        primary.examine_commits_and_files(self._on_progress)
         self._findings += primary.findings
         connector = fenced_connector_of(self._reader)
         if beside := describe_connector_commits(connector) if connector else "":
             self._findings.append(Finding("connector-beside", beside))
-        self._check_offset_moves()
+        self._examine_offset_moves()
         self._conclude_history()
         if self._many:
             return
         if not self._settings.replaces_rows:
-            self._check_row_count()
+            self._examine_row_count()
         self._proven.append(f"{len(self._files)} live files: each there, once, and whole")
         if self._keyed.takes_all_records:
-            self._keyed.check_commits_and_rows(primary)
+            self._keyed.examine_commits_and_rows(primary)
             self._add_keyed_conclusions()
 
     def _note_deleted_rows(self, history: History) -> None:
@@ -217,7 +217,7 @@ class SinkAudit:
         deleted = history.deleted
         self._deleted_rows += deleted.rows
         self._unlisted += deleted.unlisted_count
-        topic_ids = self._history.record.topic_ids if self._history.record else {}
+        topic_ids = self._history.current_record.topic_ids if self._history.current_record else {}
         for at, ranges in deleted.restrict_to_topics(topic_ids).items():
             self._deleted[at] = self._deleted.get(at, BitMap64()) | bitmap_of_ranges(ranges)
 
@@ -233,7 +233,7 @@ class SinkAudit:
             back = "" if any(move.end < move.begin for move in self._allowed) else ", offsets"
             self._proven.append(f"{len(commits)} commits in order: epochs{back} never fall")
 
-    def _check_offset_moves(self) -> None:
+    def _examine_offset_moves(self) -> None:
         policies = self._settings.coordinator
         allowed = (
             policies.on_rollback is RollbackPolicy.KEEP_OFFSETS
@@ -249,7 +249,7 @@ class SinkAudit:
                     Finding("gap", f"{move}, which no policy of this sink allows")
                 )
 
-    def _check_row_count(self) -> None:
+    def _examine_row_count(self) -> None:
         findings, expired = check_row_count(self._history, self._files)
         self._findings += findings
         self._expired += expired
@@ -260,8 +260,8 @@ class SinkAudit:
 
     # ----------------------------------------------------------------- each record, and the source
 
-    def check_records(self, *, with_source: bool) -> None:
-        record, settings = self._history.record, self._settings
+    def examine_records(self, *, with_source: bool) -> None:
+        record, settings = self._history.current_record, self._settings
         if record is None:
             self._unproven.append("the sink has not committed anything yet")
             return
@@ -356,7 +356,7 @@ class SinkAudit:
 
     def _scan_primary(self) -> TableRecords | None:
         if self._keyed.takes_all_records:
-            self._keyed.check_keys(self._primary)
+            self._keyed.examine_keys(self._primary)
             self._add_keyed_conclusions()
             if self._primary.damaged:
                 return None
@@ -404,10 +404,10 @@ class SinkAudit:
             )
         with open_every_table(self._tables, self._history) as tables:
             self._unread = dict(tables.unread)
-            self._check_secondaries(tables.tables, columns, seen, record)
+            self._examine_secondaries(tables.tables, columns, seen, record)
         return seen if columns else None
 
-    def _check_secondaries(
+    def _examine_secondaries(
         self,
         tables: Mapping[str, TableAtRest],
         columns: Columns | None,
@@ -417,7 +417,7 @@ class SinkAudit:
         self._report_suspended_tables(record)
         rows, complete = 0, self._history.complete
         for name, table in tables.items():
-            received, whole = self._check_secondary_or_report(name, table, columns, seen)
+            received, whole = self._examine_secondary_or_report(name, table, columns, seen)
             rows, complete = rows + received, complete and whole
         tables = {name: table for name, table in tables.items() if name not in self._unread}
         decided_for = count_decided_rows(self._settings.quarantine, self._history)
@@ -453,7 +453,7 @@ class SinkAudit:
         for suspended in record.suspended:
             self._remarks.append(f"{suspended.table} is suspended: {suspended.why}")
 
-    def _check_secondary_or_report(
+    def _examine_secondary_or_report(
         self, name: str, table: TableAtRest, columns: Columns | None, seen: TableRecords
     ) -> tuple[int, bool]:
         """Return the rows it received or that are pending for it, and whether nothing has expired.
@@ -461,25 +461,25 @@ class SinkAudit:
         Nothing for a table that does not answer.
         """
         try:
-            return self._check_secondary(table, columns, seen)
+            return self._examine_secondary(table, columns, seen)
         except Exception as error:
             if isinstance(error, FileNotFoundError) and table.reader.has_moved():
                 raise  # it was expired or compacted away meanwhile: the audit looks again
             self._unread[name] = translate_table_error(error, f"table {name} cannot be read")
             return 0, False
 
-    def _check_secondary(
+    def _examine_secondary(
         self, at_rest: TableAtRest, columns: Columns | None, seen: TableRecords
     ) -> tuple[int, bool]:
         table = open_audited_table(at_rest.reader, Role.SECONDARY)
         history, name = table.history, table.history.table
-        table.check_commits_and_files(self._on_progress)
+        table.examine_commits_and_files(self._on_progress)
         self._files += table.files
         self._note_deleted_rows(history)
         self._secondaries.add(history.uuid)
         if keyed := self._keyed.is_keyed(name):
-            self._keyed.check_commits_and_rows(table)
-            self._keyed.check_keys(table)
+            self._keyed.examine_commits_and_rows(table)
+            self._keyed.examine_keys(table)
             columns = None
         if before := find_earlier_offsets(self._history, name, history.uuid):
             self._keyed.earlier[name] = before
@@ -498,15 +498,19 @@ class SinkAudit:
                 into=seen,
             )
         self._came |= self._find_late_deliveries(at_rest)
-        pending = check_pending_commits(
+        pending = check_and_count_pending_rows(
             table, at_rest, self._history, columns=columns, into=seen, keyed=keyed
         )
         self._remarks += table.remarks
         self._findings += table.findings_with_prefix(f"{name}: ")
         delivered = [c.record for c in history.commits if c.record.primary == self._history.uuid]
         again = self._count_rows_from_quarantine(name, delivered)
-        if history.record and history.record.replayed and history.record.replayed.expired:
-            self._reread[history.uuid] = history.record.replayed.expired
+        if (
+            history.current_record
+            and history.current_record.replayed
+            and history.current_record.replayed.expired
+        ):
+            self._reread[history.uuid] = history.current_record.replayed.expired
         return sum(record.records for record in delivered) - again + pending, history.complete
 
     def _count_rows_from_quarantine(self, name: str, delivered: Sequence[CommitRecord]) -> int:
@@ -519,7 +523,7 @@ class SinkAudit:
         return again
 
     def _find_late_deliveries(self, secondary: TableAtRest) -> frozenset[PendingCommit]:
-        record = self._history.record
+        record = self._history.current_record
         columns = self._settings.tables.record_columns.coordinate_columns
         present = columns and all(name in secondary.reader.columns() for name in columns)
         pending_commits, primary = record.expired if record else (), self._history.uuid
@@ -560,7 +564,7 @@ class SinkAudit:
             SinkName(name): dict[str, TopicId]() for name in self._settings.table.shared_with
         }
         others = {**unknown, **self._history.others, **topics_of_other_sinks(self._history)}
-        record = self._history.record
+        record = self._history.current_record
         read = set(record.topic_ids.items()) if record else set[tuple[str, TopicId]]()
         sharers = {sink for sink, topics in others.items() if not topics or read & topics.items()}
         own = self._settings.name
@@ -611,7 +615,7 @@ class SinkAudit:
                 source.witnesses[at] = SourceOffsets(topic.partitions[at.partition], None)
         if not one:
             self._unproven += [
-                f"{at}: {self._keyed.describe_not_compared}"
+                f"{at}: {self._keyed.not_compared_text}"
                 for at, span in ranges.items()
                 if span is None
             ]
@@ -687,7 +691,9 @@ class SinkAudit:
         self._report_refused_records()
         self._keyed.conclude_replays(self._compacted, self._skipped_record_count)
         self._add_keyed_conclusions()
-        self._partitions = [self._keyed.with_findings(partition) for partition in self._partitions]
+        self._partitions = [
+            self._keyed.partition_with_findings(partition) for partition in self._partitions
+        ]
 
     def _add_keyed_conclusions(self) -> None:
         is_comparable = self._keyed.take_conclusions()

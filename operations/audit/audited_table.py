@@ -70,7 +70,7 @@ def _check_tag(history: History) -> Iterator[Finding]:
         yield Finding(
             "tag-behind",
             f"the sink's tag is on snapshot {history.tag}, but its newest commit on "
-            f"{history.branch} is {newest.describe_place}",
+            f"{history.branch} is {newest.place_text}",
         )
 
 
@@ -78,12 +78,12 @@ def _check_counts(commit: SinkCommit, expected: int, *, receives: bool) -> Itera
     if expected != commit.added_records:
         yield Finding(
             "record-count",
-            f"{commit.describe_place}: its record claims {expected} rows, its snapshot's "
+            f"{commit.place_text}: its record claims {expected} rows, its snapshot's "
             f"summary says {commit.added_records}",
         )
     adopts = commit.record.command == TAKEOVER
     if commit.record.is_claim and commit.record.records and not (receives or adopts):
-        yield Finding("claim-with-rows", f"{commit.describe_place}: a claim of an epoch added rows")
+        yield Finding("claim-with-rows", f"{commit.place_text}: a claim of an epoch added rows")
 
 
 def _check_commit_order(
@@ -91,15 +91,13 @@ def _check_commit_order(
 ) -> Iterator[Finding]:
     one, two = before.record, after.record
     if two.transaction.epoch < one.transaction.epoch:
-        yield Finding("epoch-fell", f"{after.describe_place} comes after {before.describe_place}")
+        yield Finding("epoch-fell", f"{after.place_text} comes after {before.place_text}")
     elif two.is_replay and two.transaction == one.transaction:
         pass  # SUSPEND-6: giving rows back is not a transaction of its own
     elif two.is_same_commit(one):
-        yield Finding("commit-twice", f"{after.describe_place} repeats {before.describe_place}")
+        yield Finding("commit-twice", f"{after.place_text} repeats {before.place_text}")
     elif two.transaction <= one.transaction:
-        yield Finding(
-            "transaction-order", f"{after.describe_place} comes after {before.describe_place}"
-        )
+        yield Finding("transaction-order", f"{after.place_text} comes after {before.place_text}")
     elif two.transaction.epoch == one.transaction.epoch and two.coordinator != one.coordinator:
         yield Finding(
             "two-coordinators",
@@ -107,11 +105,11 @@ def _check_commit_order(
         )
     is_claimed = two.is_claim or receives or is_record_of_query(two)  # QUERY-13
     if two.transaction.epoch > one.transaction.epoch and not is_claimed:
-        yield Finding("epoch-unclaimed", f"{after.describe_place} opens its epoch without a claim")
+        yield Finding("epoch-unclaimed", f"{after.place_text} opens its epoch without a claim")
     if two.group_id != one.group_id:
         yield Finding(
             "group-changed",
-            f"{after.describe_place}: written under group {two.group_id!r}, "
+            f"{after.place_text}: written under group {two.group_id!r}, "
             f"before under {one.group_id!r}",
         )
 
@@ -123,13 +121,11 @@ def _check_offset_order(before: SinkCommit, after: SinkCommit) -> Iterator[Findi
         if _is_recreated(one, two, partition.topic) or end == begin:
             continue
         if end is None:
-            yield Finding(
-                "offsets-lost", f"{after.describe_place}: {partition} has no offset any more"
-            )
+            yield Finding("offsets-lost", f"{after.place_text}: {partition} has no offset any more")
         elif end < begin and not two.is_claim:
             yield Finding(
                 "offsets-went-back",
-                f"{after.describe_place}: {partition} went back from {begin} to {end}",
+                f"{after.place_text}: {partition} went back from {begin} to {end}",
             )
 
 
@@ -158,7 +154,7 @@ def find_offset_moves(history: History) -> Iterator[OffsetMove]:
             end = two.offsets.get(partition, begin)
             if two.is_claim and end != begin and not _is_recreated(one, two, partition.topic):
                 yield OffsetMove(
-                    after.describe_place, partition, begin, end, two.is_by_operator, two.command
+                    after.place_text, partition, begin, end, two.is_by_operator, two.command
                 )
 
 
@@ -219,7 +215,7 @@ class AuditedTable:
     findings: list[Finding] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
 
-    def check_commits_and_files(self, on_progress: OnProgress) -> None:
+    def examine_commits_and_files(self, on_progress: OnProgress) -> None:
         """Check the commits, and the live files; a ledger has none."""
         ledger = self.role is Role.LEDGER
         self.findings += check_commit_chain(
@@ -240,7 +236,7 @@ def open_audited_table(reader: TableReader, role: Role) -> AuditedTable:
     return AuditedTable(role, reader, reader.history(), reader.live_files())
 
 
-def check_pending_commits(
+def check_and_count_pending_rows(
     table: AuditedTable,
     at_rest: TableAtRest,
     primary: History,
@@ -249,14 +245,14 @@ def check_pending_commits(
     into: TableRecords,
     keyed: bool = False,
 ) -> int:
-    """PENDING-7: check what the primary table has pending and the table's own record does not show.
+    """PENDING-7: check and count rows that are pending, and that the table's record does not show.
 
     Adds the records to ``into`` if ``columns`` name them, and returns the number of rows; those of
     a keyed table may be replaced again.
     """
-    known, rows = table.history.record, 0
+    known, rows = table.history.current_record, 0
     whom = "the quarantine" if table.role is Role.QUARANTINE else table.history.table
-    for pending_commit in primary.record.pending_commits if primary.record else ():
+    for pending_commit in primary.current_record.pending_commits if primary.current_record else ():
         delivered = known is not None and known.has_received(pending_commit, primary.uuid)
         own = pending_commit.secondary == table.history.uuid
         if not own or not pending_commit.manifest or delivered:
@@ -269,7 +265,7 @@ def check_pending_commits(
         if keyed and isinstance(table.reader, SupportsKeyedAudit):
             table.findings += check_pending_files(table.reader, pending_commit, primary.uuid)
         else:
-            table.findings += _read_pending_rows(at_rest, pending_commit.manifest, columns, into)
+            table.findings += _check_pending_rows(at_rest, pending_commit.manifest, columns, into)
     return rows
 
 
@@ -281,14 +277,14 @@ def check_pending_files(
 
     A running sink removes key files as soon as they are delivered (PENDING-7).
     """
-    missing = _find_missing_files(reader, pending_commit.manifest)
+    missing = _check_staged_files_exist(reader, pending_commit.manifest)
     if not missing:
         return []
     now = reader.reader_as_of_now().view().settled_record
     return [] if now is not None and now.has_received(pending_commit, primary) else missing
 
 
-def _find_missing_files(reader: SupportsKeyedAudit, manifest: str) -> list[Finding]:
+def _check_staged_files_exist(reader: SupportsKeyedAudit, manifest: str) -> list[Finding]:
     """Check that the files of a pending commit exist, with rows or with keys."""
     try:
         gone = reader.missing_staged_files(manifest)
@@ -297,7 +293,7 @@ def _find_missing_files(reader: SupportsKeyedAudit, manifest: str) -> list[Findi
     return [Finding("pending-commit-missing", f"{path} is gone, and pending") for path in gone]
 
 
-def _read_pending_rows(
+def _check_pending_rows(
     table: TableAtRest, manifest: str, columns: Columns | None, into: TableRecords
 ) -> list[Finding]:
     """Read pending rows; without columns, check only that the files can be read."""

@@ -102,7 +102,7 @@ class TableReplay:
         )
 
     @property
-    def mark_column(self) -> str:
+    def deletion_mark_column(self) -> str:
         """Return the column in which deletes mark rows, if they do (KEY-13)."""
         changes = self.plan.source.changes
         return changes.deleted_at if changes else ""
@@ -133,7 +133,7 @@ class TableReplay:
         return self.sources.number_of(at.topic if with_topic else "", at.partition)
 
 
-def read_only_batch(
+def batch_that_is_only_read(
     start: TableStart,
     ranges: Mapping[TopicPartition, OffsetRange],
     topic_ids: Mapping[str, TopicId],
@@ -251,7 +251,7 @@ class _SourceReader:
         for place in np.unique(chunk.places).tolist():
             offsets = chunk.offsets[chunk.places == place]
             self.read.own[self._partitions[place]] |= bitmap_of(pa.array(offsets))
-        chunk = self._without_skipped_tombstones(chunk)
+        chunk = self._skip_tombstones(chunk)
         if not len(chunk.offsets):
             return
         read = read_around_poison(chunk, self._reading.schema, self._reading.read)
@@ -291,7 +291,7 @@ class _SourceReader:
                 pa.RecordBatch.from_arrays([*columns, *ours], schema=self.slices.schema)
             )
 
-    def _without_skipped_tombstones(self, chunk: Chunk) -> Chunk:
+    def _skip_tombstones(self, chunk: Chunk) -> Chunk:
         """Skip records without a value if they delete nothing."""
         if self._deleting or not chunk.values.array.null_count:
             return chunk
@@ -497,7 +497,7 @@ class Replay:
             reader.columns_added_later(),
             table_replay.sources,
             {source: earlier[at] for source, at in sources.items() if at in earlier},
-            table_replay.mark_column,
+            table_replay.deletion_mark_column,
             doubtful_offsets_of(reader, sources, ranges),
             find_expiry_limit(self._settings, history, table_replay.columns),
             table_replay.keeps_history,
@@ -509,7 +509,7 @@ class Replay:
         return ReplayResult(read, faults, sources, table_replay.keeps_history)
 
     def _build_batch_of_source(self, start: TableStart) -> Batch:
-        return read_only_batch(start, self._source.ranges, self._source.topic_ids)
+        return batch_that_is_only_read(start, self._source.ranges, self._source.topic_ids)
 
 
 def find_expiry_limit(

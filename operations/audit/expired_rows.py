@@ -32,7 +32,7 @@ from headgate.data_plane.quarantine.rejected_records import RejectedRecords
 from headgate.data_plane.write.decode import RowDecoder
 from headgate.data_plane.write.table_outlets import Decoded
 from headgate.data_plane.write.write_batch import read_source_in_chunks
-from headgate.operations.audit.changelog_replay import find_expiry_limit, read_only_batch
+from headgate.operations.audit.changelog_replay import batch_that_is_only_read, find_expiry_limit
 from headgate.operations.audit.replay_compare import flag_expired_rows
 from headgate.participant.settings import Incompatible, SchemaPolicy
 from headgate.runtime.write_planning import build_source_plan
@@ -107,7 +107,7 @@ class ExpiredRecords:
     ) -> tuple[WriterPlan, Batch, tuple[str, pa.Scalar]]:
         view = self.reader.view()
         start = TableStart(view.table, view.uuid, view.schema_id, view.spec_id, file_prefix="")
-        batch = read_only_batch(start, {at: span}, self.topic_ids)
+        batch = batch_that_is_only_read(start, {at: span}, self.topic_ids)
         reading = build_source_plan(self.settings, batch)
         nulls = reading.schema_policy.incompatible is Incompatible.IGNORE
         policy = SchemaPolicy(

@@ -29,7 +29,7 @@ def check_files_of_commits(
         on_progress("commits", done, len(read))
         if added is None:
             continue
-        records, where = sum(count for _, count in added), commit.describe_place
+        records, where = sum(count for _, count in added), commit.place_text
         if records != commit.record.records:
             findings.append(
                 Finding(

@@ -73,7 +73,7 @@ def compare_delete_counts(
             deaths.findings.append(
                 Finding(
                     "change-count",
-                    f"{commit.describe_place}: {commit.record.records} rows came and {died} died; "
+                    f"{commit.place_text}: {commit.record.records} rows came and {died} died; "
                     f"its record counts {counts.inserted} inserted, {counts.updated} updated, "
                     f"{counts.deleted} deleted and {counts.superseded} superseded",
                 )
@@ -279,7 +279,7 @@ class KeyedTables:
         return bool(self.settings.table.key)
 
     @property
-    def describe_not_compared(self) -> str:
+    def not_compared_text(self) -> str:
         """Say what is unproven of a table that no replay was compared with."""
         return _VERSIONS_NOT_COMPARED if self.settings.changes.history else NOT_COMPARED
 
@@ -316,7 +316,7 @@ class KeyedTables:
         known = self.tables.get(pending_commit.table)
         return known is not None and pending_commit.secondary != known.history.uuid
 
-    def check_commits_and_rows(self, table: AuditedTable) -> None:
+    def examine_commits_and_rows(self, table: AuditedTable) -> None:
         """Examine the table's commits and rows; not every format shows which rows were deleted."""
         reader, history, files = table.reader, table.history, table.files
         name, damaged = history.table, bool(table.damaged)
@@ -331,7 +331,7 @@ class KeyedTables:
             live_rows = sum(-file.records if file.deletes else file.records for file in files)
             self._add_conclusions(name, check_live_rows(history, live_rows))
 
-    def check_keys(self, table: AuditedTable) -> None:
+    def examine_keys(self, table: AuditedTable) -> None:
         """Read the keys of a table's live rows, unless files of it are damaged.
 
         In a history a key has many (KEY-14).
@@ -365,7 +365,7 @@ class KeyedTables:
         for name in sorted(self.tables.keys() & expired):
             self.conclusions.unproven.append(
                 f"{name}: changes that were pending for too long were never delivered: "
-                f"{self.describe_not_compared}"
+                f"{self.not_compared_text}"
             )
         for topics in self._group_topics_by_table({at.topic for at in ranges}):
             own = {at: span for at, span in ranges.items() if at.topic in topics}
@@ -470,7 +470,7 @@ class KeyedTables:
         unexplained = skipped - self.skipped_record_count
         for name, table in sorted(self.tables.items()):
             if table.result is None:
-                self._add_conclusions(name, Conclusions(unproven=[self.describe_not_compared]))
+                self._add_conclusions(name, Conclusions(unproven=[self.not_compared_text]))
             else:
                 weighed = conclude_replay(table.result, table.history, compacted, unexplained)
                 self._add_conclusions(name, weighed)
@@ -497,7 +497,7 @@ class KeyedTables:
             for result in results
         )
 
-    def with_findings(self, partition: PartitionAudit) -> PartitionAudit:
+    def partition_with_findings(self, partition: PartitionAudit) -> PartitionAudit:
         """Return the partition with the findings of its tables' comparisons."""
         at = TopicPartition(partition.topic, partition.partition)
         results = [
@@ -551,7 +551,7 @@ def find_earlier_offsets(ledger: History, table: str, uuid: str) -> Offsets:
 
 def _has_pending(record: CommitRecord, primary: str, table: KeyedTable) -> bool:
     """Return whether the table lacks something that was decided (PENDING-6)."""
-    delivered = table.history.record
+    delivered = table.history.current_record
     pending = [
         pending_commit
         for pending_commit in record.pending_commits
@@ -564,4 +564,4 @@ def _has_pending(record: CommitRecord, primary: str, table: KeyedTable) -> bool:
 
 
 def _newest_offsets_of(history: History) -> Offsets:
-    return history.record.offsets if history.record else Offsets()
+    return history.current_record.offsets if history.current_record else Offsets()

@@ -19,7 +19,7 @@ from headgate.operations.access.tables import names_of_own_tables
 from headgate.operations.audit.audited_table import (
     AuditedTable,
     Role,
-    check_pending_commits,
+    check_and_count_pending_rows,
     find_late_deliveries,
     open_audited_table,
 )
@@ -27,7 +27,7 @@ from headgate.operations.audit.files import OnProgress, find_files_of_other_sink
 from headgate.operations.audit.report import Finding
 from headgate.operations.audit.source_compare import (
     EVERYTHING,
-    describe_difference,
+    difference_findings,
     offsets_between,
 )
 from headgate.operations.audit.table_records import (
@@ -78,7 +78,7 @@ def check_quarantine(
 
     Raises what loading a table raises.
     """
-    assert primary.record is not None, "asked only of a sink that has committed"
+    assert primary.current_record is not None, "asked only of a sink that has committed"
     settings, uuid = tables.settings, primary.uuid
     with tables.open_at_rest(settings.quarantine.table) as at_rest:
         table = open_audited_table(at_rest.reader, Role.QUARANTINE)
@@ -88,14 +88,14 @@ def check_quarantine(
     own = table.history.uuid
     evidence.remarks += [*table.remarks, *_describe_former_quarantines(primary, own)]
     evidence.findings = table.findings_with_prefix(f"quarantine {table.history.table}: ")
-    former = {d.table for d in primary.record.expired if d.secondary != own} - names_of_own_tables(
-        tables
-    )
+    former = {
+        d.table for d in primary.current_record.expired if d.secondary != own
+    } - names_of_own_tables(tables)
     for name in sorted(former - primary.filled.keys()):
         try:
             with tables.open_at_rest(name) as former_table:
                 evidence.came |= find_late_deliveries(
-                    former_table, primary.record.expired, uuid, COLUMNS
+                    former_table, primary.current_record.expired, uuid, COLUMNS
                 )
         except HeadgateError:
             continue  # nothing tells, so what expired stays a finding
@@ -110,9 +110,9 @@ def _examine_quarantine(
     *,
     routed: bool,
 ) -> QuarantineEvidence:
-    record, history = primary.record, table.history
+    record, history = primary.current_record, table.history
     assert record is not None, "asked only of a sink that has committed"
-    table.check_commits_and_files(on_progress)
+    table.examine_commits_and_files(on_progress)
     evidence = QuarantineEvidence(history)
     if history.head is not None:
         left_out = (
@@ -125,7 +125,7 @@ def _examine_quarantine(
             evidence.refused = _find_records_refused_by_tables(table.reader, left_out)
     evidence.came = find_late_deliveries(at_rest, record.expired, primary.uuid, COLUMNS)
     table.findings += _check_offsets(history, evidence.records.partitions)
-    check_pending_commits(table, at_rest, primary, columns=COLUMNS, into=evidence.pending)
+    check_and_count_pending_rows(table, at_rest, primary, columns=COLUMNS, into=evidence.pending)
     evidence.rows = sum(len(seen.offsets) for seen in evidence.records.partitions.values())
     return evidence
 
@@ -171,13 +171,13 @@ def _describe_former_quarantines(primary: History, uuid: str) -> Iterator[str]:
 def _check_offsets(
     history: History, partitions: Mapping[TopicPartition, SeenOffsets]
 ) -> Iterator[Finding]:
-    stored = history.record.offsets if history.record else {}
+    stored = history.current_record.offsets if history.current_record else {}
     for at, seen in sorted(partitions.items()):
         if seen.twice:
             places = "; ".join(f"offset {offset} again in {path}" for offset, path in seen.examples)
             yield Finding("record-twice", f"{at}: {seen.twice} rows too many: {places}")
         end = stored.get(at, 0)
         beyond = offsets_between(seen.offsets, end, EVERYTHING)
-        yield from describe_difference(
+        yield from difference_findings(
             "record-beyond", f"{at}: at or beyond its offset {end}", beyond
         )

@@ -259,7 +259,7 @@ def compare_slice(records: pa.Table, rows: pa.Table, held: SourcePartition, faul
             faults.note_fault(Fault.CROSSED, sources[crossed], offsets[crossed])
         last, crossed = records, np.zeros(records.num_rows, np.bool_)
         identity = (HIGH, LOW, SOURCE, OFFSET)
-    ids = _number_equal_rows(last, rows, identity)
+    ids = _numbers_of_equal_rows(last, rows, identity)
     of_last, of_rows = ids[: last.num_rows], ids[last.num_rows :]
     place = np.full(int(ids.max(initial=-1)) + 1, -1, np.int64)
     place[of_last] = np.arange(last.num_rows)
@@ -283,8 +283,8 @@ def _select_last_of_keys(records: pa.Table, known: Sources) -> tuple[pa.Table, F
     return records.take(pa.array(order[chosen])), crossed
 
 
-def _number_equal_rows(one: pa.Table, other: pa.Table, columns: Sequence[str]) -> Integers:
-    """Number both tables' rows: those that are equal in these columns get equal numbers."""
+def _numbers_of_equal_rows(one: pa.Table, other: pa.Table, columns: Sequence[str]) -> Integers:
+    """Return a number for each row of both tables, equal for those equal in these columns."""
     parts = [np.concatenate([t.column(name).to_numpy() for t in (one, other)]) for name in columns]
     order = np.lexsort(parts)
     differ = np.zeros(max(0, len(order) - 1), np.bool_)

@@ -80,7 +80,7 @@ def find_skipped_offsets(
     for before, after in pairwise(history.commits):
         if after.record.is_claim:
             for (where, at), move in forward.items():
-                if where == after.describe_place:
+                if where == after.place_text:
                     missing[at].add_range(move.begin, move.end)
             continue
         for at, span in added_ranges(before.record, after.record).items():
@@ -189,7 +189,7 @@ def compare_partition(
         both = (inside & quarantined) - seen.rewound if quarantined is not None else BitMap64()
         both -= put_again or BitMap64()
         twice += len(both)
-        findings += describe_difference(
+        findings += difference_findings(
             "record-twice", f"{at}: in the table and in its quarantine", both
         )
         inside = inside | quarantined if quarantined is not None else inside
@@ -205,10 +205,10 @@ def compare_partition(
             missing = witness.offsets - inside - (deleted or BitMap64())
             extra = offsets_between(inside, witness.log.begin, end) - witness.offsets
             lost, invented = len(missing), len(extra)
-            findings += describe_difference(
+            findings += difference_findings(
                 "record-lost", f"{at}: in the source, not in the table", missing
             )
-            findings += describe_difference(
+            findings += difference_findings(
                 "record-invented", f"{at}: in the table, not in the source", extra
             )
     audit = PartitionAudit(
@@ -246,7 +246,7 @@ def _compare_without_source(at: TopicPartition, end: int, seen: SeenOffsets) -> 
         places = "; ".join(f"offset {offset} again in {path}" for offset, path in seen.examples)
         findings.append(Finding("record-twice", f"{at}: {seen.twice} rows too many: {places}"))
     beyond = offsets_between(seen.offsets, end, EVERYTHING) - seen.rewound
-    findings += describe_difference(
+    findings += difference_findings(
         "record-beyond", f"{at}: at or beyond the stored offset {end}", beyond
     )
     return findings
@@ -259,7 +259,7 @@ def offsets_between(offsets: BitMap64, begin: int, end: int) -> BitMap64:
     return kept
 
 
-def describe_difference(what: str, where: str, offsets: BitMap64) -> list[Finding]:
+def difference_findings(what: str, where: str, offsets: BitMap64) -> list[Finding]:
     if not offsets:
         return []
     first = [offset for offset, _ in zip(offsets, range(EXAMPLES_MAX), strict=False)]
@@ -276,9 +276,11 @@ def check_commit_counts(
     """Compare each commit's rows with the records in its ranges; also count compared commits."""
     findings: list[Finding] = []
     compared = 0
-    if not witnesses or history.record is None:
+    if not witnesses or history.current_record is None:
         return findings, compared
-    stored = history.record.offsets  # what lies beyond it (offsets were set back) was not read
+    stored = (
+        history.current_record.offsets
+    )  # what lies beyond it (offsets were set back) was not read
     for before, after in pairwise(history.commits):
         ranges = added_ranges(before.record, after.record)
         same_topics = all(
@@ -303,7 +305,7 @@ def check_commit_counts(
             findings.append(
                 Finding(
                     "commit-count",
-                    f"{after.describe_place}: {changed} {what}, {record.quarantined} quarantined "
+                    f"{after.place_text}: {changed} {what}, {record.quarantined} quarantined "
                     f"and {record.skipped} skipped, "
                     f"but the source holds {source} records in {spans}",
                 )

@@ -20,7 +20,7 @@ from typing import Any
 from headgate.config.quarantine_settings import QuarantineSettings
 from headgate.config.sink_sections import ControlSettings, SparkSettings, WriterKind
 from headgate.config.sink_settings import SinkSettings
-from headgate.config.table_format_registry import format_traits
+from headgate.config.table_format_registry import traits_of_format
 from headgate.control_protocol.errors import (
     ClockDiffers,
     ConfigurationError,
@@ -39,7 +39,7 @@ from headgate.kafka.cluster_queries import (
     with_log_silenced,
 )
 from headgate.kafka.consumer_group import require_group_settings
-from headgate.kafka.control_topic import has_fitting_control_topic, uses_append_time
+from headgate.kafka.control_topic import require_fitting_topic_if_present, uses_append_time
 from headgate.kafka.record_fetch import try_batch_consumer
 from headgate.kafka.token_providers import claims_of
 from headgate.native.kernels import InPython, loops
@@ -72,7 +72,7 @@ from headgate.runtime.configuration_comparison import (
     find_other_configuration,
     read_recent_envelopes,
 )
-from headgate.runtime.health import read_heard_events
+from headgate.runtime.health import summarize_heard_events
 from headgate.runtime.telemetry.opentelemetry import require_libraries
 from headgate.runtime.wall_clock import wall_ms
 
@@ -317,7 +317,7 @@ def _check_token(kafka: Mapping[str, Any]) -> str:
 
 
 def _describe_settings(settings: SinkSettings) -> str:
-    guarantee = format_traits(settings).guarantee
+    guarantee = traits_of_format(settings).guarantee
     return (
         f"sink {settings.name!r}: {', '.join(settings.source.topics)} into "
         f"{settings.table.identifier} ({settings.table.branch}), {guarantee}"
@@ -362,7 +362,7 @@ def _check_control_topic(
     name = settings.control.topic
     looks = "describe_configs" in rights.control  # a viewer may not, and need not
     if looks:
-        exists = has_fitting_control_topic(
+        exists = require_fitting_topic_if_present(
             with_log_silenced(settings.kafka), name, int(ANSWER_S_MAX * 1000)
         )
     else:
@@ -404,7 +404,7 @@ def _check_clock(settings: SinkSettings) -> str:
     if ahead_ms > interval_ms:  # nothing was said lately; or by this clock only
         heard_events = read_recent_envelopes(settings)
         if (
-            read_heard_events(heard_events, newest_ms, SIGNS_MISSED * interval_ms).ended
+            summarize_heard_events(heard_events, newest_ms, SIGNS_MISSED * interval_ms).ended
             is not False
         ):
             raise NotChecked("nobody is at work, so that no event says what time the brokers have")
@@ -429,7 +429,7 @@ def _check_participant_configuration(settings: SinkSettings) -> str:
     if error:
         raise error
     silent_ms = SIGNS_MISSED * settings.participant.presence_interval_ms
-    alive = read_heard_events(heard_events, now_ms, silent_ms).alive
+    alive = summarize_heard_events(heard_events, now_ms, silent_ms).alive
     return f"{len(alive)} at work, with this sink file" if alive else "none is at work"
 
 

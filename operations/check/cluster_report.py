@@ -63,7 +63,7 @@ def check_kafka(settings: SinkSettings) -> tuple[Check, ...]:
             trial = ClusterTrial(settings.kafka, name)
             stack.callback(_ask_to_delete_topic, questions, trial)
             questions.ask("cluster", lambda: _describe_cluster(trial))
-            _describe_what_sink_names(questions, settings, cluster, trial)
+            _ask_about_what_sink_names(questions, settings, cluster, trial)
             questions.ask("trial topic", lambda: _create_trial_topic(trial, advice))
             if trial.made:
                 _ask_by_trial(questions, trial, advice)
@@ -89,7 +89,7 @@ def _describe_cluster(trial: ClusterTrial) -> str:
     return f"it calls itself {name}, with {nodes} broker{'s' if nodes != 1 else ''}"
 
 
-def _describe_what_sink_names(
+def _ask_about_what_sink_names(
     questions: Questions, settings: SinkSettings, cluster: Cluster, trial: ClusterTrial
 ) -> None:
     """Describe what the sink names, as far as it is there."""
@@ -101,7 +101,7 @@ def _describe_what_sink_names(
         f"control {control}", lambda: _describe_topic(cluster, trial, control, control=True)
     )
     questions.ask(f"group {group}", lambda: _describe_group(cluster, group))
-    questions.ask("reading", lambda: _read_source(settings))
+    questions.ask("reading", lambda: _check_reading_source(settings))
 
 
 def _describe_topic(
@@ -141,7 +141,7 @@ def _describe_group(cluster: Cluster, name: str) -> str:
     return f"{group.state}, {len(group.members)} members; {rights}"
 
 
-def _read_source(settings: SinkSettings) -> str:
+def _check_reading_source(settings: SinkSettings) -> str:
     topic = settings.source.topics[0]
     records = read_newest_records(settings.kafka, topic, 1)
     return f"the newest record of {topic} was read" if records else f"{topic} holds no record"

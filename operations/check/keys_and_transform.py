@@ -19,7 +19,7 @@ from headgate.data_plane.batch.writer_task_plan import SourcePlan, WriterPlan
 from headgate.data_plane.cdc.policy import Envelope, Tombstones
 from headgate.data_plane.files.format_choice import require_format_for_keys
 from headgate.data_plane.routing.keyed_routes import may_have_key, may_lead_to_table
-from headgate.data_plane.spark.job import transform_columns
+from headgate.data_plane.spark.job import columns_of_transform
 from headgate.data_plane.spark.session import open_session
 from headgate.data_plane.spark.transform import transform_function_of
 from headgate.data_plane.transform.result_rows import RECORD
@@ -37,7 +37,7 @@ from headgate.runtime.write_planning import record_columns, shaping_of
 from headgate.tables.iceberg.upsert.key_property import key_property_text, require_same_key
 from headgate.tables.iceberg.upsert.on_delete_property import (
     DeleteChoice,
-    mark_column_id,
+    deletion_mark_column_id,
     require_same_choice,
 )
 
@@ -136,7 +136,9 @@ def require_fit_key(settings: SinkSettings, name: str, key: tuple[str, ...], tab
     if changes.history:  # its commits know of no key, and so store no choice (KEY-14)
         return
     before = DeleteChoice.from_property(table.properties.get(on_delete_property(settings.name)))
-    column = mark_column_id(schema, changes.deleted_at if changes.marks_deleted_rows else "")
+    column = deletion_mark_column_id(
+        schema, changes.deleted_at if changes.marks_deleted_rows else ""
+    )
     require_same_choice(name, schema, before, column, filled=filled)
 
 
@@ -169,7 +171,7 @@ def check_transform(settings: SinkSettings) -> str:
         replace(options, master="" if options.remote else "local[1]", parallelism=1)
     )
     try:
-        columns = transform_columns(session.spark, plan)
+        columns = columns_of_transform(session.spark, plan)
     finally:
         session.close()
     return f"{transform.name} gives {', '.join(columns)}"

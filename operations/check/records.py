@@ -81,7 +81,7 @@ def describe_values(settings: SinkSettings, topic: str, values: Sequence[bytes |
     why = "" if settings.shape.hidden_columns else f": {looks.why}"  # it may show what is hidden
     text += f", {looks.unreadable} not to be read{why}" if looks.unreadable else ""
     text += describe_disposal(settings.quarantine, looks.unreadable, looks.record_count)
-    text += _name_columns_with_replaced_nulls(settings.format, values)
+    text += _describe_columns_with_replaced_nulls(settings.format, values)
     envelope = looks.envelope
     table = declaration_for_topic(settings, topic)
     if envelope is None or not table.key or _does_any_change_fit(settings.changes, table, looks):
@@ -144,8 +144,10 @@ def _require_startable(
         )
 
 
-def _name_columns_with_replaced_nulls(of: FormatSettings, values: Sequence[bytes | None]) -> str:
-    """Name the columns whose nulls the records' own schemas let a converter replace."""
+def _describe_columns_with_replaced_nulls(
+    of: FormatSettings, values: Sequence[bytes | None]
+) -> str:
+    """Say of which columns the records' own schemas let a converter replace the nulls."""
     options = ValueOptions.from_options(of.options).of_format
     records = create_record_format(of.type, options)
     if not isinstance(records, DefaultingFormat):

@@ -47,7 +47,7 @@ RIGHTS: Mapping[Role, Rights] = {
 }
 
 
-def grant_commands(settings: SinkSettings, role: Role, principal: str) -> str:
+def commands_to_grant_rights(settings: SinkSettings, role: Role, principal: str) -> str:
     """Return what an administrator pastes into a shell, and into the catalog's database."""
     rights = RIGHTS[role]
     lines = [f"# {role.value} of sink {settings.name}; B holds the bootstrap servers"]
@@ -65,11 +65,11 @@ def grant_commands(settings: SinkSettings, role: Role, principal: str) -> str:
         group = f"{settings.source.group_id}-dead-letters"
         lines.append(_acl_command(principal, ("read", "describe"), "group", group))
     if role is Role.SINK:
-        lines += _grant_commands_for_reports(settings, principal)
+        lines += _commands_to_grant_for_reports(settings, principal)
     return "\n".join([*lines, "", *_catalog_grant_commands(settings, role, principal), ""])
 
 
-def _grant_commands_for_reports(settings: SinkSettings, principal: str) -> list[str]:
+def _commands_to_grant_for_reports(settings: SinkSettings, principal: str) -> list[str]:
     """Return what lineage and signals need; their notes are in the control topic."""
     lines = []
     for section, given in (("lineage", settings.lineage), ("signal", settings.signal)):

@@ -270,7 +270,7 @@ class TableCheck:
         assert self._view is not None  # asked only after sink_state
         settings = self._settings
         with opening_source_topics(settings) as topics:
-            now, note = topics.describe(), topics.committed_offset_metadata()
+            now, note = topics.describe(), topics.first_offset_metadata()
         ids = {topic: state.topic_id for topic, state in now.items()}
         require_sources_unshared(self._view, ids, settings.table.shared_with)
         if self._view.lineage is Lineage.FRESH:
@@ -318,11 +318,11 @@ class TableCheck:
         """Let Spark's executors ask for the tokens that they need in a batch."""
         if self._does_run_tasks_here():
             return "tasks run on this machine, and ask with the same files as this process"
-        from headgate.data_plane.spark.executor_store_check import ask_tokens_from_executors
+        from headgate.data_plane.spark.executor_store_check import try_tokens_from_executors
 
         kafka, registry = self._settings.kafka, self._settings.format.options
         return self._ask_executors(
-            lambda session: ask_tokens_from_executors(
+            lambda session: try_tokens_from_executors(
                 session, kafka, registry.get(REGISTRY_AUTH, "")
             )
         )

@@ -347,8 +347,8 @@ def _status_parts(sink: SinkView) -> Iterator[str]:
         yield f"wanted {sink.spec.state.value}" if sink.drift == "state" else "runs another file"
     if sink.next_try_ms is not None:
         yield describe_next_try(sink.next_try_ms)
-    if sink.code:
-        yield f"{sink.code} {sink.text}"
+    if sink.error_code:
+        yield f"{sink.error_code} {sink.error_text}"
     elif sink.observed:
         yield sink.observed.doing
     if sink.refused:

@@ -520,9 +520,9 @@ def rights(
         commands = fleet_grant_commands(of_fleet, FleetRole(role or "worker"), principal)
     else:
         settings = load_settings(ctx, cast("Path", sink))
-        from headgate.operations.check.required_grants import Role, grant_commands
+        from headgate.operations.check.required_grants import Role, commands_to_grant_rights
 
-        commands = grant_commands(settings, Role(role or "sink"), principal)
+        commands = commands_to_grant_rights(settings, Role(role or "sink"), principal)
     click.echo(commands, nl=False)
 
 

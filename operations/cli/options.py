@@ -52,7 +52,7 @@ def load_settings(ctx: click.Context, sink: Path) -> SinkSettings:
 
     Commands call it before they import what they work with: a mistake in the file is told at once.
     """
-    with without_garbage_collection():
+    with pausing_garbage_collection():
         from headgate.config.load import load
 
         ctx.find_root().obj = load(sink)
@@ -62,16 +62,16 @@ def load_settings(ctx: click.Context, sink: Path) -> SinkSettings:
 
 def load_worker_settings(ctx: click.Context, file: Path) -> WorkerSettings:
     """As ``load_settings``, the file of a fleet's workers."""
-    with without_garbage_collection():
-        from headgate.config.load import load_worker
+    with pausing_garbage_collection():
+        from headgate.config.load import load_worker_file
 
-        ctx.find_root().obj = load_worker(file)
+        ctx.find_root().obj = load_worker_file(file)
     settings: WorkerSettings = ctx.find_root().obj
     return settings
 
 
 @contextmanager
-def without_garbage_collection() -> Iterator[None]:
+def pausing_garbage_collection() -> Iterator[None]:
     """Pause garbage collection: it takes a third of the time of imports, and finds little."""
     if not gc.isenabled():
         yield

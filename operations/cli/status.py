@@ -9,7 +9,7 @@ import click
 from headgate.operations.cli.options import (
     as_json_option,
     load_settings,
-    without_garbage_collection,
+    pausing_garbage_collection,
 )
 from headgate.operations.command_output import console, print_json
 
@@ -51,7 +51,7 @@ def status(
         ctx.exit(show_folder(console(), folder, as_json=as_json))
     if sink is None:
         raise click.UsageError("name a sink file, or --all FOLDER")
-    with without_garbage_collection():
+    with pausing_garbage_collection():
         settings = load_settings(ctx, sink)
         from headgate.operations.render_command_results import show_status
         from headgate.operations.status.status import read_status as look
@@ -63,7 +63,7 @@ def status(
             raise click.UsageError("--watch does not go with --json; repeat the command")
         watch_sink(console(), settings, every_s)
         return
-    with without_garbage_collection():
+    with pausing_garbage_collection():
         report = look(settings)
     if as_json:
         print_json(report.as_json())

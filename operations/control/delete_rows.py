@@ -86,7 +86,7 @@ def carry_out_deletion(settings: SinkSettings, asked: RowDeletion) -> Iterator[D
         for each in every:
             each.deletion.require_deletable()
         for each in every:
-            unsettled = each.deletion.delete(waiter_for_commit(tables, each.table))
+            unsettled = each.deletion.delete_matching(waiter_for_commit(tables, each.table))
             if unsettled:
                 raise DeletionUnsettled(
                     f"the rows of {each.table} are not deleted: {unsettled}",
@@ -125,7 +125,7 @@ def _open_deletions(
         where = asked.where
         predicates = {} if where is None else dict.fromkeys(asked.tables or known, where)
         keys = KeysByRoute.from_settings(settings)
-        if keyed := sorted(filter(keys.has_key, predicates)):
+        if keyed := sorted(filter(keys.is_keyed_table, predicates)):
             raise _keyed_tables_error(", ".join(keyed))
         if asked.aside is not None:
             predicates[settings.quarantine.table] = asked.aside

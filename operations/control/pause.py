@@ -22,7 +22,7 @@ from headgate.control_protocol.spark_batch_decision import is_record_of_query
 from headgate.coordinator.settings import CoordinatorSettings
 from headgate.kafka.cluster_queries import ANSWER_S_MAX, with_log_silenced
 from headgate.kafka.control_log import KafkaLog, KafkaLogTimes
-from headgate.kafka.control_topic import has_fitting_control_topic
+from headgate.kafka.control_topic import require_fitting_topic_if_present
 from headgate.operations.access.tables import open_primary
 from headgate.operations.control.operator_claim import (
     announce_command,
@@ -81,7 +81,7 @@ def send_until_applied(
 
 
 def _require_control_topic(kafka: Mapping[str, str], topic: str) -> None:
-    if not has_fitting_control_topic(with_log_silenced(kafka), topic, _ANSWER_MS):
+    if not require_fitting_topic_if_present(with_log_silenced(kafka), topic, _ANSWER_MS):
         raise ControlTopicUnfit(
             f"control topic {topic} does not exist, so nobody would hear the request",
             "start the sink first, or correct control.topic",

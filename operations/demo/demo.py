@@ -210,8 +210,8 @@ def _show_verdict(show: Show, play: FailoverScenario) -> bool:
     show_contents(screen, held)
     report = show_audit_result(screen, show.settings)
     complaints = [
-        *_find_kill_doubts(play, held),
-        *_find_record_doubts(show.options.records, report),
+        *_describe_kill_doubts(play, held),
+        *_describe_record_doubts(show.options.records, report),
     ]
     screen.show_text()
     for complaint in complaints:
@@ -226,7 +226,7 @@ def _show_verdict(show: Show, play: FailoverScenario) -> bool:
     return not complaints
 
 
-def _find_kill_doubts(play: FailoverScenario, held: Contents) -> Iterator[str]:
+def _describe_kill_doubts(play: FailoverScenario, held: Contents) -> Iterator[str]:
     """Yield why the demo proves nothing about a coordinator's death, if so."""
     kill = play.kill
     if kill is None:
@@ -239,7 +239,7 @@ def _find_kill_doubts(play: FailoverScenario, held: Contents) -> Iterator[str]:
         yield "Nobody took over."
 
 
-def _find_record_doubts(sent: int, report: AuditReport) -> Iterator[str]:
+def _describe_record_doubts(sent: int, report: AuditReport) -> Iterator[str]:
     """Yield why the demo proves nothing about the records, if so."""
     if not report.has_no_finding:
         yield "The audit found something wrong: see above."

@@ -57,12 +57,12 @@ def read_contents(settings: SinkSettings) -> Contents:
 
 def show_contents(screen: Screen, held: Contents) -> None:
     screen.show_heading("Snapshots of the table, each with the offsets that it holds")
-    screen.console.print(_commit_table(held.history.commits))
+    screen.console.print(_table_of_commits(held.history.commits))
     screen.show_heading("A few rows")
     screen.console.print(_row_table(held.rows))
 
 
-def _commit_table(commits: Sequence[SinkCommit]) -> Table:
+def _table_of_commits(commits: Sequence[SinkCommit]) -> Table:
     places = sorted({at for commit in commits for at in commit.record.offsets})
     # In 80 columns, for a topic of four partitions.
     table = Table(box=None, header_style="dim", pad_edge=False, padding=(0, 1, 0, 0))

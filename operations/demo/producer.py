@@ -44,7 +44,7 @@ def create_topic(
         if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
             raise Unreachable(f"{bootstrap}: topic {topic!r} was not created: {error}") from error
     try:
-        present = _await_partitions(admin, topic)
+        present = _await_partition_count(admin, topic)
     except KafkaException as error:
         raise Unreachable(f"{bootstrap}: topic {topic!r} cannot be looked up: {error}") from error
     if present != partitions:
@@ -54,7 +54,7 @@ def create_topic(
         )
 
 
-def _await_partitions(admin: AdminClient, topic: str) -> int:
+def _await_partition_count(admin: AdminClient, topic: str) -> int:
     """Return the topic's partitions; a broker learns of a new topic only after some moments."""
     deadline = time.monotonic() + REQUEST_SECONDS_MAX
     while time.monotonic() < deadline:

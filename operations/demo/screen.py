@@ -107,7 +107,13 @@ class Screen:
 
 def render_scene(scene: Scene) -> RenderableType:
     return Panel(
-        Group(_counts_table(scene), Text(), _partition_table(scene), Text(), _process_table(scene)),
+        Group(
+            _counts_table(scene),
+            Text(),
+            _partition_table(scene),
+            Text(),
+            _table_of_processes(scene),
+        ),
         title="Kafka topic trips -> Iceberg table demo.trips",
         border_style="dim",
         padding=(1, 2),
@@ -154,7 +160,7 @@ def _partition_table(scene: Scene) -> Table:
     return table
 
 
-def _process_table(scene: Scene) -> Table:
+def _table_of_processes(scene: Scene) -> Table:
     table = _plain_table("process", "part", "state")
     seen = scene.observation
     states = {pid_of(member): words.state for member, words in seen.participants.items()}

@@ -92,8 +92,8 @@ def serve_fleet(settings: WorkerSettings, listen: str, stop: threading.Event | N
         settings.http,
         ServedFleet(followed),
         metrics=lambda: (telemetry.prometheus_text(), CONTENT_TYPE),
-        not_live=followed.find_hang,
-        not_ready=followed.find_problem,
+        not_live=followed.why_hanging,
+        not_ready=followed.why_not_current,
     )
     try:
         with (
@@ -179,8 +179,8 @@ def serve_with_meters(settings: SinkSettings) -> Iterator[SinkMeters | None]:
             {settings.name: sink},
             settings.http,
             metrics=lambda: (telemetry.prometheus_text(), CONTENT_TYPE),
-            not_live=meters.find_liveness_problem,
-            not_ready=meters.find_readiness_problem,
+            not_live=meters.why_not_live,
+            not_ready=meters.why_not_ready,
         )
         with (
             watching_sink(sink, settings.telemetry.interval_ms / 1000) as watch,

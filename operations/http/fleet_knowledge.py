@@ -83,7 +83,7 @@ class FollowedFleet:
                 self._seen = (time.monotonic(), self._to_known(self._reader))
             return self._seen[1]
 
-    def find_problem(self) -> str | None:
+    def why_not_current(self) -> str | None:
         """Return why what is shown is not what is there now: then a server is not ready."""
         age_ms = wall_ms() - self._looked_ms
         if self._reader is None:
@@ -92,7 +92,7 @@ class FollowedFleet:
             return None
         return f"fleet {self.settings.fleet.name}: {self._describe_problem(age_ms)}"
 
-    def find_hang(self) -> str | None:
+    def why_hanging(self) -> str | None:
         """Return why the process should be started again: its reader makes no turn."""
         silent_s = time.monotonic() - self._turned_s
         if silent_s <= TURN_S_MAX:

@@ -139,7 +139,14 @@ def _is_sink_chosen(sink: SinkView, choice: Choice) -> bool:
     if not words:
         return True
     told = sink.observed
-    said = (sink.key, sink.worker, told.worker if told else "", sink.code, sink.text, sink.refused)
+    said = (
+        sink.key,
+        sink.worker,
+        told.worker if told else "",
+        sink.error_code,
+        sink.error_text,
+        sink.refused,
+    )
     text = "\n".join(said).casefold()
     return all(word in text for word in words)
 
@@ -197,7 +204,7 @@ def _sink_row(sink: SinkView, now_ms: int) -> Iterable[str]:
     yield escape_text(_worker_text_of(sink))
     yield describe_age(sink.since_ms, now_ms) if sink.since_ms else ""
     yield _next_try_text(sink, now_ms)
-    said = f"{sink.code} {sink.text}".strip()
+    said = f"{sink.error_code} {sink.error_text}".strip()
     yield escape_text(_shorten("; ".join(filter(None, (said, sink.refused)))))
 
 
@@ -277,9 +284,10 @@ def _charts_html(fleet: FleetView) -> str:
 
 
 def _problem_lines(sink: SinkView, now_ms: int) -> Iterable[str]:
-    if sink.code or sink.text:
+    if sink.error_code or sink.error_text:
         again = f"; next try {_next_try_text(sink, now_ms)}" if sink.next_try_ms is not None else ""
-        yield f"<b>{escape_text(sink.code)}</b> {escape_text(_shorten(sink.text, 4_000) + again)}"
+        text = escape_text(_shorten(sink.error_text, 4_000) + again)
+        yield f"<b>{escape_text(sink.error_code)}</b> {text}"
     if sink.drift:
         yield f"<b>Drift</b>: it {_DRIFTS[sink.drift]}"
     if sink.refused:

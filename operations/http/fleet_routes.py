@@ -189,7 +189,7 @@ def _refusal_unless_get(asked: Asked) -> Answer | None:
 
 def _answer_front_page(fleet: ServedFleet, known: Known | None, asked: Asked) -> Answer:
     if known is None:
-        problem = fleet.followed.find_problem() or "ask again"
+        problem = fleet.followed.why_not_current() or "ask again"
         return html_answer(
             503, fleet_page.unknown_fleet_page(fleet.name, problem, wall_ms()), SEARCH_POLICY
         )
@@ -210,7 +210,9 @@ def _answer_about_sink(
 
 
 def _unknown_yet_answer(fleet: ServedFleet) -> Answer:
-    return refusal_answer(503, "nothing is known yet", fleet.followed.find_problem() or "ask again")
+    return refusal_answer(
+        503, "nothing is known yet", fleet.followed.why_not_current() or "ask again"
+    )
 
 
 def _no_such_sink_answer() -> Answer:

@@ -109,7 +109,7 @@ class Request:
     peer: str = ""
 
 
-def _find_no_problem() -> str | None:
+def _no_problem() -> str | None:
     return None
 
 
@@ -124,8 +124,8 @@ class Site:
     http: HttpSettings
     fleet: ServedFleet | None = None
     metrics: Callable[[], tuple[bytes, str]] | None = None
-    not_live: Why = _find_no_problem
-    not_ready: Why = _find_no_problem
+    not_live: Why = _no_problem
+    not_ready: Why = _no_problem
 
 
 def answer_request(site: Site, request: Request) -> Answer:

@@ -228,7 +228,7 @@ class _Connection(H11Protocol):
         with suppress(h11.LocalProtocolError):
             reply = h11.Response(
                 status_code=answer.status,
-                headers=[*_answer_headers(answer), (b"Connection", b"close")],
+                headers=[*_headers_of_answer(answer), (b"Connection", b"close")],
             )
             for part in (reply, h11.Data(data=answer.body), h11.EndOfMessage()):
                 self.transport.write(self.conn.send(part) or b"")
@@ -248,7 +248,7 @@ class _Application:
         start = {
             "type": "http.response.start",
             "status": answer.status,
-            "headers": _answer_headers(answer),
+            "headers": _headers_of_answer(answer),
         }
         await send(start)
         await send({"type": "http.response.body", "body": answer.body})
@@ -317,7 +317,7 @@ async def _read_body(receive: Any) -> bytes | None:
     return body
 
 
-def _answer_headers(answer: Answer) -> list[tuple[bytes, bytes]]:
+def _headers_of_answer(answer: Answer) -> list[tuple[bytes, bytes]]:
     named = {
         "Server": "headgate",
         "Date": formatdate(usegmt=True),

@@ -42,7 +42,7 @@ def sink_page(report: StatusReport, now_ms: int) -> str:
         "<h2>Participants</h2>",
         _participant_table(report),
         "<h2>Last commits</h2>",
-        _commit_table(report.transactions[:20]),
+        _table_of_commits(report.transactions[:20]),
         *_rejected_record_lines(report),
     ]
     return render_page(f"{report.sink}: {report.condition}", body, now_ms)
@@ -179,7 +179,7 @@ def _participant_table(report: StatusReport) -> str:
     return render_table(("participant", "state", "partitions", "buffered", "seen"), rows, {2, 3})
 
 
-def _commit_table(commits: Sequence[CommitSummary]) -> str:
+def _table_of_commits(commits: Sequence[CommitSummary]) -> str:
     rows = []
     changes = KEY_COUNTS if any(c.keys for c in commits) else ()
     for c in commits:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headgate.control_protocol.schema_evolution import RESERVED
-from headgate.data_plane.formats.casting.times import parse_days, parse_timestamp
+from headgate.data_plane.formats.casting.times import parse_date, parse_timestamp
 
 DEPTH_MAX = 5
 COLUMNS_MAX = 500
@@ -270,7 +270,7 @@ _is_time = _predicate_of_parser(_require_time)
 """Return whether a ``timestamptz`` takes the text; without a zone it is UTC."""
 
 _TIMES: tuple[tuple[str, Callable[[str], bool]], ...] = (
-    ("date", _predicate_of_parser(parse_days)),
+    ("date", _predicate_of_parser(parse_date)),
     ("timestamptz", _predicate_of_parser(_require_zoned_time)),
     ("timestamp", _predicate_of_parser(_require_unzoned_time)),
     ("timestamptz", _is_time),

@@ -24,7 +24,7 @@ from headgate.data_plane.formats.column_options import FROM
 from headgate.data_plane.formats.format_registry import (
     ValueOptions,
     create_record_format,
-    format_names,
+    known_format_names,
 )
 from headgate.data_plane.formats.record_format import (
     NOTHING,
@@ -115,7 +115,7 @@ def propose_records(
         return _propose_from_json(records, "", {})
     if name in _JSON:
         return _propose_from_json(records, name, given.options)
-    format_of = _format_factory_of(name, given.options)
+    format_of = _factory_of_format(name, given.options)
     made = format_of()
     if FROM not in getattr(made, "rules", ()) or not hasattr(made, "unknown_columns"):
         raise ConfigurationError(
@@ -152,15 +152,15 @@ def _find_format(values: Sequence[bytes | None], options: Mapping[str, str]) -> 
             "say where the registry is: --registry URL",
         )
     # Backwards: the client keeps its first answer, and only Protobuf asks for a descriptor.
-    names = [name for name in format_names() if name.endswith(_REGISTRY)][::-1]
+    names = [name for name in known_format_names() if name.endswith(_REGISTRY)][::-1]
     names.remove(_GLUE_REGISTRY)
     if options.get(FRAMING) == APICURIO_HEADER:
         names.remove("protobuf-registry")  # it refuses them
-    envelopes = {name: count_envelopes(framed, _format_factory_of(name, options)) for name in names}
+    envelopes = {name: count_envelopes(framed, _factory_of_format(name, options)) for name in names}
     return min(names, key=lambda name: envelopes[name].unreadable)
 
 
-def _format_factory_of(name: str, options: Mapping[str, str]) -> Callable[[], RecordFormat]:
+def _factory_of_format(name: str, options: Mapping[str, str]) -> Callable[[], RecordFormat]:
     return partial(create_record_format, name, ValueOptions.from_options(options).of_format)
 
 
@@ -209,7 +209,7 @@ def _propose_from_json(
     """Propose from JSON, with embedded schemas if ``name`` says so or more records have some."""
     values = [value for _, value in records]
     names = (name,) if name else _JSON
-    known = {each: count_envelopes(values, _format_factory_of(each, options)) for each in names}
+    known = {each: count_envelopes(values, _factory_of_format(each, options)) for each in names}
     if not name:
         enclosed = known["connect-json"].envelopes.total() > len(values) // 2
         name = "connect-json" if enclosed else "json"
@@ -220,7 +220,7 @@ def _propose_from_json(
     proposal = propose_columns(row for row in rows if row is not None)
     if name == "connect-json":  # its schemas tell times and decimals from numbers and texts
         place = ROW_PLACES.get(envelope, RowPlace())
-        written = _columns_of_written_schemas(values, _format_factory_of(name, options), place)
+        written = _columns_of_written_schemas(values, _factory_of_format(name, options), place)
         proposal = _proposal_from_columns(written, looks) if written.fields else proposal
     keys = [_parse_document(key, name) for key, _ in records]
     return ProposedRecords(

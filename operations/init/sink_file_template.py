@@ -178,14 +178,14 @@ def build_sink_file(
         "kafka_auth": _auth_section("kafka.auth", kafka),
     }
     if records is None:
-        format_text = _format_section(format.get("type", _format_taking_options(format)), format)
+        format_text = _section_of_format(format.get("type", _format_taking_options(format)), format)
         return _TEMPLATE.format(**parts, **_APPENDED, format=format_text, columns=_COLUMNS)
     texts, key = _settings_for_changes(records)
     kept = format if records.takes_given_options(fixed="type" in format) else {}
     return _TEMPLATE.format(
         **parts,
         **texts,
-        format=_format_section(records.format_name, kept),
+        format=_section_of_format(records.format_name, kept),
         columns=_columns_section(topic or name, records, key),
     )
 
@@ -216,7 +216,7 @@ def _auth_section(section: str, given: Mapping[str, str]) -> str:
     return "\n".join(["", f"[{section}]", *lines, ""])
 
 
-def _format_section(name: str, given: Mapping[str, str]) -> str:
+def _section_of_format(name: str, given: Mapping[str, str]) -> str:
     options = {
         key: value for key, value in _kafka_client_properties(given).items() if key != "type"
     }

@@ -72,13 +72,13 @@ _HADOOP = {
 _SQLITE = re.compile(r"jdbc:sqlite:(?:file:)?(.*?)(?:\?.*)?")
 
 
-def translate_catalog(report: Report) -> None:
+def fill_catalog(report: Report) -> None:
     """Fill ``[catalog]``; a catalog that cannot be a sink's lock is refused."""
     keys = report.keys_below("iceberg.catalog.")
     catalog = report.section_at("catalog")
     catalog["name"] = report.connector_value("iceberg.catalog") or "iceberg"
     report.note_kept("iceberg.catalog", "catalog.name")
-    kind = _translate_catalog_type(report, keys)
+    kind = _fill_catalog_type(report, keys)
     properties = report.section_at("catalog", "properties")
     if kind == "hive":
         catalog["backend"] = "java"
@@ -88,12 +88,12 @@ def translate_catalog(report: Report) -> None:
         )
     properties["type"] = {"jdbc": "sql"}.get(kind, kind)
     for name, value in keys.items():
-        _translate_property(report, kind, (name, value))
-    _translate_hadoop(report)
+        _fill_catalog_property(report, kind, (name, value))
+    _fill_from_hadoop(report)
     _complete_region(properties)
 
 
-def _translate_catalog_type(report: Report, keys: dict[str, str]) -> str:
+def _fill_catalog_type(report: Report, keys: dict[str, str]) -> str:
     if made := keys.get("catalog-impl"):
         key, kind = "iceberg.catalog.catalog-impl", _CLASSES.get(made, "")
     elif named := keys.get("type"):
@@ -118,14 +118,14 @@ def _translate_catalog_type(report: Report, keys: dict[str, str]) -> str:
     return kind
 
 
-def _translate_property(report: Report, kind: str, named: tuple[str, str]) -> None:
+def _fill_catalog_property(report: Report, kind: str, named: tuple[str, str]) -> None:
     name, value = named
     key = f"iceberg.catalog.{name}"
     properties = report.section_at("catalog", "properties")
     if name in ("type", "catalog-impl"):
         return
     if kind == "jdbc" and name in ("uri", "jdbc.user", "jdbc.password"):
-        _translate_jdbc(report)
+        _fill_jdbc_uri(report)
     elif kind == "hive" and name == "io-impl":
         properties[name] = value
         report.note_kept(key, f'catalog.properties."{name}", for Java')
@@ -148,7 +148,7 @@ def _translate_property(report: Report, kind: str, named: tuple[str, str]) -> No
         report.note_kept(key, f'catalog.properties."{target}"')
 
 
-def _translate_jdbc(report: Report) -> None:
+def _fill_jdbc_uri(report: Report) -> None:
     properties = report.section_at("catalog", "properties")
     if "uri" in properties:
         return
@@ -187,7 +187,7 @@ def _translate_jdbc(report: Report) -> None:
         report.note_kept(f"iceberg.catalog.jdbc.{name}", "part of catalog.properties.uri")
 
 
-def _translate_hadoop(report: Report) -> None:
+def _fill_from_hadoop(report: Report) -> None:
     properties = report.section_at("catalog", "properties")
     report.note_dropped(
         (key for key in report.keys if key == "iceberg.hadoop-conf-dir"),

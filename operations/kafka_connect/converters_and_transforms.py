@@ -63,7 +63,7 @@ def fill_format_of_converters(report: Report) -> None:
             report.note_missing(
                 key, "a row of one column: format.options.column, if the table has more"
             )
-    _translate_options(report, form or "")
+    _fill_converter_options(report, form or "")
     if report.is_connector_value_true("iceberg.tables.schema-case-insensitive"):
         report.section_at("format", "options")["case-insensitive"] = "true"
     report.note_kept("iceberg.tables.schema-case-insensitive", "format.options.case-insensitive")
@@ -91,7 +91,7 @@ def _format_of_converter(report: Report, converter: str, name: str) -> str | Non
     return None
 
 
-def _translate_options(report: Report, form: str) -> None:
+def _fill_converter_options(report: Report, form: str) -> None:
     prefix = "value.converter."
     shared = {k: v for k, v in report.worker.items() if k.startswith(prefix)}
     for key, value in {**shared, **report.keys}.items():
@@ -160,7 +160,7 @@ _COUNTERPART = {
 _METADATA = ("topic", "partition", "offset", "timestamp")
 
 
-def translate_transforms(report: Report) -> None:
+def fill_record_columns_of_transforms(report: Report) -> None:
     """Fill ``record_columns`` from the transforms that make such columns; name the others'
     counterparts."""
     names = [
@@ -169,7 +169,7 @@ def translate_transforms(report: Report) -> None:
     for name in names:
         prefix = f"transforms.{name}."
         kind, _, side = report.connector_value(f"{prefix}type").rpartition(".")[2].partition("$")
-        _translate_transform(report, prefix, kind, side)
+        _fill_columns_of_transform(report, prefix, kind, side)
         fate = report.fates.get(f"{prefix}type")
         for key in report.keys:
             if key.startswith(prefix) and fate:
@@ -187,7 +187,7 @@ def _verdict_of_other_keys(of_type: Verdict) -> Verdict:
     return Verdict.NOT_NEEDED if of_type is Verdict.REFUSED else of_type
 
 
-def _translate_transform(report: Report, prefix: str, kind: str, side: str) -> None:
+def _fill_columns_of_transform(report: Report, prefix: str, kind: str, side: str) -> None:
     key = f"{prefix}type"
     if not kind:
         report.note_refused(key, "the transform has no type, and Connect would not start either")
@@ -198,9 +198,9 @@ def _translate_transform(report: Report, prefix: str, kind: str, side: str) -> N
     elif report.connector_value(f"{prefix}predicate"):
         report.note_refused(key, f"only some records ({prefix}predicate): transform.sql may do it")
     elif kind == "KafkaMetadataTransform":
-        _translate_metadata_transform(report, prefix)
+        _fill_metadata_columns(report, prefix)
     elif kind == "InsertField" and not report.connector_value(f"{prefix}static.field"):
-        _translate_insert_field(report, prefix)
+        _fill_inserted_columns(report, prefix)
     elif kind == "ReplaceField" and _does_only_exclude(report, prefix):
         report.note_dropped((key,), "a field without a column is ignored, unless it is evolved")
     elif kind in _COUNTERPART:
@@ -222,7 +222,7 @@ def section_of_record_columns(report: Report) -> dict[str, object]:
     return report.section_at("tables" if "tables" in report.document else "table", "record_columns")
 
 
-def _translate_metadata_transform(report: Report, prefix: str) -> None:
+def _fill_metadata_columns(report: Report, prefix: str) -> None:
     base = report.connector_value(f"{prefix}field_name") or "_kafka_metadata"
     columns = section_of_record_columns(report)
     if report.is_connector_value_true(f"{prefix}nested"):
@@ -236,7 +236,7 @@ def _translate_metadata_transform(report: Report, prefix: str) -> None:
         )
 
 
-def _translate_insert_field(report: Report, prefix: str) -> None:
+def _fill_inserted_columns(report: Report, prefix: str) -> None:
     """Take InsertField's parts of a record; a mark (! or ?) only says whether it is optional."""
     columns = section_of_record_columns(report)
     for part in _METADATA:

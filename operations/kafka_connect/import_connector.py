@@ -47,7 +47,7 @@ def import_connector(
     if folder is not None:
         for path in _write_sink_files(folder, connector, sinks):
             say(f"{path} is written; next: headgate check {path}")
-    return not any(sink.missing for sink in sinks)
+    return not any(sink.missing_fates for sink in sinks)
 
 
 def _describe_fates(sink: Translated, *, alone: bool) -> Iterator[str]:
@@ -61,7 +61,7 @@ def _describe_fates(sink: Translated, *, alone: bool) -> Iterator[str]:
 
 
 def _require_accepted(connector: Path, sink: Translated) -> None:
-    if refused := sink.refused:
+    if refused := sink.refused_fates:
         raise ConnectorRefused(
             f"{connector}: {len(refused)} keys have no counterpart: "
             + ", ".join(fate.key for fate in refused),
@@ -109,7 +109,7 @@ def _write_sink_files(folder: Path, connector: Path, sinks: Sequence[Translated]
 def _heading_comment(connector: Path, sink: Translated) -> str:
     lines = [
         f"# Made from {connector.name} by `headgate import`.",
-        *(f"# {to_printable_line(str(fate))}" for fate in sink.missing),
+        *(f"# {to_printable_line(str(fate))}" for fate in sink.missing_fates),
         *(
             f"# ${{env:{name}}} is for {to_printable_line(key)}"
             for name, key in sink.variables.items()

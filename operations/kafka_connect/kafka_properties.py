@@ -50,17 +50,17 @@ _OPTION = re.compile(r"([\w.]+)\s*=\s*(?:\"((?:[^\"\\]|\\.)*)\"|'([^']*)'|([^\s;
 _START = {"earliest": "earliest", "latest": "latest"}
 
 
-def translate_kafka(report: Report) -> None:
+def fill_kafka(report: Report) -> None:
     """Fill ``[kafka]``, ``[kafka.auth]`` and ``source.start_at``."""
     keys = _client_keys(report)
     client = report.section_at("kafka")
-    _translate_servers(report, keys)
-    _translate_start(report, keys)
-    _translate_authentication(report, keys)
-    _translate_stores(report, keys)
+    _fill_servers(report, keys)
+    _fill_start_at(report, keys)
+    _fill_authentication(report, keys)
+    _fill_stores(report, keys)
     for name, (key, value) in keys.items():
         if key not in report.fates:
-            _translate_key(report, client, (name, key, value))
+            _fill_client_key(report, client, (name, key, value))
 
 
 def _client_keys(report: Report) -> dict[str, tuple[str, str]]:
@@ -81,7 +81,7 @@ def _client_keys(report: Report) -> dict[str, tuple[str, str]]:
     return found
 
 
-def _translate_servers(report: Report, keys: dict[str, tuple[str, str]]) -> None:
+def _fill_servers(report: Report, keys: dict[str, tuple[str, str]]) -> None:
     client = report.section_at("kafka")
     if "bootstrap.servers" in keys:
         key, value = keys["bootstrap.servers"]
@@ -97,8 +97,8 @@ def _translate_servers(report: Report, keys: dict[str, tuple[str, str]]) -> None
     )
 
 
-def _translate_start(report: Report, keys: dict[str, tuple[str, str]]) -> None:
-    """A sink of Connect begins at the earliest record unless its consumer says otherwise."""
+def _fill_start_at(report: Report, keys: dict[str, tuple[str, str]]) -> None:
+    """Fill ``source.start_at``: Connect begins at the earliest record unless its consumer says."""
     key, value = keys.get("auto.offset.reset", ("", "earliest"))
     source = report.section_at("source")
     source["start_at"] = _START.get(value, "earliest")
@@ -110,16 +110,16 @@ def _translate_start(report: Report, keys: dict[str, tuple[str, str]]) -> None:
         report.note_missing(key, f"{value!r}: source.start_at is earliest, latest or a time")
 
 
-def _translate_authentication(report: Report, keys: dict[str, tuple[str, str]]) -> None:
+def _fill_authentication(report: Report, keys: dict[str, tuple[str, str]]) -> None:
     mechanism_key, mechanism = keys.get("sasl.mechanism", ("", ""))
     jaas_key, jaas = keys.get("sasl.jaas.config", ("", ""))
     login = _LOGIN.search(jaas)
     module = login[1].rpartition(".")[2] if login else ""
     options = {k: a or b or c for k, a, b, c in _OPTION.findall(login[2])} if login else {}
     if mechanism == "AWS_MSK_IAM" or module == "IAMLoginModule":
-        _translate_msk_auth(report, (mechanism_key, jaas_key), options)
+        _fill_msk_auth(report, (mechanism_key, jaas_key), options)
     elif mechanism == "OAUTHBEARER" or module == "OAuthBearerLoginModule":
-        _translate_oidc_auth(report, keys, options)
+        _fill_oidc_auth(report, keys, options)
     elif mechanism == "GSSAPI" or module == "Krb5LoginModule":
         service_key, service = keys.get("sasl.kerberos.service.name", ("", "kafka"))
         report.section_at("kafka", "auth").update(type="kerberos", service_name=service)
@@ -130,7 +130,7 @@ def _translate_authentication(report: Report, keys: dict[str, tuple[str, str]]) 
                 jaas_key, "no keytab here: the host keeps a ticket (kinit -R, k5start)"
             )
     elif jaas_key and module in ("PlainLoginModule", "ScramLoginModule"):
-        _translate_password_auth(report, jaas_key, options)
+        _fill_password_auth(report, jaas_key, options)
     elif jaas_key and re.fullmatch(r"\$\{[^}]*\}", jaas):
         client = report.section_at("kafka")
         for name in ("username", "password"):
@@ -142,7 +142,7 @@ def _translate_authentication(report: Report, keys: dict[str, tuple[str, str]]) 
         report.note_refused(jaas_key, f"the login module {module or '(none)'} has no counterpart")
 
 
-def _translate_password_auth(report: Report, key: str, options: dict[str, str]) -> None:
+def _fill_password_auth(report: Report, key: str, options: dict[str, str]) -> None:
     client = report.section_at("kafka")
     user = options.get("username", "")
     given = "${" not in user
@@ -151,7 +151,7 @@ def _translate_password_auth(report: Report, key: str, options: dict[str, str]) 
     report.note_kept(key, 'kafka."sasl.username" and ."sasl.password"')
 
 
-def _translate_msk_auth(report: Report, keys: tuple[str, ...], options: dict[str, str]) -> None:
+def _fill_msk_auth(report: Report, keys: tuple[str, ...], options: dict[str, str]) -> None:
     auth = report.section_at("kafka", "auth")
     auth["type"] = "aws-msk-iam"
     servers = report.section_at("kafka")["bootstrap.servers"]
@@ -164,7 +164,7 @@ def _translate_msk_auth(report: Report, keys: tuple[str, ...], options: dict[str
         report.note_kept(key, "kafka.auth, type aws-msk-iam")
 
 
-def _translate_oidc_auth(
+def _fill_oidc_auth(
     report: Report, keys: dict[str, tuple[str, str]], options: dict[str, str]
 ) -> None:
     auth = report.section_at("kafka", "auth")
@@ -190,7 +190,7 @@ def _translate_oidc_auth(
             report.note_kept(key, "kafka.auth, type oidc")
 
 
-def _translate_stores(report: Report, keys: dict[str, tuple[str, str]]) -> None:
+def _fill_stores(report: Report, keys: dict[str, tuple[str, str]]) -> None:
     """Take key and trust stores that librdkafka can read."""
     client = report.section_at("kafka")
     for store, pem in (("truststore", "ssl.ca.location"), ("keystore", "")):
@@ -215,11 +215,13 @@ def _translate_stores(report: Report, keys: dict[str, tuple[str, str]]) -> None:
             report.note_dropped((key,), "goes with the store's location")
 
 
-def _translate_key(report: Report, client: dict[str, object], named: tuple[str, str, str]) -> None:
+def _fill_client_key(
+    report: Report, client: dict[str, object], named: tuple[str, str, str]
+) -> None:
     name, key, value = named
     target = _RENAMED.get(name, name)
     why = _OTHER.get(name)
-    refusal = client_settings.refusal_of_key(target)
+    refusal = client_settings.why_key_refused(target)
     if why is None and refusal:
         why = refusal
     if why is not None:

@@ -27,14 +27,14 @@ def is_routed(report: Report) -> bool:
     )
 
 
-def translate_tables(report: Report, only: str | None) -> None:
+def fill_tables(report: Report, only: str | None) -> None:
     """Fill ``[table]`` or ``[tables]``; ``only``: of several tables that each take every record,
     the one that this sink file is for."""
     tables = tables_of(report)
     if is_routed(report):
         report.section_at("tables")
-        _translate_branches(report, tables, routed=True)
-        _translate_routes(report, tables)
+        _fill_branch(report, tables, routed=True)
+        _fill_routes(report, tables)
     elif tables:
         name = only or tables[0]
         table = report.section_at("table")
@@ -44,7 +44,7 @@ def translate_tables(report: Report, only: str | None) -> None:
             "table.identifier"
             + (": a sink file for each, as each gets every record" if len(tables) > 1 else ""),
         )
-        _translate_branches(report, [name], routed=False)
+        _fill_branch(report, [name], routed=False)
     else:
         report.note_refused(
             "iceberg.tables", "no table is named, and Iceberg's sink would not start"
@@ -54,7 +54,7 @@ def translate_tables(report: Report, only: str | None) -> None:
     )
 
 
-def _translate_branches(report: Report, tables: list[str], *, routed: bool) -> None:
+def _fill_branch(report: Report, tables: list[str], *, routed: bool) -> None:
     default = report.connector_value("iceberg.tables.default-commit-branch")
     branches = {
         t: report.connector_value(f"iceberg.table.{t}.commit-branch") or default for t in tables
@@ -74,7 +74,7 @@ def _translate_branches(report: Report, tables: list[str], *, routed: bool) -> N
         report.section_at("table")["branch"] = branch
 
 
-def _translate_routes(report: Report, tables: list[str]) -> None:
+def _fill_routes(report: Report, tables: list[str]) -> None:
     field = report.connector_value("iceberg.tables.route-field")
     section = report.section_at("tables")
     by_topic = field in _fields_with_topic_name(report)
@@ -143,8 +143,8 @@ def _static_route(
     return {**where, "to": table}
 
 
-def translate_columns(report: Report) -> None:
-    """Say what becomes of keys about columns, keys and creation of tables."""
+def fill_columns_and_creation(report: Report) -> None:
+    """Fill what keys say of columns and of the creation of tables; note what becomes of others."""
     routed = "tables" in report.document
     section = report.section_at("tables" if routed else "table")
     if report.is_connector_value_true("iceberg.tables.evolve-schema-enabled"):
@@ -158,7 +158,7 @@ def translate_columns(report: Report) -> None:
     report.note_dropped(
         ("iceberg.tables.replace-null-with-default",), "an explicit null always stays null"
     )
-    _translate_creation(report, section, routed=routed)
+    _fill_creation(report, section, routed=routed)
     for key in report.keys:
         if key.endswith(".id-columns") or key == "iceberg.tables.default-id-columns":
             report.note_dropped(
@@ -185,7 +185,7 @@ def _refuse_upserts(report: Report, key: str) -> None:
     )
 
 
-def _translate_creation(report: Report, section: dict[str, Any], *, routed: bool) -> None:
+def _fill_creation(report: Report, section: dict[str, Any], *, routed: bool) -> None:
     creates = report.is_connector_value_true("iceberg.tables.auto-create-enabled")
     partition = report.connector_value("iceberg.tables.default-partition-by")
     properties = report.keys_below("iceberg.tables.auto-create-props.")

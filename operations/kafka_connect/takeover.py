@@ -81,9 +81,9 @@ from headgate.tables.iceberg.connector_commits import (
     to_written_file,
 )
 from headgate.tables.iceberg.connector_fence import (
-    fence_properties,
-    mark_for_ends,
-    mark_property_name,
+    mark_property_for_ends,
+    name_of_mark_property,
+    properties_of_fence,
 )
 
 _DEFAULT_CONTROL_TOPIC = "control-iceberg"
@@ -290,7 +290,7 @@ def _find_tables(
 
 
 def _has_connector_mark(tables: SinkTables, name: str, connector: Connector) -> bool:
-    mark = mark_property_name(connector.control_topic, connector.group)
+    mark = name_of_mark_property(connector.control_topic, connector.group)
     try:
         table = tables.supports_catalog().load_table(name)
     except HeadgateError:  # nothing was announced for it: it is somebody else's
@@ -303,7 +303,7 @@ def _plan_table(tables: SinkTables, name: str, read: _Read) -> FilledTable:
     with closing(tables.open_table(name)) as opened:
         view = opened.read()
     table = tables.supports_catalog().load_table(name)
-    mark = mark_property_name(connector.control_topic, connector.group)
+    mark = name_of_mark_property(connector.control_topic, connector.group)
     files = read_branch_files(table, settings.table.branch, mark)
     _require_fit_table(settings, view, files)
     log = ControlLog(
@@ -497,7 +497,7 @@ def carry_out_takeover(settings: SinkSettings, takeover: Takeover) -> None:
     _require_still_at_rest(settings, takeover)
     facts: dict[str, Any] = {"command": TAKEOVER, "actor": current_actor()}
     connector = takeover.connector
-    fence = _fence_properties(settings, connector, takeover.ends)
+    fence = _properties_of_fence(settings, connector, takeover.ends)
     if not settings.tables:
         (table,) = takeover.tables
         claim = make_first_record(
@@ -540,10 +540,10 @@ def _require_still_at_rest(settings: SinkSettings, takeover: Takeover) -> None:
         )
 
 
-def _fence_properties(
+def _properties_of_fence(
     settings: SinkSettings, connector: Connector, ends: Mapping[int, int]
 ) -> dict[str, str]:
-    return fence_properties(settings.name, connector.control_topic, connector.group, ends)
+    return properties_of_fence(settings.name, connector.control_topic, connector.group, ends)
 
 
 def _not_done_error(settings: SinkSettings) -> RetryLater:
@@ -624,7 +624,7 @@ def carry_out_way_back(settings: SinkSettings, way: WayBack) -> None:
     set its group."""
     connector = way.connector
     require_empty_group(settings.kafka, connector.group)
-    mark = mark_for_ends(connector.control_topic, connector.group, way.ends)
+    mark = mark_property_for_ends(connector.control_topic, connector.group, way.ends)
     claim = make_claim(way.record, f"{TAKEOVER} --back", stopped=True)
     commit_claim_or_raise(settings, way.view, claim, _not_done_error(settings), fence=mark)
     with open_tables_read_only(settings) as tables:

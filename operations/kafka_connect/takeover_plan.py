@@ -151,7 +151,9 @@ def plan_takeover(
     judged = _Judged(history)
     held = [judged.is_held(each) for each in log.announcements]
     told = _group_by_partition(log.announcements, held)
-    moved = [text for at in sorted({*told, *group}) for text in _find_moved_group(at, told, group)]
+    moved = [
+        text for at in sorted({*told, *group}) for text in _describe_moved_group(at, told, group)
+    ]
     unknown = [*_describe_lost_announcements(log, history), *moved]
     partitions, doubts = [], [*unknown, *map(_describe_half_held, judged.halves)]
     for at in sorted({*told, *group}):
@@ -263,12 +265,12 @@ def _find_start_of(
     return began, doubts
 
 
-def _find_moved_group(
+def _describe_moved_group(
     at: TopicPartition,
     told: Mapping[TopicPartition, Sequence[_Told]],
     group: Mapping[TopicPartition, int],
 ) -> list[str]:
-    """TAKEOVER-6: find signs that the group was moved by hand: rows may be twice, or missing."""
+    """TAKEOVER-6: describe signs that the group was moved by hand: rows are twice, or missing."""
     ends = [end for end, *_ in told.get(at, ())]
     if not ends:
         return []

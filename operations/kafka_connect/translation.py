@@ -8,17 +8,17 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from headgate.operations.kafka_connect.catalog_properties import translate_catalog
+from headgate.operations.kafka_connect.catalog_properties import fill_catalog
 from headgate.operations.kafka_connect.converters_and_transforms import (
     fill_format_of_converters,
-    translate_transforms,
+    fill_record_columns_of_transforms,
 )
-from headgate.operations.kafka_connect.kafka_properties import translate_kafka
+from headgate.operations.kafka_connect.kafka_properties import fill_kafka
 from headgate.operations.kafka_connect.tables_and_routes import (
+    fill_columns_and_creation,
+    fill_tables,
     is_routed,
     tables_of,
-    translate_columns,
-    translate_tables,
 )
 from headgate.operations.kafka_connect.translation_report import Fate, Report, Verdict
 
@@ -84,11 +84,11 @@ class Translated:
     """The variables that the file refers to, and the key that each one came from."""
 
     @property
-    def refused(self) -> tuple[Fate, ...]:
+    def refused_fates(self) -> tuple[Fate, ...]:
         return tuple(fate for fate in self.fates if fate.verdict is Verdict.REFUSED)
 
     @property
-    def missing(self) -> tuple[Fate, ...]:
+    def missing_fates(self) -> tuple[Fate, ...]:
         return tuple(fate for fate in self.fates if fate.verdict is Verdict.MISSING)
 
 
@@ -127,18 +127,18 @@ def _translate_to_one_sink(
     if only:
         name = to_sink_name(f"{name}-{only}")
     report.document["name"] = name
-    _translate_class(report)
-    _translate_topics(report, topic)
-    translate_kafka(report)
-    translate_catalog(report)
+    _note_class(report)
+    _fill_topics(report, topic)
+    fill_kafka(report)
+    fill_catalog(report)
     fill_format_of_converters(report)
-    translate_tables(report, only)
-    translate_transforms(report)
-    translate_columns(report)
-    _translate_errors(report)
-    _translate_interval(report)
+    fill_tables(report, only)
+    fill_record_columns_of_transforms(report)
+    fill_columns_and_creation(report)
+    _fill_quarantine(report)
+    _fill_commit_interval(report)
     report.section_at("spark").setdefault("writer", "in-process")
-    _translate_rest(report)
+    _note_other_keys(report)
     fates = tuple(report.fates.values())
     return Translated(name, _in_section_order(report.document), fates, dict(report.variables))
 
@@ -153,7 +153,7 @@ def to_sink_name(text: str) -> str:
     return f"{name[: _NAME_CHARACTERS_MAX - len(mark) - 1]}-{mark}"
 
 
-def _translate_class(report: Report) -> None:
+def _note_class(report: Report) -> None:
     key = "connector.class"
     found = report.connector_value(key)
     known = _CLASSES.get(found)
@@ -169,7 +169,7 @@ def _translate_class(report: Report) -> None:
         report.note_refused(key, f"{found or 'none'} is not Iceberg's sink ({APACHE})")
 
 
-def _translate_topics(report: Report, first: str) -> None:
+def _fill_topics(report: Report, first: str) -> None:
     source = report.section_at("source")
     if named := report.connector_value("topics"):
         source["topics"] = [t.strip() for t in named.split(",") if t.strip()]
@@ -196,7 +196,7 @@ def _translate_topics(report: Report, first: str) -> None:
         )
 
 
-def _translate_errors(report: Report) -> None:
+def _fill_quarantine(report: Report) -> None:
     quarantine = report.section_at("quarantine")
     tolerant = report.connector_value("errors.tolerance").lower() == "all"
     quarantine["policy"] = "quarantine" if tolerant else "fail"
@@ -222,7 +222,7 @@ def _translate_errors(report: Report) -> None:
     )
 
 
-def _translate_interval(report: Report) -> None:
+def _fill_commit_interval(report: Report) -> None:
     text = report.connector_value(_INTERVAL)
     if not text:
         return
@@ -238,7 +238,7 @@ def _translate_interval(report: Report) -> None:
     report.note_kept(_INTERVAL, "coordinator.commit_interval_ms")
 
 
-def _translate_rest(report: Report) -> None:
+def _note_other_keys(report: Report) -> None:
     for key in report.keys:
         if key in report.fates:
             continue

@@ -79,7 +79,7 @@ def list_tables(settings: SinkSettings) -> TablesReport:
         )
     with open_tables_for_reading(settings) as opened:
         history = opened.reader.history()
-        record = history.record
+        record = history.current_record
         pending: dict[str, int] = {}
         for pending_commit in opened.undelivered_commits(record):
             pending[pending_commit.table] = (
@@ -88,15 +88,14 @@ def list_tables(settings: SinkSettings) -> TablesReport:
         decided = count_decided_rows(settings.quarantine, history)
         named = _tables_of_topics(settings.tables, record)
         described = {
-            name: _describe_table_or_error(name, table, pending.get(name, 0))
+            name: _to_filled_table_or_error(name, table, pending.get(name, 0))
             for name, table in open_tables_one_by_one(opened, history, named)
         }
         suspended = {each.table: each for each in (record.suspended if record else ())}
         known = {*described, *pending, *suspended, *decided, *named, *history.filled}
         names = sorted(known - {settings.quarantine.table})
         tables = (
-            described.get(name) or _describe_missing_table(name, pending.get(name, 0))
-            for name in names
+            described.get(name) or _as_missing_table(name, pending.get(name, 0)) for name in names
         )
         return TablesReport(
             settings.tables.ledger,
@@ -122,28 +121,28 @@ def _with_suspension(
     return table
 
 
-def _describe_missing_table(name: str, pending: int) -> FilledTable:
+def _as_missing_table(name: str, pending: int) -> FilledTable:
     reason = "there is no such table, or it may not be read: its records are not in it"
     return FilledTable(name, "missing", None, pending, None, None, None, reason)
 
 
-def _describe_table_or_error(name: str, table: Answer, pending: int) -> FilledTable:
+def _to_filled_table_or_error(name: str, table: Answer, pending: int) -> FilledTable:
     """Return what a table says, or why it says nothing: then the others are asked all the same."""
     if isinstance(table, TableAtRest):
         try:
-            return _describe_table(name, table, pending)
+            return _to_filled_table(name, table, pending)
         except Exception as error:  # noqa: BLE001 - storage fails in the ways of its drivers
             table = translate_table_error(error, f"table {name} cannot be read")
     if isinstance(table, MissingRights):
-        return _describe_missing_table(name, pending)
+        return _as_missing_table(name, pending)
     return FilledTable(name, "unreachable", None, pending, None, None, None, str(table))
 
 
-def _describe_table(name: str, table: TableAtRest, pending: int) -> FilledTable:
+def _to_filled_table(name: str, table: TableAtRest, pending: int) -> FilledTable:
     history = table.reader.history(_LAST)
-    if history.record is None:
+    if history.current_record is None:
         history = table.reader.history()
-    record = history.record
+    record = history.current_record
     return FilledTable(
         table=name,
         state="open",

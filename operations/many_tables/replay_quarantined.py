@@ -50,10 +50,10 @@ from headgate.kafka.push_source import Record
 from headgate.operations.access.open_secondary_tables import (
     FilledTables,
     build_table_start,
+    create_and_change_tables,
     require_commit_record,
     require_many_tables,
     require_unkeyed,
-    with_created_and_changed_tables,
 )
 from headgate.operations.control.operator_claim import announce_command, current_actor
 from headgate.runtime.sink_tables import SinkTables, open_tables_read_only, require_catalog
@@ -239,7 +239,7 @@ class _ReplaySession:
             )
             if not isinstance(outcome, BatchNeeds):
                 break
-            batch = with_created_and_changed_tables(tables, batch, outcome)
+            batch = create_and_change_tables(tables, batch, outcome)
         if isinstance(outcome, BatchFailed):
             raise outcome.fatal or WriteFailed(outcome.reason)
         if isinstance(outcome, BatchNeeds):

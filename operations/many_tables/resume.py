@@ -118,7 +118,7 @@ def _describe_tables_not_open_yet(
     waiting = {n: ("is resuming, but not open yet", delivered) for n in names if n in suspended}
     if recreated := (set(names) & set(gone)) - waiting.keys():
         history = tables.reader.history()
-        pending = {each.table for each in tables.undelivered_commits(history.record)}
+        pending = {each.table for each in tables.undelivered_commits(history.current_record)}
         there = recreated - set(tables.find_missing_tables(recreated))
         for name in recreated - (there & history.filled.keys() - pending):
             waiting[name] = (
@@ -138,7 +138,7 @@ def _may_create(tables: TablesSettings, table: str) -> bool:
 
 def _read_suspended(tables: SinkTables) -> tuple[dict[str, Suspended], set[str]]:
     """Return what is suspended, by name, and the names of those that are gone."""
-    record = tables.reader.history().record
+    record = tables.reader.history().current_record
     suspended = {each.table: each for each in (record.suspended if record else ())}
     dropped = {n for n, each in suspended.items() if each.why.startswith(TableMissing.code)}
     return suspended, {name for name in dropped if not tables.exists(name)}

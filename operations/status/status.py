@@ -66,7 +66,7 @@ from headgate.runtime.health import (
     LastError,
     condition_from,
     find_open_transaction,
-    read_heard_events,
+    summarize_heard_events,
 )
 from headgate.runtime.sink_tables import SinkTables
 from headgate.runtime.telemetry.coordinator_progress import lag_gauges
@@ -108,7 +108,11 @@ def read_status(
     now_ms = wall_ms()
     since_ms = now_ms - overdue_threshold_ms(settings.coordinator)
     table_status = _read_table_status(settings, Newest(transactions, since_ms), notes)
-    history, wrong, record = table_status.history, table_status.wrong, table_status.history.record
+    history, wrong, record = (
+        table_status.history,
+        table_status.wrong,
+        table_status.history.current_record,
+    )
     notes.texts += filter(None, [describe_weaker_guarantee(settings)])
     logs = _read_source_logs(settings, notes, unread_since_ms=since_ms)
     partitions, held = (
@@ -117,7 +121,7 @@ def read_status(
     )
     # Brokers that did not answer once are not waited for again.
     envelopes = _read_last_events(settings, notes) if notes.reachable else []
-    heard_events = read_heard_events(
+    heard_events = summarize_heard_events(
         envelopes, now_ms, SIGNS_MISSED * settings.participant.presence_interval_ms
     )
     stopped = record is not None and record.stopped
@@ -128,7 +132,7 @@ def read_status(
     cluster, group = Cluster(settings.kafka), settings.source.group_id
     unheard = 0
     if ask_group:
-        unheard = _note_silent_members(cluster, group, settings.control.topic, notes)
+        unheard = _count_and_note_silent_members(cluster, group, settings.control.topic, notes)
     if table_status.connector and not wrong and notes.reachable:
         _note_returned_connector(cluster, table_status.connector, notes)
     if not (wrong or record) and notes.reachable:
@@ -158,12 +162,12 @@ def read_status(
         sink=settings.name,
         condition=condition.value,
         table=settings.table.identifier,
-        **_report_fields_of_record(history),
+        **_fields_from_record(history),
         open_transaction=find_open_transaction(envelopes),
         pending_rows=sum(pending_commit.record_count for pending_commit in table_status.pending),
         partitions=partitions,
         held=held,
-        transactions=tuple(_commit_summaries(history, transactions)),
+        transactions=tuple(_summaries_of_commits(history, transactions)),
         participants=tuple(_alive_participants(heard_events, now_ms)),
         participants_known=notes.reachable,
         last_error=error,
@@ -180,8 +184,8 @@ def read_status(
     return report
 
 
-def _report_fields_of_record(history: History) -> Mapping[str, Any]:
-    record = history.record
+def _fields_from_record(history: History) -> Mapping[str, Any]:
+    record = history.current_record
     who = record.actor or record.coordinator.member if record else ""
     return {
         "uuid": history.uuid,
@@ -258,7 +262,7 @@ def _read_table_status(settings: SinkSettings, newest: Newest, notes: _Notes) ->
         with open_tables_for_reading(settings) as tables:
             history = tables.reader.history(newest)
             refused = find_start_error_of_table(tables)
-            pending = tables.undelivered_commits(history.record)
+            pending = tables.undelivered_commits(history.current_record)
             gone = describe_unusable_tables(tables, history)
             notes.texts += map(settings.redact, [*gone, MEND_TABLES] if gone else [])
             bad = _read_rejected_records(tables, history, notes)
@@ -317,7 +321,7 @@ class _PartitionLog:
 def _partition_statuses(
     history: History, logs: Mapping[TopicPartition, _PartitionLog]
 ) -> Iterable[PartitionStatus]:
-    stored = history.record.offsets if history.record else {}
+    stored = history.current_record.offsets if history.current_record else {}
     for at, offset in sorted(stored.items()):
         log = logs[at].range if at in logs else None
         yield PartitionStatus(
@@ -337,7 +341,7 @@ def _held_partitions(
     notes: _Notes,
 ) -> tuple[HeldPartition, ...]:
     """Return what is held (KEY-8), and note all that the table's record does not name."""
-    stored = history.record.offsets if history.record else {}
+    stored = history.current_record.offsets if history.current_record else {}
     held = find_held_partitions(settings, stored, {at: log.range for at, log in logs.items()})
     others = sorted(logs.keys() - stored.keys() - {each.at for each in held})
     if others:
@@ -367,7 +371,7 @@ def _find_stalled(
     history: History, logs: Mapping[TopicPartition, _PartitionLog], since_ms: int
 ) -> tuple[TopicPartition, ...]:
     """Return partitions that have not moved since then, though there were records to read."""
-    record = history.record
+    record = history.current_record
     earlier = [commit.record for commit in history.commits if commit.committed_ms <= since_ms]
     if record is None or not earlier:
         return ()
@@ -380,7 +384,7 @@ def _find_stalled(
     )
 
 
-def _commit_summaries(history: History, number: int) -> Iterable[CommitSummary]:
+def _summaries_of_commits(history: History, number: int) -> Iterable[CommitSummary]:
     for commit in reversed(history.commits[-number:]):
         yield CommitSummary(
             transaction=str(commit.record.transaction),
@@ -408,7 +412,7 @@ def _read_last_events(settings: SinkSettings, notes: _Notes) -> list[Envelope]:
     return envelopes
 
 
-def _note_silent_members(cluster: Cluster, group: str, topic: str, notes: _Notes) -> int:
+def _count_and_note_silent_members(cluster: Cluster, group: str, topic: str, notes: _Notes) -> int:
     """Return how many are in the group although nobody is heard, and note who they are.
 
     If the group cannot be asked, nothing is known: a process that cannot speak is not ready, and

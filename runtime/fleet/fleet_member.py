@@ -26,7 +26,7 @@ from headgate.control_protocol.errors import (
     Unreachable,
 )
 from headgate.control_protocol.identifiers import TopicId
-from headgate.control_protocol.log_event_names import LogEvent, log_extra
+from headgate.control_protocol.log_event_names import LogEvent, event_extra
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.kafka.compacted_log import (
     CompactedProducer,
@@ -198,12 +198,12 @@ class FleetMember:
             before, told_s = self._told.get(key, (None, 0.0))
             is_due = before is None or _is_news(before, observed) or now_s - told_s >= TELL_S
             is_due = is_due and (each.name in specs or observed.slot in here)
-            if is_due and self._write_record(key, encode_observed(observed)):
+            if is_due and self._try_write_record(key, encode_observed(observed)):
                 before, told_s = observed, now_s
             if before is not None:
                 seen[key] = (before, told_s)
         for key in self._told.keys() - seen.keys():
-            if self._told[key][0].slot in here and not self._write_record(key, None):
+            if self._told[key][0].slot in here and not self._try_write_record(key, None):
                 seen[key] = self._told[key]
         self._told = seen
         self._report_worker(now_s, sum(bool(t.life and t.life.has_process) for t in told))
@@ -270,10 +270,10 @@ class FleetMember:
             return
         self._alive = replace(alive, memory_bytes=private_bytes(os.getpid()))
         self._alive_s = now_s
-        self._write_record(state_key(self._alive), encode_observed(self._alive))
+        self._try_write_record(state_key(self._alive), encode_observed(self._alive))
         self._state_trouble.log_outage_of_producer(self._producer)
 
-    def _write_record(self, key: str, value: bytes | None) -> bool:
+    def _try_write_record(self, key: str, value: bytes | None) -> bool:
         topic = self._settings.fleet.state_topic
         return self._producer.try_write(KeyedValue(topic, 0, key, value))
 
@@ -288,8 +288,8 @@ class FleetMember:
             here = self._here
         for key, (observed, _) in self._told.items():
             if observed.slot in here:
-                self._write_record(key, None)
-        self._write_record(state_key(self._alive), None)
+                self._try_write_record(key, None)
+        self._try_write_record(state_key(self._alive), None)
         self._producer.flush(FLUSH_S)
         self._thread.join(FLUSH_S)
         if self._own_folder:
@@ -366,7 +366,7 @@ class FleetMember:
                     self._held.on_gained(slots, now_ms)
                     self._seat_trouble.end_outage()
                     if slots:
-                        self._read_lags()
+                        self._refresh_lags()
                     self._log_slots("gained", slots)
                 case SlotsRevoked(slots):
                     # A topic that is gone has no slots, and takes nothing back.
@@ -386,7 +386,7 @@ class FleetMember:
             _log.info(
                 "worker %s: gives its slots to others, as it is asked to",
                 self._name,
-                extra=log_extra(LogEvent.SINK_STATE),
+                extra=event_extra(LogEvent.SINK_STATE),
             )
             self._left.set()
 
@@ -408,7 +408,7 @@ class FleetMember:
             "apply the folder again: until then each worker goes on with the sinks that it has",
         )
 
-    def _read_lags(self) -> None:
+    def _refresh_lags(self) -> None:
         """Ask who has most to read, for a worker starts few at a time. Without an answer all wait
         alike."""
         try:
@@ -436,7 +436,7 @@ class FleetMember:
             for record in self._held.refused_records()
         }
         for text in sorted(refused - self._refused):
-            _log.warning("sink %s", text, extra=log_extra(LogEvent.SINK_STATE))
+            _log.warning("sink %s", text, extra=event_extra(LogEvent.SINK_STATE))
         specs = self._held.followed_specs()
         with self._lock:
             self._specs, self._owned = specs, self._held.owned_slots

@@ -66,7 +66,7 @@ class FleetReader:
 
         Raises ``FleetTopicUnfit`` if a topic is gone: then make a new reader.
         """
-        found = self._reader.read(timeout_s)
+        found = self._reader.read_next(timeout_s)
         self._take_records(found)
         return bool(found)
 

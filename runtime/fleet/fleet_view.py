@@ -139,11 +139,11 @@ class SinkView:
     elsewhere: tuple[ObservedSink, ...] = ()
 
     @property
-    def code(self) -> str:
+    def error_code(self) -> str:
         return self.observed.code if self.observed else ""
 
     @property
-    def text(self) -> str:
+    def error_text(self) -> str:
         return self.observed.text if self.observed else ""
 
     @property

@@ -114,7 +114,7 @@ class TurnReport:
         }
         if said == self._said and now_s < self._again_s:
             return  # a worker that many wake looks at all of its sinks each time
-        if write_event_line(self._events, said):
+        if try_write_event_line(self._events, said):
             self._said, self._again_s = said, now_s + _SAME_S
 
     def on_stopping(self) -> None:
@@ -133,7 +133,7 @@ def _progress_fields(progress: Progress | None) -> Mapping[str, Any]:
     }
 
 
-def write_event_line(events: int, said: Mapping[str, Any], patience_s: float = 0.0) -> bool:
+def try_write_event_line(events: int, said: Mapping[str, Any], patience_s: float = 0.0) -> bool:
     """Write an event whole; return whether there was room for it within this time."""
     line = json.dumps(said).encode() + b"\n"
     until_s = time.monotonic() + patience_s
@@ -234,7 +234,7 @@ class _WarmParent:
         self._flush_events()
 
     def _flush_events(self) -> None:
-        while self._waiting and write_event_line(self._events, self._waiting[0]):
+        while self._waiting and try_write_event_line(self._events, self._waiting[0]):
             self._waiting.popleft()
 
     def _reap_children(self) -> None:
@@ -279,7 +279,7 @@ class _WarmParent:
             act()
             code = 0
         except BaseException as error:  # noqa: BLE001 - the last words of a process
-            write_event_line(self._events, failure_event(error, name), _LAST_WORDS_S)
+            try_write_event_line(self._events, failure_event(error, name), _LAST_WORDS_S)
             if isinstance(error, HeadgateError):
                 code = error.exit_code
             else:

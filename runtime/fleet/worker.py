@@ -26,7 +26,7 @@ from headgate.control_protocol.errors import (
     SinkTakesTooMuchMemory,
     WorkerEnded,
 )
-from headgate.control_protocol.log_event_names import LogEvent, log_extra
+from headgate.control_protocol.log_event_names import LogEvent, event_extra
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.runtime import early_signals
 from headgate.runtime.fleet.os_processes import (
@@ -246,7 +246,7 @@ class Worker:
             return False
         if "failed" in said:
             text = f"sink {self._asking[pid]}: {said['code']} {said['text']}; asked again"
-            _log.warning("%s", text, extra=log_extra(LogEvent.SINK_STATE))
+            _log.warning("%s", text, extra=event_extra(LogEvent.SINK_STATE))
         if "ended" in said:
             del self._asking[pid]
             kill_group(pid)
@@ -297,9 +297,9 @@ class Worker:
         now_ms = _now_ms()
         starting = sum(life.holds_start_place(now_ms) for life in self._lives.values())
         may_any = not self._ends and starting < self._limits.starts
-        return may_any and not self._find_lack_of_memory(name)
+        return may_any and not self._why_no_room_for_jvm(name)
 
-    def _find_lack_of_memory(self, name: str) -> str:
+    def _why_no_room_for_jvm(self, name: str) -> str:
         """Return why its JVM has no room now (FLEET-13); empty: it has, or there is none."""
         spec = self._specs.get(name)
         needed = spec.jvm_mib if spec else 0
@@ -346,7 +346,7 @@ class Worker:
             self._watches.pop(name, None)
             self._reports.pop(name, None)
             _log.info(
-                "sink %s: is no longer wanted here", name, extra=log_extra(LogEvent.SINK_STATE)
+                "sink %s: is no longer wanted here", name, extra=event_extra(LogEvent.SINK_STATE)
             )
         else:
             self._lives[name] = after
@@ -363,7 +363,7 @@ class Worker:
                 self._request_process({"start": str(spec.file), "sink": name})
             case Ask(request) if name not in self._asking.values():
                 text = f"sink {name}: its table is asked to {request}, as its spec says"
-                _log.info("%s", text, extra=log_extra(LogEvent.SINK_STATE))
+                _log.info("%s", text, extra=event_extra(LogEvent.SINK_STATE))
                 file = str(self._specs[name].file)
                 self._request_process({"ask": request.value, "file": file, "sink": name})
             case AskToLeave(pid):
@@ -385,9 +385,11 @@ class Worker:
         if after.state is LifeState.ERROR:
             in_s = max(0, after.due_ms - _now_ms()) / 1_000
             text = f"sink {name}: {after.code} {after.text}; next try in {in_s:.0f} s"
-            _log.error("%s", text, extra=log_extra(LogEvent.SINK_STATE))
+            _log.error("%s", text, extra=event_extra(LogEvent.SINK_STATE))
         else:
-            _log.info("sink %s: %s", name, after.state.value, extra=log_extra(LogEvent.SINK_STATE))
+            _log.info(
+                "sink %s: %s", name, after.state.value, extra=event_extra(LogEvent.SINK_STATE)
+            )
 
     def _report_state(self) -> None:
         now_s = time.monotonic()
@@ -402,7 +404,7 @@ class Worker:
                 self._lives.get(name),
                 self._watches[name].usage if name in self._watches else Usage(),
                 self._reports.get(name, Report()),
-                self._find_lack_of_memory(name),
+                self._why_no_room_for_jvm(name),
             )
             for name in names
         ]

@@ -14,7 +14,7 @@ from pyiceberg.table import Table
 
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.identifiers import tag_name
-from headgate.control_protocol.log_event_names import LogEvent, log_extra
+from headgate.control_protocol.log_event_names import LogEvent, event_extra
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.control_protocol.table_history import Newest
 from headgate.runtime.maintenance.compaction import Rewriting, Stopped, target_file_bytes
@@ -131,7 +131,7 @@ class Round:
                 self.table,
                 due.rows,
                 describe_limit(limit_ms),
-                extra=log_extra(LogEvent.ROWS_EXPIRED, table=self.table, records=due.rows),
+                extra=event_extra(LogEvent.ROWS_EXPIRED, table=self.table, records=due.rows),
             )
         self.done.expired_rows = due.rows
         self.done.left += due.left
@@ -228,7 +228,7 @@ class Round:
                 self.table,
                 len(written.removed_paths),
                 len(written.files),
-                extra=log_extra(LogEvent.TABLE_COMPACTED, table=self.table),
+                extra=event_extra(LogEvent.TABLE_COMPACTED, table=self.table),
             )
             return True
         fate = "taken back" if replacement.delete_new_files() else "left as orphans"
@@ -299,7 +299,7 @@ class Round:
                 "%s: %d orphans deleted",
                 self.table,
                 self.done.orphans,
-                extra=log_extra(LogEvent.ORPHANS_DELETED, table=self.table),
+                extra=event_extra(LogEvent.ORPHANS_DELETED, table=self.table),
             )
 
 
@@ -312,6 +312,6 @@ def read_deciding_tags(settings: SinkSettings) -> Deciding:
         deciding = [
             (commit.committed_ms, record)
             for commit in history.commits[-1:]
-            for record in (commit.record, history.record)
+            for record in (commit.record, history.current_record)
         ]
         return Deciding(history.uuid, deciding)

@@ -24,8 +24,8 @@ from headgate.runtime.health import (
     Facts,
     LastError,
     condition_from,
-    effective_error,
     last_error_of_batch,
+    marked_past_if_resolved,
 )
 from headgate.runtime.telemetry import metric_catalog as names
 from headgate.runtime.telemetry.meters import Gauge
@@ -94,7 +94,7 @@ def on_start(before: Progress, at: TransactionId, start: StartCommit, now_s: flo
             paused=start.paused,
             opened={**before.opened, at: now_s},
             suspended=len(start.suspended),
-            error=before.error and effective_error(before.error, start),
+            error=before.error and marked_past_if_resolved(before.error, start),
         ),
         start.offsets,
         now_s,
@@ -115,7 +115,7 @@ def on_settlement(
             last_commit_ms=now_ms if rows else before.last_commit_ms,
             valid_through_ms=settlement.valid_through_ms or before.valid_through_ms,
             suspended=len(settlement.suspended),
-            error=before.error and effective_error(before.error, settlement),
+            error=before.error and marked_past_if_resolved(before.error, settlement),
         ),
         settlement.offsets,
         now_s,

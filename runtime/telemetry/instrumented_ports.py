@@ -175,8 +175,8 @@ class MeteredSecondaries:
     def read_views(self, tables: Collection[str]) -> Mapping[str, TableView | HeadgateError]:
         return self._secondaries.read_views(tables)
 
-    def find_missing(self, tables: Collection[str]) -> Mapping[str, TableMissing]:
-        return self._secondaries.find_missing(tables)
+    def find_missing_tables(self, tables: Collection[str]) -> Mapping[str, TableMissing]:
+        return self._secondaries.find_missing_tables(tables)
 
     def stage(
         self, stagings: Sequence[Staging]

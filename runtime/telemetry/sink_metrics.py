@@ -154,14 +154,14 @@ class SinkMeters:
         """Note that the participant's loop has made a turn."""
         self._turned_s = time.monotonic()
 
-    def find_liveness_problem(self) -> str | None:
+    def why_not_live(self) -> str | None:
         """Return why the process should be restarted, if it should."""
         still_s = time.monotonic() - self._turned_s
         if still_s > self._turn_s_max:
             return f"the participant's loop has not turned for {still_s:.0f} s"
         return None
 
-    def find_readiness_problem(self) -> str | None:
+    def why_not_ready(self) -> str | None:
         """Return why this participant does no work, if it does none."""
         if self._resting:
             return self._resting

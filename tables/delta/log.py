@@ -44,7 +44,7 @@ class LogEntry:
         return next(iter(self._actions_named("commitInfo")), {})
 
     @property
-    def properties(self) -> Mapping[str, str]:
+    def commit_properties(self) -> Mapping[str, str]:
         """Return the string properties of the commitInfo, headgate's record among them."""
         return {key: value for key, value in self.commit_info.items() if isinstance(value, str)}
 
@@ -217,7 +217,7 @@ class Walk:
         digest = Digest(
             version=entry.version,
             committed_ms=entry.committed_ms,
-            properties={k: v for k, v in entry.properties.items() if _is_record_property(k)},
+            properties={k: v for k, v in entry.commit_properties.items() if _is_record_property(k)},
             operation=entry.operation,
             replaces=entry.is_restore or not changes,
             added_files=len(added),

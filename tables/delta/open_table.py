@@ -25,8 +25,8 @@ from headgate.tables.delta.locations import storage_options
 from headgate.tables.delta.log import Log, log_unreadable_error
 from headgate.tables.delta.protocol_trial import (
     delta_library_version,
-    find_commit_refusal,
-    find_read_refusal,
+    describe_commit_refusal,
+    describe_read_refusal,
 )
 from headgate.tables.delta.unsupported_years import year_check_for
 from headgate.tables.storage.file_io import is_s3_files, open_file_io
@@ -87,7 +87,7 @@ class DeltaLocation:
     def require_conditional_puts(self) -> None:
         """Raise ``PutsUnconditional`` if two writers could put the same version; or ``OSError``."""
         files = open_file_io(self.storage, self.location)
-        if is_s3_files(files) and not files.can_put_conditionally(f"{self.location}/data/headgate"):
+        if is_s3_files(files) and not files.try_conditional_puts(f"{self.location}/data/headgate"):
             raise PutsUnconditional(
                 f"the store of Delta table {self.name} at {self.location} overwrites what is "
                 "there, though it was asked to put it only if it is absent",
@@ -119,7 +119,7 @@ class DeltaLocation:
     def _require_supported_protocol(self) -> None:
         """Raise ``TableUnfit`` where the log is sound, but of a protocol that is not supported."""
         try:
-            why = find_read_refusal(self.open_folder())
+            why = describe_read_refusal(self.open_folder())
         except OSError as error:
             raise Unreachable(
                 f"Delta table {self.name} cannot be read: {first_line_of_error(error)}"
@@ -193,7 +193,7 @@ def require_fit_table(name: str, table: DeltaTable) -> None:
             f"unset {_TXN_RETENTION}",
         )
     _require_log_retention(name, properties.get(_LOG_RETENTION) or "")
-    if why := find_commit_refusal(table):
+    if why := describe_commit_refusal(table):
         raise _table_unfit_error(name, why)
     types = {column.name: column.type for column in columns_of(name, table).fields}
     for column in partition_columns_of(table):

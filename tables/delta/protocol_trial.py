@@ -28,7 +28,7 @@ _READER_NAMES, _WRITER_NAMES = 3, 7
 _PLAIN = '{"type":"struct","fields":[{"name":"a","type":"string","nullable":true,"metadata":{}}]}'
 
 
-def find_commit_refusal(table: DeltaTable) -> str:
+def describe_commit_refusal(table: DeltaTable) -> str:
     """Return why delta-rs commits to no table of this protocol and metadata, or nothing."""
     supported = table.protocol()
     protocol: dict[str, Any] = {
@@ -48,7 +48,7 @@ def find_commit_refusal(table: DeltaTable) -> str:
     )
 
 
-def find_read_refusal(folder: Folder) -> str:
+def describe_read_refusal(folder: Folder) -> str:
     """Return why delta-rs does not read tables of the protocol that a log names, or nothing.
 
     For a log that it does not read: that may be damage, and it may be a protocol that is newer.

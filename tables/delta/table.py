@@ -140,7 +140,7 @@ class DeltaSinkTable:
         self._keep_loaded(table)
         return self._landed_outcome(attempt, head + 1)
 
-    def require_acceptable_files(self, files: Sequence[WrittenFile]) -> None:
+    def require_files_fit_and_exist(self, files: Sequence[WrittenFile]) -> None:
         """See ``table_format.SupportsDelivery``."""
         table = self._load()
         for file in files:
@@ -229,7 +229,7 @@ class DeltaSinkTable:
         way: list[_Said | None] = []
         lineage: Lineage | None = None
         for entry in self._log.walk_lineage(head):
-            way.append(entry.properties if entry else None)
+            way.append(entry.commit_properties if entry else None)
             if entry is None:
                 lineage = lineage or Lineage.UNDECIDABLE
             elif tag is not None and entry.version <= tag and lineage is None:
@@ -244,7 +244,7 @@ class DeltaSinkTable:
         if tag is None:
             return {}
         entry = self._log.read_entry(tag)
-        if entry is None or decode(self._sink, entry.properties) is None:
+        if entry is None or decode(self._sink, entry.commit_properties) is None:
             why = "carries no record of the sink" if entry else "is not in the log any more"
             raise RecordUnreadable(
                 f"Delta table {self._place.name}: {self._application} names version {tag}, "
@@ -252,7 +252,7 @@ class DeltaSinkTable:
                 "its offsets are not known from the table: restore the log from a backup, or see "
                 "docs/table-formats/delta.md",
             )
-        return entry.properties
+        return entry.commit_properties
 
     def _find_other_sinks(
         self, way: Iterable[_Said | None]
@@ -323,7 +323,7 @@ class DeltaSinkTable:
             return Unknown(f"{first_line_of_error(raised)}, and then: {first_line_of_error(error)}")
         if entry is None:
             return Unknown(first_line_of_error(raised))
-        if entry.properties.get(_ATTEMPT) == number:
+        if entry.commit_properties.get(_ATTEMPT) == number:
             return self._landed_outcome(attempt, version)
         return Refused(first_line_of_error(raised))
 

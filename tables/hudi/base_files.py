@@ -76,7 +76,7 @@ class HudiFileMarking:
     url_encoded: bool = True
 
     @property
-    def columns(self) -> Sequence[pa.Field]:
+    def meta_columns(self) -> Sequence[pa.Field]:
         return tuple(pa.field(name, pa.string()) for name in COLUMNS)
 
     def new_path(self, token: str, partition: Sequence[Any]) -> str:
@@ -91,7 +91,7 @@ class HudiFileMarking:
         """Return the folder of a partition, relative to the table's; empty without partitions."""
         return "/".join(map(self._folder_of_value, self.partition_by, values))
 
-    def initial_metadata(self, path: str) -> Mapping[str, bytes]:
+    def files_to_write_first(self, path: str) -> Mapping[str, bytes]:
         folder, _, name = path.rpartition("/")
         inside = folder.removeprefix(self.location).strip("/")
         instant, depth = instant_of_file(path), len(inside.split("/")) if inside else 0
@@ -103,7 +103,7 @@ class HudiFileMarking:
             f"{folder}/.hoodie_partition_metadata": about.encode(),
         }
 
-    def with_meta_columns(self, rows: pa.Table, path: str, begin: int) -> pa.Table:
+    def append_meta_columns(self, rows: pa.Table, path: str, begin: int) -> pa.Table:
         """Return the rows followed by Hudi's columns; the file already has ``begin`` rows."""
         folder, _, name = path.rpartition("/")
         instant, partition = instant_of_file(path), folder.removeprefix(self.location).strip("/")
@@ -118,7 +118,7 @@ class HudiFileMarking:
             _repeat_text_for_rows(partition, rows),
             _repeat_text_for_rows(name, rows),
         )
-        for field, values in zip(self.columns, ours, strict=True):
+        for field, values in zip(self.meta_columns, ours, strict=True):
             rows = rows.append_column(field, values)
         return rows
 

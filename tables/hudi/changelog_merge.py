@@ -170,7 +170,7 @@ class _Numbered:
         self.numbers, self.count = _index_among(first, self._first), len(self._first)
         for column in others:
             values = pc.unique(column)
-            paired = _number_pairs(self.numbers, column, values)
+            paired = _numbers_of_pairs(self.numbers, column, values)
             pairs = pc.unique(paired)
             self._others.append((values, pairs))
             self.numbers, self.count = _index_among(paired, pairs), len(pairs)
@@ -180,11 +180,11 @@ class _Numbered:
         first, *others = columns
         numbers = _index_among(first, self._first)
         for column, (values, pairs) in zip(others, self._others, strict=True):
-            numbers = _index_among(_number_pairs(numbers, column, values), pairs)
+            numbers = _index_among(_numbers_of_pairs(numbers, column, values), pairs)
         return numbers
 
 
-def _number_pairs(numbers: _Numbers, column: _Column, values: pa.Array) -> pa.Array:
+def _numbers_of_pairs(numbers: _Numbers, column: _Column, values: pa.Array) -> pa.Array:
     """Return a number for each pair; negative if one of the two is missing."""
     at = _index_among(column, values)
     return pa.array(np.where(at == _NONE, _NONE, numbers * len(values) + at))

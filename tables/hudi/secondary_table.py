@@ -35,7 +35,7 @@ class _Following(HudiCommits):
     _delivered: Sequence[str] = ()
     _swept = False
 
-    def require_acceptable_files(self, files: Sequence[WrittenFile]) -> None:
+    def require_files_fit_and_exist(self, files: Sequence[WrittenFile]) -> None:
         """See ``table_format.SupportsDelivery``; key files only have the key's columns."""
         schema_id = self._place.read_config().schema_id
         for file in files:
@@ -110,19 +110,19 @@ def _write_base_file(
     marking = config.marking
     values = file_facts_of(file, config.columns, marking.partition_by).partition.values()
     path = marking.new_path(commit_token_of(marking.location, instant), tuple(values))
-    for announced, content in marking.initial_metadata(path).items():
+    for announced, content in marking.files_to_write_first(path).items():
         if next(folder.file_sizes([name_in_folder(announced)])) is None:
             folder.put(name_in_folder(announced), content)
     with pq.ParquetFile(folder.arrow_source(name_in_folder(file.path))) as rows:
         schema = rows.schema_arrow
-        for column in marking.columns:
+        for column in marking.meta_columns:
             schema = schema.append(column)
         # Arrow's own schema in the footer would mention large lists, which hudi-rs does not know.
         begin = 0
         with folder.open_output(name_in_folder(path)) as stream:
             with pq.ParquetWriter(stream, schema, compression=_CODEC, store_schema=False) as writer:
                 for batch in rows.iter_batches():
-                    part = marking.with_meta_columns(pa.Table.from_batches([batch]), path, begin)
+                    part = marking.append_meta_columns(pa.Table.from_batches([batch]), path, begin)
                     writer.write_table(part.cast(schema))
                     begin += batch.num_rows
             size = stream.tell()

@@ -250,7 +250,7 @@ class HudiLocation:
         if self.key:
             self._require_supported_key(properties, columns, partitions)
         return TableConfig(
-            uuid=self._claim_identity(),
+            uuid=self._ensure_table_uuid(),
             schema=schema,
             columns=columns,
             marking=marking,
@@ -287,8 +287,8 @@ class HudiLocation:
                     f"folders of text need {HIVE_STYLE} and {URL_ENCODED}",
                 )
 
-    def _claim_identity(self) -> str:
-        """H10: identify the table: a table re-created at the same location is another one."""
+    def _ensure_table_uuid(self) -> str:
+        """H10: return the table's UUID, a new one the first time: one re-created has another."""
         return self._keep_first_value("uuid", str(uuid.uuid4()))
 
     def require_same_buckets(self) -> None:
@@ -331,7 +331,7 @@ class HudiLocation:
             raise Unreachable(f"Hudi table {self.name} cannot be told apart: {error}") from error
 
     def _require_supported_store(self, folder: Folder) -> None:
-        if not folder.can_put_conditionally(AUX):
+        if not folder.try_conditional_puts(AUX):
             raise PutsUnconditional(
                 f"the store of Hudi table {self.name} at {self.location} overwrites what is "
                 "there, though it was asked to put it only if it is absent",

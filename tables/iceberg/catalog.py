@@ -282,7 +282,7 @@ def _sql_catalog(name: str, properties: Mapping[str, str], timeout_s: float) -> 
         catalog = load_any_catalog(name, **properties)
     engine = getattr(catalog, "engine", None)
     if engine is not None and engine.dialect.name == "postgresql":
-        listen(engine, "begin", partial(_bound_transaction, round(timeout_s * 1000)))
+        listen(engine, "begin", partial(_set_transaction_timeout, round(timeout_s * 1000)))
     return catalog
 
 
@@ -349,8 +349,8 @@ def _build_sql_table(catalog: Catalog, known: MetadataFiles, row: IcebergTables)
     )
 
 
-def _bound_transaction(timeout_ms: int, connection: Connection) -> None:
-    """Bound the transaction: a committer paused between update and commit holds the row's lock.
+def _set_transaction_timeout(timeout_ms: int, connection: Connection) -> None:
+    """Limit its time: a committer paused between update and commit holds the row's lock.
 
     Set per transaction, because a pooler in between may give the next one another connection, and
     may refuse settings that come with the connection.

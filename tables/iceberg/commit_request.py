@@ -149,13 +149,13 @@ class CommitRequest:
         filled = newly_filled_properties(self.record, known)
         marker = claim_marker_property(self.record.sink)
         deletes = {on_delete_property(self.record.sink): self.deletes} if self.deletes else {}
-        claimed = {} if marker in known else self._claim_properties(marker)
+        claimed = {} if marker in known else self._properties_of_claim(marker)
         if properties := {**filled, **claimed, **deletes}:
             yield SetPropertiesUpdate(updates=properties)
         if gone := properties_to_forget(self.record.sink, self.forgets, filled, known):
             yield RemovePropertiesUpdate(removals=gone)
 
-    def _claim_properties(self, marker: str) -> dict[str, str]:
+    def _properties_of_claim(self, marker: str) -> dict[str, str]:
         key = {} if self.key is None else {key_columns_property(self.record.sink): self.key}
         return {marker: "true", **key}
 

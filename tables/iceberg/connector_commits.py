@@ -109,7 +109,7 @@ def to_written_file(table: Table, entry: Mapping[str, Any]) -> WrittenFile:
     types = [field.field_type for field in spec.partition_type(table.schema()).fields]
     detail = FileDetail(
         spec_id=spec_id,
-        partition=tuple(_bound_bytes(t, value) for t, value in zip(types, values, strict=True)),
+        partition=tuple(_bytes_of_bound(t, value) for t, value in zip(types, values, strict=True)),
         file_format=str(entry["file_format"]).lower(),
         sort_order_id=entry.get("sort_order_id"),
         split_offsets=tuple(entry.get("split_offsets") or ()),
@@ -130,7 +130,7 @@ def _by_column_id(pairs: Any) -> dict[int, Any]:
     return {pair["key"]: pair["value"] for pair in pairs or ()}
 
 
-def _bound_bytes(iceberg_type: IcebergType, value: Any) -> bytes | None:
+def _bytes_of_bound(iceberg_type: IcebergType, value: Any) -> bytes | None:
     if value is None:
         return None
     if isinstance(value, datetime):

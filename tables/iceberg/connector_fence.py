@@ -25,18 +25,20 @@ PASSED = 2**63 - 1
 """Where the connector finds itself: behind everything that it will ever announce."""
 
 
-def mark_property_name(control_topic: str, group: str) -> str:
+def name_of_mark_property(control_topic: str, group: str) -> str:
     """Return the property in which the connector stores its position in the control topic."""
     return f"kafka.connect.offsets.{control_topic}.{group}"
 
 
-def mark_for_ends(control_topic: str, group: str, ends: Mapping[int, int]) -> dict[str, str]:
+def mark_property_for_ends(
+    control_topic: str, group: str, ends: Mapping[int, int]
+) -> dict[str, str]:
     """Return the mark that lets the connector go on behind ``ends``, and nothing before them."""
     mark = {str(partition): end for partition, end in sorted(ends.items())}
-    return {mark_property_name(control_topic, group): json.dumps(mark, separators=(",", ":"))}
+    return {name_of_mark_property(control_topic, group): json.dumps(mark, separators=(",", ":"))}
 
 
-def fence_properties(
+def properties_of_fence(
     sink: SinkName, control_topic: str, group: str, ends: Mapping[int, int]
 ) -> dict[str, str]:
     """Return what a takeover's snapshot carries: the connector's own mark, and for how long commits
@@ -45,7 +47,7 @@ def fence_properties(
     until_ms = int(time.time() * 1000) + _KEPT_MS
     taken = {"group": group, "control_topic": control_topic, "ends": at, "until_ms": until_ms}
     return {
-        **mark_for_ends(control_topic, group, dict.fromkeys(ends, PASSED)),
+        **mark_property_for_ends(control_topic, group, dict.fromkeys(ends, PASSED)),
         _taken_over_property_name(sink): json.dumps(taken, separators=(",", ":")),
     }
 
@@ -84,7 +86,7 @@ def find_fenced_connector(
             if time.time() * 1000 > taken["until_ms"]:
                 return None
             group = taken["group"]
-            mark = mark_property_name(taken["control_topic"], group)
+            mark = name_of_mark_property(taken["control_topic"], group)
         since_takeover += (each for each, found in passed if mark in found)
         passed.clear()
     return FencedConnector(group, tuple(since_takeover)) if group else None
@@ -100,7 +102,7 @@ def fence_to_repeat(sink: SinkName, properties: Mapping[str, str]) -> dict[str, 
         return {}
     own = {
         _taken_over_property_name(sink),
-        mark_property_name(taken["control_topic"], taken["group"]),
+        name_of_mark_property(taken["control_topic"], taken["group"]),
     }
     return {key: properties[key] for key in own if key in properties}
 

@@ -61,7 +61,7 @@ class StagedManifest:
         ]
 
 
-def write_staged_manifests(
+def stage_pending_commits(
     table: Table, sink: SinkName, staging: Staging
 ) -> tuple[PendingCommit, ...]:
     """Write one manifest per partition spec of the files with rows, and one that names key files.

@@ -122,7 +122,7 @@ class MatchingRows:
             ) from error
 
 
-def record_coordinates_of(
+def coordinates_of_records(
     table: Table, file: DataFile, positions: BitMap64, columns: tuple[str, str, str]
 ) -> Iterator[tuple[str, int, list[int]]]:
     """Yield topic, partition and offsets of these rows; a row of others may have none.
@@ -257,8 +257,8 @@ class Deletion(MaintenanceCommit):
             table = self._catalog.load_table(self._identifier)
             return self._find_rows(table, self._require_deletable_head(table)).matching_count
 
-    def delete(self, quiet: Callable[[], None]) -> str:
-        """Delete what matches; return why that is not certain. Raises as ``count``."""
+    def delete_matching(self, quiet: Callable[[], None]) -> str:
+        """Delete what matches; return why that is not certain. Raises as ``count_matching``."""
         with self._naming_table():
             outcome = retry_until_settled(self.try_commit, quiet, threading.Event())
         return "" if outcome is Settled.LANDED else f"the last call was {outcome}"
@@ -275,7 +275,7 @@ class Deletion(MaintenanceCommit):
             raise translate_catalog_error(error, what) from error
 
     def try_commit(self) -> Settled:
-        """Try once, on the current head. Raises as ``count``."""
+        """Try once, on the current head. Raises as ``count_matching``."""
         table = self._catalog.load_table(self._identifier)
         metadata = table.metadata
         if (landed := find_landed(metadata, self._sent)) is not None:
@@ -285,7 +285,7 @@ class Deletion(MaintenanceCommit):
         to_delete = self._find_rows(table, parent)
         if not to_delete.count:
             return Settled.LANDED
-        self._listed = self._with_deleted_records(table, to_delete)
+        self._listed = self._deleted_records_with(table, to_delete)
         head = to_delete.head
         dead = [(head.data[path], bits) for path, bits in to_delete.dead.items()]
         deletions = self._build_deletions(
@@ -341,7 +341,7 @@ class Deletion(MaintenanceCommit):
         summary = Summary(Operation.DELETE, **counts, **marked)
         return update_snapshot_summaries(summary, summary_properties_of(parent))
 
-    def _with_deleted_records(self, table: Table, to_delete: RowsToDelete) -> DeletedRecords:
+    def _deleted_records_with(self, table: Table, to_delete: RowsToDelete) -> DeletedRecords:
         """Return the table's list of deleted records with these."""
         properties, sink = table.metadata.properties, self._sink
         before = deleted_records_of(sink, properties)
@@ -360,7 +360,7 @@ class Deletion(MaintenanceCommit):
         try:
             for path, positions in to_delete.alive.items():
                 file = to_delete.files[path]
-                of_file = record_coordinates_of(table, file, positions, self._columns)
+                of_file = coordinates_of_records(table, file, positions, self._columns)
                 for topic, partition, some in of_file:
                     offsets[TopicPartition(topic, partition)].update(some)
         except ValueError:  # a column is gone

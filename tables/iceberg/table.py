@@ -73,7 +73,7 @@ from headgate.tables.iceberg.manifests import SnapshotFiles, to_manifest_data_fi
 from headgate.tables.iceberg.pending_manifests import (
     find_undecided_manifests,
     read_key_files,
-    write_staged_manifests,
+    stage_pending_commits,
 )
 from headgate.tables.iceberg.prepared_commit import OVERTAKEN, PreparedCommit, with_pending_effects
 from headgate.tables.iceberg.schema_evolution import Evolution, plan_evolution
@@ -88,7 +88,7 @@ from headgate.tables.iceberg.tag_lineage import (
 from headgate.tables.iceberg.upsert.key_property import require_same_key
 from headgate.tables.iceberg.upsert.on_delete_property import (
     DeleteChoice,
-    mark_column_id,
+    deletion_mark_column_id,
     require_other_choice,
     require_same_choice,
 )
@@ -267,7 +267,7 @@ class IcebergTable:
         self._delete_choice_to_store(table.metadata)
         self._require_columns_kept(table, staging.files)
         try:
-            return write_staged_manifests(table, self._sink, staging)
+            return stage_pending_commits(table, self._sink, staging)
         except HeadgateError:
             raise
         except FileDamaged as error:
@@ -415,14 +415,14 @@ class IcebergTable:
         if self._deleted_at is None:
             return ""
         stored, schema = self._stored_delete_choice(metadata), metadata.schema()
-        column = mark_column_id(schema, self._deleted_at)
+        column = deletion_mark_column_id(schema, self._deleted_at)
         filled = claim_marker_property(self._sink) in metadata.properties
         require_same_choice(self._identifier, schema, stored, column, filled=filled)
         return "" if filled or column is None else DeleteChoice(column).property_text
 
     def _changed_delete_choice(self, metadata: TableMetadata, offsets: Offsets) -> str:
         stored = self._stored_delete_choice(metadata)
-        column = mark_column_id(metadata.schema(), self._deleted_at or "")
+        column = deletion_mark_column_id(metadata.schema(), self._deleted_at or "")
         require_other_choice(self._identifier, stored, column)
         return stored.changed_to(column, offsets).property_text
 

@@ -57,7 +57,7 @@ class _WholeAvro(InputFile):
         for _ in range(_TRIES):
             with self._file.open(seekable) as stream:
                 data = bytes(stream.read())
-            why = find_avro_damage(data)
+            why = describe_avro_damage(data)
             if not why:
                 return io.BytesIO(data)
             if isinstance(self._file, Kept):
@@ -65,7 +65,7 @@ class _WholeAvro(InputFile):
         raise FileDamaged(self.location, why)
 
 
-def find_avro_damage(data: bytes) -> str:
+def describe_avro_damage(data: bytes) -> str:
     """Return why these bytes are no whole Avro file; empty if they are one."""
     if not data:
         return "it is empty"

@@ -48,7 +48,7 @@ class Folder(Protocol):
     def put_if_absent(self, name: str, data: bytes) -> bool:
         """Put it unless one exists, and return whether it was put."""
 
-    def can_put_conditionally(self, name: str) -> bool:
+    def try_conditional_puts(self, name: str) -> bool:
         """Try, below a folder, whether the store does that and never overwrites a file."""
 
     def file_sizes(self, names: Sequence[str]) -> Iterator[int | None]:
@@ -102,7 +102,7 @@ class _LocalFolder:
             mine.unlink()
         return True
 
-    def can_put_conditionally(self, name: str) -> bool:  # noqa: ARG002 - links always do
+    def try_conditional_puts(self, name: str) -> bool:  # noqa: ARG002 - links always do
         return True
 
     def file_sizes(self, names: Sequence[str]) -> Iterator[int | None]:
@@ -160,8 +160,8 @@ class _S3Folder:
     def put_if_absent(self, name: str, data: bytes) -> bool:
         return self._store.put_if_absent(*self._bucket_and_key(name), data)
 
-    def can_put_conditionally(self, name: str) -> bool:
-        return self._files.can_put_conditionally(self._address(name))
+    def try_conditional_puts(self, name: str) -> bool:
+        return self._files.try_conditional_puts(self._address(name))
 
     def file_sizes(self, names: Sequence[str]) -> Iterator[int | None]:
         return read_ahead_in_order(self._size, names)

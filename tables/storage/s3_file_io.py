@@ -139,7 +139,7 @@ class S3Files(PyArrowFileIO):
         found = self.open_store(bucket).list_folders(bucket, key)
         return [name[len(key) :].rstrip("/") for name in found]
 
-    def can_put_conditionally(self, folder: str) -> bool:
+    def try_conditional_puts(self, folder: str) -> bool:
         """Try below the folder whether the store honours conditional puts."""
         bucket, key = bucket_and_key(f"{folder}/headgate-trial-{uuid4()}")
         store = self.open_store(bucket)

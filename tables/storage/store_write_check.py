@@ -53,7 +53,7 @@ def try_store(properties: Mapping[str, str], location: str, answer_s: float = AN
     io = ask_in_time("opened", lambda: open_file_io(properties, path))
     try:
         ask_in_time("written", lambda: _write_trial_file(io, path))
-        ask_in_time("read", lambda: _read_trial_file(io, path))
+        ask_in_time("read", lambda: _require_trial_file_readable(io, path))
     except HeadgateError:
         with suppress(Exception):
             call_with_timeout(_REMOVAL_S_MAX, path, lambda: io.delete(path))
@@ -67,7 +67,7 @@ def _write_trial_file(io: FileIO, path: str) -> None:
         stream.write(_TEXT)
 
 
-def _read_trial_file(io: FileIO, path: str) -> None:
+def _require_trial_file_readable(io: FileIO, path: str) -> None:
     with io.new_input(path).open() as stream:
         if (result := stream.read()) != _TEXT:
             raise OSError(f"{len(result)} bytes came back of the {len(_TEXT)} that were written")

@@ -21,7 +21,7 @@ NEXT = (SmallTable, "next")
 SAME = (SmallTable, "as_it_was")
 RESOLVED = (SmallTable, "resolve")
 ORDER = (SmallTable, "in_order")
-REFUSE = (SmallTable, "require_acceptable_files")
+REFUSE = (SmallTable, "require_files_fit_and_exist")
 
 
 @broken(KeyContract.test_key_3_the_last_record_of_a_key_wins_whatever_file_it_came_in, ORDER)

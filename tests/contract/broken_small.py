@@ -32,7 +32,7 @@ COMMIT = (SmallTable, "commit")
 NEXT = (SmallTable, "next")
 SAME = (SmallTable, "as_it_was")
 VIEW = (SmallTable, "view")
-REFUSE = (SmallTable, "require_acceptable_files")
+REFUSE = (SmallTable, "require_files_fit_and_exist")
 
 # ------------------------------------------------------------------------------------ every table
 

@@ -94,7 +94,7 @@ class SmallTable:
             return Refused("others have committed since")
         return self.send(uuid, head + 1, self.next(newest, head + 1, attempt))
 
-    def require_acceptable_files(self, files: Sequence[WrittenFile]) -> None:
+    def require_files_fit_and_exist(self, files: Sequence[WrittenFile]) -> None:
         for file in files:
             if file.path not in self.server.contents:
                 raise TableChanged(f"{file.path} is not there")

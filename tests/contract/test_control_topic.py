@@ -18,7 +18,7 @@ from headgate.control_protocol.errors import (
 from headgate.kafka.control_log import KafkaLog, KafkaLogTimes, LogClients
 from headgate.kafka.control_topic import (
     ensure_control_topic,
-    has_fitting_control_topic,
+    require_fitting_topic_if_present,
     uses_append_time,
 )
 from headgate.operations.local_kafka.broker import EmbeddedKafka
@@ -32,11 +32,11 @@ def test_a_missing_topic_is_made_with_the_right_settings(
     bootstrap: str, admin: AdminClient, unique_name: str
 ) -> None:
     config = {"bootstrap.servers": bootstrap}
-    assert not has_fitting_control_topic(config, unique_name)
+    assert not require_fitting_topic_if_present(config, unique_name)
     ensure_control_topic(config, unique_name)
     try:
         ensure_control_topic(config, unique_name)
-        assert has_fitting_control_topic(config, unique_name)
+        assert require_fitting_topic_if_present(config, unique_name)
         resource = ConfigResource(ResourceType.TOPIC, unique_name)
         settings = admin.describe_configs([resource])[resource].result()
         assert settings["cleanup.policy"].value == "delete"
@@ -73,7 +73,7 @@ def test_an_unfit_topic_is_refused_with_the_reason(
     said: str,
 ) -> None:
     topic = topic_factory(partitions, settings)
-    for look in (ensure_control_topic, has_fitting_control_topic):
+    for look in (ensure_control_topic, require_fitting_topic_if_present):
         with pytest.raises(ControlTopicUnfit, match=said):
             look({"bootstrap.servers": bootstrap}, topic)
 

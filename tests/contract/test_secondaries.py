@@ -401,11 +401,11 @@ def test_ledger_2_what_is_not_listed_is_gone_if_it_cannot_be_read_either(tmp_pat
         listed={"lake": ["one"], "else": []}.__getitem__,
     )
     worlds["lake.two"].drop()
-    gone = secondaries.find_missing(tuple(worlds))
+    gone = secondaries.find_missing_tables(tuple(worlds))
     assert gone.keys() == {"lake.two"}
     assert gone["lake.two"].code == "HG-102"
     assert sorted(read) == ["else.where", "lake.two"]
-    assert secondaries.find_missing(("lake.one",)) == {}
+    assert secondaries.find_missing_tables(("lake.one",)) == {}
     secondaries.close()
 
 

@@ -128,9 +128,9 @@ def staged(world: HudiWorld, file: WrittenFile) -> str:
     """What names the file until somebody delivers to it."""
     transaction = TransactionId(Epoch(1), TransactionNumber(1))
     draft = Staging(world.open().read(), transaction, Sender("member", "i"), (file,), since_ms=1)
-    (pending_commit,) = StagedFileLists({}, world.wanted.location, SinkName("sink")).write_lists(
-        draft
-    )
+    (pending_commit,) = StagedFileLists(
+        {}, world.wanted.location, SinkName("sink")
+    ).stage_pending_commits(draft)
     return pending_commit.manifest
 
 

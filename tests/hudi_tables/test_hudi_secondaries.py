@@ -181,7 +181,7 @@ def test_files_that_are_gone_are_not_decided_and_not_delivered(world: HudiWorld)
     secondary = world.open()
     assert isinstance(secondary, HudiSecondary)
     with pytest.raises(TableChanged, match="is gone"):
-        secondary.require_acceptable_files((lost,))
+        secondary.require_files_fit_and_exist((lost,))
 
 
 def test_rows_of_a_quarantine_keep_their_headers_through_clustering(

@@ -270,7 +270,7 @@ def test_fleet_4_a_spec_that_nobody_takes_up_is_idle_and_then_lost() -> None:
 def test_fleet_4_the_next_try_is_a_time_of_the_broker() -> None:
     failed = seen(LifeState.ERROR, code="HG-207", text="t", tries=4, next_try_in_ms=8_000)
     found = folded(2_000, [spec()], [told(failed, 1_000)]).sinks["trips"]
-    assert (found.next_try_ms, found.code, found.needs_attention) == (9_000, "HG-207", True)
+    assert (found.next_try_ms, found.error_code, found.needs_attention) == (9_000, "HG-207", True)
 
 
 def test_fleet_4_a_sink_that_moves_is_told_of_from_both_slots() -> None:

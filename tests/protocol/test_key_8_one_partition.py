@@ -85,7 +85,7 @@ class OneTopic:
 
     topic: str
 
-    def has_key(self, _table: str) -> bool:
+    def is_keyed_table(self, _table: str) -> bool:
         return False
 
     def may_feed_keyed_table(self, topic: str) -> bool:

@@ -23,7 +23,7 @@ from headgate.coordinator.inputs_and_actions import (
     SecondariesRead,
     StageManifests,
 )
-from headgate.coordinator.phase_steps import start_event
+from headgate.coordinator.phase_steps import build_start_event
 from headgate.coordinator.phases import Phase
 
 ORDERS, UUID = "lake.orders", "uuid-orders"
@@ -217,7 +217,7 @@ def test_start_says_the_folder_and_names_no_routed_table() -> None:
     announces(made)
     reads(made, table())
     made.until(Phase.OPEN)
-    start = start_event(made.state, first=False)
+    start = build_start_event(made.state, first=False)
     assert start.folder == f"headgate/{SINK}/{EPOCH}-c1/2"
     assert [named.table for named in start.tables] == [TABLE, ASIDE]
 

@@ -40,7 +40,7 @@ from headgate.coordinator.inputs_and_actions import (
     ManifestsStaged,
     TablesChanged,
 )
-from headgate.coordinator.phase_steps import start_event
+from headgate.coordinator.phase_steps import build_start_event
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.schema_changes import GATHERING_MS
 from headgate.coordinator.table_suspension import commits_deliverable_now
@@ -136,7 +136,7 @@ def test_ledger_2_a_claim_looks_for_what_was_filled_and_suspends_what_is_gone() 
     assert f"{ORDERS} is suspended" in made.told
     made.until(Phase.OPEN)
     assert suspended_by(made) == {ORDERS: f"HG-102 {GONE.message}"}
-    said = start_event(made.state, first=True)
+    said = build_start_event(made.state, first=True)
     assert isinstance(said, StartCommit)
     assert said.suspended[ORDERS].startswith("HG-102")
 

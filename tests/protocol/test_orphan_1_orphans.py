@@ -504,7 +504,8 @@ def test_planted_without_the_tag_a_sleeper_commits_what_is_gone(
     aged(files, seconds=AGES.claim_max_ms / 1000)
     now_ms = int(time.time() * 1000) + 7 * 24 * HOUR_MS
     monkeypatch.setattr(
-        "headgate.tables.iceberg.maintenance.orphan_files._sink_tags", lambda *_: [(now_ms, None)]
+        "headgate.tables.iceberg.maintenance.orphan_files._moves_of_sink_tags",
+        lambda *_: [(now_ms, None)],
     )
     search = orphans(sink, wall_ms=lambda: now_ms)
 

@@ -28,7 +28,7 @@ from headgate.coordinator.inputs_and_actions import (
     TidyStagedManifests,
 )
 from headgate.coordinator.phases import Phase
-from headgate.coordinator.secondary_delivery import log_expired_commits
+from headgate.coordinator.secondary_delivery import expired_commits_log_lines
 from headgate.coordinator.secondary_pending_commits import (
     EXPIRED_MAX,
     expired_commits_to_record,
@@ -176,7 +176,7 @@ def test_of_very_many_the_older_ones_are_named_in_sums_that_fence_as_each_of_the
     )
     assert is_unfenced(secondary(ONE, EPOCH - 1, 498), expired[:2], ())
     assert not is_unfenced(secondary(ONE, EPOCH - 1, 501), expired[:2], ())
-    (told,) = log_expired_commits(replace(stored, expired=expired), stored)
+    (told,) = expired_commits_log_lines(replace(stored, expired=expired), stored)
     assert f"2 rows of transaction {late.transaction} never came" in told.text
 
 
@@ -186,7 +186,7 @@ def test_each_of_very_many_that_expire_at_once_is_named_and_told() -> None:
     late = tuple(pending(ONE, EPOCH - 1, n + 2) for n in range(EXPIRED_MAX))
     expired = expired_commits_to_record(stored, late)
     assert expired[1:] == late
-    told = log_expired_commits(replace(stored, expired=expired), stored)
+    told = expired_commits_log_lines(replace(stored, expired=expired), stored)
     assert len(told) == EXPIRED_MAX
     assert (
         len(expired_commits_to_record(replace(stored, expired=expired), ())) == 2 + EXPIRED_MAX // 2

@@ -41,7 +41,7 @@ from headgate.coordinator.inputs_and_actions import (
     ManifestsStaged,
     StageManifests,
 )
-from headgate.coordinator.phase_steps import start_event
+from headgate.coordinator.phase_steps import build_start_event
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.table_suspension import REFUSALS_MAX, SUSPENDED_MAX
 
@@ -106,7 +106,7 @@ def test_suspend_1_the_record_says_so_and_so_does_every_start() -> None:
     assert made.wants(CommitTable), "nothing else is new"
     begun(made)
     assert suspended_by(made) == {ORDERS: f"HG-102 {GONE.message}"}
-    assert start_event(made.state, first=False).suspended == suspended_by(made)
+    assert build_start_event(made.state, first=False).suspended == suspended_by(made)
 
 
 def test_suspend_1_rights_are_missing_only_when_they_are_missing_again_and_again() -> None:
@@ -383,7 +383,7 @@ def test_suspend_5_a_table_that_is_in_order_again_is_open_at_once() -> None:
     reads(made, table())
     assert f"{ORDERS} takes rows again" in made.told
     made.described()
-    assert not start_event(made.state, first=False).suspended
+    assert not build_start_event(made.state, first=False).suspended
     made.until(Phase.COLLECTING)
     announces(made)
     begun(made)

@@ -14,7 +14,7 @@ import click
 import pytest
 from repository.tree import ROOT
 
-from headgate.config.load import parse, parse_worker
+from headgate.config.load import parse, parse_worker_text
 from headgate.control_protocol.errors import HeadgateError
 
 DOCUMENTS = (
@@ -84,7 +84,7 @@ def load(snippet: Snippet, monkeypatch: pytest.MonkeyPatch) -> None:
     if snippet.mark in ("fragment", "edit") or snippet.at.startswith(LOADED_ELSEWHERE):
         return
     if snippet.mark == "worker":
-        parse_worker(text)
+        parse_worker_text(text)
         return
     parse(completed(text, said) if snippet.mark == "part" else text)
 

@@ -86,13 +86,13 @@ def test_headgate_knows_and_needs_nothing_of_an_example(folder: Path) -> None:
 
 
 OUTSIDE = """
-from headgate.config.table_format_registry import format_names, format_traits
+from headgate.config.table_format_registry import known_format_names, traits_of_format
 from headgate.config.load import load
 import sys
 settings = load(sys.argv[1])
-traits = format_traits(settings)
+traits = traits_of_format(settings)
 able = ",".join(sorted(traits.capabilities)).replace(" ", "-")
-print(*format_names(), able, traits.guarantee, sys.modules["headgate_postgres"].__file__)
+print(*known_format_names(), able, traits.guarantee, sys.modules["headgate_postgres"].__file__)
 """
 
 

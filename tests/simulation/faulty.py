@@ -270,8 +270,8 @@ class FaultyTopics(Struck):
     def offsets_at(self, timestamp_ms: int) -> Offsets:
         return self._topics.offsets_at(timestamp_ms)
 
-    def committed_offset_metadata(self) -> str | None:
-        return self._topics.committed_offset_metadata()
+    def first_offset_metadata(self) -> str | None:
+        return self._topics.first_offset_metadata()
 
     def close(self) -> None:
         self._topics.close()

@@ -17,7 +17,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from support.topics import delete_topics
 
-from headgate.config.load import load_worker
+from headgate.config.load import load_worker_file
 from headgate.config.worker_settings import WorkerSettings
 from headgate.control_protocol.errors import HeadgateError
 from headgate.runtime.fleet.fleet_topics import FleetReader
@@ -83,7 +83,7 @@ name = "{worker}"
     @property
     def settings(self) -> WorkerSettings:
         os.environ["FLEET_KEY"] = self._key or KEY
-        return load_worker(self.file)
+        return load_worker_file(self.file)
 
     def start(self, *names: str, command: Sequence[str | Path] = (HEADGATE, "worker")) -> None:
         for name in names:

@@ -46,19 +46,23 @@ class KeyContract:
     ) -> None:
         table = world.open()
         files = (
-            *world.write_changes(put_change(1, "new", 3), put_change(2, "x", 4)),
-            *world.write_changes(put_change(1, "old", 1), put_change(3, "y", 1, partition=1)),
+            *world.write_changes(putting_change(1, "new", 3), putting_change(2, "x", 4)),
+            *world.write_changes(
+                putting_change(1, "old", 1), putting_change(3, "y", 1, partition=1)
+            ),
         )
         view = self.require_commit_lands(table, 1, *files)
         assert key_counts_of(view) == KeyCounts(inserted=3, superseded=1)
         more = world.write_changes(
-            put_change(1, "newer", 5), put_change(2, "z", 6), put_change(4, "four", 9)
+            putting_change(1, "newer", 5), putting_change(2, "z", 6), putting_change(4, "four", 9)
         )
         less = world.write_changes(
-            delete_change(2, 7), delete_change(3, 2, partition=1), delete_change(9, 3, partition=1)
+            deleting_change(2, 7),
+            deleting_change(3, 2, partition=1),
+            deleting_change(9, 3, partition=1),
         )
         view = self.require_commit_lands(
-            table, 2, *less, *more, *world.write_changes(delete_change(4, 8))
+            table, 2, *less, *more, *world.write_changes(deleting_change(4, 8))
         )
         assert key_counts_of(view) == KeyCounts(
             inserted=1, updated=1, deleted=2, absent=1, superseded=2
@@ -69,26 +73,26 @@ class KeyContract:
     def test_key_3_a_commit_without_files_keeps_the_rows(self, world: KeyedWorld) -> None:
         table = world.open()
         before = self.require_commit_lands(
-            table, 1, *world.write_changes(put_change(1, "a", 1), put_change(2, "b", 2))
+            table, 1, *world.write_changes(putting_change(1, "a", 1), putting_change(2, "b", 2))
         )
         view = self.require_commit_lands(table, 2)
         assert view.tag != before.tag
         assert self.said(1, 2).is_same_commit(view.record)
         assert world.read_rows() == {1: "a", 2: "b"}
-        self.require_commit_lands(table, 3, *world.write_changes(put_change(1, "c", 3)))
+        self.require_commit_lands(table, 3, *world.write_changes(putting_change(1, "c", 3)))
         assert world.read_rows() == {1: "c", 2: "b"}
 
     def test_key_9_a_key_that_was_deleted_comes_back_from_wherever(self, world: KeyedWorld) -> None:
         table = world.open()
         self.require_commit_lands(
-            table, 1, *world.write_changes(put_change(1, "a", 1), put_change(2, "b", 2))
+            table, 1, *world.write_changes(putting_change(1, "a", 1), putting_change(2, "b", 2))
         )
         view = self.require_commit_lands(
-            table, 2, *world.write_changes(delete_change(1, 3), delete_change(7, 4))
+            table, 2, *world.write_changes(deleting_change(1, 3), deleting_change(7, 4))
         )
         assert key_counts_of(view) == KeyCounts(deleted=1, absent=1)
         view = self.require_commit_lands(
-            table, 3, *world.write_changes(put_change(1, "again", 9, partition=1))
+            table, 3, *world.write_changes(putting_change(1, "again", 9, partition=1))
         )
         assert key_counts_of(view) == KeyCounts(inserted=1)
         assert world.read_rows() == {1: "again", 2: "b"}
@@ -99,10 +103,12 @@ class KeyContract:
         """The topic was re-created: its offsets begin at 0 again."""
         table = world.open()
         self.require_commit_lands(
-            table, 1, *world.write_changes(put_change(1, "old", 90), put_change(2, "old", 91))
+            table,
+            1,
+            *world.write_changes(putting_change(1, "old", 90), putting_change(2, "old", 91)),
         )
         view = self.require_commit_lands(
-            table, 2, *world.write_changes(put_change(1, "new", 0), delete_change(2, 1))
+            table, 2, *world.write_changes(putting_change(1, "new", 0), deleting_change(2, 1))
         )
         assert key_counts_of(view) == KeyCounts(updated=1, deleted=1)
         assert world.read_rows() == {1: "new"}
@@ -111,12 +117,12 @@ class KeyContract:
         self, world: KeyedWorld
     ) -> None:
         view = self.require_commit_lands(
-            world.open(), 1, *world.write_changes(put_change(1, "a", 3))
+            world.open(), 1, *world.write_changes(putting_change(1, "a", 3))
         )
         for changes in (
-            [put_change(1, "b", 9, partition=1)],
-            [delete_change(1, 9, partition=1)],
-            [put_change(7, "b", 9, partition=1), put_change(7, "c", 9)],
+            [putting_change(1, "b", 9, partition=1)],
+            [deleting_change(1, 9, partition=1)],
+            [putting_change(7, "b", 9, partition=1), putting_change(7, "c", 9)],
         ):
             with pytest.raises(KeyInTwoPartitions):
                 self.commit_on_fresh_read(world.open(), 2, *world.write_changes(*changes))
@@ -125,10 +131,10 @@ class KeyContract:
 
     def test_key_5_who_was_overtaken_finds_the_keys_anew(self, world: KeyedWorld) -> None:
         zombie, heir = world.open(), world.open()
-        files = world.write_changes(put_change(1, "late", 5), delete_change(2, 6))
+        files = world.write_changes(putting_change(1, "late", 5), deleting_change(2, 6))
         stale = zombie.read()
         self.require_commit_lands(
-            heir, 1, *world.write_changes(put_change(1, "a", 1), put_change(2, "b", 2))
+            heir, 1, *world.write_changes(putting_change(1, "a", 1), putting_change(2, "b", 2))
         )
         assert isinstance(commit(zombie, stale, self.said(1, 2), *files), Refused)
         assert world.read_rows() == {1: "a", 2: "b"}
@@ -140,7 +146,10 @@ class KeyContract:
     def test_key_3_a_lost_answer_changes_each_key_once(
         self, world: KeyedWorld, *, did_land: bool
     ) -> None:
-        table, files = world.open(), world.write_changes(put_change(1, "a", 1), delete_change(2, 2))
+        table, files = (
+            world.open(),
+            world.write_changes(putting_change(1, "a", 1), deleting_change(2, 2)),
+        )
         world.lose_next_answer(landed=did_land)
         assert isinstance(self.commit_on_fresh_read(table, 1, *files), Unknown)
         view = table.read()
@@ -173,21 +182,21 @@ class KeyedSecondaryContract(KeyContract):
     ) -> None:
         """Whatever their offsets, and in whatever order their files are named (KEY-3)."""
         before = world.write_changes(
-            put_change(1, "old", 90),
-            put_change(2, "old", 91),
-            put_change(3, "old", 92),
-            delete_change(4, 93),
-            put_change(5, "old", 94),
+            putting_change(1, "old", 90),
+            putting_change(2, "old", 91),
+            putting_change(3, "old", 92),
+            deleting_change(4, 93),
+            putting_change(5, "old", 94),
         )
         anew = world.write_changes(
-            put_change(4, "new", 0), put_change(1, "new", 1), delete_change(5, 2)
+            putting_change(4, "new", 0), putting_change(1, "new", 1), deleting_change(5, 2)
         )
         view = require_landed(deliver_at_once(world.open(), 2, (anew, before)))
         assert key_counts_of(view) == KeyCounts(inserted=4, absent=1, superseded=3)
         assert world.read_rows() == {1: "new", 2: "old", 3: "old", 4: "new"}
         more = (
-            world.write_changes(put_change(1, "newest", 2)),
-            world.write_changes(delete_change(2, 95), put_change(9, "9", 96)),
+            world.write_changes(putting_change(1, "newest", 2)),
+            world.write_changes(deleting_change(2, 95), putting_change(9, "9", 96)),
         )
         view = require_landed(deliver_at_once(world.open(), 4, more))
         assert key_counts_of(view) == KeyCounts(inserted=1, updated=1, deleted=1)
@@ -197,8 +206,8 @@ class KeyedSecondaryContract(KeyContract):
         self, world: KeyedSecondaryWorld
     ) -> None:
         before, anew = (
-            world.write_changes(put_change(1, "old", 0)),
-            world.write_changes(put_change(1, "new", 0)),
+            world.write_changes(putting_change(1, "old", 0)),
+            world.write_changes(putting_change(1, "new", 0)),
         )
         view = require_landed(deliver_at_once(world.open(), 2, (anew, before)))
         assert key_counts_of(view) == KeyCounts(inserted=1, superseded=1)
@@ -208,8 +217,8 @@ class KeyedSecondaryContract(KeyContract):
         self, world: KeyedSecondaryWorld
     ) -> None:
         files = (
-            world.write_changes(put_change(1, "b", 1, partition=1)),
-            world.write_changes(put_change(1, "a", 1)),
+            world.write_changes(putting_change(1, "b", 1, partition=1)),
+            world.write_changes(putting_change(1, "a", 1)),
         )
         with pytest.raises(KeyInTwoPartitions):
             deliver_at_once(world.open(), 2, files)
@@ -220,28 +229,31 @@ class KeyedSecondaryContract(KeyContract):
     ) -> None:
         """A database that lost the delivery may have the decision, and is delivered again
         (PENDING-4)."""
-        table, files = world.open(), world.write_changes(put_change(1, "a", 1), delete_change(2, 2))
+        table, files = (
+            world.open(),
+            world.write_changes(putting_change(1, "a", 1), deleting_change(2, 2)),
+        )
         assert {file.kind for file in files} == set(FileKind)
-        table.require_acceptable_files(files)
+        table.require_files_fit_and_exist(files)
         self.require_commit_lands(table, 1, *files)
-        world.open().require_acceptable_files(files)
+        world.open().require_files_fit_and_exist(files)
 
     def test_key_2_a_key_file_that_is_gone_is_refused_before_it_is_decided(
         self, world: KeyedSecondaryWorld
     ) -> None:
         """Once it is decided nobody writes it again: what it deletes would stay for ever."""
-        (keys_of,) = world.write_changes(delete_change(1, 1))
+        (keys_of,) = world.write_changes(deleting_change(1, 1))
         lost = replace(keys_of, path=f"{keys_of.path}.gone")
         with pytest.raises(StopSink):
-            world.open().require_acceptable_files((lost,))
+            world.open().require_files_fit_and_exist((lost,))
         assert world.open().read().record is None
 
 
-def put_change(key: int, value: str, offset: int, *, partition: int = 0) -> KeyChange:
+def putting_change(key: int, value: str, offset: int, *, partition: int = 0) -> KeyChange:
     return KeyChange(key, value, offset, partition)
 
 
-def delete_change(key: int, offset: int, *, partition: int = 0) -> KeyChange:
+def deleting_change(key: int, offset: int, *, partition: int = 0) -> KeyChange:
     return KeyChange(key, None, offset, partition)
 
 

@@ -36,7 +36,7 @@ class ReaderContract:
         with closing(world.reader()) as reader:
             history = reader.history()
             assert (history.commits, history.foreign, history.unreadable) == ((), (), ())
-            assert (history.tag, history.record, history.claimed) == (None, None, False)
+            assert (history.tag, history.current_record, history.claimed) == (None, None, False)
             assert history.complete
             assert reader.view().record is None
             assert (row_count_of(reader), read_numbers(reader)) == (0, [])
@@ -60,13 +60,13 @@ class ReaderContract:
             assert (history.foreign, history.unreadable, history.complete) == ((), (), True)
             require_same_view(history, reader.view(), view)
 
-    def test_the_head_of_the_history_is_the_sinks_newest_commit(self, world: ReaderWorld) -> None:
+    def test_the_history_is_tagged_at_the_sinks_newest_commit(self, world: ReaderWorld) -> None:
         fill_table(world)
         with closing(world.reader()) as reader:
             history, newest = reader.history(), reader.history().commits[-1]
             assert history.tag == newest.snapshot_id
             assert (history.claimed, history.tag_on_branch) == (True, True)
-            assert history.record == history.tagged == newest.record
+            assert history.current_record == history.tagged == newest.record
 
     def test_a_history_of_the_newest_commits_may_hold_more(self, world: ReaderWorld) -> None:
         fill_table(world)
@@ -75,7 +75,11 @@ class ReaderContract:
             assert len(part.commits) >= NOT_LONG_AGO.snapshots
             assert whole.commits[-len(part.commits) :] == part.commits
             assert part.complete is (len(part.commits) == len(whole.commits))
-            assert (part.record, part.tag, part.head) == (whole.record, whole.tag, whole.head)
+            assert (part.current_record, part.tag, part.head) == (
+                whole.current_record,
+                whole.tag,
+                whole.head,
+            )
 
     def test_the_live_files_and_rows_are_those_that_were_committed(
         self, world: ReaderWorld

@@ -26,7 +26,7 @@ class SecondaryContract:
 
     def test_files_are_taken_long_after_they_were_written(self, world: SecondaryWorld) -> None:
         decided = (world.file(10), world.file(11))
-        world.open().require_acceptable_files(decided)
+        world.open().require_files_fit_and_exist(decided)
         for number in range(1, 4):
             table = world.open()
             require_landed(deliver(table, delivery_record(1, number), world.file(number)))
@@ -76,8 +76,8 @@ class SecondaryContract:
         sound, unfit = world.file(1), world.unfit_file()
         table = world.open()
         with pytest.raises(StopSink):
-            table.require_acceptable_files((sound, unfit))
-        table.require_acceptable_files((sound,))
+            table.require_files_fit_and_exist((sound, unfit))
+        table.require_files_fit_and_exist((sound,))
         assert table.read().record is None
 
     def test_what_it_was_given_back_is_in_its_record(self, world: SecondaryWorld) -> None:

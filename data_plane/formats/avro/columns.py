@@ -349,7 +349,7 @@ def _read_fixed(avro_type: Avro, cursors: Cursors) -> pa.Array:
     if avro_type.logical == "decimal":
         begins = np.arange(len(cursors), dtype=np.int64) * avro_type.size
         lengths = np.full(len(cursors), avro_type.size, np.int64)
-        return _note_wide_decimals(
+        return _decimals_noting_too_wide(
             decode_decimals(result.reshape(-1), begins, lengths, avro_type.scale), cursors
         )
     target = pa.binary(avro_type.size)
@@ -365,11 +365,11 @@ def _read_bytes(avro_type: Avro, cursors: Cursors) -> pa.Array:
     lengths[resting], begins[resting] = 0, 0
     if avro_type.logical == "decimal":
         result = decode_decimals(cursors.buffer.data, begins, lengths, avro_type.scale)
-        return _note_wide_decimals(result, cursors)
+        return _decimals_noting_too_wide(result, cursors)
     return _cut_slices(cursors.buffer, begins, lengths)
 
 
-def _note_wide_decimals(found: tuple[pa.Array, Flags], cursors: Cursors) -> pa.Array:
+def _decimals_noting_too_wide(found: tuple[pa.Array, Flags], cursors: Cursors) -> pa.Array:
     cursors.fail(found[1], "holds a decimal of more than 38 digits")
     return found[0]
 

@@ -70,7 +70,7 @@ class AvroRecords(AvroWriter):
             _parse_configured_schema(options_with_defaults(options, required=["schema"])["schema"])
         )
 
-    def record_names(self, values: Sequence[bytes]) -> tuple[Integers, Sequence[str]]:
+    def names_of_records(self, values: Sequence[bytes]) -> tuple[Integers, Sequence[str]]:
         """Return, for each value, the index of its record's full name; -1 if it is not a record."""
         code = 0 if self.writer.called else -1
         return np.full(len(values), code, np.int64), (self.writer.called,)

@@ -36,7 +36,7 @@ _UTC_ENDING = r"(Z|[+-]00(:?00)?)$"
 _MONTH_DAYS = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 
 
-def parse_days(text: str) -> int:
+def parse_date(text: str) -> int:
     """Return days since 1970-01-01. Raises ``ValueError``."""
     result = _DATE_TEXT.fullmatch(text)
     if not result:
@@ -75,7 +75,7 @@ def parse_timestamp(text: str, unit: str, *, zoned: bool) -> int:
     if offset_s and not zoned:
         raise ValueError("has a zone offset, the column has none")
     per_second = _UNITS_PER_SECOND[unit]
-    seconds = parse_days(date) * 86_400 - offset_s
+    seconds = parse_date(date) * 86_400 - offset_s
     units = seconds * per_second + (_parse_units_of_day(time, unit) if time[0] else 0)
     return require_within_years(units, unit)
 

@@ -20,7 +20,7 @@ from headgate.data_plane.formats.casting.decimals import (
     VariableScale,
 )
 from headgate.data_plane.formats.casting.time_units import Counted, counted_type
-from headgate.data_plane.formats.column_options import ColumnRule, mark_with_rule
+from headgate.data_plane.formats.column_options import ColumnRule, with_marks_of_rule
 
 _DEPTH_MAX = 64
 _PLAIN = {
@@ -169,5 +169,7 @@ def _json_storage_field(child: pa.Field) -> pa.Field:
     """Mark unread fields, so that any JSON value passes as text."""
     field = pa.field(child.name, json_storage_type(child.type))
     return (
-        mark_with_rule(field, ColumnRule(as_text=True)) if isinstance(child.type, Unread) else field
+        with_marks_of_rule(field, ColumnRule(as_text=True))
+        if isinstance(child.type, Unread)
+        else field
     )

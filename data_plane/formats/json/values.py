@@ -235,7 +235,7 @@ def _require_text(value: Any) -> str:
 
 
 def _convert_date(value: Any, _target: pa.DataType, _: str) -> int:
-    days = times.parse_days(value) if isinstance(value, str) else _parse_whole_number(value)
+    days = times.parse_date(value) if isinstance(value, str) else _parse_whole_number(value)
     return times.require_within_years(days, "d")
 
 

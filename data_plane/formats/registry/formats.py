@@ -82,7 +82,7 @@ class RegistryAvroRecords(FramedRecords):
         found = (defaulted_fields(reader.writer) for _, reader in self.readers_of(values))
         return [*dict.fromkeys(name for names in found for name in names)]
 
-    def record_names(self, values: Sequence[bytes]) -> tuple[Integers, Sequence[str]]:
+    def names_of_records(self, values: Sequence[bytes]) -> tuple[Integers, Sequence[str]]:
         """Do the same as ``AvroRecords``; without a schema in the registry there is no name."""
         codes, names = np.full(len(values), -1, np.int64), list[str]()
         for rows, reader in self.readers_of(values):

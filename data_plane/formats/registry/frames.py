@@ -66,7 +66,7 @@ class IdHeaders:
     def __bool__(self) -> bool:
         return bool(self.names)
 
-    def with_frame(self, value: bytes | None, headers: HeadersByName) -> bytes | None:
+    def framed_value(self, value: bytes | None, headers: HeadersByName) -> bytes | None:
         """Return the value behind the frame that its header holds; without a header as it is.
 
         Only headers say that an id is one of Apicurio's: no value may begin as if one had.
@@ -80,14 +80,14 @@ class IdHeaders:
                 return kind + header + value if whole else b""
         return b"" if value[:1] in self.names.values() else value
 
-    def with_frames(
+    def framed_values(
         self, values: Packed, headers: Sequence[Sequence[tuple[str, bytes | None]] | None] | None
     ) -> Packed:
         """Return the values, each behind the frame in its record's last header of a name."""
         if headers is None or not self.names:
             return values
         known = (dict(some or ()) for some in headers)
-        return Packed.from_values(map(self.with_frame, values, known))
+        return Packed.from_values(map(self.framed_value, values, known))
 
 
 def record_reader_of(options: Mapping[str, str], key_options: Mapping[str, str]) -> Reading:
@@ -96,7 +96,7 @@ def record_reader_of(options: Mapping[str, str], key_options: Mapping[str, str])
 
     def read(record: KeyAndValue, headers: HeadersByName) -> KeyAndValue:
         key, value = record
-        return of_keys.with_frame(key, headers), of_values.with_frame(value, headers)
+        return of_keys.framed_value(key, headers), of_values.framed_value(value, headers)
 
     return read
 

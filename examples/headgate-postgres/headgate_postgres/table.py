@@ -111,7 +111,7 @@ class PostgresTable:
             self._unanswered = attempt
             return Unknown(repr(error))
 
-    def require_acceptable_files(self, files: Sequence[WrittenFile]) -> None:
+    def require_files_fit_and_exist(self, files: Sequence[WrittenFile]) -> None:
         """See ``table_format.SupportsDelivery``."""
         server, key = self._place.server, self._place.key
         with server.connected() as connection:

@@ -170,17 +170,17 @@ def test_what_was_decided_before_a_column_was_added_is_delivered(world) -> None:
 
 def test_what_a_table_cannot_be_given_is_known_before_it_is_decided(world) -> None:
     table, file = world.open(), world.file(1)
-    table.require_acceptable_files([file])
+    table.require_files_fit_and_exist([file])
     world.sql("ALTER TABLE {} ALTER number TYPE text")
     with pytest.raises(TableChanged, match="has number as int64"):
-        table.require_acceptable_files([file])
+        table.require_files_fit_and_exist([file])
     table._place.files.remove([file.path])
     with pytest.raises(TableChanged, match="is gone"):
-        table.require_acceptable_files([file])
+        table.require_files_fit_and_exist([file])
     world.uri = "postgresql://headgate@127.0.0.1:1/nothing"
     nowhere = replace(world.wanted, storage={"uri": world.uri})
     with pytest.raises(Unreachable):
-        world.kind.open(nowhere, SinkName("sink")).require_acceptable_files([file])
+        world.kind.open(nowhere, SinkName("sink")).require_files_fit_and_exist([file])
 
 
 # ----------------------------------------------------------------------------------- quarantines

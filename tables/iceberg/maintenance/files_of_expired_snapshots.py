@@ -114,12 +114,12 @@ class _Reading:
         files = {path for live in self.live_paths(ours) for path in live}
         oldest = min((m.sequence_number or 0 for m in ours), default=0)
 
-        def read_order_of(manifest: ManifestFile) -> tuple[bool, int]:
+        def order_to_read_in(manifest: ManifestFile) -> tuple[bool, int]:
             """Order manifests: those merged from ours were written soon after them."""
             sequence_number = manifest.sequence_number or 0
             return sequence_number < oldest, sequence_number
 
-        for live in self.live_paths(sorted(others, key=read_order_of)) if files else ():
+        for live in self.live_paths(sorted(others, key=order_to_read_in)) if files else ():
             files.difference_update(live)
             if not files:
                 break

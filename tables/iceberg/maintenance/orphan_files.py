@@ -104,7 +104,7 @@ class Orphans:
         stored = self._list_stored_files(table)
         primary = (self.deciding or self._load_deciding_tags)()
         table = self.catalog.load_table(self.table)  # loaded now, to hold deliveries made meanwhile
-        delivered = _sink_tags(table, self.sink)
+        delivered = _moves_of_sink_tags(table, self.sink)
         tags = (*primary.tags, *delivered)
         if not (primary.tags and delivered):
             return Found(table, why=f"{self.table} or {self.primary} has no tag of this sink")
@@ -138,7 +138,7 @@ class Orphans:
 
     def _load_deciding_tags(self) -> Deciding:
         primary = self.catalog.load_table(self.primary)
-        return Deciding(str(primary.metadata.table_uuid), _sink_tags(primary, self.sink))
+        return Deciding(str(primary.metadata.table_uuid), _moves_of_sink_tags(primary, self.sink))
 
     def _reason_to_refuse(self, table: Table) -> str:
         if not property_as_bool(dict(table.properties), GC_ENABLED, default=True):
@@ -207,7 +207,7 @@ def _pending_file_names(table: Table, record: CommitRecord, spent: _Spent) -> It
                 )
 
 
-def _sink_tags(table: Table, sink: SinkName) -> list[tuple[int, CommitRecord | None]]:
+def _moves_of_sink_tags(table: Table, sink: SinkName) -> list[tuple[int, CommitRecord | None]]:
     """Return when each of the sink's tags last moved, on any branch (epoch ms), and its record."""
     records = []
     for name, ref in table.metadata.refs.items():

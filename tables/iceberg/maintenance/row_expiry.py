@@ -213,7 +213,7 @@ class RowExpiry(MaintenanceCommit):
         """
         upper = (file.upper_bounds or {}).get(of.field_id)
         nulls = (file.null_value_counts or {}).get(of.field_id)
-        if nulls != 0 or upper is None or len(upper) != _bound_size(of):
+        if nulls != 0 or upper is None or len(upper) != _size_of_bound(of):
             return False
         kind = cast("PrimitiveType", of.field_type)
         return cast("int", from_bytes(kind, upper)) < _limit_in_column_units(self._limit_ms, of)
@@ -276,7 +276,7 @@ class RowExpiry(MaintenanceCommit):
         return (*super()._updates(metadata, snapshot), SetPropertiesUpdate(updates=stored))
 
 
-def _bound_size(of: NestedField) -> int:
+def _size_of_bound(of: NestedField) -> int:
     """Return how long a bound of the column is: files of a former type may have others."""
     return 4 if isinstance(of.field_type, DateType) else 8
 

@@ -121,7 +121,7 @@ class SnapshotRemoval:
                 )
                 continue
             for _ in range(_TRIES):
-                if name in table.metadata.refs or self._restore_ref(table, name, ref):
+                if name in table.metadata.refs or self._try_restore_ref(table, name, ref):
                     break
                 self._reload_table(table)
             else:
@@ -187,7 +187,7 @@ class SnapshotRemoval:
             _log.info("%s: files of a snapshot cannot be looked for: %r", self._table_name, error)
             return False
 
-    def _restore_ref(self, table: Table, name: str, ref: SnapshotRef) -> bool:
+    def _try_restore_ref(self, table: Table, name: str, ref: SnapshotRef) -> bool:
         metadata = table.metadata
         again = _copy_snapshot(self._removed[ref.snapshot_id], metadata)
         updates = (

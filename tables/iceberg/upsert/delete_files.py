@@ -198,7 +198,7 @@ def _build_deletion_vectors(path: str, dead: Iterable[tuple[Target, BitMap64]]) 
     footer = json.dumps({"blobs": blobs, "properties": {"created-by": "headgate"}}).encode()
     body += _PUFFIN + footer + struct.pack("<i", len(footer)) + bytes(4) + _PUFFIN
     listed = (
-        _delete_file_entry(
+        _entry_of_delete_file(
             target,
             path,
             FileFormat.PUFFIN,
@@ -230,7 +230,7 @@ def _build_position_delete_file(
         {PATH_ID: target.path.encode(), POSITION_ID: struct.pack("<q", int(at))}
         for at in (positions[0], positions[-1])
     ]
-    listed = _delete_file_entry(
+    listed = _entry_of_delete_file(
         target,
         path,
         FileFormat.PARQUET,
@@ -241,7 +241,7 @@ def _build_position_delete_file(
     return listed, file.whole
 
 
-def _delete_file_entry(
+def _entry_of_delete_file(
     target: Target,
     path: str,
     file_format: FileFormat,

@@ -121,16 +121,16 @@ class KeyIndex:
             keys.sources[order],
         )
         self.numbers[path], self._paths[number] = number, path
-        if not (self._store_in_file(run) or self._hold_in_memory(run)):
+        if not (self._try_store_in_file(run) or self._try_hold_in_memory(run)):
             self._drop_gone_rows()
-            if not (self._store_in_file(run) or self._hold_in_memory(run)):
+            if not (self._try_store_in_file(run) or self._try_hold_in_memory(run)):
                 del self.numbers[path], self._paths[number]
                 raise self._full_error(len(keys))
         self._next += 1
         while self._is_merging_two():
             self._runs[-2:] = [merge_runs([*map(self._filter_of_live_rows(), self._runs[-2:])])]
 
-    def _hold_in_memory(self, run: Run) -> bool:
+    def _try_hold_in_memory(self, run: Run) -> bool:
         """Keep the run in memory; return whether there was room."""
         rows = sum(map(len, self._runs)) + len(run)
         if not self._try_take_room(self._memory_bytes_of(rows, self._stored)):
@@ -138,7 +138,7 @@ class KeyIndex:
         self._runs.append(run)
         return True
 
-    def _store_in_file(self, run: Run) -> bool:
+    def _try_store_in_file(self, run: Run) -> bool:
         """Write all that is in memory, and the run, to a file: if that is too much for memory.
 
         Return whether it was done.

@@ -52,7 +52,7 @@ class DeleteChoice:
         return DeleteChoice(column, Offsets({**offsets, **higher}))
 
 
-def mark_column_id(schema: Schema, name: str) -> int | None:
+def deletion_mark_column_id(schema: Schema, name: str) -> int | None:
     """Return the id of the column in which deletes mark rows; ``None`` for no name."""
     if not name:
         return None

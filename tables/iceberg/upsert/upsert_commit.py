@@ -22,7 +22,7 @@ from headgate.control_protocol.commit_record import PartitionCohorts
 from headgate.control_protocol.current_sink import in_same_sink_context
 from headgate.control_protocol.errors import KeyIndexFull
 from headgate.control_protocol.events import FileKind, WrittenFile
-from headgate.control_protocol.log_event_names import LogEvent, log_extra
+from headgate.control_protocol.log_event_names import LogEvent, event_extra
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.control_protocol.table_format import RowKey
 from headgate.tables.iceberg.table_creation import key_field_ids
@@ -264,7 +264,7 @@ class _Progress:
             self._log("%s: the keys of its %d rows are read, in %.0f s", self._read, took_s)
 
     def _log(self, text: str, *numbers: float) -> None:
-        extra = log_extra(LogEvent.KEYS_READ, records=self._read)
+        extra = event_extra(LogEvent.KEYS_READ, records=self._read)
         _log.info(text, self._table, *numbers, extra=extra)
 
 

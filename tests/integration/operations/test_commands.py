@@ -64,7 +64,7 @@ def say(producer: Producer, settings: SinkSettings, *envelopes: Envelope) -> Non
 
 def read_history_of(settings: SinkSettings) -> CommitRecord:
     with open_tables_read_only(settings) as tables:
-        record = tables.reader.history().record
+        record = tables.reader.history().current_record
     assert record is not None
     return record
 

@@ -44,7 +44,7 @@ def reader(url: str, kind: str = "avro-registry") -> RecordFormat:
 
 def behind(header: str, number: int, value: bytes) -> bytes:
     """The value behind its header, as readers get it."""
-    found = id_headers_of(FRAMING, "value").with_frame(value, {header: struct.pack(">q", number)})
+    found = id_headers_of(FRAMING, "value").framed_value(value, {header: struct.pack(">q", number)})
     assert found is not None
     return found
 
@@ -109,8 +109,8 @@ def test_only_a_header_makes_an_id_one_of_apicurio_s(troubled: RegistryServer) -
     spoofed = behind(CONTENT, number, encoded(FIRST, {"id": 1, "name": "x"}))
     troubled.asked.clear()
     headers = id_headers_of(FRAMING, "value")
-    without = headers.with_frame(spoofed, {})
-    short = headers.with_frame(spoofed, {CONTENT: b"\x01"})
+    without = headers.framed_value(spoofed, {})
+    short = headers.framed_value(spoofed, {CONTENT: b"\x01"})
     assert without is not None
     assert short is not None
     assert sorted(bad_of(reader(troubled.url), [without, short])) == [0, 1]
@@ -182,7 +182,7 @@ def test_what_apicurio_s_own_serializer_writes_is_read(apicurio: str, unique_nam
     for use_id, header in (("contentId", CONTENT), ("globalId", GLOBAL)):
         written = serialize_as_apicurio(apicurio, use_id, schema, rows)
         headers = id_headers_of(FRAMING, "value")
-        values = [headers.with_frame(value, of) or b"" for value, of in written]
+        values = [headers.framed_value(value, of) or b"" for value, of in written]
         assert all(header in of for _, of in written)
         found = reader(f"{apicurio}/apis/ccompat/v7").decode(values, COLUMNS)
         assert found.to_pylist() == rows

@@ -67,7 +67,7 @@ def test_an_id_in_a_header_is_read_as_if_it_stood_in_front(troubled: RegistrySer
         headers = dict(at.headers or [])
     assert value is not None
     assert value.startswith(b"{")
-    whole = id_headers_of(options, "value").with_frame(value, headers)
+    whole = id_headers_of(options, "value").framed_value(value, headers)
     rows = reader(troubled.url, **options).decode([whole or b""], COLUMNS)
     assert rows.to_pylist() == [{"id": 7, "name": "seven"}]
     assert [path for path in troubled.asked if "guids" in path], "a header holds a GUID"

@@ -95,7 +95,7 @@ def start_after_settlement() -> tuple[Planted, ...]:
         if state.phase is Phase.CLOSING:
             return tuple(Append(a.events[:1]) for a in said)
         if state.phase is Phase.SETTLING and state.term:
-            event = phase_steps.start_event(state, first=False)
+            event = phase_steps.build_start_event(state, first=False)
             start = OutgoingEvent(state.term.epoch, state.term.progress.number, event)
             return tuple(Append((*a.events, start)) for a in said)
         return said
@@ -103,7 +103,7 @@ def start_after_settlement() -> tuple[Planted, ...]:
     def heard_own(state: State, record: Any, now_ms: int) -> Any:
         said = record.envelope
         if state.phase is Phase.CLOSING and state.term and isinstance(said.event, EndCommit):
-            event = phase_steps.start_event(state, first=False)
+            event = phase_steps.build_start_event(state, first=False)
             said = replace(said, event=event, transaction=state.term.progress.number)
         return heard(state, replace(record, envelope=said), now_ms)
 

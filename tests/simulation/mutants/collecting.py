@@ -141,7 +141,7 @@ def any_folder(right: Any, *given: Any) -> None:
 def rows_uncounted() -> tuple[Planted, ...]:
     """Row counts are not compared, where files hold rows of a partition that was lost
     (POSITION-1)."""
-    lose = participant._announce_loss
+    lose = participant._drop_work_and_announce_loss
 
     def keeps_files(state: Any, lost: Any) -> Any:
         after, actions = lose(state, lost)
@@ -149,7 +149,7 @@ def rows_uncounted() -> tuple[Planted, ...]:
         work = replace(after.work, owned=owned, files=state.work.files)
         return replace(after, work=work), actions
 
-    return (participant, "_announce_loss", keeps_files), (
+    return (participant, "_drop_work_and_announce_loss", keeps_files), (
         status_validation,
         "_check_counts",
         lambda *_: None,

@@ -12,7 +12,7 @@ from unit.operations.filled_table import sink_file_text
 from headgate.config.configuration_fingerprint import (
     agreed_settings,
     configuration_digest,
-    fingerprint,
+    hash_of_value,
 )
 from headgate.config.load import parse
 from headgate.control_protocol.events import DIGEST
@@ -71,7 +71,7 @@ def test_a_digest_is_what_it_was_before_a_key_that_a_file_does_not_use() -> None
         *("quarantine.table", "transform"),
     )
     agreed = agreed_settings(settings)
-    assert configuration_digest(settings) == fingerprint({name: agreed[name] for name in before})
+    assert configuration_digest(settings) == hash_of_value({name: agreed[name] for name in before})
     late = '[maintenance]\nrows_after_ms = 3600000\nrows_by = "at"\n'
     assert configuration_digest(parse(FILE + late)) == configuration_digest(settings)
     skips = parse(f'{FILE}{late}rows_late = "skip"\n')

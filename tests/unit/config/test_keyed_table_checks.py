@@ -228,7 +228,7 @@ def test_key_14_a_history_appends_and_its_columns_identify_no_row() -> None:
     assert primary_table_spec(settings("id")).key is not None
     many = routed(replace(KEYED, columns=OPTIONAL), places=ALL_TIMED, changes=HISTORY)
     keys = KeysByRoute.from_settings(many)
-    assert not keys.has_key("lake.orders")
+    assert not keys.is_keyed_table("lake.orders")
     assert (keys.may_feed_keyed_table("shop.orders"), keys.may_feed_keyed_table("shop.logs")) == (
         True,
         False,
@@ -290,7 +290,7 @@ def test_key_1_tables_of_routes_have_keys_by_their_names() -> None:
     assert routing.key_of("lake.orders") == routing.key_of("lake.users") == ("id",)
     assert routing.key_of("lake.logs") == routing.key_of("lake.orders_2") == ()
     keys = KeysByRoute(routing)
-    assert (keys.has_key("lake.users"), keys.has_key("lake.logs")) == (True, False)
+    assert (keys.is_keyed_table("lake.users"), keys.is_keyed_table("lake.logs")) == (True, False)
     assert (keys.may_feed_keyed_table("shop.orders"), keys.may_feed_keyed_table("shop.logs")) == (
         True,
         False,

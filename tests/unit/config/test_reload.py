@@ -117,7 +117,7 @@ class Opened:
         self.state = State(settings.name, process.new_sender(), settings.participant)
         self.at_turn: Callable[[Opened], None] = lambda _: None
 
-    def log_wait_ms(self, turn_ms: int, _: int) -> int:
+    def ms_to_wait_for_log(self, turn_ms: int, _: int) -> int:
         return turn_ms
 
     def run_once(self, _: int) -> None:

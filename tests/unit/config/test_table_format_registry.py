@@ -16,14 +16,14 @@ from headgate.config.load import parse
 from headgate.config.sink_settings import SinkSettings
 from headgate.config.table_format_registry import (
     describe_weaker_guarantee,
-    format_names,
-    format_traits,
+    known_format_names,
     plugin_format,
     plugin_format_of_table,
     primary_table_spec,
     secondary_table_spec,
     spark_session_conf,
     spec_to_create,
+    traits_of_format,
 )
 from headgate.config.table_settings import ColumnSettings, TableSettings
 from headgate.control_protocol.columns import Column, Struct
@@ -91,8 +91,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_iceberg_is_what_a_file_means_that_names_no_kind() -> None:
     settings = sink("")
     assert plugin_format(settings) is None
-    assert format_traits(settings).guarantee is Guarantee.EXACTLY_ONCE
-    assert format_traits(settings).capabilities == frozenset(Capability)
+    assert traits_of_format(settings).guarantee is Guarantee.EXACTLY_ONCE
+    assert traits_of_format(settings).capabilities == frozenset(Capability)
     assert not agreed_settings(settings)["table.type"]
 
 
@@ -101,7 +101,7 @@ def test_members_agree_on_the_kind() -> None:
 
 
 def test_a_package_brings_a_kind_by_its_entry_point(folder: Any) -> None:
-    assert format_names() == ["delta", "folder", "hudi", "iceberg"]
+    assert known_format_names() == ["delta", "folder", "hudi", "iceberg"]
     settings = sink('type = "folder"\nlocation = "/lake/trips"\ncreate = true')
     assert type(plugin_format(settings)).__name__ == folder.FolderFormat.__name__
 
@@ -120,7 +120,7 @@ def test_hg152_less_than_exactly_once_has_to_be_accepted(
     with pytest.raises(GuaranteeTooWeak, match="hold records at least once"):
         sink(wanted)
     settings = sink(f"{wanted}accept_duplicates = true")
-    assert format_traits(settings).guarantee is Guarantee.AT_LEAST_ONCE
+    assert traits_of_format(settings).guarantee is Guarantee.AT_LEAST_ONCE
 
 
 ON_DEV = 'type = "folder"\nlocation = "{}"\ncreate = true\nbranch = "dev"\n'
@@ -595,7 +595,7 @@ def test_the_page_of_kinds_says_what_they_declare() -> None:
     rows = [[cell.strip(" `") for cell in line.split("|")[1:-1]] for line in page.splitlines()]
     said = {row[0]: row[1:] for row in rows if row}
     for column, settings in enumerate((sink(""), delta(), hudi())):
-        traits = format_traits(settings)
+        traits = traits_of_format(settings)
         assert said[""][column] == settings.table.type
         assert said["promise"][column] == traits.guarantee
         able = {each for each in Capability if said[each.value][column].startswith("yes")}

@@ -187,7 +187,7 @@ def test_a_coordinator_waits_long_only_while_its_transaction_is_open() -> None:
         before = driver.state
         driver.run_once(0)
         if driver.state is before:  # nothing was heard or due
-            waits.setdefault(driver.state.phase, set()).add(driver.log_wait_ms(50, 500))
+            waits.setdefault(driver.state.phase, set()).add(driver.ms_to_wait_for_log(50, 500))
     assert max(waits[Phase.OPEN]) == 500
     assert min(waits[Phase.OPEN]) < 50, "the next END is due before a turn is over"
     assert waits[Phase.COLLECTING] == {50}

@@ -14,7 +14,7 @@ import yaml
 from click.testing import CliRunner
 from repository.tree import ROOT
 
-from headgate.config.load import load_worker
+from headgate.config.load import load_worker_file
 from headgate.operations.cli.main import main
 from headgate.runtime.fleet.sink_files import read_sink_files
 
@@ -104,7 +104,7 @@ def test_the_example_of_the_workers_file_can_be_read(tmp_path: Path) -> None:
         text = text.replace(f"/etc/headgate/secrets/{name}", str(tmp_path / name))
     file = tmp_path / "worker.toml"
     file.write_text(text)
-    settings = load_worker(file)
+    settings = load_worker_file(file)
     port = int(settings.http.listen.rpartition(":")[2])
     (container,) = pods()["page"]["containers"]
     assert container["ports"] == [{"name": "https", "containerPort": port}]

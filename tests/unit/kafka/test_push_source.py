@@ -42,7 +42,7 @@ def test_the_task_asks_for_a_pause_when_its_buffer_is_full() -> None:
     late = TopicPartition("t", 1)
     buffers.open([late])
     buffers.seek_to_positions({at: 5, late: 0})
-    taken = list(buffers.cut_ranges({at: OffsetRange(5, 8)}))
+    taken = list(buffers.pop_ranges({at: OffsetRange(5, 8)}))
     assert [record.offset for record in taken[0]] == [5, 7]
     assert EmbeddedMember(buffers).is_buffer_full()
     buffers.seek_to_positions({at: 8})

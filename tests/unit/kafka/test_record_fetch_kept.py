@@ -260,11 +260,11 @@ def test_chunks_are_cut_and_joined_with_all_that_they_hold(*, asked: bool) -> No
 
 def test_what_is_kept_outlives_the_lent_headers() -> None:
     lent = [[("h", b"1")]]
-    kept = with_headers(chunk(1), lent).detach()
+    kept = with_headers(chunk(1), lent).detached_copy()
     lent.clear()
     assert plain(kept) == plain(chunk(1))
     without = chunk(1, asked=False)
-    assert without.detach() is without
+    assert without.detached_copy() is without
 
 
 class Lent(list[Any]):

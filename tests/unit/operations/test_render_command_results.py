@@ -15,7 +15,7 @@ from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.redacting_loggers import LINE_CHARACTERS_MAX, redacted_logger
 from headgate.operations.audit.report import AuditReport, Finding, PartitionAudit
 from headgate.operations.dry_run import DryRun, DryRunTable, Misfit
-from headgate.operations.http.status_page import _commit_table
+from headgate.operations.http.status_page import _table_of_commits
 from headgate.operations.render_command_results import show_audit, show_dry_run, show_status
 from headgate.operations.status.report import CommitSummary, ParticipantStatus, StatusReport
 from headgate.runtime.health import LastError
@@ -101,7 +101,7 @@ def test_key_10_what_records_did_to_the_rows_of_a_keyed_table_is_shown(keyed: bo
     changes = ["inserted", "updated", "deleted", "absent", "superseded"]
     assert (heads[-5:] == changes) is keyed
     assert (numbers[-5:] == ["11", "12", "13", "14", "15"]) is keyed
-    page = _commit_table(commits)
+    page = _table_of_commits(commits)
     assert ("superseded" in page) is keyed
     assert (">15<" in page) is keyed
 

@@ -13,7 +13,7 @@ from headgate.control_protocol.identifiers import (
 )
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import TopicState
-from headgate.operations.wait import find_missing_offsets
+from headgate.operations.wait import count_missing_offsets
 
 TRIPS = {
     "trips": TopicState(
@@ -39,13 +39,13 @@ def at(partition: int) -> TopicPartition:
 
 
 def test_without_a_commit_all_that_the_log_still_holds_is_missing() -> None:
-    assert find_missing_offsets(None, TRIPS) == {at(0): 10, at(1): 10}
+    assert count_missing_offsets(None, TRIPS) == {at(0): 10, at(1): 10}
 
 
 def test_what_is_committed_is_not_missing() -> None:
-    assert find_missing_offsets(record("second", {0: 10, 1: 45}), TRIPS) == {at(1): 5}
-    assert find_missing_offsets(record("second", {0: 10, 1: 50}), TRIPS) == {}
+    assert count_missing_offsets(record("second", {0: 10, 1: 45}), TRIPS) == {at(1): 5}
+    assert count_missing_offsets(record("second", {0: 10, 1: 50}), TRIPS) == {}
 
 
 def test_offsets_of_a_topic_that_was_created_again_count_for_nothing() -> None:
-    assert find_missing_offsets(record("first", {0: 10, 1: 50}), TRIPS) == {at(0): 10, at(1): 10}
+    assert count_missing_offsets(record("first", {0: 10, 1: 50}), TRIPS) == {at(0): 10, at(1): 10}

@@ -69,17 +69,17 @@ def test_an_idle_participant_waits_until_something_is_due_and_a_busy_one_for_a_t
         ),
     )
     driver.run_once(0)
-    assert driver.log_wait_ms(TURN_MS, 500) == TURN_MS, (
+    assert driver.ms_to_wait_for_log(TURN_MS, 500) == TURN_MS, (
         "without a partition, the group may give one"
     )
     group.assign({"one": [TopicPartition("trips", 0)]})
     for _ in range(5):  # its own PRESENCE is heard
         driver.run_once(0)
-    assert driver.log_wait_ms(TURN_MS, 500) == 500
+    assert driver.ms_to_wait_for_log(TURN_MS, 500) == 500
     clock.advance(4_900)
     assert (
-        driver.log_wait_ms(TURN_MS, 500)
+        driver.ms_to_wait_for_log(TURN_MS, 500)
         == driver.state.deadlines[Timer.ALIVE] - clock.monotonic_ms()
     )
     driver._listener.behind = True
-    assert driver.log_wait_ms(TURN_MS, 500) == TURN_MS
+    assert driver.ms_to_wait_for_log(TURN_MS, 500) == TURN_MS

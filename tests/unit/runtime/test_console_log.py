@@ -10,7 +10,7 @@ from unit.config.test_load import MINIMAL
 
 from headgate.config.load import parse
 from headgate.control_protocol.errors import ConfigurationError, Unreachable
-from headgate.control_protocol.log_event_names import LogEvent, log_extra
+from headgate.control_protocol.log_event_names import LogEvent, event_extra
 from headgate.runtime.console_log import JsonLines, log_to_stderr
 
 SECRET = "swordfish-42"
@@ -33,7 +33,7 @@ def test_a_line_is_an_object_with_event_code_and_fields() -> None:
     said = line(
         "batch %d failed: HG-403 no space",
         3,
-        **log_extra(LogEvent.BATCH_FAILED, epoch=4, transaction=7),
+        **event_extra(LogEvent.BATCH_FAILED, epoch=4, transaction=7),
     )
     del said["time"]
     assert said == {

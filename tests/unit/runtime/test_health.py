@@ -27,7 +27,13 @@ from headgate.control_protocol.identifiers import (
     TransactionNumber,
 )
 from headgate.control_protocol.offsets import Offsets
-from headgate.runtime.health import EXIT_CODES, Condition, Facts, condition_from, read_heard_events
+from headgate.runtime.health import (
+    EXIT_CODES,
+    Condition,
+    Facts,
+    condition_from,
+    summarize_heard_events,
+)
 
 NOW = 1_000_000
 SILENCE = 15_000
@@ -53,7 +59,7 @@ def said(event: Event, seconds_ago: float, member: str = "one", epoch: int = 3) 
 
 
 def condition(*envelopes: Envelope, facts: Facts = WELL) -> Condition:
-    found = read_heard_events(envelopes, NOW, SILENCE)
+    found = summarize_heard_events(envelopes, NOW, SILENCE)
     return condition_from(
         replace(facts, alive=len(found.alive), ended=found.ended, error=found.error)
     )
@@ -87,10 +93,10 @@ def test_members_of_the_group_that_nobody_hears_are_no_sink_that_stopped() -> No
 def test_who_has_just_said_goodbye_is_not_looked_for_in_the_group() -> None:
     """The group may still know a process that is about to end."""
     bye = Notice(NoticeKind.STOPPED)
-    assert not read_heard_events([said(bye, 1)], NOW, SILENCE).silent
-    assert not read_heard_events([said(ALIVE, 60), said(bye, 14, "two")], NOW, SILENCE).silent
-    assert read_heard_events([said(bye, 16), said(START, 1)], NOW, SILENCE).silent
-    assert read_heard_events([], NOW, SILENCE).silent
+    assert not summarize_heard_events([said(bye, 1)], NOW, SILENCE).silent
+    assert not summarize_heard_events([said(ALIVE, 60), said(bye, 14, "two")], NOW, SILENCE).silent
+    assert summarize_heard_events([said(bye, 16), said(START, 1)], NOW, SILENCE).silent
+    assert summarize_heard_events([], NOW, SILENCE).silent
 
 
 def test_brokers_that_do_not_answer_leave_it_unknown() -> None:
@@ -100,7 +106,7 @@ def test_brokers_that_do_not_answer_leave_it_unknown() -> None:
 
 
 def test_batches_that_fail() -> None:
-    found = read_heard_events([said(ALIVE, 1), said(FAILS, 0.5)], NOW, SILENCE)
+    found = summarize_heard_events([said(ALIVE, 1), said(FAILS, 0.5)], NOW, SILENCE)
     assert found.error is not None
     assert (found.error.code, found.error.past) == ("HG-403", False)
     assert "No space left on device" in found.error.text
@@ -111,7 +117,7 @@ def test_batches_that_fail() -> None:
 def test_a_batch_that_was_written_after_all_is_past() -> None:
     told = (said(FAILS, 9), said(WRITES, 5), said(ALIVE, 1))
     assert condition(*told) is Condition.RUNNING
-    found = read_heard_events(told, NOW, SILENCE).error
+    found = summarize_heard_events(told, NOW, SILENCE).error
     assert found is not None
     assert found.past
     left_to_others = (said(FAILS, 90, "gone"), said(ALIVE, 1))
@@ -120,7 +126,7 @@ def test_a_batch_that_was_written_after_all_is_past() -> None:
 
 def test_an_error_that_ended_the_process_is_shown_when_it_is_gone() -> None:
     told = (said(ALIVE, 9), said(POISON, 8, epoch=0))
-    found = read_heard_events(told, NOW, SILENCE)
+    found = summarize_heard_events(told, NOW, SILENCE)
     assert found.alive == {}
     assert found.error is not None
     assert (found.error.code, found.error.text) == ("HG-207", POISON.text)
@@ -138,13 +144,13 @@ def test_a_crash_loop_is_failing_until_something_settles() -> None:
 def test_what_the_coordinator_tries_in_vain_is_shown_until_it_goes_on() -> None:
     tries = said(Notice(NoticeKind.ERROR, "HG-401", "HG-401 commit not confirmed"), 3)
     alive = said(ALIVE, 1)
-    error = read_heard_events([said(START, 9), tries, alive], NOW, SILENCE).error
+    error = summarize_heard_events([said(START, 9), tries, alive], NOW, SILENCE).error
     assert error is not None
     assert (error.code, error.text, error.past) == ("HG-401", "commit not confirmed", False)
     assert condition(said(START, 9), tries, alive) is Condition.FAILING
     assert condition(tries, said(ACK, 2), alive) is Condition.RUNNING
     assert condition(tries, said(START, 2), alive) is Condition.RUNNING
-    past = read_heard_events([tries, said(ACK, 2), alive], NOW, SILENCE).error
+    past = summarize_heard_events([tries, said(ACK, 2), alive], NOW, SILENCE).error
     assert past is not None
     assert past.past
 
@@ -164,7 +170,7 @@ def test_h6_a_participant_that_starves_is_shown_until_a_transaction_is_whole() -
     starves = said(Notice(NoticeKind.ERROR, "HG-407", "HG-407 one is slower than ..."), 9)
     without = (said(replace(ACK, reason="file of an earlier transaction"), 8), said(START, 7))
     alive = said(ALIVE, 1)
-    error = read_heard_events([starves, *without, alive], NOW, SILENCE).error
+    error = summarize_heard_events([starves, *without, alive], NOW, SILENCE).error
     assert error is not None
     assert (error.code, error.past) == ("HG-407", False)
     assert condition(starves, *without, alive) is Condition.FAILING
@@ -199,7 +205,7 @@ def test_only_what_is_well_exits_with_0(kind: Condition) -> None:
 
 def test_a_person_who_asks_is_no_participant() -> None:
     asked = said(Notice(NoticeKind.ASKED, text="pause", actor="ann"), 1, "operator", epoch=0)
-    assert read_heard_events([asked], NOW, SILENCE).ended is None
+    assert summarize_heard_events([asked], NOW, SILENCE).ended is None
     bye = said(Notice(NoticeKind.STOPPED), 60, epoch=0)
     assert condition(said(ALIVE, 61), bye, asked) is Condition.STOPPED
 
@@ -208,12 +214,12 @@ def test_one_that_started_and_said_nothing_more_did_not_stop() -> None:
     bye = said(Notice(NoticeKind.STOPPED), 60, epoch=0)
     starts = said(Notice(NoticeKind.STARTED), 55, "two", epoch=0)
     assert condition(bye, starts) is Condition.NOT_RUNNING
-    assert read_heard_events([starts], NOW, SILENCE).alive == {}
+    assert summarize_heard_events([starts], NOW, SILENCE).alive == {}
 
 
 def test_an_error_says_when_it_is_tried_again() -> None:
     tries = said(Notice(NoticeKind.ERROR, "HG-401", "no answer", next_try_ms=4_000), 3)
-    error = read_heard_events([tries, said(ALIVE, 1)], NOW, SILENCE).error
+    error = summarize_heard_events([tries, said(ALIVE, 1)], NOW, SILENCE).error
     assert error is not None
     assert error.next_try_ms == NOW + 1_000
 

@@ -211,7 +211,7 @@ def said(monkeypatch: pytest.MonkeyPatch) -> list[Notice]:
 
         def close(self) -> None: ...
 
-    monkeypatch.setattr(control_topic_notices, "has_fitting_control_topic", lambda *_: True)
+    monkeypatch.setattr(control_topic_notices, "require_fitting_topic_if_present", lambda *_: True)
     monkeypatch.setattr(control_topic_notices, "open_control_log", lambda *_: Log())
     return notices
 

@@ -28,7 +28,7 @@ class Driver:
     fails: StopSink | None = None
     did: list[str] = field(default_factory=list)
 
-    def log_wait_ms(self, turn_ms: int, _: int) -> int:
+    def ms_to_wait_for_log(self, turn_ms: int, _: int) -> int:
         return turn_ms
 
     def run_once(self, _: int) -> None:

@@ -21,7 +21,7 @@ from headgate.control_protocol.errors import HeadgateError, TableUnfit, Unreacha
 from headgate.control_protocol.ports import Unknown
 from headgate.operations.access.tables import open_tables_for_reading
 from headgate.operations.audit.audit import audit
-from headgate.operations.check.required_grants import Role, grant_commands
+from headgate.operations.check.required_grants import Role, commands_to_grant_rights
 from headgate.operations.check.table import NotChecked, check_catalog_rights, check_quarantine
 from headgate.operations.control.maintain import maintain
 from headgate.operations.status.rejected_records import read_rejected_records
@@ -211,7 +211,7 @@ def test_check_asks_the_quarantines_catalog_and_shows_no_secret(
 def test_the_rights_are_those_of_each_catalog(lake: Path) -> None:
     uri = "postgresql+psycopg2://me:hidden@127.0.0.1:1/lake"
     settings = parse(text_of(lake).replace(f"sqlite:///{lake}/aside.sqlite", uri))
-    told = grant_commands(settings, Role.SINK, "ann")
+    told = commands_to_grant_rights(settings, Role.SINK, "ann")
     assert "load and commit, and create, db.orders\n" in told
     assert "for db.orders_quarantine, and every table" in told
     assert 'GRANT SELECT, UPDATE, INSERT ON iceberg_tables TO "ann";' in told

@@ -84,7 +84,7 @@ def test_who_cannot_be_reached_has_no_trouble_of_its_own(world: FakeWorld) -> No
     """SUSPEND-3: it is not suspended for that; what is pending for it waits."""
     secondaries = around(Troubled(AWAY))
     assert secondaries.read_views(("lake.one",)) == {}
-    assert secondaries.find_missing(("lake.one",)) == {}
+    assert secondaries.find_missing_tables(("lake.one",)) == {}
     with pytest.raises(Unreachable):
         secondaries.stage([draft_of(world)])
     with pytest.raises(Unreachable):

@@ -44,7 +44,7 @@ def test_rows_and_deletes_are_pending_apart(tmp_path: Path) -> None:
     def written(*files: WrittenFile) -> list[tuple[int, int, list[WrittenFile]]]:
         draft = Staging(table, transaction, Sender("member", "i"), files, since_ms=7)
         drafts = StagedFileLists({}, table.location, SinkName("sink"))
-        pending_commits = drafts.write_lists(draft)
+        pending_commits = drafts.stage_pending_commits(draft)
         return [
             (pending_commit.rows, pending_commit.deletes, drafts.read_list(pending_commit.manifest))
             for pending_commit in pending_commits
@@ -63,7 +63,7 @@ def test_rows_and_deletes_are_pending_apart(tmp_path: Path) -> None:
 def test_pending_7_what_is_pending_stays_however_old_its_epoch_is(tmp_path: Path) -> None:
     drafts = StagedFileLists({}, tmp_path.as_uri(), SinkName("sink"), kept_ms=0)
     one, other = (
-        drafts.write_lists(
+        drafts.stage_pending_commits(
             Staging(
                 table_at(tmp_path),
                 TransactionId(Epoch(1), TransactionNumber(number)),

@@ -201,7 +201,7 @@ def test_owned_offsets_are_copied_with_their_note(source: FakeSource) -> None:
     member.poll(0)
     member.commit_offsets(Offsets({P0: 4, P1: 9}), "note")
     assert source.committed == {P0: (4, "note")}
-    assert FakeTopics(source, ["orders"]).committed_offset_metadata() == "note"
+    assert FakeTopics(source, ["orders"]).first_offset_metadata() == "note"
     member.close()
     assert group.holders == {}
 

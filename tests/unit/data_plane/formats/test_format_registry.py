@@ -11,7 +11,7 @@ import pytest
 from support.entry_point import register
 from unit.config.test_load import MINIMAL, refusal, sink
 
-from headgate.data_plane.formats.format_registry import create_record_format, format_names
+from headgate.data_plane.formats.format_registry import create_record_format, known_format_names
 
 KEYED = '[table.record_columns]\nkey = "k"'
 
@@ -73,7 +73,7 @@ def test_a_package_registers_a_format_by_entry_point(
     register(tmp_path, monkeypatch, "headgate.formats", {"shout": f"{__name__}:Shouted"})
     monkeypatch.setitem(sys.modules, __name__, sys.modules[__name__])
     settings = sink('[format]\ntype = "shout"\noptions = { end = "!" }')
-    assert "shout" in format_names()
+    assert "shout" in known_format_names()
     rows = create_record_format(settings.format.type, settings.format.options).decode(
         [b"hey"], pa.schema([("v", pa.large_string())])
     )

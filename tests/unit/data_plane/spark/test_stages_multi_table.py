@@ -111,21 +111,21 @@ class Job(Desk):
         numbers = [pa.RecordBatch.from_pydict({"id": [share]}) for share in range(len(shares))]
         plan = pickle.loads(pickle.dumps(plan))
         if self.shape is None:
-            read = stages.share_packets_stage(plan, batch, shares)
+            read = stages.packets_of_shares_stage(plan, batch, shares)
             rows, reads = _told(read(iter(numbers)))
         else:
-            read = stages.share_rows_stage(plan, batch, shares)
+            read = stages.rows_of_shares_stage(plan, batch, shares)
             rows, reads = _told(read(iter(numbers)))
             rows = [self.shape(some) for some in rows]
             for some in rows:
                 require_routable(some.schema, plan, "transform.sql")
             if plan.shaping.distribution is Distribution.NONE:
-                write = stages.write_result_stage(plan, batch, "transform.sql")
+                write = stages.result_writing_stage(plan, batch, "transform.sql")
                 return JobDone(reads, [_outcome(write(iter([some]))) for some in rows])
-            pack = stages.result_packets_stage(plan, batch, "transform.sql")
+            pack = stages.packets_of_result_stage(plan, batch, "transform.sql")
             rows = [packet for some in rows for packet in pack(iter([some]))]
         parts = [
-            _outcome(stages.write_packets_stage(plan, batch)(iter(those)))
+            _outcome(stages.packet_writing_stage(plan, batch)(iter(those)))
             for those in _brought_together(rows)
         ]
         return JobDone(reads, parts)

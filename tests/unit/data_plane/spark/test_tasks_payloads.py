@@ -93,9 +93,9 @@ def test_tasks_get_what_reading_and_writing_takes_and_no_other_secret(
     def write(plan: WriterPlan) -> BatchOutcome:
         functions = [
             writer_of_shares(partial(write_share, plan), [batch]),
-            stages.share_packets_stage(plan, batch, [batch]),
-            stages.write_packets_stage(plan, batch),
-            stages.share_rows_stage(plan, batch, [batch]),
+            stages.packets_of_shares_stage(plan, batch, [batch]),
+            stages.packet_writing_stage(plan, batch),
+            stages.rows_of_shares_stage(plan, batch, [batch]),
         ]
         tasks.extend(map(cloudpickle.dumps, functions))
         shown.append(repr(plan))

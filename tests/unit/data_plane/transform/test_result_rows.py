@@ -146,9 +146,9 @@ def test_every_offset_has_a_number_of_its_own_in_every_process() -> None:
     partitions = list(RANGES)
     pairs = [(place, o) for place, at in enumerate(partitions) for o in range(*_ends(RANGES[at]))]
     places, offsets = (np.array(column, np.int64) for column in zip(*pairs, strict=True))
-    numbers = numbering.number_records(partitions, places, offsets)
+    numbers = numbering.numbers_of_records(partitions, places, offsets)
     assert sorted(numbers.tolist()) == list(range(13))
-    assert (other.number_records(partitions, places, offsets) == numbers).all()
+    assert (other.numbers_of_records(partitions, places, offsets) == numbers).all()
     back, again = numbering.locate_records(numbers)
     assert [numbering.partitions[place] for place in back] == [partitions[at] for at in places]
     assert (again == offsets).all()

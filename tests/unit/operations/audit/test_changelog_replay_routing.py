@@ -17,7 +17,11 @@ from headgate.data_plane.batch.writer_task_plan import Handling, SourcePlan
 from headgate.data_plane.routing.routes import Route, Routing
 from headgate.data_plane.write.in_process_writer import chunk_of
 from headgate.kafka.push_source import Record
-from headgate.operations.audit.changelog_replay import OtherRecords, RoutedSplit, read_only_batch
+from headgate.operations.audit.changelog_replay import (
+    OtherRecords,
+    RoutedSplit,
+    batch_that_is_only_read,
+)
 from headgate.operations.audit.keyed_tables import KeyedTable, KeyedTables
 
 AT = TopicPartition("events", 0)
@@ -43,7 +47,9 @@ RECORDS: list[tuple[Any, str]] = [
 def shared(handling: Handling) -> tuple[list[int], dict[str, list[int]]]:
     """The offsets that are of orders, and those of ``Others``. Users are not there."""
     source = SourcePlan({}, routing=ROUTING, handling=handling)
-    batch = read_only_batch(TableStart("db.orders", "", 0, 0, ""), {AT: OffsetRange(0, 10)}, {})
+    batch = batch_that_is_only_read(
+        TableStart("db.orders", "", 0, 0, ""), {AT: OffsetRange(0, 10)}, {}
+    )
     others = OtherRecords()
     shares = RoutedSplit(source, batch, [("db.orders", Offsets({AT: 9}))], others)
     records = [

@@ -41,7 +41,7 @@ def test_the_pages_rights_are_what_check_asks_for(
 ) -> None:
     granted = rights_by_resource()[f"User:trips-{role}", "--topic", "trips-control"]
     monkeypatch.setattr(
-        "headgate.operations.check.check.has_fitting_control_topic", lambda *_: True
+        "headgate.operations.check.check.require_fitting_topic_if_present", lambda *_: True
     )
     monkeypatch.setattr("headgate.operations.check.check.uses_append_time", lambda *_: True)
     cluster = Answering(*granted)

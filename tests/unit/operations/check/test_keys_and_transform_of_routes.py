@@ -155,7 +155,7 @@ def test_a_table_is_folded_as_far_as_it_was_delivered(
     monkeypatch.setattr(KeyedTables, "_replay_and_compare", lambda _, *what: asked.append(what))
     tables = KeyedTables(keyed, lambda *_: None)
     delivered = record(4, 50, primary="uuid-of-the-lead")
-    history = SimpleNamespace(record=delivered, table=CLICKS, uuid="uuid")
+    history = SimpleNamespace(current_record=delivered, table=CLICKS, uuid="uuid")
     tables.tables[CLICKS] = KeyedTable(CLICKS, None, history, delivered.offsets)  # type: ignore[arg-type]
     ranges = {AT: OffsetRange(10, 90)}
     tables.compare_with_replay(primary, "uuid-of-the-lead", ranges, {})

@@ -11,7 +11,7 @@ from unit.config.test_load import MINIMAL
 
 from headgate.control_protocol.errors import HeadgateError, StopSink
 from headgate.operations.cli import warm_parent
-from headgate.runtime.fleet.warm_parent import TurnReport, failure_event, write_event_line
+from headgate.runtime.fleet.warm_parent import TurnReport, failure_event, try_write_event_line
 
 SECRET = "sesame-open"
 
@@ -44,9 +44,9 @@ def test_a_worker_that_does_not_read_holds_no_sink_up() -> None:
     read, write = os.pipe()
     os.set_blocking(write, False)
     count = 0
-    while write_event_line(write, {"turned": 1, "text": 1_000 * "x"}):
+    while try_write_event_line(write, {"turned": 1, "text": 1_000 * "x"}):
         count += 1
     assert count > 1
     os.close(read)
-    assert not write_event_line(write, {"turned": 1})
+    assert not try_write_event_line(write, {"turned": 1})
     os.close(write)

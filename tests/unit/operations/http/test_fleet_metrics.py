@@ -7,7 +7,7 @@ from pathlib import Path
 
 from support.made_up_fleet import NOW, MadeUpFleet, made_up_fleet
 
-from headgate.config.load import load_worker
+from headgate.config.load import load_worker_file
 from headgate.config.observability_settings import TelemetrySettings
 from headgate.operations.http.fleet_knowledge import FollowedFleet
 from headgate.operations.http.fleet_metrics import fleet_gauges, gauge_of_unread_fleet
@@ -52,7 +52,7 @@ def test_a_fleet_that_was_never_read_is_as_old_as_its_reader(tmp_path: Path) -> 
     file = tmp_path / "worker.toml"
     file.write_text('[fleet]\nname = "city"\n[kafka]\n"bootstrap.servers" = "127.0.0.1:1"\n')
     began_ms = wall_ms()
-    followed = FollowedFleet(load_worker(file))
+    followed = FollowedFleet(load_worker_file(file))
     assert followed.latest() is None
     gauge = gauge_of_unread_fleet("city", followed.begun_ms)
     assert (gauge.name, gauge.labels) == (names.FLEET_READ, {"fleet": "city"})

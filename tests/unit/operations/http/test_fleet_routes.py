@@ -181,14 +181,14 @@ def test_before_anything_is_known_that_is_what_is_said(serve: Serve) -> None:
         assert client.get("/api/v1/fleet", VIEWER).status == 503
         assert client.get("/api/v1/fleet/sinks/busy", VIEWER).status == 503
         assert client.get("/api/v1/sinks", VIEWER).status == 503
-    assert "nothing is known yet" in str(served.followed.find_problem())
+    assert "nothing is known yet" in str(served.followed.why_not_current())
 
 
 def test_a_reader_that_makes_no_turn_is_to_be_started_again(served: MadeUpServed) -> None:
     followed = served.followed
-    assert followed.find_hang() is None
+    assert followed.why_hanging() is None
     followed._turned_s -= 2 * fleet_knowledge.TURN_S_MAX
-    assert "made no turn for 240 s" in str(followed.find_hang())
+    assert "made no turn for 240 s" in str(followed.why_hanging())
 
 
 # ------------------------------------------------------------------------------------- one sink

@@ -36,8 +36,8 @@ def verdict(sink: Translated, key: str) -> Verdict:
 
 def test_one_table_is_translated_without_anything_missing() -> None:
     sink = one()
-    assert not sink.refused
-    assert not sink.missing
+    assert not sink.refused_fates
+    assert not sink.missing_fates
     assert at(sink, "table", "identifier") == "lake.trips"
     assert at(sink, "format", "type") == "json"
     assert at(sink, "catalog", "properties", "uri") == "https://catalog.example"
@@ -186,7 +186,7 @@ def test_amazon_s_login_becomes_a_section_of_authentication() -> None:
         }
     )
     assert at(sink, "kafka", "auth") == {"type": "aws-msk-iam", "region": "eu-west-1"}
-    assert not sink.refused
+    assert not sink.refused_fates
 
 
 def test_records_go_where_a_field_says() -> None:
@@ -263,8 +263,8 @@ def test_a_key_that_no_release_knows_is_refused_unless_it_is_left_out() -> None:
     key = "iceberg.control.commitIntervalMs"
     refused = one({key: "1000"})
     assert verdict(refused, key) is Verdict.REFUSED
-    assert "iceberg.control.commit.interval-ms" in str(refused.refused[0])
-    assert not one({key: "1000"}, left_out=[key]).refused
+    assert "iceberg.control.commit.interval-ms" in str(refused.refused_fates[0])
+    assert not one({key: "1000"}, left_out=[key]).refused_fates
 
 
 def test_upserts_of_the_ancestor_are_refused_and_ids_without_effect_are_not() -> None:
@@ -295,7 +295,7 @@ def test_a_pattern_of_topics_needs_one_by_name() -> None:
     assert verdict(one(pattern), "topics.regex") is Verdict.MISSING
     sink = one(pattern, topic="shop.a")
     assert at(sink, "source", "topics") == ["shop.a", r"^(?:shop[.].*)\Z"]
-    assert not sink.missing
+    assert not sink.missing_fates
 
 
 def test_bad_records_that_connect_drops_are_kept() -> None:

@@ -32,7 +32,7 @@ def settings(
     """Of a sink whose last commit put seven records aside; there are no brokers."""
     monkeypatch.setattr(module, "_read_source_logs", lambda *_, **__: {})
     monkeypatch.setattr(module, "_read_last_events", lambda *_: [])
-    monkeypatch.setattr(module, "_note_silent_members", lambda *_: 0)
+    monkeypatch.setattr(module, "_count_and_note_silent_members", lambda *_: 0)
     filled.commit(filled.record(1, 0, {0: 0}))
     filled.commit(filled.record(1, 1, {0: 9}, quarantined=7))
     aside = replace(settings.quarantine, table=IDENTIFIER)

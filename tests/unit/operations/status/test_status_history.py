@@ -26,7 +26,11 @@ def test_only_the_newest_is_decoded(filled: FilledTable, monkeypatch: pytest.Mon
     seen = read_history(filled.table, SINK, "main", Newest(1, late + 1))
     assert seen.commits == whole.commits[-1:]
     assert len(decoded) == 2, "the newest, and what is under the tag"
-    assert (seen.complete, seen.tag_on_branch, seen.record) == (False, True, whole.record)
+    assert (seen.complete, seen.tag_on_branch, seen.current_record) == (
+        False,
+        True,
+        whole.current_record,
+    )
 
 
 def test_what_was_before_a_time_is_there_with_the_one_before_it(

@@ -32,7 +32,7 @@ def brokers(monkeypatch: pytest.MonkeyPatch) -> None:
     """They answer, and there is no control topic, and no note of a table."""
     monkeypatch.setattr(module, "_read_source_logs", lambda *_, **__: {})
     monkeypatch.setattr(module, "_read_last_events", lambda *_: [])
-    monkeypatch.setattr(module, "_note_silent_members", lambda *_: 0)
+    monkeypatch.setattr(module, "_count_and_note_silent_members", lambda *_: 0)
     monkeypatch.setattr("headgate.operations.access.tables.require_never_filled", lambda *_: None)
 
 
@@ -90,7 +90,7 @@ def test_events_that_nobody_believes_hide_nothing_that_was_asked(
 
     monkeypatch.setattr(module, "_read_last_events", READ_EVENTS)
     monkeypatch.setattr(module, "read_control_tail", read)
-    monkeypatch.setattr(module, "_note_silent_members", lambda *_: 2)
+    monkeypatch.setattr(module, "_count_and_note_silent_members", lambda *_: 2)
     filled.good_start()
     report = read_status(settings)
     assert report.participants_known

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from support.fleet_records import FILE
 
-from headgate.config.load import load_worker
+from headgate.config.load import load_worker_file
 from headgate.control_protocol.errors import MemberRefused, Unreachable
 from headgate.control_protocol.identifiers import TopicId
 from headgate.kafka.compacted_log import CompactedRecord, KeyedValue, TopicFacts
@@ -114,7 +114,7 @@ def member(cluster: Cluster, tmp_path: Path) -> Iterator[FleetMember]:
         '[fleet]\nname = "fleet"\n[worker]\nname = "w0"\n'
         '[kafka]\n"bootstrap.servers" = "127.0.0.1:1"\n'
     )
-    made = FleetMember(load_worker(file), "0.1.0")
+    made = FleetMember(load_worker_file(file), "0.1.0")
     yield made
     made.close()
 

@@ -78,7 +78,7 @@ def test_a_turn_that_found_no_room_in_the_pipe_is_told_a_second_later(
 ) -> None:
     monkeypatch.setattr(warm_parent, "time", hours := Hours())
     answers = [False, True, True]
-    monkeypatch.setattr(warm_parent, "write_event_line", lambda *_: answers.pop(0))
+    monkeypatch.setattr(warm_parent, "try_write_event_line", lambda *_: answers.pop(0))
     report = TurnReport(-1, Path("trips.toml"), "trips")
     for _ in range(5):
         report.on_turn("takes part")

@@ -373,11 +373,11 @@ def test_a_batch_that_fails_is_told_until_its_participant_writes_again(
     told = kept.gauges()
     assert told[names.STATE, Condition.FAILING.value] == 1
     assert told[names.ERROR_INFO, "HG-404"] == 1
-    why = meters.find_readiness_problem()
+    why = meters.why_not_ready()
     assert why == "failing: HG-404 a batch could not be written: batch 6 of db.orders: KeyError"
     life.on_event(envelope(WriteStatus(2), sender=other))
     assert (names.ERROR_INFO, "HG-404") not in kept.gauges()
-    assert meters.find_readiness_problem() is None
+    assert meters.why_not_ready() is None
 
 
 @pytest.mark.parametrize("leads", [False, True])
@@ -390,15 +390,15 @@ def test_what_the_command_would_say_is_told_whoever_coordinates(
     )
     if leads:
         meters.start_coordinator_life(LIFE).on_event(envelope(start()))
-    assert meters.find_readiness_problem() is None
+    assert meters.why_not_ready() is None
     meters.set_problem_source(lambda: Unwell(Condition.UNKNOWN, "no broker answers", "HG-401"))
-    assert meters.find_readiness_problem() == "not known: no broker answers"
+    assert meters.why_not_ready() == "not known: no broker answers"
     told = kept.gauges()
     assert told[names.STATE, Condition.UNKNOWN.value] == 1
     assert sum(value for (name, _), value in told.items() if name == names.STATE) == 1
     assert told[names.ERROR_INFO, "HG-401"] == 1
     meters.set_problem_source(lambda: None)
-    assert meters.find_readiness_problem() is None
+    assert meters.why_not_ready() is None
     assert ((names.STATE, Condition.RUNNING.value) in kept.gauges()) is leads
 
 
@@ -407,13 +407,13 @@ def test_who_has_left_the_lead_to_others_is_not_ready_and_says_why(meters: SinkM
         lambda: State(SETTINGS.name, LIFE, SETTINGS.participant, term=Term(Epoch(4)))
     )
     meters.note_waiting("HG-409 catalog and store have not answered")
-    assert meters.find_readiness_problem() == "HG-409 catalog and store have not answered"
+    assert meters.why_not_ready() == "HG-409 catalog and store have not answered"
     meters.note_waiting()
-    assert meters.find_readiness_problem() == "stopped by a person"
+    assert meters.why_not_ready() == "stopped by a person"
     meters.set_state_source(
         lambda: State(SETTINGS.name, LIFE, SETTINGS.participant, term=Term(Epoch(4)))
     )
-    assert meters.find_readiness_problem() is None
+    assert meters.why_not_ready() is None
 
 
 def test_who_failed_and_is_silent_since_is_not_waited_for() -> None:

@@ -387,7 +387,7 @@ def test_hg256_a_damaged_log_is_named_in_one_line(
 def test_hg256_an_old_version_that_only_histories_read(tmp_path: Path) -> None:
     damaged = LogEntry(3, '{"commitInfo": {"timestamp": 1', "s3://lake/t/_delta_log/3.json")
     with pytest.raises(LogUnreadable, match=r"_delta_log/3\.json: JSONDecodeError"):
-        _ = damaged.properties
+        _ = damaged.commit_properties
 
 
 def test_a_log_that_is_sound_when_it_is_read_again_is_no_damage(

@@ -19,16 +19,16 @@ from headgate.tables.iceberg import connector_fence
 from headgate.tables.iceberg.connector_commits import BranchFiles, read_branch_files
 from headgate.tables.iceberg.connector_fence import (
     PASSED,
-    fence_properties,
     fence_to_repeat,
-    mark_for_ends,
-    mark_property_name,
+    mark_property_for_ends,
+    name_of_mark_property,
+    properties_of_fence,
 )
 from headgate.tables.iceberg.reader import IcebergReader
 from headgate.tables.iceberg.table import IcebergTable
 
 SINK = SinkName("sink")
-MARK = mark_property_name("control", "connect-trips")
+MARK = name_of_mark_property("control", "connect-trips")
 ENDS = {0: 7, 2: 5}
 
 
@@ -36,7 +36,7 @@ def test_every_commit_behind_a_takeover_carries_the_connector_s_mark(tmp_path: P
     local = local_catalog(tmp_path)
     made = local.catalog.create_table("db.rows", schema=_schema())
     table = IcebergTable(local.catalog, "db.rows", SINK, threads=False)
-    fence = fence_properties(SINK, "control", "connect-trips", ENDS)
+    fence = properties_of_fence(SINK, "control", "connect-trips", ENDS)
     view = require_landed(table.commit(CommitAttempt(table.read(), record(1, 0), fence=fence)))
     for number in (1, 2):
         view = require_landed(commit(table, view, record(1, number)))
@@ -51,14 +51,14 @@ def test_a_fence_is_known_by_its_sink_until_the_way_back(tmp_path: Path) -> None
     local = local_catalog(tmp_path)
     made = local.catalog.create_table("db.rows", schema=_schema())
     table = IcebergTable(local.catalog, "db.rows", SINK, threads=False)
-    own = mark_for_ends("control", "connect-trips", {0: 3, 2: 1})
+    own = mark_property_for_ends("control", "connect-trips", {0: 3, 2: 1})
     view = require_landed(table.commit(CommitAttempt(table.read(), record(1, 0), fence=own)))
     assert _read(made) == ({0: 3, 2: 1}, frozenset())
-    fence = fence_properties(SINK, "control", "connect-trips", ENDS)
+    fence = properties_of_fence(SINK, "control", "connect-trips", ENDS)
     view = require_landed(table.commit(CommitAttempt(view, record(2, 0), fence=fence)))
     view = require_landed(commit(table, view, record(2, 1)))
     assert _read(made) == ({0: 3, 2: 1}, frozenset({SINK}))
-    back = mark_for_ends("control", "connect-trips", ENDS)
+    back = mark_property_for_ends("control", "connect-trips", ENDS)
     require_landed(table.commit(CommitAttempt(view, record(3, 0), fence=back)))
     assert _read(made) == (ENDS, frozenset())
     local.catalog.close()
@@ -76,7 +76,7 @@ def test_what_the_connector_commits_beside_the_sink_is_counted(tmp_path: Path) -
     made.append(pa.table({"n": [1]}), snapshot_properties={MARK: '{"0":3}'})
     table = IcebergTable(local.catalog, "db.rows", SINK, threads=False)
     assert _connector(made) is None
-    fence = fence_properties(SINK, "control", "connect-trips", ENDS)
+    fence = properties_of_fence(SINK, "control", "connect-trips", ENDS)
     view = require_landed(table.commit(CommitAttempt(table.read(), record(1, 0), fence=fence)))
     assert _connector(made) == FencedConnector("connect-trips")
     foreign = []
@@ -85,7 +85,7 @@ def test_what_the_connector_commits_beside_the_sink_is_counted(tmp_path: Path) -
         foreign.append(made.refresh().current_snapshot().snapshot_id)
         assert _connector(made) == FencedConnector("connect-trips", tuple(reversed(foreign)))
         view = require_landed(commit(table, table.read(), record(1, len(foreign))))
-    back = mark_for_ends("control", "connect-trips", ENDS)
+    back = mark_property_for_ends("control", "connect-trips", ENDS)
     require_landed(table.commit(CommitAttempt(view, record(2, 0), fence=back)))
     assert _connector(made) is None
     local.catalog.close()
@@ -107,11 +107,11 @@ def test_a_table_that_nobody_took_over_carries_none(tmp_path: Path) -> None:
 
 
 def test_the_mark_is_repeated_for_a_week(monkeypatch: pytest.MonkeyPatch) -> None:
-    fence = fence_properties(SINK, "control", "connect-trips", ENDS)
+    fence = properties_of_fence(SINK, "control", "connect-trips", ENDS)
     assert fence_to_repeat(SINK, {**fence, "other": "x"}) == fence
     assert fence_to_repeat(SinkName("another"), fence) == {}
     monkeypatch.setattr(connector_fence, "_KEPT_MS", -1)
-    assert fence_to_repeat(SINK, fence_properties(SINK, "control", "connect-trips", ENDS)) == {}
+    assert fence_to_repeat(SINK, properties_of_fence(SINK, "control", "connect-trips", ENDS)) == {}
 
 
 def _schema():  # type: ignore[no-untyped-def]

@@ -21,7 +21,7 @@ from headgate.tables.iceberg.pending_manifests import (
     find_undecided_manifests,
     read_staged_files,
     read_staged_manifest,
-    write_staged_manifests,
+    stage_pending_commits,
 )
 
 COLUMNS = {"id": "long", "day": "int"}
@@ -38,7 +38,7 @@ def staged(sink: SinkOnTable, number: int = 1) -> tuple[PendingCommit, ...]:
     transaction = TransactionId(Epoch(1), TransactionNumber(number))
     files = write_files(sink.load(), rows)
     staging = Staging(sink.view, transaction, Sender("member", "life"), files, 0)
-    return write_staged_manifests(sink.load(), SINK, staging)
+    return stage_pending_commits(sink.load(), SINK, staging)
 
 
 def test_a_manifest_is_listed_under_its_own_spec(sink: SinkOnTable) -> None:

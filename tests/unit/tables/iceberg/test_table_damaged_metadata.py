@@ -15,7 +15,7 @@ from headgate.control_protocol.testing.contract.world import (
     record,
     require_landed,
 )
-from headgate.tables.storage.avro_integrity import find_avro_damage
+from headgate.tables.storage.avro_integrity import describe_avro_damage
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def nothing(_: bytes) -> bytes:
 
 def header_alone(data: bytes) -> bytes:
     """Cut off before the first block: by itself, it is a list of nothing."""
-    return next(data[:n] for n in range(1, len(data)) if not find_avro_damage(data[:n]))
+    return next(data[:n] for n in range(1, len(data)) if not describe_avro_damage(data[:n]))
 
 
 @pytest.mark.parametrize("damage", [half, nothing, header_alone])
@@ -72,7 +72,7 @@ def test_a_manifest_that_was_cut_off_between_two_files_is_not_rewritten(
     (manifest,) = snapshot.manifests(world.table().io)
     path = Path(manifest.manifest_path.removeprefix("file://"))
     whole = path.read_bytes()
-    first = [n for n in range(1, len(whole)) if not find_avro_damage(whole[:n])][1]
+    first = [n for n in range(1, len(whole)) if not describe_avro_damage(whole[:n])][1]
     path.write_bytes(whole[:first])
     with pytest.raises(LogUnreadable, match="it lists 1 of 2 files"):
         commit(table, view, record(1, 2), world.file(3))

@@ -8,7 +8,7 @@ import pytest
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.manifest import ManifestFile, read_manifest_list, write_manifest_list
 
-from headgate.tables.storage.avro_integrity import find_avro_damage, with_avro_checks
+from headgate.tables.storage.avro_integrity import describe_avro_damage, with_avro_checks
 from headgate.tables.storage.damaged_file_error import FileDamaged
 
 LISTED = 3
@@ -52,7 +52,7 @@ def test_a_whole_file_is_read(path: Path) -> None:
 def test_a_file_that_is_cut_anywhere_but_between_blocks_is_refused(path: Path) -> None:
     """pyiceberg's decoder reads on behind the end: it lists less, or ends the process."""
     whole = path.read_bytes()
-    taken = [length for length in range(len(whole)) if not find_avro_damage(whole[:length])]
+    taken = [length for length in range(len(whole)) if not describe_avro_damage(whole[:length])]
     assert len(taken) == LISTED, "before each block"
     path.write_bytes(whole[:-1])
     with pytest.raises(FileDamaged, match=r"snap-1\.avro is damaged: it is cut off"):
@@ -77,4 +77,4 @@ def test_a_file_whose_end_was_never_written_is_refused(path: Path, zeros: int) -
 
 
 def test_numbers_that_never_end_are_refused() -> None:
-    assert "cut off" in find_avro_damage(b"Obj\x01" + b"\xff" * 40)
+    assert "cut off" in describe_avro_damage(b"Obj\x01" + b"\xff" * 40)

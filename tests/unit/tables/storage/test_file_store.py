@@ -44,7 +44,7 @@ def test_what_was_put_is_read_listed_and_removed(folder: Folder) -> None:
 
 
 def test_the_first_who_puts_it_if_absent_has_put_it(folder: Folder) -> None:
-    assert folder.can_put_conditionally("tried")
+    assert folder.try_conditional_puts("tried")
     assert folder.put_if_absent("x/uuid", b"mine")
     assert not folder.put_if_absent("x/uuid", b"theirs")
     assert folder.read("x/uuid") == b"mine"

@@ -20,7 +20,7 @@ PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
 def column(target: pa.DataType, unit: str) -> pa.Field:
-    return column_options.mark_with_rule(
+    return column_options.with_marks_of_rule(
         pa.field("v", target), column_options.ColumnRule(unit=unit)
     )
 

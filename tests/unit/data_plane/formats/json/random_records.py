@@ -127,7 +127,7 @@ def _with_rule(dice: random.Random, field: pa.Field) -> pa.Field:
         rule = ColumnRule(as_text=True)
     else:
         return field
-    return column_options.mark_with_rule(field, rule)
+    return column_options.with_marks_of_rule(field, rule)
 
 
 def _ruled_value(dice: random.Random, field: pa.Field, oddity: float) -> str:

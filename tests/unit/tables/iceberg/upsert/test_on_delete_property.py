@@ -11,7 +11,7 @@ from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import Offsets
 from headgate.tables.iceberg.upsert.on_delete_property import (
     DeleteChoice,
-    mark_column_id,
+    deletion_mark_column_id,
     require_other_choice,
     require_same_choice,
 )
@@ -41,8 +41,8 @@ def test_key_13_with_more_offsets_than_a_property_holds_every_delete_is_doubtful
 
 
 def test_key_13_a_filled_table_keeps_its_choice_also_over_a_renamed_column() -> None:
-    column = mark_column_id(SCHEMA, "gone_at")
-    assert (column, mark_column_id(SCHEMA, "")) == (7, None)
+    column = deletion_mark_column_id(SCHEMA, "gone_at")
+    assert (column, deletion_mark_column_id(SCHEMA, "")) == (7, None)
     require_same_choice("t", SCHEMA, DeleteChoice(7), column, filled=True)
     require_same_choice("t", SCHEMA, DeleteChoice(), column, filled=False)
     for stored, wanted, why in (
