@@ -160,7 +160,9 @@ class Table:
         files = (FileDetail(table.spec().spec_id).to_written_file(path, rows.num_rows, size),)
         if not gone:
             return files
-        columns = key_schema(table.schema(), key_field_ids(table.schema(), self.key), topics=False)
+        columns = key_schema(
+            table.schema(), key_field_ids(table.schema(), self.key), with_topic=False
+        )
         count = len(gone["id"])
         keys = pa.table(
             {**gone, PARTITION: np.zeros(count, np.int32), OFFSET: np.arange(2**40, 2**40 + count)}

@@ -330,7 +330,7 @@ class SinkSections:
         return bool(self.table.key) and not self.changes.history
 
     @property
-    def wire(self) -> Wire:
+    def event_wire(self) -> Wire:
         """Return how this sink's events are written, and which ones are trusted."""
         return Wire(self.name, self.control.signing_keys)
 

@@ -154,11 +154,11 @@ def secondary_table_spec(settings: SinkSections, name: str) -> TableSpec:
 
 
 def spec_to_create(
-    settings: SinkSections, table: TableSettings, raw: str, inferred: Struct
+    settings: SinkSections, table: TableSettings, raw_name: str, inferred: Struct
 ) -> TableSpec:
     """Return a routed table to create; ``inferred`` are the columns that records have shown.
 
-    ``raw`` is the name before the route turned it into a table name. Raises ``ConfigurationError``.
+    ``raw_name`` is the name before the route made it a table name. Raises ``ConfigurationError``.
     """
     wanted = _declared_spec(settings, table)
     taken = {column.name.lower() for column in wanted.columns.fields}
@@ -167,7 +167,7 @@ def spec_to_create(
         wanted,
         columns=Struct((*own, *wanted.columns.fields)),
         inferred=frozenset(column.name for column in own),
-        properties={**wanted.properties, RAW_NAME_PROPERTY: raw},
+        properties={**wanted.properties, RAW_NAME_PROPERTY: raw_name},
         renewed_ms=settings.tables.valid_through_refresh_ms,
         key=_row_key(settings, table.key, table.record_columns),
         primary=_primary_table_properties(settings),

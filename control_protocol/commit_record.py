@@ -305,7 +305,7 @@ class CommitRecord:
         said = replace(self, records=records, replayed=until, keys=None)
         return said.with_author(command, actor)
 
-    def with_position_of(self, earlier: CommitRecord) -> CommitRecord:
+    def with_offsets_of(self, earlier: CommitRecord) -> CommitRecord:
         """Say where the sink is if its table goes back to an earlier commit (ROLLBACK-1)."""
         return replace(
             self,

@@ -137,12 +137,15 @@ def on_operator_request(state: State, said: Envelope, now_ms: int) -> State:
     return replace(state, term=paused).with_end_due_by(now_ms)
 
 
-def is_paused_at_start(state: State, attempt: CommitAttempt | None, *, stored: bool) -> bool:
-    """Return whether the new term begins paused: as stored, or as asked since the last commit."""
+def is_paused_at_start(state: State, attempt: CommitAttempt | None, *, stored_pause: bool) -> bool:
+    """Return whether the new term begins paused: as stored, or as asked since the last commit.
+
+    ``attempt``: it says which commit was the last one.
+    """
     request = state.pause_asked
     before = attempt.base.settled_record if attempt else None
     if request is None or request.seen < (before.transaction if before else _NEVER):
-        return stored
+        return stored_pause
     return request.paused
 
 
@@ -444,7 +447,7 @@ def begin_epoch(state: State, view: TableView, now_ms: int) -> Step:
         return recover_from_table(
             state, f"epoch {state.watch.highest_epoch} was heard: claims a higher one"
         )
-    paused = is_paused_at_start(state, state.call.attempt, stored=record.paused)
+    paused = is_paused_at_start(state, state.call.attempt, stored_pause=record.paused)
     suspended = {each.table: each for each in record.suspended}
     term = Term(
         epoch=epoch,

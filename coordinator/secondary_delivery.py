@@ -575,7 +575,7 @@ def _go_on_to_transaction(state: State, now_ms: int) -> Step:
     """Move on to the first START of the epoch, or to the transaction that is open."""
     state = state.with_deadline(Timer.DELIVERY, None)
     term = replace(term_of(state), delivery=replace(term_of(state).delivery, asked=False))
-    if not term.has_started:
+    if not term.has_heard_first_start:
         starting = enter_phase(state, Phase.STARTING, term=term, failures=0)
         return starting, append_events(starting)
     troubles, known = tuple(_describe_pending(state, term, now_ms)), term.delivery.told

@@ -84,10 +84,10 @@ class CoordinatorService:
                 daemon=True,
             )
             self._thread.start()
-        self._require_answering_calls()
+        self._note_hanging_call()
 
-    def _require_answering_calls(self) -> None:
-        """Raise when a call does not return: while this member leads, nobody else can."""
+    def _note_hanging_call(self) -> None:
+        """Note as failure a call that does not return: while this member leads, nobody else can."""
         now_s = self._monotonic_s()
         if now_s - self._looked_s > STOOD_STILL_S:
             self._awake_since_s = now_s

@@ -601,7 +601,7 @@ class Term:
         return TransactionId(self.epoch, self.closing_number)
 
     @property
-    def has_started(self) -> bool:
+    def has_heard_first_start(self) -> bool:
         """Return whether the epoch's first START was heard."""
         return self.progress.settled_to > 0
 

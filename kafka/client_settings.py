@@ -79,7 +79,11 @@ def settings_error(error: Exception, settings: Mapping[str, object]) -> Configur
     The client's own words about a file that is not there are those of its TLS library.
     """
     for key, value in settings.items():
-        if key.endswith(".location") and isinstance(value, str) and not _is_probe_or_file(value):
+        if (
+            key.endswith(".location")
+            and isinstance(value, str)
+            and not _is_probe_or_existing_file(value)
+        ):
             return ConfigurationError(
                 f'kafka."{key}" names {value}, which does not exist', "correct the path"
             )
@@ -90,7 +94,8 @@ def settings_error(error: Exception, settings: Mapping[str, object]) -> Configur
     )
 
 
-def _is_probe_or_file(path: str) -> bool:
+def _is_probe_or_existing_file(path: str) -> bool:
+    """Return whether librdkafka finds this: "probe" is its word for the system's certificates."""
     return path == "probe" or Path(path).exists()
 
 

@@ -212,10 +212,10 @@ def try_batch_consumer(kafka: Mapping[str, str], at: TopicPartition, timeout_s: 
         while time.monotonic() < ends_s:
             messages = consumer.consume(1, _POLL_MS)
             if len(messages.offsets):
-                return _describe_reached_end(at, keeper)
+                return _describe_successful_read(at, keeper)
             for event in messages.events:
                 if event.code == KafkaError._PARTITION_EOF:  # noqa: SLF001
-                    return _describe_reached_end(at, keeper)
+                    return _describe_successful_read(at, keeper)
                 if event.code in _DENIED:
                     raise _read_denied_error(at, event)
                 reason = event.text
@@ -229,7 +229,7 @@ def try_batch_consumer(kafka: Mapping[str, str], at: TopicPartition, timeout_s: 
     )
 
 
-def _describe_reached_end(at: TopicPartition, keeper: TokenKeeper | None) -> str:
+def _describe_successful_read(at: TopicPartition, keeper: TokenKeeper | None) -> str:
     own = ", with a token of its own connection" if keeper is not None else ""
     return f"the consumer that reads batches came to the end of {at}{own}"
 
@@ -245,7 +245,7 @@ class _RangeReader:
         self._consumer = consumer
         self._reading = reading
         self._partitions = list(reading.ranges)
-        self._places = _index_by_partition(self._partitions)
+        self._places = _partition_indexes_by_topic(self._partitions)
         self._next = np.array([r.begin for r in reading.ranges.values()], np.int64)
         self._ends = np.array([r.end for r in reading.ranges.values()], np.int64)
         self._fitting = 50  # records that fit into a chunk; a careful guess until some were seen
@@ -337,7 +337,7 @@ def _as_pair(at: TopicPartition) -> tuple[str, int]:
     return at.topic, at.partition
 
 
-def _index_by_partition(partitions: Sequence[TopicPartition]) -> dict[str, Integers]:
+def _partition_indexes_by_topic(partitions: Sequence[TopicPartition]) -> dict[str, Integers]:
     """Return, per topic, the index of each of its partitions among these."""
     found = {
         topic: np.zeros(1 + max(at.partition for at in partitions if at.topic == topic), np.int64)

@@ -123,7 +123,7 @@ def try_records(settings: SinkSettings, records: int) -> DryRun:
         batch = _batch_of_newest(tables, records)
         written = BatchWritten(batch.number, {}, ())
         if batch.ranges:
-            written = _write_batch(tables.with_settings(_with_all_rejected_kept(settings)), batch)
+            written = _write_batch(tables.with_settings(_settings_for_dry_run(settings)), batch)
         filled = [(at.table, files) for at, files in sorted(written.followed.items())]
         if not settings.tables:
             filled = [(tables.name, written.files)]
@@ -162,8 +162,8 @@ def _count_error_class(quarantined: Iterable[WrittenFile], error_class: str) -> 
     return sum(column.to_pylist().count(error_class) for column in columns)
 
 
-def _with_all_rejected_kept(settings: SinkSettings) -> SinkSettings:
-    """Keep and show every bad record, whatever the sink would do with it."""
+def _settings_for_dry_run(settings: SinkSettings) -> SinkSettings:
+    """Return the settings of a dry run: every bad record is shown, whatever the sink would do."""
     keyed = bool(settings.table.key)  # there, tombstones are changes
     quarantine = replace(
         settings.quarantine,

@@ -210,18 +210,18 @@ def with_batch_written(state: State, written: BatchWritten) -> State:
         failure=work.failure if failed else None,
     )
     run = replace(state.run, record_bytes=_mean_record_bytes(written, state.run.record_bytes))
-    return _without_batch(replace(state, work=work), run)
+    return _with_run_ended(replace(state, work=work), run)
 
 
 def with_batch_ended(state: State, *, last_read_done: bool) -> State:
     """Forget the failures in front of a batch that ended well, and look at the source at once."""
     run = replace(state.run, unforeseen=0, outages=0)
     source = replace(state.source, last_read_done=last_read_done)
-    done = _without_batch(replace(state, source=source), run)
+    done = _with_run_ended(replace(state, source=source), run)
     return done.with_deadline(Timer.LOOK, None).with_deadline(Timer.RETRY, None)
 
 
-def _without_batch(state: State, run: BatchRun) -> State:
+def _with_run_ended(state: State, run: BatchRun) -> State:
     """Return the state with this run and without its batch; the outcome will be ignored."""
     return replace(state, run=replace(run, batch=None)).with_deadline(Timer.BATCH, None)
 
@@ -275,7 +275,7 @@ def on_batch_failed(state: State, batch: Batch, outcome: BatchFailed, now_ms: in
         if first:
             return _retry_before_record(state, batch, outcome.fatal, first)
     if outcome.fatal is not None:
-        return _without_batch(state, state.run), (Stop(outcome.fatal),)
+        return _with_run_ended(state, state.run), (Stop(outcome.fatal),)
     if not outcome.unforeseen:
         state = replace(state, run=replace(state.run, outages=state.run.outages + 1))
         return _retry_batch_later(state, batch, outcome.reason, now_ms)
@@ -288,8 +288,8 @@ def on_batch_failed(state: State, batch: Batch, outcome: BatchFailed, now_ms: in
     return _retry_batch_or_stop(state, batch, error, now_ms, reason=outcome.reason)
 
 
-def give_up_overdue_batch(state: State, now_ms: int) -> Step:
-    """Give up a batch that runs for longer than any may."""
+def retry_overdue_batch_or_stop(state: State, now_ms: int) -> Step:
+    """Give up the batch, which ran for longer than any may: it is read again, or the sink stops."""
     batch = state.run.batch
     assert batch is not None, "the deadline is set only while a batch runs"
     failures, limit_ms = state.run.unforeseen + 1, state.settings.batch_timeout_ms
@@ -307,7 +307,7 @@ def _retry_batch_or_stop(
 ) -> Step:
     run = replace(state.run, unforeseen=state.run.unforeseen + 1)
     if run.unforeseen >= state.settings.batch_attempts_max:
-        return _without_batch(state, run), (Stop(error),)
+        return _with_run_ended(state, run), (Stop(error),)
     return _retry_batch_later(replace(state, run=run), batch, reason, now_ms)
 
 
@@ -317,7 +317,7 @@ def _retry_batch_later(state: State, batch: Batch, reason: str, now_ms: int) -> 
     wait_ms = backoff_ms(before, settings.retry_backoff_ms, settings.retry_backoff_max_ms)
     failed = state.work.failed | batch.ranges.keys()
     state = replace(state, work=replace(state.work, failure=reason, failed=failed))
-    state = _without_batch(state, run).with_deadline(Timer.RETRY, now_ms + wait_ms)
+    state = _with_run_ended(state, run).with_deadline(Timer.RETRY, now_ms + wait_ms)
     text = f"batch {batch.number} failed: {reason}"
     return state, (LogLine(text, trouble=True, event=LogEvent.BATCH_FAILED),)
 
@@ -489,7 +489,7 @@ def drop_work(state: State) -> State:
         partition: replace(own, work=empty_range(own.work.range.begin)) if own.work else own
         for partition, own in state.work.owned.items()
     }
-    return _without_batch(_without_work(state, owned), state.run)
+    return _with_run_ended(_without_work(state, owned), state.run)
 
 
 def forget_positions(state: State) -> State:
@@ -509,7 +509,7 @@ def _without_work(state: State, owned: Mapping[TopicPartition, Ownership]) -> St
         quarantine_files=(),
         secondary_files={},
         troubles={},
-        steps=0,
+        announced_limit_steps=0,
     )
     return replace(state, work=work)
 
@@ -558,7 +558,7 @@ def _table_statuses(writing: OpenTransaction, state: State) -> tuple[TableStatus
 
 # -------------------------------------------------------- how much there is, and what it waits for
 
-STEPS = 8
+LIMIT_STEPS = 8
 """How often a participant speaks on the way to its share of a limit."""
 
 
@@ -591,7 +591,7 @@ def buffered_amounts(state: State) -> tuple[int, int]:
     return records, sum(c.bytes_read for c in ranges) + round(waiting * state.run.record_bytes)
 
 
-def steps_of_limit_reached(state: State) -> int:
+def limit_steps_reached(state: State) -> int:
     """Return the eighths of this participant's share of the nearest limit; 0 if there is none."""
     writing = state.term.writing
     if writing is None or not (writing.limits.commit_records or writing.limits.commit_bytes):
@@ -600,11 +600,11 @@ def steps_of_limit_reached(state: State) -> int:
     limits = (writing.limits.commit_records, writing.limits.commit_bytes)
     held = buffered_amounts(state)
     parts = (amount / limit for amount, limit in zip(held, limits, strict=True) if limit)
-    return int(STEPS * max(parts) / share) if share else 0
+    return int(LIMIT_STEPS * max(parts) / share) if share else 0
 
 
-def with_announced_steps(state: State, steps: int) -> State:
-    return replace(state, work=replace(state.work, steps=steps))
+def with_announced_limit_steps(state: State, steps: int) -> State:
+    return replace(state, work=replace(state.work, announced_limit_steps=steps))
 
 
 def partitions_with_waiting_records(state: State) -> frozenset[TopicPartition]:

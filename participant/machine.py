@@ -44,15 +44,15 @@ from headgate.participant.batches import (
     cap_ranges,
     drop_work,
     find_backlog,
-    give_up_overdue_batch,
+    limit_steps_reached,
     next_look_due_ms,
     on_batch_failed,
     on_own_presence,
     plan_batch,
     readable_positions,
-    steps_of_limit_reached,
+    retry_overdue_batch_or_stop,
     stop_when_committed,
-    with_announced_steps,
+    with_announced_limit_steps,
     with_batch_ended,
     with_batch_written,
     with_gained_partitions,
@@ -77,7 +77,7 @@ from headgate.participant.inputs_and_actions import (
     control_log_warning,
 )
 from headgate.participant.schema_proposals import (
-    answer_needs_by_start,
+    drop_or_repeat_needs,
     ends_of_repeated_batch,
     forget_answers,
     forget_needs,
@@ -154,7 +154,7 @@ def _on_tick(state: State, now_ms: int) -> Step:
     actions: tuple[Action, ...] = ()
     for timer, do_it in (
         (Timer.RESEND, repeat_unheard_events),
-        (Timer.BATCH, give_up_overdue_batch),
+        (Timer.BATCH, retry_overdue_batch_or_stop),
         (Timer.ALIVE, _announce_alive),
     ):
         if is_due(state.deadlines, timer, now_ms):
@@ -280,11 +280,11 @@ def _on_batch_ended(state: State, outcome: BatchOutcome, now_ms: int) -> Step:
 def _announce_growth(done: Step) -> Step:
     """COMMIT-5: tell the coordinator at each step how much there is, long before the next ALIVE."""
     state, actions = done
-    steps = steps_of_limit_reached(state)
-    if steps <= state.work.steps:
+    steps = limit_steps_reached(state)
+    if steps <= state.work.announced_limit_steps:
         return done
     state, alive = append_presence(
-        with_announced_steps(state, steps), PresenceKind.ALIVE, frozenset()
+        with_announced_limit_steps(state, steps), PresenceKind.ALIVE, frozenset()
     )
     return state, (*actions, *alive)
 
@@ -407,7 +407,7 @@ def _on_start(state: State, record: LogRecord, start: StartCommit) -> State:
     if number <= (newest.number if newest else state.term.answered):
         return state  # a repetition
     if state.needs.open:
-        state = answer_needs_by_start(state, start)
+        state = drop_or_repeat_needs(state, start)
     state = with_paused(state, paused=start.paused)
     return open_transaction(state, OpenTransaction.from_start(number, start))
 

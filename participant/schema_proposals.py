@@ -187,7 +187,7 @@ def forget_needs(state: State) -> State:
     return replace(state, needs=SchemaNeeds(number=needs.number, ignored=needs.ignored))
 
 
-def answer_needs_by_start(state: State, start: StartCommit) -> State:
+def drop_or_repeat_needs(state: State, start: StartCommit) -> State:
     """Take a START under another schema as an answer too: the records are looked at again.
 
     What is not answered is asked again, under a new number, for what was heard before counts no

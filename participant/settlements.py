@@ -134,7 +134,7 @@ def apply_settlement(state: State, offsets: Offsets, settled_to: ControlOffset) 
     # offsets that the table holds, and their records would be written once more.
     if settled_to < state.term.settled_to:
         return state
-    unheeded = _count_unheeded_statuses(state, offsets, settled_to)
+    unheeded = _count_unheeded_in_a_row(state, offsets, settled_to)
     pending = tuple(own for own in state.said.pending if _is_late(own, settled_to))
     state = replace(
         state,
@@ -144,7 +144,7 @@ def apply_settlement(state: State, offsets: Offsets, settled_to: ControlOffset) 
     return with_positions(state, _offsets_after_late_statuses(offsets, pending), settled_to)
 
 
-def _count_unheeded_statuses(state: State, offsets: Offsets, settled_to: ControlOffset) -> int:
+def _count_unheeded_in_a_row(state: State, offsets: Offsets, settled_to: ControlOffset) -> int:
     """LOG-6: return how many statuses in a row had no effect: C has not reached their ranges."""
     count = state.said.unheeded
     for own in state.said.pending:

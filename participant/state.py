@@ -215,7 +215,7 @@ class Work:
     """Why the last batch failed: set exactly while ``failed`` names partitions."""
     failed: frozenset[TopicPartition] = frozenset()
     """Of a failed batch, until a later one has read them: nobody may take them for idle."""
-    steps: int = 0
+    announced_limit_steps: int = 0
     """The last step towards a limit that was said of this work (COMMIT-5)."""
 
     @property

@@ -59,14 +59,14 @@ from headgate.runtime.configuration_comparison import (
     read_recent_envelopes,
     require_same_configuration,
 )
-from headgate.runtime.control_topic_notices import (
+from headgate.runtime.embedded_sink_task import SinkTask
+from headgate.runtime.participant_runner import Current, OpenSink, open_lookout
+from headgate.runtime.process_notices import (
     Complaints,
     announce_start,
     announcing_end,
     open_control_log,
 )
-from headgate.runtime.embedded_sink_task import SinkTask
-from headgate.runtime.participant_runner import Current, OpenSink, open_lookout
 from headgate.runtime.reports.reported_primary import with_reports
 from headgate.runtime.sink_tables import SinkTables, named_secondary_tables
 from headgate.runtime.start_checks import require_existing_sources

@@ -111,5 +111,5 @@ def read_recent_envelopes(settings: SinkSettings) -> list[Envelope]:
         topic_id = Cluster(settings.kafka).topic_id(topic) if signed else TopicId("")
     except RetryLater:
         return []
-    read = [settings.wire.verify_and_decode(message, topic_id) for message in messages]
+    read = [settings.event_wire.verify_and_decode(message, topic_id) for message in messages]
     return [e for e in read if isinstance(e, Envelope) and e.sink == settings.name]

@@ -146,7 +146,7 @@ def summarize_heard_events(
     return Heard(
         alive=alive,
         since_ms=min((first_ms[sender] for sender in alive), default=None),
-        ended=have_participants_ended(last.values(), silence_ms_max),
+        ended=have_participants_said_goodbye(last.values(), silence_ms_max),
         error=_find_last_error(envelopes, frozenset(alive)),
         silent=all(now_ms - each.time_ms > silence_ms_max for each in last.values()),
     )
@@ -169,7 +169,7 @@ def _is_alive(newest: Envelope, sign: Envelope, now_ms: int, silence_ms_max: int
     return presence.kind is not PresenceKind.LOST or bool(presence.owned)
 
 
-def have_participants_ended(last: Iterable[Envelope], silence_ms_max: int) -> bool | None:
+def have_participants_said_goodbye(last: Iterable[Envelope], silence_ms_max: int) -> bool | None:
     """Return whether the last participants heard said goodbye, ignoring any killed long before."""
     newest = sorted(last, key=lambda envelope: envelope.time_ms)
     if not newest:

@@ -120,7 +120,7 @@ class _OneSink:
                 if time.monotonic() - begun_s > pause_s:
                     pause_s = AGAIN_S
                 self._beside.turns.on_sink_end(self.name)
-                self._wait_before_retry(pause_s)
+                self._wait_for_retry_or_changed_file(pause_s)
                 pause_s = min(2 * pause_s, AGAIN_S_MAX)
 
     def _run_once(self) -> None:
@@ -141,7 +141,8 @@ class _OneSink:
     def _note_error(self, error: HeadgateError) -> None:
         self.error = self.settings.redaction.redact_in_place(error)
 
-    def _wait_before_retry(self, pause_s: float) -> None:
+    def _wait_for_retry_or_changed_file(self, pause_s: float) -> None:
+        """Wait for a changed file or a stop; for no longer than this if the error may pass."""
         again = not isinstance(self.error, ConfigurationError | StopSink)  # those need a person
         due_s = time.monotonic() + pause_s
         self.ended = not again

@@ -34,7 +34,7 @@ from headgate.runtime.configuration_comparison import (
     find_other_configuration,
     read_recent_envelopes,
 )
-from headgate.runtime.control_topic_notices import append_notice
+from headgate.runtime.process_notices import append_notice
 from headgate.runtime.sink import IDLE_MS, Sink
 from headgate.runtime.sink_tables import open_tables_read_only
 from headgate.runtime.startup_progress_log import FirstCommitLog
@@ -262,11 +262,11 @@ def _run_or_wait(settings: SinkSettings, turn: _Turn) -> SinkSettings | None:
         wait_until_started(settings, turn.stop, lambda: turn.report_turn(STOPPED_BY_PERSON))
         if anew := turn.reload_settings(settings, new_sender()):
             return anew
-        _let_others_start(settings, turn)
+        _wait_for_others_with_started_file(settings, turn)
     return None
 
 
-def _let_others_start(settings: SinkSettings, turn: _Turn) -> None:
+def _wait_for_others_with_started_file(settings: SinkSettings, turn: _Turn) -> None:
     """CONFIG-1: let those go first that have the sink file with which a person started the sink.
 
     Raises ``OtherConfiguration`` once they work. If nobody has that file, this one will do.

@@ -10,7 +10,7 @@ from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.current_sink import working_for_sink
 from headgate.participant.state import State
 from headgate.runtime.assembly import new_sender, open_sink
-from headgate.runtime.control_topic_notices import announcing_end
+from headgate.runtime.process_notices import announcing_end
 from headgate.runtime.telemetry.sink_metrics import SinkMeters
 
 TURN_MS = 50

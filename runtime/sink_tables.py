@@ -298,7 +298,7 @@ class SinkTables:
     # --------------------------------------------------------------------------------- its tables
 
     def open_table(self, name: str, use: Use = Use.CLAIM) -> SecondaryTable:
-        """Return a table for commits, which the caller closes.
+        """Return any table of the sink, the primary too, for commits; the caller closes it.
 
         Raises ``TableRecreated`` for a former quarantine that cannot be found any more.
         """

@@ -392,12 +392,16 @@ def _require_kafka_records(frame: Any, needed: Sequence[str]) -> None:
     )
 
 
-def write_frame(frame: Any, planned: PlannedBatch, places: Mapping[str, str] | None) -> RowsWritten:
+def write_frame(
+    frame: Any, planned: PlannedBatch, place_columns: Mapping[str, str] | None
+) -> RowsWritten:
     """Write the frame in Spark's tasks. Raises the error of a task whose rows do not fit.
 
-    ``places``: the columns that say of which record a row is; ``None``: it is that record.
+    ``place_columns``: those that say of which record a row is; ``None``: it is that record.
     """
-    writer = planned.records_writer() if places is None else planned.rows_writer(places)
+    writer = (
+        planned.records_writer() if place_columns is None else planned.rows_writer(place_columns)
+    )
     conf = frame.sparkSession.conf
     before = conf.get(_ARROW_SETTING)
     conf.set(_ARROW_SETTING, str(max(int(before), ARROW_ROWS)) if int(before) > 0 else before)

@@ -189,7 +189,7 @@ class FakeTable:
             tag=tag,
             record=None if tag is None else self._record_of_snapshot(tag),
             lineage=self._lineage_of_tag(tag),
-            branch_record=self._branch_record(),
+            branch_record=self._newest_record_on_branch(),
             others=self._topics_of_other_sinks(),
             data_location=catalog.data_location,
             filled=filled_table_uuids(self._sink, catalog.properties),
@@ -210,7 +210,7 @@ class FakeTable:
             raise RecordUnreadable(f"snapshot {tag} under tag {self._tag} carries no commit record")
         return record
 
-    def _branch_record(self) -> CommitRecord | None:
+    def _newest_record_on_branch(self) -> CommitRecord | None:
         head = self._catalog.head(self._branch)
         for snapshot in self._catalog.ancestry(head.snapshot_id if head else None):
             record = commit_record_codec.decode(self._sink, snapshot.summary)

@@ -127,7 +127,7 @@ class SourcePlan:
         return self.changes is not None or bool(self.routing and self.routing.keys)
 
     @property
-    def columns_beside_value(self) -> frozenset[str]:
+    def columns_not_from_value(self) -> frozenset[str]:
         """Return the columns that no field of a value fills."""
         marks = (self.changes.deleted_at,) if self.changes and self.changes.deleted_at else ()
         return frozenset((*self.record_columns.values(), *marks))

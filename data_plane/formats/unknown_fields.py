@@ -113,7 +113,7 @@ class UnknownFieldFinder:
             for name, value in row.items()
             if self._normalize_name(name) not in self._used
         }
-        return Struct(tuple(self._unknown_fields_of(rest, list(self._schema), ())))
+        return Struct(tuple(self._columns_needed_by(rest, list(self._schema), ())))
 
     def has_ignored_field(self, record: Mapping[str, Any]) -> bool:
         """Return whether the object has a value in a field to be ignored."""
@@ -126,9 +126,10 @@ class UnknownFieldFinder:
             record = inside if isinstance(inside, dict) else {}
         return record
 
-    def _unknown_fields_of(
+    def _columns_needed_by(
         self, record: Mapping[str, Any], columns: list[pa.Field], path: Path
     ) -> Iterable[Column]:
+        """Yield what is lacking for this record: new columns, and wider ones for its values."""
         by_form = {
             form: column for column in columns for form in field_names.lookup_names_of(column)
         }
@@ -153,7 +154,7 @@ class UnknownFieldFinder:
     ) -> Type | None:
         """Return what a column would have to be for the value, if it is not yet."""
         if pa_types.is_struct(data_type) and isinstance(value, dict):
-            inside = tuple(self._unknown_fields_of(value, list(data_type), path))
+            inside = tuple(self._columns_needed_by(value, list(data_type), path))
             return Struct(inside) if inside else None
         if pa_types.is_map(data_type) and isinstance(value, dict):
             item = self._item_type_widened_for_values(data_type.item_type, value.values(), path)

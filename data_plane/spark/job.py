@@ -95,7 +95,11 @@ def run_job(
 
     seen = Observation()
     numbers = session.spark.range(0, len(shares), 1, len(shares))
-    shaped = _data_frame_with_transform if plan.shaping.transform else _data_frame_without_transform
+    shaped = (
+        _outcomes_or_packets_with_transform
+        if plan.shaping.transform
+        else _packets_without_transform
+    )
     rows = shaped(numbers, _Work(plan, batch, shares, seen))
     if _is_distributed(plan):
         rows = _redistribute(rows, plan, session.parallelism)
@@ -123,14 +127,14 @@ class _Work:
     seen: Any
 
 
-def _data_frame_without_transform(numbers: Any, work: _Work) -> Any:
+def _packets_without_transform(numbers: Any, work: _Work) -> Any:
     read = stages.packets_of_shares_stage(work.plan, work.batch, work.shares)
     return _without_tallies(
         _map_by_stage(numbers, read, stages.with_tally_column(packet_schema(work.plan))), work.seen
     )
 
 
-def _data_frame_with_transform(numbers: Any, work: _Work) -> Any:
+def _outcomes_or_packets_with_transform(numbers: Any, work: _Work) -> Any:
     """Return packets if they are to be distributed, else the outcomes of writing."""
     plan, batch = work.plan, work.batch
     read = stages.rows_of_shares_stage(plan, batch, work.shares)

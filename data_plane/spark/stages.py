@@ -85,6 +85,7 @@ class PartWritten:
 
     @property
     def all_files(self) -> tuple[WrittenFile, ...]:
+        """Return the files of all tables."""
         return (*self.files, *(file for some in self.followed.values() for file in some))
 
 

@@ -260,11 +260,11 @@ class WantedRecords:
         self._numbers = numbers[order]
         self._codes = np.repeat(np.arange(len(arrays)), [len(some) for some in arrays])[order]
 
-    def flags_by_reason(self, found: Integers) -> Iterator[tuple[RejectionReason, Flags]]:
-        """Yield, for each reason, the flags of its records."""
+    def flags_by_reason(self, numbers: Integers) -> Iterator[tuple[RejectionReason, Flags]]:
+        """Yield, for each reason, which of the records with these numbers are rejected for it."""
         if not len(self._numbers):
             return
-        places = np.searchsorted(self._numbers, found).clip(max=len(self._numbers) - 1)
-        codes = np.where(self._numbers[places] == found, self._codes[places], -1)
+        places = np.searchsorted(self._numbers, numbers).clip(max=len(self._numbers) - 1)
+        codes = np.where(self._numbers[places] == numbers, self._codes[places], -1)
         for code in np.unique(codes[codes >= 0]).tolist():
             yield self._reasons[code], codes == code

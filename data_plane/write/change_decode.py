@@ -317,7 +317,7 @@ class ChangeReader:
     def ignored_field_counts(self) -> Mapping[str, int]:
         """Return in how many records there are fields that become no column, by their paths."""
         return (
-            self.missing_columns.ignored_field_counts(
+            self.missing_columns.records_by_ignored_fields(
                 self._watched.record_count_with_ignored_fields
             )
             if self.missing_columns is not None

@@ -197,8 +197,8 @@ class MissingColumns:
         if len(places):
             self._note_rows(chunk, rows.tolist(), Struct())
 
-    def ignored_field_counts(self, records: int) -> Mapping[str, int]:
-        """Return the fields that were met and become no column, with their numbers of records."""
+    def records_by_ignored_fields(self, records: int) -> Mapping[str, int]:
+        """Return, under all fields together that become no column, how many records have some."""
         paths = ", ".join(sorted(map(dotted_path, self._finder.ignored)))
         return {paths: records} if records and paths else {}
 

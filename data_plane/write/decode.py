@@ -115,7 +115,7 @@ class RowDecoder:
     def ignored_field_counts(self) -> Mapping[str, int]:
         """Return how many records have each field that becomes no column, by path."""
         result = (
-            self.missing_columns.ignored_field_counts(
+            self.missing_columns.records_by_ignored_fields(
                 self._watched.record_count_with_ignored_fields
             )
             if self.missing_columns is not None
@@ -250,7 +250,7 @@ def unknown_field_finder(
     uses.
     """
     heads = (rule.path[0] for rule in source.rules.values() if rule.path)
-    used = {*source.columns_beside_value, *heads}
+    used = {*source.columns_not_from_value, *heads}
     caseless = ValueOptions.from_options(source.format_options).caseless
     return UnknownFieldFinder(schema, used, evolution.ignored_paths, caseless=caseless, place=place)
 
@@ -262,7 +262,7 @@ def value_columns(
 
     Raises ``ConfigurationError``.
     """
-    used = source.columns_beside_value
+    used = source.columns_not_from_value
     caseless = ValueOptions.from_options(source.format_options).caseless
     columns = pa.schema([column for column in schema if column.name not in used])
     try:

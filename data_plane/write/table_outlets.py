@@ -94,7 +94,7 @@ class DeletedKeys:
         self._io = io
         self._prefix = prefix
         topics = "topic" in plan.source.record_columns
-        self._schema = key_schema(schema, key_field_ids(schema, changes.key), topics=topics)
+        self._schema = key_schema(schema, key_field_ids(schema, changes.key), with_topic=topics)
         self._topics = pa.array([at.topic for at in partitions], pa.string())
         self._numbers = pa.array([at.partition for at in partitions], pa.int32())
         self._waiting: list[pa.RecordBatch] = []

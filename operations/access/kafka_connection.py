@@ -68,7 +68,7 @@ def read_control_tail(
     topic_id = TopicId("")
     if messages and settings.control.signing_keys:
         topic_id = Cluster(settings.kafka).topic_id(topic)
-    read = [settings.wire.verify_and_decode(message, topic_id) for message in messages]
+    read = [settings.event_wire.verify_and_decode(message, topic_id) for message in messages]
     if refused is not None:
         refused.update(e.reason for e in read if isinstance(e, Skipped) and e.reason in REFUSED)
         lately = read[index_where_last_minute_begins(read, wall_ms()) :]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import cast
+from typing import NamedTuple, cast
 
 from pyroaring import BitMap64
 
@@ -140,6 +140,14 @@ def audit(
 def _more_than_expired_finding(surplus: int, expired: int) -> Finding:
     text = f"{surplus} more old records have no row than the {expired} rows that have expired"
     return Finding("record-lost", text)
+
+
+class _Received(NamedTuple):
+    """The rows that a secondary table received or that are pending for it."""
+
+    rows: int
+    is_complete: bool
+    """Whether no commit has expired from its history."""
 
 
 class SinkAudit:
@@ -455,7 +463,7 @@ class SinkAudit:
 
     def _examine_secondary_or_report(
         self, name: str, table: TableAtRest, columns: Columns | None, seen: TableRecords
-    ) -> tuple[int, bool]:
+    ) -> _Received:
         """Return the rows it received or that are pending for it, and whether nothing has expired.
 
         Nothing for a table that does not answer.
@@ -466,11 +474,11 @@ class SinkAudit:
             if isinstance(error, FileNotFoundError) and table.reader.has_moved():
                 raise  # it was expired or compacted away meanwhile: the audit looks again
             self._unread[name] = translate_table_error(error, f"table {name} cannot be read")
-            return 0, False
+            return _Received(0, is_complete=False)
 
     def _examine_secondary(
         self, at_rest: TableAtRest, columns: Columns | None, seen: TableRecords
-    ) -> tuple[int, bool]:
+    ) -> _Received:
         table = open_audited_table(at_rest.reader, Role.SECONDARY)
         history, name = table.history, table.history.table
         table.examine_commits_and_files(self._on_progress)
@@ -511,7 +519,8 @@ class SinkAudit:
             and history.current_record.replayed.expired
         ):
             self._reread[history.uuid] = history.current_record.replayed.expired
-        return sum(record.records for record in delivered) - again + pending, history.complete
+        rows = sum(record.records for record in delivered) - again + pending
+        return _Received(rows, is_complete=history.complete)
 
     def _count_rows_from_quarantine(self, name: str, delivered: Sequence[CommitRecord]) -> int:
         """Tell of rows that commands wrote again; return how many came from the quarantine."""

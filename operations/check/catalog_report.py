@@ -54,7 +54,7 @@ def check_catalog(
             questions.ask("scratch tables", lambda: _create_scratch_tables(trial))
             if len(trial.made) == len(trial.names):
                 _ask_by_trial(questions, trial, advice)
-    questions.ask("verdict", lambda: _conclude_from_answers(questions.answers, advice))
+    questions.ask("verdict", lambda: _require_catalog_can_hold_lock(questions.answers, advice))
     return tuple(questions.answers)
 
 
@@ -160,7 +160,7 @@ def _try_joint_commit(trial: CatalogTrial, advice: _Advice) -> str:
     return "two tables at once, or none of them if one is refused"
 
 
-def _conclude_from_answers(answers: Sequence[Check], advice: _Advice) -> str:
+def _require_catalog_can_hold_lock(answers: Sequence[Check], advice: _Advice) -> str:
     asked = {answer.what: answer for answer in answers}
     text = f" Besides: {'; '.join(advice.lines)}" if advice.lines else ""
     wrong = {answer.what for answer in answers if answer.state is State.WRONG}

@@ -68,7 +68,7 @@ def check_kafka(settings: SinkSettings) -> tuple[Check, ...]:
             if trial.made:
                 _ask_by_trial(questions, trial, advice)
     questions.ask(
-        "verdict", lambda: _conclude_from_answers(questions.answers, settings.name, advice)
+        "verdict", lambda: _require_sink_can_run(questions.answers, settings.name, advice)
     )
     return tuple(questions.answers)
 
@@ -258,7 +258,7 @@ def _check_consumer_rebalance(trial: ClusterTrial, advice: _Advice) -> str:
     return "a member of KIP-848's protocol got its partition, and left"
 
 
-def _conclude_from_answers(answers: Sequence[Check], sink: SinkName, advice: _Advice) -> str:
+def _require_sink_can_run(answers: Sequence[Check], sink: SinkName, advice: _Advice) -> str:
     asked = {answer.what: answer.state for answer in answers}
     wrong = [what for what, state in asked.items() if state is State.WRONG]
     if missing := sorted(_NEEDED & {*wrong}) or advice.faults:

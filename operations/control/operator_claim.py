@@ -38,7 +38,7 @@ from headgate.control_protocol.ports import (
     Unknown,
 )
 from headgate.control_protocol.table_format import RollbackSnapshot
-from headgate.runtime.control_topic_notices import append_notice
+from headgate.runtime.process_notices import append_notice
 from headgate.runtime.sink_tables import open_tables_read_only
 
 # Identifies who issues a command, for commit records and notices.

@@ -72,7 +72,7 @@ def send_until_applied(
         patience_s = default_patience_s(settings.coordinator) if patience_s is None else patience_s
         times = KafkaLogTimes(delivery_ms=_ANSWER_MS, request_ms=_ANSWER_MS)
         config = {**with_log_silenced(settings.kafka), "group.id": settings.source.group_id}
-        log = KafkaLog(config, settings.control.topic, times, settings.wire)
+        log = KafkaLog(config, settings.control.topic, times, settings.event_wire)
         opening.callback(log.close)
         request = _envelope_of_request(settings.name, event)
         record = _send_until_recorded(request, log, table, (holds, patience_s))

@@ -259,7 +259,7 @@ def plan_rollback(
         view=view,
         goal=goal,
         tables=(*secondaries, own),
-        record=before.with_position_of(record),
+        record=before.with_offsets_of(record),
         dropped=tuple(
             str(each.transaction) for each in removed.own_commit_records if each.going_back is None
         ),

@@ -45,7 +45,7 @@ from headgate.operations.local_kafka.broker import (
     require_java,
 )
 from headgate.runtime import early_signals
-from headgate.runtime.control_topic_notices import open_control_log
+from headgate.runtime.process_notices import open_control_log
 
 PARTICIPANTS = 2
 RECORDS_MIN = 10_000
@@ -145,7 +145,7 @@ def _run_demo(options: Options, screen: Screen, signals: Sequence[int]) -> int:
         sink_file.write_text(sink_file_text(sink_file, kafka.bootstrap, options.writer, endpoint))
         show = Show(options, screen, sink_file, load(sink_file))
         with ExitStack() as cast:
-            play = _start_participants(show, cast)
+            play = _start_scenario(show, cast)
             play.run(signals)
             _stop_participants(screen, play)
         well = _show_verdict(show, play)
@@ -169,7 +169,7 @@ def _fetch_jars(screen: Screen) -> Path:
         return fetch_broker_jars(on_progress=on_progress)
 
 
-def _start_participants(show: Show, cast: ExitStack) -> FailoverScenario:
+def _start_scenario(show: Show, cast: ExitStack) -> FailoverScenario:
     options, screen, settings = show.options, show.screen, show.settings
     bootstrap = settings.kafka["bootstrap.servers"]
     create_topic(bootstrap, TOPIC, partitions=PARTITIONS)

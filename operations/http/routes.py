@@ -53,7 +53,7 @@ def role_of(authorization: str, http: HttpSettings) -> Role:
     """Return the role that the header grants; without a viewer token all (on loopback) may look."""
     scheme, _, given = authorization.strip().partition(" ")
     bearer = scheme.lower() == "bearer"
-    token = given.strip() if bearer else _password_of(scheme, given)
+    token = given.strip() if bearer else _basic_password_of(scheme, given)
     operator = _is_equal_secret(token, http.operator_token.text)
     viewer = _is_equal_secret(token, http.viewer_token.text)
     if operator and bearer:
@@ -63,7 +63,7 @@ def role_of(authorization: str, http: HttpSettings) -> Role:
     return Role.NOBODY
 
 
-def _password_of(scheme: str, given: str) -> str:
+def _basic_password_of(scheme: str, given: str) -> str:
     if scheme.lower() != "basic":
         return ""
     try:

@@ -414,7 +414,7 @@ class _Server:
         Who is left over waits no longer than anybody may.
         """
         self._serves = False
-        self._begun = [each for each in self._begun if each.socket.has_unread]
+        self._begun = [each for each in self._begun if each.socket.has_pushed_back]
         while self._waiting.to_serve and len(self._begun) < _BEGUN_AT_ONCE:
             self._begin_connection(self._waiting.pop_next_to_serve())
         if self._waiting.to_serve:

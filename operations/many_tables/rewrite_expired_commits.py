@@ -142,7 +142,7 @@ class _RewriteSession:
         reason = ""
         for _ in range(_TRIES):
             reader, view = self._tables.read_table_if_unchanged(name)
-            if not (pending_commits := self._find_commits_not_rewritten(view)):
+            if not (pending_commits := self._require_rewritable_commits(view)):
                 return RewrittenTable(name)
             files, left_out = self._write_remaining_rows(reader, pending_commits)
             rows = sum(file.records for file in files)
@@ -173,7 +173,7 @@ class _RewriteSession:
             "run the command again: rows that are already there are not written twice",
         )
 
-    def _find_commits_not_rewritten(self, view: TableView) -> tuple[PendingCommit, ...]:
+    def _require_rewritable_commits(self, view: TableView) -> tuple[PendingCommit, ...]:
         """Return what expired for this table and was not written again yet.
 
         Raises ``RereadRefused`` for what nothing names any more, and ``RetryLater`` while a delayed

@@ -30,7 +30,7 @@ from headgate.control_protocol.events import (
     WriteStatus,
 )
 from headgate.operations.access.kafka_connection import read_control_tail
-from headgate.runtime.control_topic_notices import open_control_log
+from headgate.runtime.process_notices import open_control_log
 
 RECORDS_READ = 2_000
 _TURN_MS = 500

@@ -350,7 +350,7 @@ class FleetMember:
                 self._require_same_topic(admin, topic_id)
             if self._held.orphans and now_s - orphans_s >= IDENTITY_S:
                 orphans_s = now_s
-                self._release_orphans()
+                self._drop_specs_found_again()
             self._balancer.run_while_leading(
                 leads=0 in self._held.owned_slots and not self._held.orphans
             )
@@ -418,8 +418,8 @@ class FleetMember:
         with self._lock:
             self._lags = lags
 
-    def _release_orphans(self) -> None:
-        """Look whether the fleet has specs again of sinks whose topic was lost."""
+    def _drop_specs_found_again(self) -> None:
+        """Let go of sinks whose topic was lost, as soon as the fleet has specs of them again."""
         try:
             with closing(FleetReader(self._settings)) as reader:
                 records = reader.read_to_end()

@@ -197,15 +197,18 @@ def _encode(value: Any) -> bytes:
     return message
 
 
-def _decode(message: bytes) -> Any:
+def _decode_or_skip(message: bytes) -> FleetCommand | ObservedSink | ObservedWorker | Skipped:
     parsed = _MESSAGES.parse(message)
     if isinstance(parsed, Skipped):
         return parsed
     name, form = parsed
     try:
-        return record_codec(_KINDS[name]).read(form)
+        decoded: FleetCommand | ObservedSink | ObservedWorker = record_codec(_KINDS[name]).read(
+            form
+        )
     except UNREADABLE as problem:
         return undecodable_message(name, problem)
+    return decoded
 
 
 _NO_ID = TopicId("")
@@ -238,9 +241,7 @@ class CommandWire:
             return Skipped(SkipReason.SIGNED, "fleet.key is not set here")
         if sealed and not self.keys.is_genuine(sealed, SinkName(key), self.topic_id):
             return Skipped(SkipReason.WRONGLY_SIGNED)
-        found: FleetCommand | ObservedSink | ObservedWorker | Skipped = _decode(
-            sealed.message if sealed else message
-        )
+        found = _decode_or_skip(sealed.message if sealed else message)
         if isinstance(found, Skipped):
             return found
         if not isinstance(found, FleetCommand):
@@ -257,7 +258,7 @@ def encode_observed(value: ObservedSink | ObservedWorker) -> bytes:
 
 def decode_observed(key: str, message: bytes) -> ObservedSink | ObservedWorker | Skipped:
     """Return what a worker says under this key of the state topic; raises nothing."""
-    found: FleetCommand | ObservedSink | ObservedWorker | Skipped = _decode(message)
+    found = _decode_or_skip(message)
     if isinstance(found, FleetCommand):
         return Skipped(SkipReason.NOT_OURS, "a spec among states")
     if not isinstance(found, Skipped) and state_key(found) != key:

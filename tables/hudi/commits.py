@@ -85,11 +85,11 @@ class HudiCommits:
         Decisions and deliveries are built upon what was read; a restore that removes it must be
         seen.
         """
-        return self._read_table(keeps=True)
+        return self._read_table(stores_copy=True)
 
     def read_without_writing(self) -> TableView:
         """Read the table without writing anything."""
-        return self._read_table(keeps=False)
+        return self._read_table(stores_copy=False)
 
     def commit(self, attempt: CommitAttempt) -> CommitOutcome:
         base = attempt.base
@@ -133,7 +133,7 @@ class HudiCommits:
             self._on_table_changed()
         return self._open
 
-    def _read_table(self, *, keeps: bool) -> TableView:
+    def _read_table(self, *, stores_copy: bool) -> TableView:
         config, java = self._open_client()
         try:
             meta = java.load_meta_client()
@@ -141,7 +141,7 @@ class HudiCommits:
             lost_lock_detection.require_filled_by_same_key(
                 view, self._place, self._sink, lambda: java.latest_slices(meta)
             )
-            if keeps and unkept:
+            if stores_copy and unkept:
                 self._reservations.keep_commit(unkept)
         except HeadgateError:
             raise

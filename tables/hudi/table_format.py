@@ -85,7 +85,7 @@ class HudiFormat(TableFormat):
             place.read_config()
             made = True
         if spec.key:
-            place.require_same_buckets()
+            place.keep_or_require_same_buckets()
         return made
 
     def open(self, spec: TableSpec, sink: SinkName, use: Use = Use.CLAIM) -> SinkTable:

@@ -291,8 +291,11 @@ class HudiLocation:
         """H10: return the table's UUID, a new one the first time: one re-created has another."""
         return self._keep_first_value("uuid", str(uuid.uuid4()))
 
-    def require_same_buckets(self) -> None:
-        """Raise ``HudiUnsafe`` if keys would be looked for in the wrong files."""
+    def keep_or_require_same_buckets(self) -> None:
+        """Keep how the table is cut, if nobody has; it has to be what the first caller declared.
+
+        Raises ``HudiUnsafe`` if it is not: keys would be looked for in the wrong files.
+        """
         declared = describe_buckets(self.name, self.settings)
         held = self._keep_first_value("buckets", declared)
         if held != declared:

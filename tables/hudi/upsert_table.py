@@ -271,7 +271,7 @@ class HudiKeyedTable(HudiCommits):
         super().__init__(place, sink, answer, java)
 
     def _on_table_changed(self) -> None:
-        self._place.require_same_buckets()
+        self._place.keep_or_require_same_buckets()
 
     def _reserve_instant_after_clean_up(self, attempt: CommitAttempt, java: HudiJava) -> str:  # noqa: ARG002
         """Take a new instant after removing what earlier attempts left, so it cannot land."""

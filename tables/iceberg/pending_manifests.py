@@ -165,7 +165,7 @@ def read_staged_manifest(
 
     Counts and summaries come from its entries: the pending commit's numbers are for people.
     """
-    spec_id, files = _read_manifest(table.io, pending_commit.manifest)
+    spec_id, files = _read_spec_id_and_files(table.io, pending_commit.manifest)
     listed = _manifest_list_entry(
         pending_commit,
         spec_id,
@@ -181,10 +181,10 @@ def read_staged_manifest(
 
 def read_staged_files(io: FileIO, manifest: str) -> list[ManifestDataFile]:
     """Return the files of a staged manifest, with rows or with keys, for read-only use."""
-    return _read_manifest(io, manifest)[1]
+    return _read_spec_id_and_files(io, manifest)[1]
 
 
-def _read_manifest(io: FileIO, manifest: str) -> tuple[int, list[ManifestDataFile]]:
+def _read_spec_id_and_files(io: FileIO, manifest: str) -> tuple[int, list[ManifestDataFile]]:
     """Fetch a staged manifest, once; return its partition spec and its files."""
     with manifest_entries.open_manifest(io, manifest, manifests_v3.VERSION) as staged:
         spec_id = int(staged.header.meta["partition-spec-id"])

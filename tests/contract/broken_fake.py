@@ -82,7 +82,7 @@ def rollbacks_go_unseen(right: Any, self: FakeTable, tag: int | None) -> Lineage
 @broken(RollbackContract.test_a_rollback_behind_the_tag_is_seen, RECORD)
 def keeps_no_record_after_a_rollback(right: Any, self: FakeTable, tag: int) -> CommitRecord | None:
     """The sink's record is the newest one that the branch holds."""
-    return self._branch_record()
+    return self._newest_record_on_branch()
 
 
 @broken(RollbackContract.test_a_rollback_with_later_foreign_commits_is_seen, LINEAGE)
@@ -133,7 +133,7 @@ def the_marker_is_all(right: Any, self: FakeTable) -> bool:
 def the_branch_is_all(right: Any, self: FakeTable) -> bool:
     """Without a marker, only the branch's own history is searched for records."""
     marker = commit_record_codec.claim_marker_property(self._sink) in self._catalog.properties
-    return marker or self._branch_record() is not None
+    return marker or self._newest_record_on_branch() is not None
 
 
 @broken(TagContract.test_the_marker_alone_is_enough, CLAIMED)

@@ -194,7 +194,7 @@ class Canon:
             tuple(map(self._pending_commit, term.delivery.pending)),
             (
                 term.delivery.asked,
-                term.has_started,
+                term.has_heard_first_start,
                 CoordinatorTimer.DELIVERY in deadlines,
                 term.primary.overtaken,
             ),

@@ -211,7 +211,7 @@ def write_status_files(
         below = sink_data_folder(table, SINK)
         files += write_files(table, pa.Table.from_pylist(list(rows), arrow), below)
     if deletes:
-        columns = key_schema(table.schema(), key_field_ids(table.schema(), key), topics=False)
+        columns = key_schema(table.schema(), key_field_ids(table.schema(), key), with_topic=False)
         path = f"{table.location()}/data/keys-{uuid.uuid4()}.parquet"
         files += (write_key_file(table.io, path, pa.Table.from_pylist(list(deletes), columns)),)
     return files

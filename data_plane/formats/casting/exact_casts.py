@@ -75,7 +75,7 @@ def _cast_numbers_in_unit(values: pa.Array, target: pa.DataType, unit: str) -> p
     if numbers.all():
         return epoch_times.convert_counts(values, unit, target)
     counted = epoch_times.convert_counts(values.filter(pa.array(numbers)), unit, target)
-    others = _cast_to_texts(values.filter(pa.array(~numbers)), target)
+    others = _cast_texts(values.filter(pa.array(~numbers)), target)
     order = np.argsort(np.concatenate([np.flatnonzero(numbers), np.flatnonzero(~numbers)]))
     return pa.concat_arrays([counted, others]).take(pa.array(order))
 
@@ -106,7 +106,7 @@ def _raise_impossible(values: pa.Array, target: pa.DataType) -> pa.Array:
     raise Impossible(f"{words} cannot go into a column of type {target}")
 
 
-def _cast_to_integers(values: pa.Array, target: pa.DataType) -> pa.Array:
+def _cast_integers(values: pa.Array, target: pa.DataType) -> pa.Array:
     if pa_types.is_integer(target) or pa_types.is_floating(target):
         return values.cast(target)
     if pa_types.is_decimal(target):
@@ -123,7 +123,7 @@ def _cast_counted_times(values: pa.Array, target: pa.DataType) -> pa.Array:
     """Convert numbers of a known unit: to the times that they count, or else as numbers."""
     source, numbers = values.type, values.storage
     if not pa_types.is_temporal(target) or (pa_types.is_date(target) and source.can_become(target)):
-        return _cast_to_integers(numbers, target)
+        return _cast_integers(numbers, target)
     return (
         epoch_times.convert_counts(numbers, source.unit, target)
         if source.can_become(target)
@@ -131,7 +131,7 @@ def _cast_counted_times(values: pa.Array, target: pa.DataType) -> pa.Array:
     )
 
 
-def _cast_to_floats(values: pa.Array, target: pa.DataType) -> pa.Array:
+def _cast_floats(values: pa.Array, target: pa.DataType) -> pa.Array:
     if pa_types.is_floating(target):
         result = values.cast(target)
         same = pc.equal(result.cast(values.type), values)
@@ -157,7 +157,7 @@ def _as_decimal(value: Any) -> Decimal:
     return Decimal(str(value))
 
 
-def _cast_to_decimals(values: pa.Array, target: pa.DataType) -> pa.Array:
+def _cast_decimals(values: pa.Array, target: pa.DataType) -> pa.Array:
     if pa_types.is_decimal(target) or pa_types.is_integer(target):
         return values.cast(target)
     if pa_types.is_floating(target):
@@ -168,7 +168,7 @@ def _cast_to_decimals(values: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def _cast_unscaled(values: pa.Array, target: pa.DataType) -> pa.Array:
-    return _cast_to_decimals(unscaled_to_decimals(values), target)
+    return _cast_decimals(unscaled_to_decimals(values), target)
 
 
 def _cast_variable_scale(values: pa.Array, target: pa.DataType) -> pa.Array:
@@ -192,7 +192,7 @@ def _exact_float(value: Decimal, target: pa.DataType) -> Any:
     return result
 
 
-def _cast_to_texts(values: pa.Array, target: pa.DataType) -> pa.Array:
+def _cast_texts(values: pa.Array, target: pa.DataType) -> pa.Array:
     if pa_types.is_large_string(target) or pa_types.is_string(target):
         return values.cast(target)
     if pa_types.is_integer(target) or pa_types.is_floating(target):
@@ -217,7 +217,7 @@ def _cast_number_texts(values: pa.Array, target: pa.DataType) -> pa.Array:
     return result
 
 
-def _cast_to_bytes(values: pa.Array, target: pa.DataType) -> pa.Array:
+def _cast_bytes(values: pa.Array, target: pa.DataType) -> pa.Array:
     if pa_types.is_binary(target) or pa_types.is_large_binary(target):
         return values.cast(target)
     if not pa_types.is_fixed_size_binary(target) and target != pa.uuid():
@@ -230,27 +230,27 @@ def _cast_to_bytes(values: pa.Array, target: pa.DataType) -> pa.Array:
     return pa.ExtensionArray.from_storage(target, result) if target == pa.uuid() else result
 
 
-def _cast_to_uuids(values: pa.Array, target: pa.DataType) -> pa.Array:
+def _cast_uuids(values: pa.Array, target: pa.DataType) -> pa.Array:
     if target == values.type:
         return values
     if pa_types.is_large_string(target) or pa_types.is_string(target):
         return pa.array([None if v is None else str(v) for v in values.to_pylist()], target)
-    return _cast_to_bytes(values.storage, target)
+    return _cast_bytes(values.storage, target)
 
 
-def _cast_to_booleans(values: pa.Array, target: pa.DataType) -> pa.Array:
+def _cast_booleans(values: pa.Array, target: pa.DataType) -> pa.Array:
     return values if pa_types.is_boolean(target) else _raise_impossible(values, target)
 
 
-def _cast_to_dates(values: pa.Array, target: pa.DataType) -> pa.Array:
+def _cast_dates(values: pa.Array, target: pa.DataType) -> pa.Array:
     return values if pa_types.is_date(target) else _raise_impossible(values, target)
 
 
-def _cast_to_times(values: pa.Array, target: pa.DataType) -> pa.Array:
+def _cast_times(values: pa.Array, target: pa.DataType) -> pa.Array:
     return values.cast(target) if pa_types.is_time(target) else _raise_impossible(values, target)
 
 
-def _cast_to_timestamps(values: pa.Array, target: pa.DataType) -> pa.Array:
+def _cast_timestamps(values: pa.Array, target: pa.DataType) -> pa.Array:
     if not pa_types.is_timestamp(target):
         return _raise_impossible(values, target)
     # With or without a zone, the count starts at the same midnight in UTC: only the unit can
@@ -269,22 +269,22 @@ def _is_within_day(times: pa.Array) -> bool:
 
 
 _CASTS: tuple[tuple[Callable[[pa.DataType], bool], Callable[..., pa.Array]], ...] = (
-    (pa_types.is_integer, _cast_to_integers),
-    (pa_types.is_floating, _cast_to_floats),
-    (pa_types.is_decimal, _cast_to_decimals),
-    (pa_types.is_large_string, _cast_to_texts),
-    (pa_types.is_boolean, _cast_to_booleans),
-    (pa_types.is_date, _cast_to_dates),
-    (pa_types.is_time, _cast_to_times),
-    (pa_types.is_timestamp, _cast_to_timestamps),
-    (lambda source: source == pa.uuid(), _cast_to_uuids),
+    (pa_types.is_integer, _cast_integers),
+    (pa_types.is_floating, _cast_floats),
+    (pa_types.is_decimal, _cast_decimals),
+    (pa_types.is_large_string, _cast_texts),
+    (pa_types.is_boolean, _cast_booleans),
+    (pa_types.is_date, _cast_dates),
+    (pa_types.is_time, _cast_times),
+    (pa_types.is_timestamp, _cast_timestamps),
+    (lambda source: source == pa.uuid(), _cast_uuids),
     (lambda source: isinstance(source, Unscaled), _cast_unscaled),
     (lambda source: isinstance(source, VariableScale), _cast_variable_scale),
     (lambda source: isinstance(source, Unread), _raise_first_unreadable),
     (lambda source: isinstance(source, Counted), _cast_counted_times),
     (
         lambda source: pa_types.is_large_binary(source) or pa_types.is_fixed_size_binary(source),
-        _cast_to_bytes,
+        _cast_bytes,
     ),
 )
 

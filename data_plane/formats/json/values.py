@@ -100,7 +100,7 @@ def parse_record(value: bytes) -> dict[str, Any]:
     except (ValueError, ArithmeticError) as error:
         raise BadValue(f"not a JSON object: {error or type(error).__name__}") from error
     if not isinstance(parsed, dict):
-        raise BadValue(f"not a JSON object but {_json_type_of(parsed)}")
+        raise BadValue(f"not a JSON object but {_describe_json_type(parsed)}")
     require_shallow(text, parsed)
     return parsed
 
@@ -334,7 +334,7 @@ def _enclose(front: str, parts: list[list[Any]], back: str) -> list[Any]:
     return [*result, _Written(back)]
 
 
-def _json_type_of(value: Any) -> str:
+def _describe_json_type(value: Any) -> str:
     names = {dict: "an object", list: "an array", str: "text", bool: "a boolean"}
     return "null" if value is None else names.get(type(value), "a number")
 

@@ -152,7 +152,7 @@ class SchemaRegistry:
         return self._files.get_or_fetch(front, lambda: self._fetch_protobuf_types(front))
 
     def _fetch_avro_schema(self, front: bytes) -> Fetched[Avro]:
-        answer, what = self._fetch_answer(front, _AVRO, "Avro")
+        answer, what = self._fetch_answer_and_name(front, _AVRO, "Avro")
         texts = self._fetch_references(answer)
         try:
             made = parse_schema(answer.text, list(texts.values()))
@@ -161,7 +161,7 @@ class SchemaRegistry:
             raise UnfitSchema(f"{what}: {error}") from error
 
     def _fetch_json_schema(self, front: bytes) -> Fetched[JsonSchema]:
-        answer, what = self._fetch_answer(front, "JSON", "JSON Schema")
+        answer, what = self._fetch_answer_and_name(front, "JSON", "JSON Schema")
         texts = self._fetch_references(answer)
         try:
             return to_fetched(
@@ -171,7 +171,7 @@ class SchemaRegistry:
             raise UnfitSchema(f"{what}: {error}") from error
 
     def _fetch_protobuf_types(self, front: bytes) -> Fetched[File]:
-        answer, what = self._fetch_answer(front, "PROTOBUF", "Protobuf", **_SERIALIZED)
+        answer, what = self._fetch_answer_and_name(front, "PROTOBUF", "Protobuf", **_SERIALIZED)
         texts = self._fetch_references(answer, **_SERIALIZED)
         try:
             files = _compile_descriptors(answer.text, texts)
@@ -180,7 +180,7 @@ class SchemaRegistry:
         except UnfitTypes as error:
             raise UnfitTypes(f"{what}: {error}") from error
 
-    def _fetch_answer(
+    def _fetch_answer_and_name(
         self, front: bytes, schema_type: str, called: str, **asked: str
     ) -> tuple[_Answer, str]:
         """Return the answer for an id, and what to call it."""

@@ -20,14 +20,14 @@ from headgate.control_protocol.events import FileKind, WrittenFile
 TOPIC, PARTITION, OFFSET = "_topic", "_partition", "_offset"
 
 
-def key_schema(schema: Schema, key: Sequence[int], *, topics: bool) -> pa.Schema:
+def key_schema(schema: Schema, key: Sequence[int], *, with_topic: bool) -> pa.Schema:
     """Return the columns of a key file of a table with this schema; ``key`` are field ids.
 
-    ``topics``: whether the table's rows carry their topic, so that deletes have to.
+    ``with_topic``: whether the table's rows carry their topic, so that deletes have to.
     """
     columns = schema_to_pyarrow(Schema(*(schema.find_field(field_id) for field_id in key)))
     coordinates = [
-        *([pa.field(TOPIC, pa.string(), nullable=False)] if topics else []),
+        *([pa.field(TOPIC, pa.string(), nullable=False)] if with_topic else []),
         pa.field(PARTITION, pa.int32(), nullable=False),
         pa.field(OFFSET, pa.int64(), nullable=False),
     ]

@@ -181,7 +181,9 @@ def go_wrong(sink: Deployment, changes: Changelog, routed: str = "") -> None:
         partition = zlib.crc32(str(deleted).encode()) % sink.partitions
         rows += [live[changed] | {"id": deleted, parts.offset: 0, parts.partition: partition}]
         kind = schema_to_pyarrow(loaded.schema(), include_field_ids=False)
-        columns = key_schema(loaded.schema(), key_field_ids(loaded.schema(), ("id",)), topics=True)
+        columns = key_schema(
+            loaded.schema(), key_field_ids(loaded.schema(), ("id",)), with_topic=True
+        )
         gone = {TOPIC: live[lost][parts.topic], PARTITION: live[lost][parts.partition]}
         keys = pa.Table.from_pylist([gone | {"id": lost, OFFSET: 10**6}], columns)
         files = (

@@ -25,7 +25,7 @@ from headgate.control_protocol.identifiers import (
     TransactionNumber,
 )
 from headgate.control_protocol.offsets import OffsetRange, Offsets
-from headgate.runtime.control_topic_notices import open_control_log
+from headgate.runtime.process_notices import open_control_log
 
 pytestmark = [pytest.mark.integration, pytest.mark.wide]
 

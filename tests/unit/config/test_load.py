@@ -566,7 +566,7 @@ def test_keys_come_from_files_and_are_never_shown(tmp_path: Path) -> None:
     new, old = "0123456789abcdef" * 4, "fedcba9876543210" * 4
     settings = with_keys(tmp_path, key=new, accepted_key=old)
     assert settings.control.signing_keys == Keys((new, old))
-    assert settings.wire == Wire(settings.name, Keys((new, old)))
+    assert settings.event_wire == Wire(settings.name, Keys((new, old)))
     assert new not in repr(settings) and old not in repr(settings)
     assert settings.redact(f"bad {new} and {old}") == "bad *** and ***"
     assert not sink().control.signing_keys

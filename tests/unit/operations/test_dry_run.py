@@ -232,9 +232,7 @@ type = "rest"
 uri = "http://127.0.0.1:1"
 """
     writers = {
-        backend: dry_run._with_all_rejected_kept(
-            parse(text.replace("BACKEND", backend))
-        ).spark.writer
+        backend: dry_run._settings_for_dry_run(parse(text.replace("BACKEND", backend))).spark.writer
         for backend in ("java", "pyiceberg")
     }
     assert writers == {"java": "spark", "pyiceberg": "in-process"}

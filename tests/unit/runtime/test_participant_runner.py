@@ -34,9 +34,9 @@ from headgate.control_protocol.testing import (
 )
 from headgate.participant.driver import World
 from headgate.participant.state import State
-from headgate.runtime.control_topic_notices import _build_envelope
 from headgate.runtime.misconfigured_participant_detection import ASKED_EVERY_MS, Lookout, Sources
 from headgate.runtime.participant_runner import Current, OpenSink
+from headgate.runtime.process_notices import _build_envelope
 from headgate.runtime.telemetry.instrumented_ports import MeteredLog
 
 SETTINGS = parse(sink_file_text(Path("/lake")))

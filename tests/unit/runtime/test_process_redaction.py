@@ -40,7 +40,7 @@ from headgate.control_protocol.ports import Batch
 from headgate.control_protocol.redacting_loggers import redacted_logger, redacting
 from headgate.control_protocol.redaction import REASON_CHARACTERS_MAX, Redaction
 from headgate.data_plane.formats.registry.schemas import SchemaRegistry
-from headgate.runtime import assembly, control_topic_notices, process, spark_submit
+from headgate.runtime import assembly, process, process_notices, spark_submit
 from headgate.runtime.write_planning import build_source_plan
 
 SECRET = "sesame-open"
@@ -211,8 +211,8 @@ def said(monkeypatch: pytest.MonkeyPatch) -> list[Notice]:
 
         def close(self) -> None: ...
 
-    monkeypatch.setattr(control_topic_notices, "require_fitting_topic_if_present", lambda *_: True)
-    monkeypatch.setattr(control_topic_notices, "open_control_log", lambda *_: Log())
+    monkeypatch.setattr(process_notices, "require_fitting_topic_if_present", lambda *_: True)
+    monkeypatch.setattr(process_notices, "open_control_log", lambda *_: Log())
     return notices
 
 
@@ -227,14 +227,14 @@ def said(monkeypatch: pytest.MonkeyPatch) -> list[Notice]:
 def test_a_last_word_is_redacted(said: list[Notice], error: Exception, text: str) -> None:
     with (
         pytest.raises(type(error)),
-        control_topic_notices.announcing_end(parse(LOGS_IN), Sender("one", "life")),
+        process_notices.announcing_end(parse(LOGS_IN), Sender("one", "life")),
     ):
         raise error
     assert [notice.text for notice in said] == [text]
 
 
 def test_what_a_coordinator_tries_in_vain_is_redacted(said: list[Notice]) -> None:
-    complain = control_topic_notices.Complaints(parse(LOGS_IN), Sender("one", "life"))
+    complain = process_notices.Complaints(parse(LOGS_IN), Sender("one", "life"))
     complain(f"HG-401 refused {SECRET}", None)
     complain._saying.join()
     assert [(notice.code, notice.text) for notice in said] == [("HG-401", "HG-401 refused ***")]

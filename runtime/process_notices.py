@@ -46,7 +46,7 @@ def open_control_log(
 ) -> KafkaLog:
     """Open the sink's control topic. It needs no group other than the sink's own."""
     config = {**settings.kafka, "group.id": settings.source.group_id}
-    wire = replace(settings.wire, statuses_of=statuses_of)
+    wire = replace(settings.event_wire, statuses_of=statuses_of)
     return KafkaLog(config, settings.control.topic, times, wire, clients=clients)
 
 
