@@ -79,7 +79,8 @@ class UnsentRows:
         Raises as ``portions_since``.
         """
         table = self._load_table()
-        for snapshot, record in self._unsent_snapshots(table, None):
+        # The newest may have none: each epoch begins with one that only claims the table.
+        for snapshot, record in self._snapshots_of_tag(table):
             if record and record.records:
                 rows = _scan_added_rows(table, snapshot, columns)
                 return list(deque(islice(rows, looked_at), maxlen=count))
@@ -96,14 +97,22 @@ class UnsentRows:
     def _unsent_snapshots(
         self, table: Table, progress: Progress | None
     ) -> list[tuple[Snapshot, CommitRecord | None]]:
-        """Return the snapshots from the sink's tag back to what was sent, as far as not expired."""
-        ref = table.metadata.refs.get(self._tag)
+        """Return the snapshots from the sink's tag back to what was sent, as far as not expired.
+
+        Where nothing is known to be sent, that is the newest.
+        """
         line: list[tuple[Snapshot, CommitRecord | None]] = []
-        for snapshot in ancestors_of(snapshots_by_id(table.metadata), ref) if ref else ():
-            line.append((snapshot, decode(self._sink, summary_properties_of(snapshot))))
+        for snapshot, record in self._snapshots_of_tag(table):
+            line.append((snapshot, record))
             if progress is None or snapshot.snapshot_id == progress.snapshot_id:
                 break
         return line
+
+    def _snapshots_of_tag(self, table: Table) -> Iterator[tuple[Snapshot, CommitRecord | None]]:
+        """Yield the snapshots from the sink's tag back, each with the sink's record in it."""
+        ref = table.metadata.refs.get(self._tag)
+        for snapshot in ancestors_of(snapshots_by_id(table.metadata), ref) if ref else ():
+            yield snapshot, decode(self._sink, summary_properties_of(snapshot))
 
     def _scan_unsent(
         self, table: Table, snapshot: Snapshot, progress: Progress | None
