@@ -169,13 +169,12 @@ class SnapshotFiles:
         """Write a manifest list with the parent's files, these, and the staged manifests as they
         are: another delivery may be listing them at the same time. Raises what storage raises."""
         kept = [manifest for manifest in self._manifests_of(parent) if _has_live_entries(manifest)]
-        if files:
+        if files or staged:
             added = self._write_added_manifests(files)
             kept = self._merge_small_manifests([*added, *kept])
             for merged in {m.manifest_path for m in added} - {m.manifest_path for m in kept}:
                 del self._written[merged]
-        elif staged:
-            kept = [*staged, *self._merge_small_manifests(kept)]
+            kept = [*staged, *kept]
         if deletions is not None:
             kept = self._replace_delete_manifests(kept, deletions)
         return self._write_manifest_list(kept, parent, sequence_number)
