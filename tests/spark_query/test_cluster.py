@@ -82,7 +82,7 @@ def test_executors_write_with_the_keys_that_the_catalog_vends_and_no_others(
     topic = topic_factory(PARTITIONS)
     programs = Programs(tmp_path, bootstrap, topic)
     produce(bootstrap, topic, 0)
-    vended = VendedKeys()
+    vended = VendedKeys(life_s=600)  # a busy machine takes long until executors write first
     with (
         StoreProxy(object_store.port) as proxy,
         VendingCatalog(tmp_path, object_store, vended) as catalog,

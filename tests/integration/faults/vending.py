@@ -17,15 +17,16 @@ EXPIRED = s3_error(400, "ExpiredToken")
 
 
 class VendedKeys:
-    """Each time others, good for ``LIFE_S``. ``refused``: how often somebody came with old ones."""
+    """Each time others, good for ``life_s``. ``refused``: how often somebody came with old ones."""
 
-    def __init__(self) -> None:
+    def __init__(self, life_s: float = LIFE_S) -> None:
+        self._life_s = life_s
         self._ends: dict[str, float] = {}
         self._one_at_a_time = Lock()
         self.refused = 0
 
     def vend(self) -> Mapping[str, str]:
-        token, ends = f"session-{uuid.uuid4().hex}", time.time() + LIFE_S
+        token, ends = f"session-{uuid.uuid4().hex}", time.time() + self._life_s
         with self._one_at_a_time:
             self._ends[token] = ends
         return {
