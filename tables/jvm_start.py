@@ -44,7 +44,7 @@ _WAYS = re.compile(
 _SOUNDS_SECRET = re.compile(r"PASS|SECRET|TOKEN|CREDENTIAL|KEY", re.IGNORECASE)
 
 
-def hide_variable_from_jvms(name: str) -> None:
+def note_variable_hidden_from_jvms(name: str) -> None:
     """Let no JVM inherit the variable, unless it is one of those that belong to the machine."""
     way = _WAYS.fullmatch(name) and not _SOUNDS_SECRET.search(name)
     if not way and not _IDENTITY.fullmatch(name):
@@ -60,12 +60,13 @@ def start_jvm(context: Any, conf: Mapping[str, str]) -> None:
             context._ensure_initialized()  # noqa: SLF001 - as above
 
 
-def with_masked_names(conf: Mapping[str, str], names: Collection[str]) -> dict[str, str]:
-    """Return the configuration with which Spark's page and event log mask the values of ``names``.
+def with_spark_redaction(conf: Mapping[str, str], secret_keys: Collection[str]) -> dict[str, str]:
+    """Return a copy with which Spark's page and event log mask the values of these keys.
 
-    By itself, Spark masks keys that sound secret. Hadoop's keys are shown without their prefix.
+    The values stay in it. By itself, Spark masks keys that sound secret. Hadoop's keys are shown
+    without their prefix.
     """
-    bare = sorted({re.escape(name.removeprefix("spark.hadoop.")) for name in names})
+    bare = sorted({re.escape(name.removeprefix("spark.hadoop.")) for name in secret_keys})
     if not bare:
         return dict(conf)
     masked = conf.get(_SHOWS_SECRETS, _SPARKS_OWN)

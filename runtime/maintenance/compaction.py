@@ -39,7 +39,7 @@ from headgate.tables.iceberg.maintenance.compaction_commit import (
 )
 from headgate.tables.iceberg.maintenance.compaction_plan import Choice, SmallFile, sink_data_folder
 from headgate.tables.iceberg.maintenance.files_to_delete import now_s
-from headgate.tables.iceberg.pending_manifests import portions_of_staged_files
+from headgate.tables.iceberg.pending_manifests import read_staged_files_by_partition
 from headgate.tables.iceberg.upsert.delete_files import Positions, sorted_positions_of
 
 ROWS_AT_ONCE = 65_536
@@ -99,7 +99,9 @@ def rewrite_pending_files(
     another size. Raises ``ValueError`` for a file that cannot be rewritten, and what storage
     raises.
     """
-    choice = Choice(None, portions_of_staged_files(table, manifests, dead), frozenset(), (), 0)
+    choice = Choice(
+        None, read_staged_files_by_partition(table, manifests, dead), frozenset(), (), 0
+    )
     return Rewriting(table, sink, target_file_bytes(table, 0, size_bytes), born=False).rewrite(
         choice
     )

@@ -94,7 +94,7 @@ class HudiCommits:
     def commit(self, attempt: CommitAttempt) -> CommitOutcome:
         base = attempt.base
         try:
-            config, java = self._open_client()
+            config, java = self._open_or_reuse_client()
             view = self.read()
             if _table_state_key(view) != _table_state_key(base):
                 return Refused("the table has moved on since it was read; nothing was sent")
@@ -102,7 +102,7 @@ class HudiCommits:
                 self._roll_back_pending(
                     java
                 )  # first: its rollbacks may be all that an empty timeline has
-            instant = self._reserve_instant_after_clean_up(attempt, java)
+            instant = self._prepare_instant_for(attempt, java)
             if refusal := self._begin_instant(java, instant):
                 return refusal
             brought = self._write_missing_rows(attempt, java, instant)
@@ -123,7 +123,7 @@ class HudiCommits:
 
     # ------------------------------------------------------------------------------------ reading
 
-    def _open_client(self) -> tuple[TableConfig, HudiJava]:
+    def _open_or_reuse_client(self) -> tuple[TableConfig, HudiJava]:
         """Return the table's properties, and the client that knows its columns, if new."""
         config = self._place.read_config()
         if self._open is None or self._open[0] != config:
@@ -134,7 +134,7 @@ class HudiCommits:
         return self._open
 
     def _read_table(self, *, stores_copy: bool) -> TableView:
-        config, java = self._open_client()
+        config, java = self._open_or_reuse_client()
         try:
             meta = java.load_meta_client()
             view, unkept = self._build_view(config, java, meta)
@@ -168,7 +168,7 @@ class HudiCommits:
             lambda instant: (
                 None
                 if java.is_completed(meta, instant)
-                else java.archived_completion_ms(meta, instant)
+                else java.archived_completion_time(meta, instant)
             )
         )
         kept = landed[0] if landed else None
@@ -179,7 +179,9 @@ class HudiCommits:
         self._require_unforked(ours, landed)
         if kept and kept.tag > (tag or 0):
             tag, record, filled = kept.tag, kept.record, kept.filled
-            lineage = self._find_lineage(java, meta, kept, below=newest_record is not None)
+            lineage = self._lineage_off_timeline(
+                java, meta, kept, has_older_record=newest_record is not None
+            )
             unkept = kept if lineage is Lineage.CONTAINS_TAG else None
         view = TableView(
             table=self._place.name,
@@ -200,13 +202,13 @@ class HudiCommits:
             filled=filled,
         )
         if ours and newest_record and (kept is None or kept.tag < ours[0].completed):
-            follows = lost_lock_detection.previous_completion(self._sink, metadata)
+            follows = lost_lock_detection.previous_completion_time(self._sink, metadata)
             unkept = Kept(ours[0].requested, ours[0].completed, newest_record, filled, follows)
         return view, unkept
 
     def _require_unforked(self, ours: list[Instant], landed: list[Kept]) -> None:
         """H9: the timeline may show one branch of a fork only, or neither."""
-        follows = partial(lost_lock_detection.previous_completion, self._sink)
+        follows = partial(lost_lock_detection.previous_completion_time, self._sink)
         active = (Link(each.requested, each.completed, follows(each.metadata)) for each in ours)
         kept = (Link(each.instant, each.tag, each.follows) for each in landed)
         lost_lock_detection.require_unforked(self._place.name, self._sink, [*kept, *active])
@@ -214,15 +216,17 @@ class HudiCommits:
     def _own_commits(self, commits: Iterator[Instant]) -> Iterator[Instant]:
         return (each for each in commits if sink_in_summary(each.metadata) == self._sink)
 
-    def _find_lineage(self, java: HudiJava, meta: object, kept: Kept, *, below: bool) -> Lineage:
+    def _lineage_off_timeline(
+        self, java: HudiJava, meta: object, kept: Kept, *, has_older_record: bool
+    ) -> Lineage:
         """TABLE-4: return the lineage if the newest landed commit is not on the active timeline."""
-        if java.archived_completion_ms(meta, kept.instant) is not None:
+        if java.archived_completion_time(meta, kept.instant) is not None:
             return Lineage.CONTAINS_TAG
-        return Lineage.ROLLED_BACK if below else Lineage.TAG_MISSING
+        return Lineage.ROLLED_BACK if has_older_record else Lineage.TAG_MISSING
 
-    def _require_no_resurrected_instants(self, complete: Callable[[str], bool]) -> None:
+    def _require_no_resurrected_instants(self, is_complete: Callable[[str], bool]) -> None:
         lost_lock_detection.require_no_resurrected_instants(
-            self._place.name, self._sink, self._reservations.forbidden_instants(), complete
+            self._place.name, self._sink, self._reservations.forbidden_instants(), is_complete
         )
 
     def _require_columns_kept(self, config: TableConfig, newest: list[Instant]) -> None:
@@ -243,7 +247,7 @@ class HudiCommits:
     def _reserve_instant(self, java: HudiJava) -> str:
         try:
             instant = java.reserve_instant()
-            self._reservations.note_instant(instant)
+            self._reservations.note_reserved_instant(instant)
         except HeadgateError:
             raise
         except Exception as error:
@@ -253,8 +257,8 @@ class HudiCommits:
             ) from error
         return instant
 
-    def _reserve_instant_after_clean_up(self, attempt: CommitAttempt, java: HudiJava) -> str:
-        """Return the instant that the attempt is made under."""
+    def _prepare_instant_for(self, attempt: CommitAttempt, java: HudiJava) -> str:
+        """Return the instant under which the attempt commits, after what that instant needs."""
         raise NotImplementedError
 
     def _on_table_changed(self) -> None:
@@ -270,7 +274,10 @@ class HudiCommits:
         java: HudiJava,  # noqa: ARG002 - for those that have it to do
         instant: str,  # noqa: ARG002
     ) -> CommitAttempt | Refused:
-        """Write missing rows into the table's folder, under the pending instant."""
+        """Write rows that are not in the table's folder yet, under the pending instant.
+
+        Returns the attempt with what was written. Here no rows are missing.
+        """
         return attempt
 
     def _check_lost_files(self, attempt: CommitAttempt, java: HudiJava) -> Refused | None:
@@ -287,13 +294,14 @@ class HudiCommits:
         """
         meta, first = java.load_meta_client(), set(self._announced_instants()[-1:])
         self._require_no_resurrected_instants(
-            lambda instant: java.completion_ms(meta, instant) is not None
+            lambda instant: java.completion_time(meta, instant) is not None
         )
         for instant in sorted(self._unfinished_instants(java, meta) - first):
             self._remove_instant(java, instant)
 
     def _remove_instant(self, java: HudiJava, instant: str) -> None:
         def condemn(meta: object) -> bool:
+            """Forbid the instant's completion; return whether something is left to remove."""
             self._reservations.forbid_completion(instant)
             return instant in self._unfinished_instants(java, meta)
 
@@ -314,7 +322,7 @@ class HudiCommits:
         if java.is_before_timeline(meta, instant):
             self._remove_instant(java, instant)
             return Refused(f"instant {instant} is older than the active timeline", for_good=True)
-        java.request_instant(meta, instant)
+        java.begin_instant(meta, instant)
         self._begun.add(instant)
         return None
 
@@ -335,7 +343,7 @@ class HudiCommits:
         try:
             metadata = {
                 **coming.commit_metadata,
-                lost_lock_detection.previous_completion_key(self._sink): str(
+                lost_lock_detection.previous_completion_time_key(self._sink): str(
                     attempt.base.tag or ""
                 ),
             }
@@ -375,8 +383,8 @@ class HudiCommits:
         if isinstance(error, ConnectionError):
             return Unknown(repr(error))
         try:
-            config, java = self._open_client()
-            landed = java.completion_ms(java.load_meta_client(), coming.instant)
+            config, java = self._open_or_reuse_client()
+            landed = java.completion_time(java.load_meta_client(), coming.instant)
             if config.uuid == attempt.base.uuid and landed is not None:
                 return self._finish_landed_commit(attempt, config, java, coming)
         except Exception as later:  # noqa: BLE001 - it is not known then
@@ -390,7 +398,7 @@ class HudiCommits:
         self._require_no_resurrected_instants(instant.__eq__)
         try:
             meta = java.load_meta_client()
-            tag = java.completion_ms(meta, instant)
+            tag = java.completion_time(meta, instant)
             assert tag is not None, f"instant {instant} has gone again"
             view = replace(
                 self._build_view(config, java, java.load_meta_client())[0],
@@ -412,7 +420,7 @@ class HudiCommits:
     def _unfinished_instants(self, java: HudiJava, meta: object) -> frozenset[str]:
         """Return this sink's unfinished instants: pending, metadata table only, or markers."""
         kept = self._reservations
-        ghosts = java.find_ghosts(meta, kept.forbidden_instants())
+        ghosts = java.read_ghost_instants(meta, kept.forbidden_instants())
         return kept.reserved_instants() & (
             java.pending_instants(meta) | ghosts | kept.instants_with_markers()
         )

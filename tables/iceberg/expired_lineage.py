@@ -53,7 +53,8 @@ def decide_lineage(table: Table, branch: str, sink: SinkName) -> Lineage:
     line = list(ancestors_of(snapshots, metadata.refs[branch]))
     lineage = _lineage_by_metadata_log(table, line[0], tagged)
     if lineage is Lineage.UNDECIDABLE and (
-        _contains_tag_by_files(table.io, line, tagged) or _contains_tag_by_rows(table, line, tagged)
+        _is_tag_proven_by_files(table.io, line, tagged)
+        or _is_tag_proven_by_rows(table, line, tagged)
     ):
         return Lineage.CONTAINS_TAG
     return lineage
@@ -101,12 +102,12 @@ def _lineage_by_parents(known: dict[int, Snapshot], head: Snapshot, tagged: Snap
 # -------------------------------------------------------------------------------- files and rows
 
 
-def _contains_tag_by_files(io: FileIO, line: list[Snapshot], tagged: Snapshot) -> bool:
+def _is_tag_proven_by_files(io: FileIO, line: list[Snapshot], tagged: Snapshot) -> bool:
     try:
         newest, since = _read_newest_files(io, tagged)
         # Without files, nothing can have been removed.
         return not newest or any(
-            newest & set(_read_paths_since(io, manifest, since))
+            newest & set(_read_paths_added_at(io, manifest, since))
             for snapshot in line
             for manifest in snapshot.manifests(io)
             if manifest.sequence_number >= since
@@ -132,16 +133,20 @@ def _read_newest_files(io: FileIO, tagged: Snapshot) -> tuple[set[str], int]:
     return newest, since
 
 
-def _read_paths_since(io: FileIO, manifest: ManifestFile, since: int) -> Iterator[str]:
+def _read_paths_added_at(io: FileIO, manifest: ManifestFile, sequence_number: int) -> Iterator[str]:
     """Return the paths of all entries, live or removed, that came with this sequence number.
 
     A cherry-pick, or ``add_files`` behind a rollback, adds a file again: under a new number.
     """
     entries = manifest.fetch_manifest_entry(io, discard_deleted=False)
-    return (entry.data_file.file_path for entry in entries if entry.file_sequence_number == since)
+    return (
+        entry.data_file.file_path
+        for entry in entries
+        if entry.file_sequence_number == sequence_number
+    )
 
 
-def _contains_tag_by_rows(table: Table, line: list[Snapshot], tagged: Snapshot) -> bool:
+def _is_tag_proven_by_rows(table: Table, line: list[Snapshot], tagged: Snapshot) -> bool:
     stored, size = (
         _summary_count(tagged, "total-records"),
         _summary_count(tagged, "total-files-size"),

@@ -31,7 +31,11 @@ from headgate.control_protocol.table_history import (
     SinkCommit,
 )
 from headgate.tables.iceberg.expired_lineage import decide_lineage
-from headgate.tables.iceberg.tag_lineage import deleted_records_of, find_other_sinks
+from headgate.tables.iceberg.tag_lineage import (
+    deleted_records_of,
+    find_other_sinks,
+    summary_properties_of,
+)
 
 
 def read_history(
@@ -129,13 +133,13 @@ def _classify_snapshots(
 
 def _decode_record(snapshot: Snapshot, sink: SinkName) -> tuple[CommitRecord | None, str | None]:
     try:
-        return decode(sink, summary_of(snapshot)), None
+        return decode(sink, summary_properties_of(snapshot)), None
     except RecordUnreadable as error:
         return None, f"snapshot {snapshot.snapshot_id}: {error.message}"
 
 
 def _to_foreign_snapshot(snapshot: Snapshot, own: SinkName) -> ForeignSnapshot:
-    sink = sink_in_summary(summary_of(snapshot))
+    sink = sink_in_summary(summary_properties_of(snapshot))
     sink = None if sink == own else sink
     record = _decode_record(snapshot, sink)[0] if sink else None
     return ForeignSnapshot(
@@ -147,15 +151,11 @@ def _to_foreign_snapshot(snapshot: Snapshot, own: SinkName) -> ForeignSnapshot:
         + _summary_count(snapshot, "added-equality-deletes"),
         sink=sink,
         topic_ids=record.topic_ids if record else {},
-        upkeep=maintenance_property(own) in summary_of(snapshot),
-        expired_rows=expired_row_count(own, summary_of(snapshot)),
+        upkeep=maintenance_property(own) in summary_properties_of(snapshot),
+        expired_rows=expired_row_count(own, summary_properties_of(snapshot)),
     )
 
 
-def summary_of(snapshot: Snapshot) -> Mapping[str, str]:
-    return snapshot.summary.additional_properties if snapshot.summary else {}
-
-
 def _summary_count(snapshot: Snapshot, name: str) -> int:
-    text = summary_of(snapshot).get(name, "0")
+    text = summary_properties_of(snapshot).get(name, "0")
     return int(text) if text.isdecimal() else 0

@@ -142,7 +142,7 @@ def _write_manifest_counting_bytes(
     return int(writer.to_manifest_file().manifest_length)
 
 
-def read_key_files(
+def list_key_files(
     io: FileIO, pending_commits: Iterable[PendingCommit]
 ) -> list[tuple[PendingCommit, WrittenFile]]:
     """Return the key files that the pending commits name, in order. Raises what storage raises."""
@@ -188,7 +188,7 @@ def _read_spec_id_and_files(io: FileIO, manifest: str) -> tuple[int, list[Manife
     """Fetch a staged manifest, once; return its partition spec and its files."""
     with manifest_entries.open_manifest(io, manifest, manifests_v3.VERSION) as staged:
         spec_id = int(staged.header.meta["partition-spec-id"])
-        files = [manifests_v3.file_without_row_ids(entry.data_file) for entry in staged]
+        files = [manifests_v3.clear_row_ids(entry.data_file) for entry in staged]
     for file in files:
         file.spec_id = spec_id
     return spec_id, files
@@ -241,7 +241,7 @@ def find_undecided_manifests(
     belongs to nobody. Only where storage can be listed.
     """
     root = f"{table.metadata.location}/metadata/headgate/{sink}"
-    old = [path for path, epoch in _list_drafts_below(table, root) if epoch < before]
+    old = [path for path, epoch in _list_staged_below(table, root) if epoch < before]
     loose = {path for path in old if path not in pending}
     if not loose:
         return []
@@ -254,7 +254,7 @@ def find_undecided_manifests(
     return sorted(loose)
 
 
-def _list_drafts_below(table: Table, root: str) -> Iterator[tuple[str, Epoch]]:
+def _list_staged_below(table: Table, root: str) -> Iterator[tuple[str, Epoch]]:
     for location, _ in files_below(table.io, root):
         path = location[len(root) + 1 :]
         folder, _, name = path.rpartition("/")
@@ -266,7 +266,7 @@ def _list_drafts_below(table: Table, root: str) -> Iterator[tuple[str, Epoch]]:
 # Data files that only expired pending commits name, as files that can be rewritten (SUSPEND-6).
 
 
-def portions_of_staged_files(
+def read_staged_files_by_partition(
     table: Table, manifests: Iterable[str], dead: Mapping[str, BitMap64]
 ) -> tuple[tuple[SmallFile, ...], ...]:
     """Return the files of each partition of the table. ``dead``: by path, positions to leave out.

@@ -105,7 +105,9 @@ class TableDeclaration:
         declared = self._declared_fields()
         taken = {each.name.lower() for each in declared}
         own = [each for each in self.inferred.fields if each.name.lower() not in taken]
-        columns = Schema(*new_fields(Struct(tuple(own)), behind=field_ids_of(declared)), *declared)
+        columns = Schema(
+            *new_fields(Struct(tuple(own)), ids_in_use=field_ids_of(declared)), *declared
+        )
         return Schema(*columns.fields, identifier_field_ids=key_field_ids(columns, self.key))
 
     def _declared_fields(self) -> list[NestedField]:
@@ -205,7 +207,7 @@ def require_possible_version(schema: Schema, properties: Mapping[str, str]) -> N
             )
 
 
-def require_possible_upkeep(properties: Mapping[str, str], whose: str) -> None:
+def require_valid_upkeep_properties(properties: Mapping[str, str], whose: str) -> None:
     """Raise ``ConfigurationError`` for properties with which no commit can be made, or kept.
 
     An age or a number below 1 would keep no history at all.

@@ -48,7 +48,7 @@ class Folder(Protocol):
     def put_if_absent(self, name: str, data: bytes) -> bool:
         """Put it unless one exists, and return whether it was put."""
 
-    def try_conditional_puts(self, name: str) -> bool:
+    def probe_conditional_puts(self, below: str) -> bool:
         """Try, below a folder, whether the store does that and never overwrites a file."""
 
     def file_sizes(self, names: Sequence[str]) -> Iterator[int | None]:
@@ -57,7 +57,7 @@ class Folder(Protocol):
     def files_below(self, name: str) -> list[tuple[str, int]]:
         """Return the names of all files below a folder, and when they were written (epoch ms)."""
 
-    def remove(self, names: Collection[str]) -> None:
+    def remove_quietly(self, names: Collection[str]) -> None:
         """Remove files; one that cannot be removed stays."""
 
     def arrow_source(self, name: str) -> Any:
@@ -90,10 +90,10 @@ class _LocalFolder:
         return (self._path / name).read_bytes()
 
     def put(self, name: str, data: bytes) -> None:
-        self._write(name, data).replace(self._path / name)
+        self._write_temporary(name, data).replace(self._path / name)
 
     def put_if_absent(self, name: str, data: bytes) -> bool:
-        mine = self._write(name, data)
+        mine = self._write_temporary(name, data)
         try:
             os.link(mine, self._path / name)
         except FileExistsError:
@@ -102,7 +102,7 @@ class _LocalFolder:
             mine.unlink()
         return True
 
-    def try_conditional_puts(self, name: str) -> bool:  # noqa: ARG002 - links always do
+    def probe_conditional_puts(self, below: str) -> bool:  # noqa: ARG002 - links always do
         return True
 
     def file_sizes(self, names: Sequence[str]) -> Iterator[int | None]:
@@ -122,7 +122,7 @@ class _LocalFolder:
                         listed.append((str(path.relative_to(self._path)), at_ms))
         return listed
 
-    def remove(self, names: Collection[str]) -> None:
+    def remove_quietly(self, names: Collection[str]) -> None:
         for name in names:
             with suppress(OSError):
                 (self._path / name).unlink()
@@ -131,14 +131,14 @@ class _LocalFolder:
         return self._path / name
 
     def open_output(self, name: str) -> AbstractContextManager[Any]:
-        return self._path_of(name).open("wb")
+        return self._prepare_path_of(name).open("wb")
 
-    def _write(self, name: str, data: bytes) -> Path:
-        mine = self._path_of(name).with_name(f"{_BEING_WRITTEN}{uuid.uuid4()}")
+    def _write_temporary(self, name: str, data: bytes) -> Path:
+        mine = self._prepare_path_of(name).with_name(f"{_BEING_WRITTEN}{uuid.uuid4()}")
         mine.write_bytes(data)
         return mine
 
-    def _path_of(self, name: str) -> Path:
+    def _prepare_path_of(self, name: str) -> Path:
         path = self._path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         return path
@@ -160,8 +160,8 @@ class _S3Folder:
     def put_if_absent(self, name: str, data: bytes) -> bool:
         return self._store.put_if_absent(*self._bucket_and_key(name), data)
 
-    def try_conditional_puts(self, name: str) -> bool:
-        return self._files.try_conditional_puts(self._address(name))
+    def probe_conditional_puts(self, below: str) -> bool:
+        return self._files.probe_conditional_puts(self._address(below))
 
     def file_sizes(self, names: Sequence[str]) -> Iterator[int | None]:
         return read_ahead_in_order(self._size, names)
@@ -170,7 +170,7 @@ class _S3Folder:
         listed = self._files.list_files(self._address(name))
         return [(name_below(self.location, address), at_ms) for address, at_ms in listed]
 
-    def remove(self, names: Collection[str]) -> None:
+    def remove_quietly(self, names: Collection[str]) -> None:
         delete_quietly(self._files, [self._address(name) for name in names])
 
     def arrow_source(self, name: str) -> Any:

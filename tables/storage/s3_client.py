@@ -269,13 +269,15 @@ class S3Store:
             raise BodyBroken(f"after {len(data)} of {count} bytes the connection ended")
         return bytes(data)
 
-    def _call_with_credentials(self, of: tuple[str, str], ask: Callable[[Any], _Answer]) -> _Answer:
-        bucket, key = of
+    def _call_with_credentials(
+        self, bucket_and_key: tuple[str, str], call: Callable[[Any], _Answer]
+    ) -> _Answer:
+        bucket, key = bucket_and_key
         try:
             client, signing = _cached_client(os.getpid(), self._place)
             signing.use_credentials(_cached_credentials(os.getpid(), self._keys, self._place))
             try:
-                return ask(client)
+                return call(client)
             finally:
                 signing.use_credentials(None)
         except ClientError as error:

@@ -29,9 +29,9 @@ from headgate.tables.iceberg.maintenance.files_to_delete import Condemned
 from headgate.tables.iceberg.maintenance.orphan_files import (
     SKEW_MS,
     Ages,
-    Deciding,
     Found,
     Orphans,
+    PrimaryTags,
 )
 from headgate.tables.iceberg.table import IcebergTable
 from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
@@ -197,7 +197,7 @@ def test_of_the_tables_tag_and_that_of_the_table_that_decides_the_older_one_coun
     sink.next_offset = 0
     sink.commit()
     moved_ms = limit_ms(sink) + AGES.claim_max_ms + SKEW_MS + later_ms
-    deciding = Deciding(sink.view.uuid, [(moved_ms, None)])
+    deciding = PrimaryTags(sink.view.uuid, [(moved_ms, None)])
     search = orphans(sink, wall_ms=a_week_later_ms, deciding=lambda: deciding)
     oldest_ms = limit_ms(sink) + min(0, later_ms)
 

@@ -298,7 +298,7 @@ MUTANTS: dict[str, tuple[object, str, Callable[..., Any], int]] = {
     "H2 the hook looks at nothing": (HudiSinkTable, "_check_before_commit", nothing, 9),
     "H3 nothing is rolled back": (HudiSinkTable, "_unfinished_instants", nobody, 2),
     "H3 what is rolled back is not condemned": (Reservations, "forbid_completion", nothing, 17),
-    "H8 ghosts are not looked for": (LeasedJava, "find_ghosts", nobody, 17),
+    "H8 ghosts are not looked for": (LeasedJava, "read_ghost_instants", nobody, 17),
     "H9 what rose again stops nobody": (
         lost_lock_detection,
         "require_no_resurrected_instants",
@@ -312,7 +312,12 @@ MUTANTS: dict[str, tuple[object, str, Callable[..., Any], int]] = {
         of_timeline_only,
         10439,
     ),
-    "H10 what is archived is taken for a ghost": (LeasedJava, "archived_completion_ms", nothing, 4),
+    "H10 what is archived is taken for a ghost": (
+        LeasedJava,
+        "archived_completion_time",
+        nothing,
+        4,
+    ),
 }
 """What is falsified, and a seed that notices it."""
 

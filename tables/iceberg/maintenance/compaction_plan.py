@@ -109,7 +109,7 @@ def choose_files(table: Table, sink: SinkName, branch: str, limits: CompactionLi
     snapshot = table.metadata.snapshot_by_id(ref.snapshot_id) if ref else None
     if snapshot is None:
         return Choice(None, (), frozenset(), (), 0)
-    data, head = read_live_entries_of_snapshot(table, snapshot)
+    data, head = read_data_files_and_deletes(table, snapshot)
     equality = list(head.equality_deletes())
     left: Counter[str] = Counter()
     partitions: dict[Any, list[SmallFile]] = defaultdict(list)
@@ -127,7 +127,7 @@ def choose_files(table: Table, sink: SinkName, branch: str, limits: CompactionLi
             left[reason] += 1
         else:
             partitions[_partition_key(file.partition)].append(file)
-    worth = list(_split_into_portions(partitions.values(), limits))
+    worth = list(_portions_worth_rewriting(partitions.values(), limits))
     portions = list(_portions_within_bytes(worth, limits.bytes_max))
     dead_rows = DeadRows()
     return Choice(
@@ -142,7 +142,7 @@ def choose_files(table: Table, sink: SinkName, branch: str, limits: CompactionLi
     )
 
 
-def read_live_entries_of_snapshot(
+def read_data_files_and_deletes(
     table: Table, snapshot: Snapshot
 ) -> tuple[list[ManifestEntry], Head]:
     """Return the data files of a snapshot, and what deletes rows of them."""
@@ -188,7 +188,7 @@ def choose_size_tier(files: Sequence[SmallFile], files_min: int) -> Sequence[Sma
     return by_size[:taken]
 
 
-def _split_into_portions(
+def _portions_worth_rewriting(
     partitions: Iterable[list[SmallFile]], limits: CompactionLimits
 ) -> Iterator[tuple[SmallFile, ...]]:
     """Worn files among them: each delivers by its dead rows for being written again."""

@@ -66,7 +66,7 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Deciding:
+class PrimaryTags:
     """What the table that decides says: its UUID, when each of the sink's tags last moved there
     (epoch ms), and the record under it."""
 
@@ -88,7 +88,7 @@ class Orphans:
     table: str
     ages: Ages
     beside: tuple[str, ...] = ()
-    deciding: Callable[[], Deciding] | None = None
+    deciding: Callable[[], PrimaryTags] | None = None
     listing: Listing = files_below
     wall_ms: Callable[[], int] = field(default=lambda: int(time.time() * 1000))
 
@@ -102,7 +102,7 @@ class Orphans:
         # than the limit, one that was decided before is named by the primary table or the table
         # read now.
         stored = self._list_stored_files(table)
-        primary = (self.deciding or self._load_deciding_tags)()
+        primary = (self.deciding or self._load_primary_tags)()
         table = self.catalog.load_table(self.table)  # loaded now, to hold deliveries made meanwhile
         delivered = _moves_of_sink_tags(table, self.sink)
         tags = (*primary.tags, *delivered)
@@ -136,9 +136,11 @@ class Orphans:
             condemned.delete_within_time(orphans.table)
         return before - condemned.acquitted
 
-    def _load_deciding_tags(self) -> Deciding:
+    def _load_primary_tags(self) -> PrimaryTags:
         primary = self.catalog.load_table(self.primary)
-        return Deciding(str(primary.metadata.table_uuid), _moves_of_sink_tags(primary, self.sink))
+        return PrimaryTags(
+            str(primary.metadata.table_uuid), _moves_of_sink_tags(primary, self.sink)
+        )
 
     def _reason_to_refuse(self, table: Table) -> str:
         if not property_as_bool(dict(table.properties), GC_ENABLED, default=True):

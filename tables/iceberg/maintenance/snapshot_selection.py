@@ -26,17 +26,17 @@ _KEEP_MIN_DEFAULT = 1
 
 
 def select_expired_snapshots(
-    metadata: TableMetadata, now_ms: int, unasked_age_ms: int | None = None
+    metadata: TableMetadata, now_ms: int, default_age_ms: int | None = None
 ) -> list[Snapshot]:
     """Return the snapshots that may go, oldest first. ``now_ms``: epoch.
 
-    ``unasked_age_ms``: the age at which they go if the table's owner asks for nothing. Raises
+    ``default_age_ms``: the age at which they go if the table's owner asks for nothing. Raises
     ``ValueError`` for a retention property that is not a number.
     """
     if not property_as_bool(metadata.properties, GC_ENABLED, default=True):
         return []
     snapshots = snapshots_by_id(metadata)
-    unasked = None if unasked_age_ms is None else (unasked_age_ms, _KEEP_MIN_DEFAULT)
+    unasked = None if default_age_ms is None else (default_age_ms, _KEEP_MIN_DEFAULT)
 
     def retention_of_branch(branch: SnapshotRef | None = None) -> tuple[int, int] | None:
         return snapshot_retention(metadata.properties, branch) or unasked

@@ -194,7 +194,7 @@ def test_what_a_former_version_kept_is_read_until_something_is_kept(tmp_path: Pa
     kept.keep_commit(landed(1))
     written, formerly = f"{AUX}/sink/landed/1.json", f"{AUX}/sink/newest.json"
     place.folder.put(formerly, place.folder.read(written))
-    place.folder.remove([written])
+    place.folder.remove_quietly([written])
     assert kept.read_kept_commit() == landed(1)
     kept.keep_commit(landed(2))
     assert kept.read_kept_commit() == landed(2)
