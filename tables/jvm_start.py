@@ -90,8 +90,8 @@ def require_no_secret_arguments(
 @contextmanager
 def _hiding_arguments(conf: Mapping[str, str]) -> Iterator[None]:
     before = os.environ.get(_ARGUMENTS)
-    given, arguments = _split_off_defaults_file(shlex.split(before or "pyspark-shell"))
-    texts = [path.read_text(encoding="utf-8") for path in given if path.is_file()]
+    defaults, arguments = _split_off_defaults_file(shlex.split(before or "pyspark-shell"))
+    texts = [defaults.read_text(encoding="utf-8")] if defaults.is_file() else []
     texts += [
         _properties_line(key, value) for key, value in conf.items() if key.startswith("spark.")
     ]
@@ -137,15 +137,15 @@ def _hiding_secret_variables() -> Iterator[None]:
         WITHHELD.clear()
 
 
-def _split_off_defaults_file(arguments: Sequence[str]) -> tuple[list[Path], list[str]]:
-    """Return the files of defaults that ours stands in for, and the arguments without their name.
+def _split_off_defaults_file(arguments: Sequence[str]) -> tuple[Path, list[str]]:
+    """Return the file of defaults that ours stands in for, and the arguments without its name.
 
     Spark reads one such file: the one that is named, else its own.
     """
     for at, word in enumerate(arguments[:-1]):
         if word == _FILE:
-            return [Path(arguments[at + 1])], [*arguments[:at], *arguments[at + 2 :]]
-    return [_spark_defaults_file()], list(arguments)
+            return Path(arguments[at + 1]), [*arguments[:at], *arguments[at + 2 :]]
+    return _spark_defaults_file(), list(arguments)
 
 
 def _spark_defaults_file() -> Path:

@@ -51,6 +51,9 @@ _PATIENCE_S = 120.0
 
 Value = Callable[[TopicPartition, int], bytes | None]
 
+LateCommit = Callable[[], CommitOutcome]
+"""Makes a commit arrive after the process that sent it is gone."""
+
 
 class SinkInProcess(Deployment):
     """One life of a participant with its coordinator after the other, on tables that stay.
@@ -148,7 +151,7 @@ class SinkInProcess(Deployment):
         """Run until all is read, decided and delivered, but to these tables."""
         self.run_until(lambda: self.lag() == 0 and self.tables_with_pending() <= set(except_tables))
 
-    def run_until_killed(self, step: str) -> Callable[[], CommitOutcome]:
+    def run_until_killed(self, step: str) -> LateCommit:
         """Turns, until the process is about to take this step, or has taken it: it is gone then.
 
         Return the commit that it was about to make, or had made, as it would still arrive.
@@ -193,7 +196,7 @@ class Life(Node):
         self.sink = sink
         self.member = f"{self.name}-{self.life}"
         self.opened = ExitStack()
-        self.under_way: Callable[[], CommitOutcome] = lambda: Unknown("no commit was made")
+        self.under_way: LateCommit = lambda: Unknown("no commit was made")
 
     def start(self) -> None:
         sink = self.sink

@@ -28,7 +28,7 @@ from headgate.tables.iceberg.maintenance.compaction_plan import (
     choose_files,
 )
 from headgate.tables.iceberg.maintenance.maintenance_commit import Settled, retry_until_settled
-from headgate.tables.iceberg.maintenance.orphan_files import Ages, Orphans, PrimaryTags
+from headgate.tables.iceberg.maintenance.orphan_files import Ages, Orphans, PrimaryTags, TagMove
 from headgate.tables.iceberg.maintenance.row_expiry import (
     RowExpiry,
     describe_limit,
@@ -310,7 +310,7 @@ def read_deciding_tags(settings: SinkSettings) -> PrimaryTags:
         if not history.commits:
             history = tables.reader.history()
         deciding = [
-            (commit.committed_ms, record)
+            TagMove(commit.committed_ms, record)
             for commit in history.commits[-1:]
             for record in (commit.record, history.current_record)
         ]

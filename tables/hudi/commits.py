@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from itertools import islice
+from typing import NamedTuple
 
 from headgate.control_protocol.commit_record_codec import (
     decode,
@@ -42,7 +43,7 @@ from headgate.tables.hudi.columns import find_changed_column
 from headgate.tables.hudi.damaged_files import table_read_error
 from headgate.tables.hudi.jvm import error_text
 from headgate.tables.hudi.lost_lock_detection import Link
-from headgate.tables.hudi.reserved_instants import Kept, Reservations
+from headgate.tables.hudi.reserved_instants import Reservations, StoredCommit
 from headgate.tables.hudi.table_properties import HudiLocation, TableConfig
 from headgate.tables.hudi.write_client import HudiJava, Instant, Statistics
 
@@ -55,6 +56,13 @@ _SCHEMA = "schema"
 
 class Moved(Exception):
     """The table is not the one that the attempt was made for; raised inside Hudi's lock."""
+
+
+class _ViewRead(NamedTuple):
+    """The table, and the sink's newest commit if it may not be kept yet (H10)."""
+
+    view: TableView
+    unkept_commit: StoredCommit | None
 
 
 class HudiCommits:
@@ -149,10 +157,7 @@ class HudiCommits:
             raise table_read_error(self._place, error) from error
         return view
 
-    def _build_view(
-        self, config: TableConfig, java: HudiJava, meta: object
-    ) -> tuple[TableView, Kept | None]:
-        """Return the table, and the sink's newest commit if it may not be kept yet (H10)."""
+    def _build_view(self, config: TableConfig, java: HudiJava, meta: object) -> _ViewRead:
         newest = list(islice(java.completed_commits(meta), _LOOKED_AT))
         ours = list(islice(self._own_commits(java.completed_commits(meta)), 2))
         self._require_columns_kept(config, newest)
@@ -203,10 +208,12 @@ class HudiCommits:
         )
         if ours and newest_record and (kept is None or kept.tag < ours[0].completed):
             follows = lost_lock_detection.previous_completion_time(self._sink, metadata)
-            unkept = Kept(ours[0].requested, ours[0].completed, newest_record, filled, follows)
-        return view, unkept
+            unkept = StoredCommit(
+                ours[0].requested, ours[0].completed, newest_record, filled, follows
+            )
+        return _ViewRead(view, unkept)
 
-    def _require_unforked(self, ours: list[Instant], landed: list[Kept]) -> None:
+    def _require_unforked(self, ours: list[Instant], landed: list[StoredCommit]) -> None:
         """H9: the timeline may show one branch of a fork only, or neither."""
         follows = partial(lost_lock_detection.previous_completion_time, self._sink)
         active = (Link(each.requested, each.completed, follows(each.metadata)) for each in ours)
@@ -217,7 +224,7 @@ class HudiCommits:
         return (each for each in commits if sink_in_summary(each.metadata) == self._sink)
 
     def _lineage_off_timeline(
-        self, java: HudiJava, meta: object, kept: Kept, *, has_older_record: bool
+        self, java: HudiJava, meta: object, kept: StoredCommit, *, has_older_record: bool
     ) -> Lineage:
         """TABLE-4: return the lineage if the newest landed commit is not on the active timeline."""
         if java.archived_completion_time(meta, kept.instant) is not None:
@@ -332,7 +339,7 @@ class HudiCommits:
         refused: list[Refused] = []
         record = attempt.record
         filled = uuids_of_filled_tables_after(record, attempt.base.filled, attempt.forgets)
-        coming = Kept(instant, 0, record, filled, attempt.base.tag or 0)
+        coming = StoredCommit(instant, 0, record, filled, attempt.base.tag or 0)
 
         def check_and_announce() -> None:
             if refusal := self._check_before_commit(attempt, java, instant):
@@ -362,7 +369,7 @@ class HudiCommits:
 
         A claim that did not land may have removed them (H3).
         """
-        view, _ = self._build_view(self._place.read_config(), java, java.load_meta_client())
+        view = self._build_view(self._place.read_config(), java, java.load_meta_client()).view
         if _table_state_key(view) != _table_state_key(attempt.base):
             return Refused(f"the table has moved on: head {view.head}, tag {view.tag}")
         if behind := lost_lock_detection.why_clock_is_behind(view.head):
@@ -377,7 +384,7 @@ class HudiCommits:
         return self._check_lost_files(attempt, java)
 
     def _outcome_of(
-        self, attempt: CommitAttempt, java: HudiJava, coming: Kept, error: Exception
+        self, attempt: CommitAttempt, java: HudiJava, coming: StoredCommit, error: Exception
     ) -> CommitOutcome:
         """H7, H11: judge by the timeline, since a failure after the commit fails a landed call."""
         if isinstance(error, ConnectionError):
@@ -392,7 +399,7 @@ class HudiCommits:
         return Unknown(error_text(error))
 
     def _finish_landed_commit(
-        self, attempt: CommitAttempt, config: TableConfig, java: HudiJava, coming: Kept
+        self, attempt: CommitAttempt, config: TableConfig, java: HudiJava, coming: StoredCommit
     ) -> CommitOutcome:
         instant, record = coming.instant, coming.record
         self._require_no_resurrected_instants(instant.__eq__)
@@ -401,7 +408,7 @@ class HudiCommits:
             tag = java.completion_time(meta, instant)
             assert tag is not None, f"instant {instant} has gone again"
             view = replace(
-                self._build_view(config, java, java.load_meta_client())[0],
+                self._build_view(config, java, java.load_meta_client()).view,
                 head=tag,
                 tag=tag,
                 record=record,

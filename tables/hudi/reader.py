@@ -22,8 +22,8 @@ from headgate.control_protocol.table_history import (
     History,
     LiveFile,
     Newest,
+    ReportedState,
     SinkCommit,
-    Told,
     build_history,
 )
 from headgate.tables.hudi.base_files import instant_of_file
@@ -194,8 +194,8 @@ class HudiReader:
             for each in self._java.file_statistics(self._meta, instant.requested)
         ]
 
-    def _parse_commit(self, instant: Instant) -> Told:
-        return Told(
+    def _parse_commit(self, instant: Instant) -> ReportedState:
+        return ReportedState(
             f"instant {instant.requested}",
             instant.metadata,
             lambda record: self._to_sink_commit(instant, record),

@@ -28,7 +28,7 @@ _MARKER = ".marker."
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class StoredCommit:
     """The sink's newest commit as it landed: a restore only removes it from the timeline.
 
     ``tag`` is 0 for one that is about to land. ``follows``: the tag of the one that it continues,
@@ -135,7 +135,7 @@ class Reservations:
             [n for n in coming if _file_name_of(n).removesuffix(_JSON) < oldest]
         )
 
-    def keep_commit(self, newest: Kept) -> None:
+    def keep_commit(self, newest: StoredCommit) -> None:
         """Keep it until a later one is kept, in a file named like its tag.
 
         No lock is held here: a process that was suspended after its commit may be late, but cannot
@@ -148,7 +148,7 @@ class Reservations:
         announced = self._announced_file_name(newest.instant)
         self._folder.remove_quietly([*earlier, self._formerly, self._formerly_coming, announced])
 
-    def read_kept_commit(self) -> Kept | None:
+    def read_kept_commit(self) -> StoredCommit | None:
         """Raises ``RecordUnreadable``, ``LogUnreadable``, ``OSError``."""
         while tags := self._tags_of_kept_commits():
             with suppress(FileNotFoundError):  # a later one was kept meanwhile
@@ -157,7 +157,7 @@ class Reservations:
             return self._read_commit(self._formerly)
         return None
 
-    def announce_commit(self, coming: Kept) -> None:
+    def announce_commit(self, coming: StoredCommit) -> None:
         """Note within Hudi's lock what is completed next, because the archive has no records.
 
         Each instant has a file of its own: whoever has lost the lock in here must not hide what
@@ -165,7 +165,7 @@ class Reservations:
         """
         self._put_commit(self._announced_file_name(coming.instant), coming)
 
-    def read_announced_commits(self) -> list[Kept]:
+    def read_announced_commits(self) -> list[StoredCommit]:
         """Return commits that are announced, but not kept yet. Raises as ``read_kept_commit``."""
         commits = []
         announced = [name for name, _ in self._folder.files_below(self._coming)]
@@ -176,7 +176,9 @@ class Reservations:
                     commits.append(coming)
         return commits
 
-    def find_landed_commits(self, archived_tag_of: Callable[[str], int | None]) -> list[Kept]:
+    def find_landed_commits(
+        self, archived_tag_of: Callable[[str], int | None]
+    ) -> list[StoredCommit]:
         """Return the commits known to have landed, even if archived before they were kept.
 
         The newest is first. ``archived_tag_of``: returns the tag of an instant of the archive.
@@ -190,7 +192,7 @@ class Reservations:
                 landed[coming.instant] = replace(coming, tag=tag)
         return sorted(landed.values(), key=lambda each: -each.tag)
 
-    def _put_commit(self, name: str, kept: Kept) -> None:
+    def _put_commit(self, name: str, kept: StoredCommit) -> None:
         content = {
             "instant": kept.instant,
             "tag": kept.tag,
@@ -199,7 +201,7 @@ class Reservations:
         }
         self._folder.put(name, json.dumps(content).encode())
 
-    def _read_commit(self, name: str) -> Kept | None:
+    def _read_commit(self, name: str) -> StoredCommit | None:
         try:
             content = json.loads(self._folder.read(name))
         except ValueError as error:
@@ -216,7 +218,9 @@ class Reservations:
         )
         if record is None:
             return None
-        return Kept(content["instant"], content["tag"], record, filled, content.get("follows"))
+        return StoredCommit(
+            content["instant"], content["tag"], record, filled, content.get("follows")
+        )
 
     def _tags_of_kept_commits(self) -> list[int]:
         names = (_file_name_of(name) for name, _ in self._folder.files_below(self._landed))

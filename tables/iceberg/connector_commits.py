@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import date, datetime
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from pyiceberg.conversions import to_bytes
 from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestFile
@@ -51,6 +51,13 @@ class BranchFiles:
     fenced_by: frozenset[str] = frozenset()
 
 
+class _ReadManifest(NamedTuple):
+    """A manifest's data files, deleted ones too, and whether it has equality deletes."""
+
+    paths: set[str]
+    has_equality_deletes: bool
+
+
 def read_branch_files(table: Table, branch: str, mark: str) -> BranchFiles:
     """Read the branch's history. Raises what storage raises."""
     snapshots = snapshots_by_id(table.metadata)
@@ -73,14 +80,14 @@ def read_branch_files(table: Table, branch: str, mark: str) -> BranchFiles:
     return BranchFiles(frozenset(ever), position, whole, equality, sinks_that_fence(fences))
 
 
-def _read_data_paths(table: Table, manifest: ManifestFile) -> tuple[set[str], bool]:
-    """Return the data files that a manifest names, also as deleted, and whether it has equality
-    deletes."""
+def _read_data_paths(table: Table, manifest: ManifestFile) -> _ReadManifest:
     entries = manifest.fetch_manifest_entry(table.io, discard_deleted=False)
     if manifest.content == ManifestContent.DATA:
-        return {entry.data_file.file_path for entry in entries}, False
+        return _ReadManifest(
+            {entry.data_file.file_path for entry in entries}, has_equality_deletes=False
+        )
     kinds = {entry.data_file.content for entry in entries}
-    return set(), DataFileContent.EQUALITY_DELETES in kinds
+    return _ReadManifest(set(), DataFileContent.EQUALITY_DELETES in kinds)
 
 
 def has_connector_mark(table: Table, branch: str, mark: str) -> bool:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io import FileIO
@@ -104,20 +105,26 @@ def _lineage_by_parents(known: dict[int, Snapshot], head: Snapshot, tagged: Snap
 
 def _is_tag_proven_by_files(io: FileIO, line: list[Snapshot], tagged: Snapshot) -> bool:
     try:
-        newest, since = _read_newest_files(io, tagged)
+        newest, sequence_number = _read_newest_files(io, tagged)
         # Without files, nothing can have been removed.
         return not newest or any(
-            newest & set(_read_paths_added_at(io, manifest, since))
+            newest & set(_read_paths_added_at(io, manifest, sequence_number))
             for snapshot in line
             for manifest in snapshot.manifests(io)
-            if manifest.sequence_number >= since
+            if manifest.sequence_number >= sequence_number
         )
     except FileNotFoundError:
         return False
 
 
-def _read_newest_files(io: FileIO, tagged: Snapshot) -> tuple[set[str], int]:
-    """Return the live files of the newest commit that has some, and its sequence number."""
+class _NewestFiles(NamedTuple):
+    """The live files of the newest commit that has some, and its sequence number."""
+
+    paths: set[str]
+    sequence_number: int
+
+
+def _read_newest_files(io: FileIO, tagged: Snapshot) -> _NewestFiles:
     newest: set[str] = set()
     since = 0
     manifests = tagged.manifests(io)
@@ -130,7 +137,7 @@ def _read_newest_files(io: FileIO, tagged: Snapshot) -> tuple[set[str], int]:
                 newest, since = set(), number
             if number == since:
                 newest.add(entry.data_file.file_path)
-    return newest, since
+    return _NewestFiles(newest, since)
 
 
 def _read_paths_added_at(io: FileIO, manifest: ManifestFile, sequence_number: int) -> Iterator[str]:

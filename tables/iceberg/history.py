@@ -6,6 +6,7 @@ Everything is read from pyiceberg's metadata of the table; nothing is written.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
@@ -84,10 +85,17 @@ def _is_tag_on_branch(table: Table, sink: SinkName, branch: str) -> bool | None:
     return None if lineage is Lineage.UNDECIDABLE else lineage is Lineage.CONTAINS_TAG
 
 
+class _BranchLine(NamedTuple):
+    """A branch's snapshots, oldest first, and whether the oldest is the table's first."""
+
+    snapshots: list[Snapshot]
+    is_complete: bool
+
+
 def _branch_snapshots(
     metadata: TableMetadata, snapshots: Mapping[int, Snapshot], branch: str
-) -> tuple[list[Snapshot], bool]:
-    """Return the branch's snapshots, oldest first, and whether the oldest is the table's first.
+) -> _BranchLine:
+    """Return the branch's snapshots as far as they have not expired.
 
     Java leaves the id of an expired parent in place; pyiceberg's expiry leaves a root without a
     parent, which differs from a true root by its sequence number: the table's first snapshot has 1.
@@ -101,9 +109,10 @@ def _branch_snapshots(
         snapshot = None if parent is None else snapshots.get(parent)
     line.reverse()
     if not line:
-        return line, True
+        return _BranchLine(line, is_complete=True)
     root = line[0]
-    return line, root.parent_snapshot_id is None and (root.sequence_number or 0) <= 1
+    is_first = root.parent_snapshot_id is None and (root.sequence_number or 0) <= 1
+    return _BranchLine(line, is_first)
 
 
 def _classify_snapshots(

@@ -37,7 +37,7 @@ from headgate.control_protocol.events import FileKind, WrittenFile
 from headgate.control_protocol.identifiers import Epoch, SinkName, staging_folder
 from headgate.control_protocol.ports import Staging
 from headgate.tables.iceberg import manifest_entries, manifests_v3
-from headgate.tables.iceberg.maintenance.compaction_plan import SmallFile
+from headgate.tables.iceberg.maintenance.compaction_plan import CandidateFile
 from headgate.tables.iceberg.maintenance.files_of_expired_snapshots import STORAGE_THREADS
 from headgate.tables.iceberg.manifests import CODEC, is_writable_spec, to_manifest_data_files
 from headgate.tables.storage.file_store import files_below
@@ -268,12 +268,12 @@ def _list_staged_below(table: Table, root: str) -> Iterator[tuple[str, Epoch]]:
 
 def read_staged_files_by_partition(
     table: Table, manifests: Iterable[str], dead: Mapping[str, BitMap64]
-) -> tuple[tuple[SmallFile, ...], ...]:
+) -> tuple[tuple[CandidateFile, ...], ...]:
     """Return the files of each partition of the table. ``dead``: by path, positions to leave out.
 
     Raises ``ValueError`` for a file that cannot be rewritten, and what storage raises.
     """
-    partitions: dict[Any, list[SmallFile]] = defaultdict(list)
+    partitions: dict[Any, list[CandidateFile]] = defaultdict(list)
     for file in (file for manifest in manifests for file in read_staged_files(table.io, manifest)):
         if file.spec_id != table.metadata.default_spec_id:
             raise ValueError(f"{file.file_path} is of an older partition spec")
@@ -281,7 +281,7 @@ def read_staged_files_by_partition(
             raise ValueError(f"{file.file_path} is not Parquet")
         key = tuple(file.partition[place] for place in range(len(file.partition)))
         partitions[key].append(
-            SmallFile(
+            CandidateFile(
                 path=file.file_path,
                 spec_id=file.spec_id,
                 partition=file.partition,

@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from typing import NamedTuple
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NamespaceAlreadyExistsError, TableAlreadyExistsError
@@ -309,7 +310,13 @@ def _parse_partition_field(schema: Schema, text: str, field_id: int) -> Partitio
     )
 
 
-def _split_transform(text: str) -> tuple[str, str | None, str]:
+class _TransformText(NamedTuple):
+    transform: str
+    width: str | None
+    column: str
+
+
+def _split_transform(text: str) -> _TransformText:
     """Split ``bucket(16, id)``, ``day(ts)`` or ``zone`` into transform, width and column."""
     match = _TRANSFORM.fullmatch(text.strip())
     if match is None:
@@ -318,7 +325,7 @@ def _split_transform(text: str) -> tuple[str, str | None, str]:
                 f"partition {text!r} cannot be read",
                 "write a column's name, day(column) or bucket(16, column)",
             )
-        return "identity", None, text.strip()
+        return _TransformText("identity", None, text.strip())
     transform, width, column = match[1].lower(), match[2], match[3]
     if transform not in (*_WITH_WIDTH, *_BY_TIME, "identity"):
         raise ConfigurationError(
@@ -333,7 +340,7 @@ def _split_transform(text: str) -> tuple[str, str | None, str]:
     if wide != bool(width and int(width)):
         example = f"{transform}(16, {column})" if wide else f"{transform}({column})"
         raise ConfigurationError(f"partition {text!r} cannot be read", f"write {example}")
-    return transform, width, column
+    return _TransformText(transform, width, column)
 
 
 def _suggest_nearest(name: str, known: Sequence[str]) -> str:

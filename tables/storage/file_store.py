@@ -22,6 +22,7 @@ from headgate.tables.storage.file_io import (
 )
 from headgate.tables.storage.local_file_io import local_folder_path
 from headgate.tables.storage.read_ahead import read_ahead_in_order
+from headgate.tables.storage.stored_file import StoredFile
 
 if TYPE_CHECKING:
     from headgate.tables.storage.s3_file_io import S3Files
@@ -54,8 +55,8 @@ class Folder(Protocol):
     def file_sizes(self, names: Sequence[str]) -> Iterator[int | None]:
         """Yield each file's size, ``None`` if it does not exist."""
 
-    def files_below(self, name: str) -> list[tuple[str, int]]:
-        """Return the names of all files below a folder, and when they were written (epoch ms)."""
+    def files_below(self, name: str) -> list[StoredFile]:
+        """Return the names of all files below a folder, and when they were written."""
 
     def remove_quietly(self, names: Collection[str]) -> None:
         """Remove files; one that cannot be removed stays."""
@@ -112,14 +113,14 @@ class _LocalFolder:
             except FileNotFoundError:
                 yield None
 
-    def files_below(self, name: str) -> list[tuple[str, int]]:
+    def files_below(self, name: str) -> list[StoredFile]:
         listed = []
         for folder, _, files in os.walk(self._path / name):
             for path in (Path(folder, file) for file in files):
                 with suppress(FileNotFoundError):
                     if not path.name.startswith(_BEING_WRITTEN):
                         at_ms = path.stat().st_mtime_ns // 1_000_000
-                        listed.append((str(path.relative_to(self._path)), at_ms))
+                        listed.append(StoredFile(str(path.relative_to(self._path)), at_ms))
         return listed
 
     def remove_quietly(self, names: Collection[str]) -> None:
@@ -166,9 +167,9 @@ class _S3Folder:
     def file_sizes(self, names: Sequence[str]) -> Iterator[int | None]:
         return read_ahead_in_order(self._size, names)
 
-    def files_below(self, name: str) -> list[tuple[str, int]]:
+    def files_below(self, name: str) -> list[StoredFile]:
         listed = self._files.list_files(self._address(name))
-        return [(name_below(self.location, address), at_ms) for address, at_ms in listed]
+        return [StoredFile(name_below(self.location, address), at_ms) for address, at_ms in listed]
 
     def remove_quietly(self, names: Collection[str]) -> None:
         delete_quietly(self._files, [self._address(name) for name in names])
@@ -206,8 +207,8 @@ def folders_in(files: FileIO, root: str) -> list[str]:
     return [each.name for each in folder.iterdir() if each.is_dir()]
 
 
-def files_below(files: FileIO, root: str) -> list[tuple[str, int]]:
-    """Return each file's location, and when it was written by the store's clock (epoch ms).
+def files_below(files: FileIO, root: str) -> list[StoredFile]:
+    """Return each file's location, and when it was written by the store's clock.
 
     Empty if the store cannot be listed.
     """
@@ -223,7 +224,7 @@ def files_below(files: FileIO, root: str) -> list[tuple[str, int]]:
     selector = FileSelector(path, allow_not_found=True, recursive=True)
     listed = client.fs_by_scheme(scheme, netloc).get_file_info(selector)
     return [
-        (root + info.path[len(path) :], info.mtime_ns // 1_000_000)
+        StoredFile(root + info.path[len(path) :], info.mtime_ns // 1_000_000)
         for info in listed
         if info.type is FileType.File and info.mtime_ns is not None
     ]

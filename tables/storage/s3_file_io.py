@@ -46,8 +46,9 @@ from pyiceberg.utils.properties import get_first_property_value, property_as_boo
 
 from headgate.tables.storage.file_io import SCHEMES
 from headgate.tables.storage.local_file_io import DESCRIBES
-from headgate.tables.storage.s3_client import TIMEOUT_S, Keys, Place, S3Store, endpoint_of
+from headgate.tables.storage.s3_client import TIMEOUT_S, Keys, Place, S3Store, Tail, endpoint_of
 from headgate.tables.storage.s3_upload import PART_BYTES, S3Upload
+from headgate.tables.storage.stored_file import StoredFile
 
 S3_PART_BYTES = "s3.multipart.part-size-bytes"
 """Iceberg's own property, which pyiceberg does not know."""
@@ -123,15 +124,17 @@ class S3Files(PyArrowFileIO):
             refused |= {keys[key]: why for key, why in found.items()}
         return refused
 
-    def list_files(self, folder: str) -> list[tuple[str, int]]:
-        """Return the locations of all objects below the folder, and their write times (epoch ms).
+    def list_files(self, folder: str) -> list[StoredFile]:
+        """Return the locations of all objects below the folder, and their write times.
 
         Folder markers are left out.
         """
         bucket, key = bucket_and_key(folder.rstrip("/") + "/")
         root = folder.rstrip("/") + "/"
         found = self.open_store(bucket).list_objects(bucket, key)
-        return [(root + name[len(key) :], at) for name, at in found if not name.endswith("/")]
+        return [
+            StoredFile(root + name[len(key) :], at) for name, at in found if not name.endswith("/")
+        ]
 
     def list_folders(self, folder: str) -> list[str]:
         """Return the names of the folders directly below this one."""
@@ -150,7 +153,7 @@ class S3Files(PyArrowFileIO):
             with suppress(OSError):
                 store.delete(bucket, key)
 
-    def read_tail(self, location: str, count: int) -> tuple[bytes, int]:
+    def read_tail(self, location: str, count: int) -> Tail:
         """Return the last ``count`` bytes of an object, or all, and its size: one request."""
         bucket, key = bucket_and_key(location)
         return self.open_store(bucket).read_tail(bucket, key, count)

@@ -28,8 +28,8 @@ from headgate.runtime.maintenance.table_maintenance import Round
 from headgate.tables.iceberg.history import read_history
 from headgate.tables.iceberg.maintenance.compaction_commit import Replacement, Written
 from headgate.tables.iceberg.maintenance.compaction_plan import (
+    CandidateFile,
     CompactionLimits,
-    SmallFile,
     choose_files,
     choose_size_tier,
 )
@@ -138,7 +138,7 @@ def test_a_table_of_many_commits_has_few_files_and_each_row_is_rewritten_seldom(
 
 def test_a_tier_ends_where_a_file_is_larger_than_all_smaller_ones() -> None:
     def sizes(*given: int) -> list[int]:
-        files = [SmallFile(str(n), 0, (), 1, size, 1) for n, size in enumerate(given)]
+        files = [CandidateFile(str(n), 0, (), 1, size, 1) for n, size in enumerate(given)]
         return sorted(file.size_bytes for file in choose_size_tier(files, 4))
 
     assert sizes(1, 1, 1) == []

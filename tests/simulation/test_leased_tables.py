@@ -22,7 +22,7 @@ from headgate.control_protocol.ports import Lineage
 from headgate.tables.hudi import lost_lock_detection
 from headgate.tables.hudi.append_table import HudiSinkTable
 from headgate.tables.hudi.base_files import NOTE, NOTED, instant_of_file
-from headgate.tables.hudi.reserved_instants import Kept, Reservations
+from headgate.tables.hudi.reserved_instants import Reservations, StoredCommit
 from headgate.tables.hudi.write_client import Instant
 from headgate.testing.node import Killed
 
@@ -254,7 +254,7 @@ def at_hook(process: Process, happens: Callable[[], object]) -> None:
     kept = process._table._reservations
     announce = kept.announce_commit
 
-    def announced(coming: Kept) -> None:
+    def announced(coming: StoredCommit) -> None:
         happens()
         announce(coming)
 
@@ -280,7 +280,9 @@ def done(hudi: LeasedHudi) -> list[Instant]:
     return [moment.done for moment in hudi.timeline.values() if moment.done]
 
 
-def of_timeline_only(table: HudiSinkTable, ours: list[Instant], _landed: list[Kept]) -> None:
+def of_timeline_only(
+    table: HudiSinkTable, ours: list[Instant], _landed: list[StoredCommit]
+) -> None:
     REQUIRE_UNFORKED(table, ours, [])
 
 

@@ -25,8 +25,8 @@ from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.identifiers import SinkName
 from headgate.tables.iceberg.commit_request import snapshot_counts
 from headgate.tables.iceberg.maintenance.compaction_plan import (
+    CandidateFile,
     Choice,
-    SmallFile,
     read_data_files_and_deletes,
 )
 from headgate.tables.iceberg.maintenance.files_to_delete import now_s
@@ -128,7 +128,7 @@ class Written:
 
 
 def locate_moved_rows(
-    portion: Sequence[SmallFile],
+    portion: Sequence[CandidateFile],
     files: Sequence[WrittenFile],
     new_row_numbers: Positions | None = None,
 ) -> MovedRows:

@@ -12,7 +12,7 @@ import datetime as dt
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import cast
+from typing import NamedTuple, cast
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.conversions import from_bytes
@@ -113,6 +113,13 @@ class DueRows:
     waiting: int = 0
     timeless: int = 0
     left: tuple[str, ...] = ()
+
+
+class _FilesToMark(NamedTuple):
+    """Paths of files whose due rows are to be marked, and why others stay as they are."""
+
+    paths: set[str]
+    reasons_left: tuple[str, ...]
 
 
 class RowExpiry(MaintenanceCommit):
@@ -226,14 +233,12 @@ class RowExpiry(MaintenanceCommit):
         due_rows: Mapping[str, BitMap64],
         files: Mapping[str, DataFile],
         time_column: NestedField,
-    ) -> tuple[set[str], tuple[str, ...]]:
-        """EXPIRY-2: return the files with more due rows than wait, or with some that have waited.
-
-        Also returns why others stay as they are.
-        """
+    ) -> _FilesToMark:
+        """EXPIRY-2: return files with more due rows than wait, or with some that have waited."""
         if due_rows and is_copy_on_write(table.properties):
             count = sum(map(len, due_rows.values()))
-            return set(), (f"{count} due rows in files with others: the table is copy-on-write",)
+            why = f"{count} due rows in files with others: the table is copy-on-write"
+            return _FilesToMark(set(), (why,))
         many = {
             path
             for path, rows in due_rows.items()
@@ -243,7 +248,8 @@ class RowExpiry(MaintenanceCommit):
         waited = self._finder_of_rows_below(self._limit_ms - WAIT_MS, time_column).positions_in(
             table, few
         )
-        return many | {path for path, rows in waited.items() if rows & due_rows[path]}, ()
+        long_due = {path for path, rows in waited.items() if rows & due_rows[path]}
+        return _FilesToMark(many | long_due, ())
 
     def _finder_of_rows_below(self, limit_ms: int, time_column: NestedField) -> MatchingRows:
         """Return what finds the rows below this limit: each file is read once for it."""
