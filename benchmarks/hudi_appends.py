@@ -45,12 +45,12 @@ def spark(told: Mapping[str, Any]) -> None:
     from pyspark.sql import functions as f
 
     from headgate.operations.java_installation import fetch_jars, user_cache_folder
-    from headgate.tables.hudi.jvm import open_spark
+    from headgate.tables.hudi.jvm import open_spark_context
 
     connector = fetch_jars(user_cache_folder() / f"spark-kafka-{KAFKA.rpartition(':')[2]}", [KAFKA])
     jars = [told["bundle"], *map(str, connector.iterdir())]
     conf = {"spark.jars": ",".join(jars), "spark.master": "local[2]"}
-    session = SparkSession(open_spark(conf, {}))
+    session = SparkSession(open_spark_context(conf, {}))
     types = {
         name: kind.replace("timestamptz", "timestamp") for name, kind in told["columns"].items()
     }

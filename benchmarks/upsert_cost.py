@@ -52,7 +52,12 @@ from headgate.tables.iceberg.data_file import FileDetail
 from headgate.tables.iceberg.maintenance.compaction_plan import sink_data_folder
 from headgate.tables.iceberg.table import IcebergTable
 from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table, key_field_ids
-from headgate.tables.iceberg.upsert.key_files import OFFSET, PARTITION, key_schema, write_key_file
+from headgate.tables.iceberg.upsert.key_files import (
+    OFFSET,
+    PARTITION,
+    key_file_schema,
+    write_key_file,
+)
 from headgate.tables.iceberg.upsert.upsert_commit import KeyedBy, KeyedRows
 
 SINK = SinkName("benchmark")
@@ -160,7 +165,7 @@ class Table:
         files = (FileDetail(table.spec().spec_id).to_written_file(path, rows.num_rows, size),)
         if not gone:
             return files
-        columns = key_schema(
+        columns = key_file_schema(
             table.schema(), key_field_ids(table.schema(), self.key), with_topic=False
         )
         count = len(gone["id"])

@@ -20,7 +20,7 @@ from headgate.control_protocol.secret_references import (
     read_reference,
 )
 from headgate.data_plane.formats.column_options import Constant
-from headgate.tables.jvm_start import hide_variable_from_jvms
+from headgate.tables.jvm_start import note_variable_hidden_from_jvms
 
 # Resolves what a sink file refers to instead of holding it: variables and files.
 
@@ -77,7 +77,7 @@ def withhold_variables_from_jvms(text: str) -> None:
     """Let no JVM inherit the variables that the text refers to."""
     for kind, name in REFERENCE.findall(text):
         if kind == "env":
-            hide_variable_from_jvms(name)
+            note_variable_hidden_from_jvms(name)
 
 
 _SECRET_NAME = re.compile(

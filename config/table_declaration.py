@@ -172,8 +172,8 @@ def require_valid_declaration(table: TableSettings) -> None:
     from headgate.tables.iceberg.table_creation import (
         build_partition_spec,
         build_sort_order,
-        require_possible_upkeep,
         require_possible_version,
+        require_valid_upkeep_properties,
     )
 
     if table.create:
@@ -181,7 +181,7 @@ def require_valid_declaration(table: TableSettings) -> None:
             require_possible_version(schema, table.properties)
         except ConfigurationError as error:
             raise ConfigurationError(f"table.properties: {error.message}", error.hint) from None
-        require_possible_upkeep(table.properties, "table.properties")
+        require_valid_upkeep_properties(table.properties, "table.properties")
     try:
         build_sort_order(schema, table.sort_by)
     except ConfigurationError as error:

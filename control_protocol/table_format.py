@@ -580,7 +580,7 @@ class SupportsRowDeletion(Protocol):
 class SupportsDeadLetters(Protocol):
     """Describes a format whose quarantine can tell which of its rows were not sent on yet."""
 
-    def unsent_rows(self, spec: TableSpec, sink: SinkName) -> Any:
+    def unsent_dead_letters(self, spec: TableSpec, sink: SinkName) -> Any:
         """Return the rows to send to the dead-letter topic."""
 
 
@@ -644,7 +644,7 @@ class SupportsKeyedAudit(LoadedReader, Protocol):
     def newly_dead_row_count(self, commit: SinkCommit) -> int | None:
         """Return how many rows the commit removed; ``None``: no longer known."""
 
-    def columns_added_later(self) -> frozenset[str]:
+    def columns_added_after_creation(self) -> frozenset[str]:
         """Return columns that some of the table's schemas lack: older rows have no value in
         them."""
 

@@ -125,7 +125,7 @@ class History:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ReportedState:
     """Describes one state of a branch, as the table's log reports it. ``name`` is for people.
 
     ``commit`` is set where it is the sink's, ``foreign`` where it is not (``None`` for one that
@@ -141,7 +141,7 @@ class Told:
 def build_history(
     view: TableView,
     sink: SinkName,
-    states: Iterable[Told],
+    states: Iterable[ReportedState],
     *,
     complete: bool,
     branch: str = ONLY_BRANCH,

@@ -36,7 +36,7 @@ def open_catalog(
     """
     catalog = of or settings.catalog
     if catalog.backend is Backend.PYICEBERG:
-        return load_catalog(catalog.name, catalog.properties, timeout_s, looking=looking)
+        return load_catalog(catalog.name, catalog.properties, timeout_s, read_only=looking)
     from headgate.data_plane.spark.session import open_jvm
 
     jvm = open_jvm(spark_options(settings))

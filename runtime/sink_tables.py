@@ -72,7 +72,7 @@ from headgate.control_protocol.table_history import FileRows, TableReader
 from headgate.coordinator.secondary_pending_commits import find_undelivered_commits
 from headgate.participant.settings import UnknownFields
 from headgate.tables.concurrent_secondary_tables import SecondaryTables
-from headgate.tables.iceberg.catalog import missing_rights_error, translate_catalog_error
+from headgate.tables.iceberg.catalog import as_missing_rights, translate_catalog_error
 from headgate.tables.staged_file_lists import StagedFileLists
 from headgate.tables.unstaged_secondary_table import FileListSecondaryTable, FixedColumns
 
@@ -403,7 +403,7 @@ class SinkTables:
             try:
                 yield name, self.primary_format.reader(self.table_spec_of(name), self.settings.name)
             except RetryLater as error:
-                yield name, missing_rights_error(error) or error
+                yield name, as_missing_rights(error) or error
             except HeadgateError:  # dropped, or damaged: it is suspended, which is reported
                 continue
 
@@ -662,17 +662,17 @@ class SinkTables:
             tables._formats[tables._is_foreign_quarantine(name)] = made.get(id(found), found)
         return tables
 
-    def unsent_rows(self, name: str) -> Any:
+    def unsent_dead_letters(self, name: str) -> Any:
         """Return a quarantine's rows to send to the dead-letter topic, if its format tells them."""
         found = self.format_of(name)
         if not isinstance(found, SupportsDeadLetters):
             return None
-        return found.unsent_rows(self.table_spec_of(name), self.settings.name)
+        return found.unsent_dead_letters(self.table_spec_of(name), self.settings.name)
 
     def start_dead_letter_forwarder(self, opening: ExitStack) -> Callable[[], None]:
         """Return what is to hear of commits to the quarantine; ``opening`` ends it."""
         aside, settings = self.settings.quarantine, self.settings
-        rows = self.unsent_rows(aside.table) if aside.dead_letter_topic else None
+        rows = self.unsent_dead_letters(aside.table) if aside.dead_letter_topic else None
         if rows is None:
             return lambda: None
         from headgate.kafka.dead_letter_topic import DeadLetterTopic

@@ -56,17 +56,17 @@ from headgate.runtime.dropped_table_detection import (
     require_never_filled,
 )
 from headgate.tables.iceberg.catalog import require_atomic_swap, translate_catalog_error
-from headgate.tables.iceberg.schema_evolution import columns_of, sql_type
+from headgate.tables.iceberg.schema_evolution import columns_of, spark_sql_type
 from headgate.tables.iceberg.supported_tables import raise_if_metadata_unknown
 from headgate.tables.iceberg.table_creation import (
     build_partition_spec,
     build_sort_order,
     key_field_ids,
-    require_possible_upkeep,
+    require_valid_upkeep_properties,
     with_default_properties,
 )
 from headgate.tables.iceberg.type_parser import parse_columns
-from headgate.tables.storage.store_write_check import try_store
+from headgate.tables.storage.store_write_check import require_writable_store
 
 if TYPE_CHECKING:
     from headgate.runtime.sink_tables import SinkTables
@@ -138,7 +138,7 @@ def require_fillable_table(
     require_fitting_schema(schema or table.schema(), settings)
     Partitioner(table.spec(), table.schema())
     require_known_distribution(settings, table.properties)
-    require_possible_upkeep(table.properties, f"table {identifier}")
+    require_valid_upkeep_properties(table.properties, f"table {identifier}")
     require_expirable_rows(settings, table, schema or table.schema())
     if settings.table.key:
         key_field_ids(table.schema(), settings.table.key)
@@ -245,7 +245,7 @@ def require_declared_columns(schema: Schema, table: TableSettings) -> None:
 
 
 def _describe_addition(identifier: str, field: NestedField) -> str:
-    kind = sql_type(columns_of(Schema(field)).fields[0].type)
+    kind = spark_sql_type(columns_of(Schema(field)).fields[0].type)
     if not kind:
         return f"add it as {field.field_type}"
     return f"add it, as with Spark: ALTER TABLE {identifier} ADD COLUMN `{field.name}` {kind}"
@@ -371,7 +371,7 @@ def require_answering_store(settings: SinkSettings) -> None:
     """
     location = location_if_created(settings)
     if is_sql_catalog(settings.catalog) and needs_timeouts(location):
-        try_store(file_properties(settings.catalog.properties, location), location)
+        require_writable_store(file_properties(settings.catalog.properties, location), location)
 
 
 def require_fit_iceberg_table(catalog: Catalog, settings: SinkSettings) -> None:

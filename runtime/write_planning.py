@@ -38,7 +38,7 @@ class Planning:
         return self._routed.write_with_tables(batch, source, write)
 
     def forget_temporary_credentials(self) -> bool:
-        """Forward to ``Plans.forget_temporary_credentials``."""
+        """Drop plans whose credentials are temporary; return whether there were any."""
         return (self._routed or self.plans).forget_temporary_credentials()
 
 
@@ -57,7 +57,7 @@ def build_source_plan(settings: SinkSettings, batch: Batch) -> SourcePlan:
         topic_ids=batch.topic_ids,
         format_name=settings.format.type,
         format_options=dict(settings.format.options),
-        record_columns=record_columns(settings),
+        record_columns=record_columns_by_part(settings),
         rules=decoded_column_rules(settings) if settings.transform or not tables else {},
         key_format_name=settings.format.key_type,
         key_format_options=dict(settings.format.key_options),
@@ -82,7 +82,7 @@ def build_source_plan(settings: SinkSettings, batch: Batch) -> SourcePlan:
 
 def shaping_of(settings: SinkSettings) -> Shaping:
     """Return what happens to rows between decoding and files."""
-    parts = record_columns(settings) if settings.tables else {}
+    parts = record_columns_by_part(settings) if settings.tables else {}
     here = settings.transforms_in_process
     transform = transform_plan(settings.transform, parts, in_process=here)
     rules, late_by = settings.shape.row_rules, settings.maintenance.late_rows_column
@@ -91,7 +91,7 @@ def shaping_of(settings: SinkSettings) -> Shaping:
     return Shaping(transform, settings.spark.distribution, rules)
 
 
-def record_columns(settings: SinkSettings) -> Mapping[str, str]:
+def record_columns_by_part(settings: SinkSettings) -> Mapping[str, str]:
     """Return, by part of the record, the column that takes it when records are decoded.
 
     These are the table's own columns, or the columns that a transform receives.

@@ -218,8 +218,8 @@ class Batches:
                 each.close()
 
     def _write_batch(self, frame: Any, proposed: ProposedBatch) -> None:
-        table = self._open_table(proposed.query)
-        now, found = table.decide_batch(proposed)
+        table = self._open_or_reuse_table(proposed.query)
+        now, found = table.decide_batch_when_unpaused(proposed)
         if isinstance(found, Done):
             _log.info("batch %s is in the table already", proposed.number)
             if self._stateful:
@@ -244,7 +244,7 @@ class Batches:
             counts = proposed.number, written.rows, len(written.files)
             _log.info("batch %s: %s rows in %s files", *counts)
 
-    def _open_table(self, query: str) -> QueryTable:
+    def _open_or_reuse_table(self, query: str) -> QueryTable:
         if self._table is None:
             self._sources = self._sources or open_source_topics(self.settings)
             sender = Sender(f"spark-{query}", self._run)
@@ -279,7 +279,10 @@ class Batches:
         return frame.select(*needed)
 
     def _coordinate_columns(self, frame: Any, planned: PlannedBatch) -> Mapping[str, str]:
-        """Return the columns that say of which record a row is (QUERY-6, QUERY-21)."""
+        """Return the column of each coordinate of a row's record (QUERY-6, QUERY-21).
+
+        Raises ``RowsUnfit`` and ``BatchGap`` where rows lack what they need.
+        """
         named = self.settings.table.record_columns.columns_by_part()
         places: dict[str, str] = {
             part: named[part] for part in ("topic", "partition", "offset") if part in named
@@ -288,7 +291,7 @@ class Batches:
             frame.columns
         )
         if self.settings.table.key:
-            self._require_coordinates(frame, places, planned)
+            self._require_fitting_coordinates(frame, places, planned)
             return places
         trim = planned.take.trim
         several = len({at.topic for at in trim}) > 1 and "topic" not in places
@@ -301,13 +304,13 @@ class Batches:
             )
         return places
 
-    def _require_coordinates(
-        self, frame: Any, places: Mapping[str, str], planned: PlannedBatch
+    def _require_fitting_coordinates(
+        self, frame: Any, coordinate_columns: Mapping[str, str], planned: PlannedBatch
     ) -> None:
         """Raise ``RowsUnfit`` for a keyed table's rows that do not say what orders them, or say it
         where the batch's number does."""
-        given = set(places.values()) & set(frame.columns)
-        lacking = set(places.values()) - given
+        given = set(coordinate_columns.values()) & set(frame.columns)
+        lacking = set(coordinate_columns.values()) - given
         if planned.is_numbered and given:
             raise RowsUnfit(
                 f"{', '.join(sorted(given))} say what orders the rows of a key, and in a query "
@@ -393,14 +396,16 @@ def _require_kafka_records(frame: Any, needed: Sequence[str]) -> None:
 
 
 def write_frame(
-    frame: Any, planned: PlannedBatch, place_columns: Mapping[str, str] | None
+    frame: Any, planned: PlannedBatch, coordinate_columns: Mapping[str, str] | None
 ) -> RowsWritten:
     """Write the frame in Spark's tasks. Raises the error of a task whose rows do not fit.
 
-    ``place_columns``: those that say of which record a row is; ``None``: it is that record.
+    ``coordinate_columns``: those that say of which record a row is; ``None``: it is that record.
     """
     writer = (
-        planned.records_writer() if place_columns is None else planned.rows_writer(place_columns)
+        planned.records_writer()
+        if coordinate_columns is None
+        else planned.rows_writer(coordinate_columns)
     )
     conf = frame.sparkSession.conf
     before = conf.get(_ARROW_SETTING)
@@ -423,10 +428,10 @@ def compute_rows(frame: Any) -> None:
     frame.write.format("noop").mode("overwrite").save()
 
 
-def _read_text_file(frame: Any, path: str) -> str:
+def _read_text_file(session_frame: Any, path: str) -> str:
     """Read a small file wherever the query can: it may be on any file system that Spark knows."""
     local = path.removeprefix("file://")
     if "://" not in local:
         return Path(local).read_text(encoding="utf-8")
-    (row,) = frame.sparkSession.read.text(path, wholetext=True).collect()
+    (row,) = session_frame.sparkSession.read.text(path, wholetext=True).collect()
     return str(row[0])

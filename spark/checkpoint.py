@@ -24,11 +24,11 @@ def read_batch(
     ``read`` returns the text of a file by its path, or raises what reading it raises.
     """
     log = _CheckpointLog(checkpoint.rstrip("/"), read, spark_version)
-    ends = log.read_sources(f"offsets/{number}")
+    ends = log.read_source_lines(f"offsets/{number}")
     if number > 0:
-        begins = log.read_sources(f"offsets/{number - 1}")
+        begins = log.read_source_lines(f"offsets/{number - 1}")
     else:
-        begins = [log.first_offsets_of(place) for place in range(len(ends))]
+        begins = [log.read_first_offsets_line(place) for place in range(len(ends))]
     query = log.read_query_id()
     begin, end = _parse_kafka_offsets(begins), _parse_kafka_offsets(ends)
     if begin is None or end is None:
@@ -49,14 +49,14 @@ class _CheckpointLog:
         except (ValueError, KeyError, TypeError) as error:
             raise self._damaged_error("metadata") from error
 
-    def read_sources(self, name: str) -> list[str]:
+    def read_source_lines(self, name: str) -> list[str]:
         """Return the line of each source."""
         lines = self._read_lines(name)
         if len(lines) < 3:  # the version, Spark's own metadata, and at least one source
             raise self._damaged_error(name)
         return [line.strip() for line in lines[2:]]
 
-    def first_offsets_of(self, source: int) -> str:
+    def read_first_offsets_line(self, source: int) -> str:
         """Return where a source began. Only Kafka's says it, and others need not be there."""
         try:
             lines = self._read_lines(f"sources/{source}/0")

@@ -105,11 +105,11 @@ class PlannedBatch:
     is_numbered: bool
     """Whether its number places it (QUERY-9), and orders its rows (QUERY-23)."""
 
-    def rows_writer(self, places: Mapping[str, str]) -> RowsWriter:
-        """Return what writes its rows, whose records the columns of ``places`` name."""
+    def rows_writer(self, coordinate_columns: Mapping[str, str]) -> RowsWriter:
+        """Return what writes its rows, whose records the columns of ``coordinate_columns`` name."""
         ranges = self._ranges_from(self.proposed.begin)
         number = self.proposed.number if self.is_numbered else None
-        return RowsWriter(self.plan, self.batch, self.take.trim, places, ranges, number)
+        return RowsWriter(self.plan, self.batch, self.take.trim, coordinate_columns, ranges, number)
 
     def records_writer(self) -> RecordsWriter:
         """Return what decodes and writes its records (QUERY-26)."""
@@ -225,19 +225,19 @@ class QueryTable:
         self._uuid = view.uuid
         return TableNow(view, record)
 
-    def decide_batch(self, proposed: ProposedBatch) -> tuple[TableNow, Done | Take]:
+    def decide_batch_when_unpaused(self, proposed: ProposedBatch) -> tuple[TableNow, Done | Take]:
         """Say what the batch is, once the sink is not paused (QUERY-14). Raises ``StopSink``."""
         now = self.read()
         while now.record is not None and now.record.paused:
             self._wait(LOOK_AGAIN_S)
             self._may_wait()
             now = self.read()
-        self._topic_ids = self._topic_ids_of(proposed, now)
+        self._topic_ids = self._require_same_topic_ids(proposed, now)
         if now.record is not None:
             self._require_no_partitions_added(proposed, now.record)
         return now, decide_batch(now.record, proposed, stateful=self._stateful)
 
-    def _topic_ids_of(self, proposed: ProposedBatch, now: TableNow) -> dict[str, TopicId]:
+    def _require_same_topic_ids(self, proposed: ProposedBatch, now: TableNow) -> dict[str, TopicId]:
         """Return the ids of the batch's topics; offsets of a re-created one say nothing."""
         topics = {at.topic for at in proposed.end}
         if not topics:
@@ -310,7 +310,7 @@ class QueryTable:
                 _log.warning("batch %s: %s", proposed.number, outcome.reason)
                 self._wait(_PAUSE_S)
             if attempt.record.is_claim or not has_landed:
-                now = self._read_patiently()
+                now = self._read_with_retries()
             if has_landed or attempt.record.is_same_commit(now.record):
                 self._on_landed(attempt.record)
                 if not attempt.record.is_claim:
@@ -332,6 +332,7 @@ class QueryTable:
     def _build_attempt(
         self, now: TableNow, proposed: ProposedBatch, written: RowsWritten
     ) -> CommitAttempt:
+        """Return the batch's commit, or the query's claim while the table has no record yet."""
         transaction = now.next_transaction(self._run.sender)
         if now.record is None:
             claim = claim_of_query(proposed, self._run, self._topic_ids, transaction)
@@ -348,7 +349,7 @@ class QueryTable:
         )
         return CommitAttempt(now.view, record, written.files)
 
-    def _read_patiently(self) -> TableNow:
+    def _read_with_retries(self) -> TableNow:
         for _ in range(_ATTEMPTS_MAX):
             with suppress(Unreachable):
                 return self.read()

@@ -26,7 +26,7 @@ from headgate.control_protocol.ports import (
 )
 from headgate.control_protocol.schema_evolution import Refusal
 from headgate.control_protocol.table_format import AtomicCommits, Delivery, DeliveryOutcome
-from headgate.tables.iceberg.catalog import missing_rights_error
+from headgate.tables.iceberg.catalog import as_missing_rights
 
 AT_ONCE = 16
 
@@ -68,8 +68,9 @@ class SecondaryTables:
         self._looked = False
 
     def read_views(self, tables: Collection[str]) -> Mapping[str, TableView | HeadgateError]:
+        """Read tables at once, but for busy and unreachable ones: they are left out."""
         free = [name for name in tables if not self._is_busy(name)]
-        views = self.call_each(self._read, free)
+        views = self.call_each(self._read_view_or_error, free)
         if not self._looked:
             self._looked = True
             self._on_commit()
@@ -93,7 +94,7 @@ class SecondaryTables:
         }
 
     def change_tables(self, wants: Sequence[Want]) -> tuple[Changed, ...]:
-        return tuple(self.call_each(self._change, wants))
+        return tuple(self.call_each(self._create_or_evolve, wants))
 
     def deliver(
         self, deliveries: Sequence[CommitAttempt], timeout_ms: int
@@ -164,13 +165,13 @@ class SecondaryTables:
                 raise
             return trouble
 
-    def _read(self, name: str) -> TableView | HeadgateError | None:
+    def _read_view_or_error(self, name: str) -> TableView | HeadgateError | None:
         try:
             return self.call_guarded(name, lambda: self._open_or_reuse_table(name).read())
         except RetryLater:
             return None
 
-    def _change(self, want: Want) -> Changed:
+    def _create_or_evolve(self, want: Want) -> Changed:
         name = want.at.table
         if self._is_busy(name):
             return Changed(name, failure="it is just being delivered")
@@ -183,6 +184,7 @@ class SecondaryTables:
             return Changed(name, failure=str(error)) if later else Changed(name, why=str(error))
 
     def _create_if_missing(self, want: Want) -> Changed | None:
+        """Create the table if ``want`` knows no UUID of it; return ``None`` if it does."""
         if want.at.uuid:
             return None
         return self._make(want) if self._make else Changed(want.at.table, why="none are made")
@@ -215,11 +217,14 @@ class SecondaryTables:
         return {p.name: self.call_guarded(p.name, p.deliver) for p in deliveries}
 
     def _tolerable_error(self, name: str, error: HeadgateError) -> HeadgateError | None:
-        """Return the trouble of a table that the sink can do without; ``None``: unreachable."""
+        """Return what suspends the table; ``None`` if the error is not to suspend it.
+
+        The sink cannot do without the table then, or it is merely unreachable.
+        """
         if self._is_required_table(name):
             return None
         if isinstance(error, RetryLater):
-            return missing_rights_error(error)
+            return as_missing_rights(error)
         return error
 
     def _is_required_table(self, name: str) -> bool:

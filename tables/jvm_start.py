@@ -44,7 +44,7 @@ _WAYS = re.compile(
 _SOUNDS_SECRET = re.compile(r"PASS|SECRET|TOKEN|CREDENTIAL|KEY", re.IGNORECASE)
 
 
-def hide_variable_from_jvms(name: str) -> None:
+def note_variable_hidden_from_jvms(name: str) -> None:
     """Let no JVM inherit the variable, unless it is one of those that belong to the machine."""
     way = _WAYS.fullmatch(name) and not _SOUNDS_SECRET.search(name)
     if not way and not _IDENTITY.fullmatch(name):
@@ -60,12 +60,13 @@ def start_jvm(context: Any, conf: Mapping[str, str]) -> None:
             context._ensure_initialized()  # noqa: SLF001 - as above
 
 
-def with_masked_names(conf: Mapping[str, str], names: Collection[str]) -> dict[str, str]:
-    """Return the configuration with which Spark's page and event log mask the values of ``names``.
+def with_spark_redaction(conf: Mapping[str, str], secret_keys: Collection[str]) -> dict[str, str]:
+    """Return a copy with which Spark's page and event log mask the values of these keys.
 
-    By itself, Spark masks keys that sound secret. Hadoop's keys are shown without their prefix.
+    The values stay in it. By itself, Spark masks keys that sound secret. Hadoop's keys are shown
+    without their prefix.
     """
-    bare = sorted({re.escape(name.removeprefix("spark.hadoop.")) for name in names})
+    bare = sorted({re.escape(name.removeprefix("spark.hadoop.")) for name in secret_keys})
     if not bare:
         return dict(conf)
     masked = conf.get(_SHOWS_SECRETS, _SPARKS_OWN)
@@ -89,8 +90,8 @@ def require_no_secret_arguments(
 @contextmanager
 def _hiding_arguments(conf: Mapping[str, str]) -> Iterator[None]:
     before = os.environ.get(_ARGUMENTS)
-    given, arguments = _split_off_defaults_file(shlex.split(before or "pyspark-shell"))
-    texts = [path.read_text(encoding="utf-8") for path in given if path.is_file()]
+    defaults, arguments = _split_off_defaults_file(shlex.split(before or "pyspark-shell"))
+    texts = [defaults.read_text(encoding="utf-8")] if defaults.is_file() else []
     texts += [
         _properties_line(key, value) for key, value in conf.items() if key.startswith("spark.")
     ]
@@ -136,15 +137,15 @@ def _hiding_secret_variables() -> Iterator[None]:
         WITHHELD.clear()
 
 
-def _split_off_defaults_file(arguments: Sequence[str]) -> tuple[list[Path], list[str]]:
-    """Return the files of defaults that ours stands in for, and the arguments without their name.
+def _split_off_defaults_file(arguments: Sequence[str]) -> tuple[Path, list[str]]:
+    """Return the file of defaults that ours stands in for, and the arguments without its name.
 
     Spark reads one such file: the one that is named, else its own.
     """
     for at, word in enumerate(arguments[:-1]):
         if word == _FILE:
-            return [Path(arguments[at + 1])], [*arguments[:at], *arguments[at + 2 :]]
-    return [_spark_defaults_file()], list(arguments)
+            return Path(arguments[at + 1]), [*arguments[:at], *arguments[at + 2 :]]
+    return _spark_defaults_file(), list(arguments)
 
 
 def _spark_defaults_file() -> Path:

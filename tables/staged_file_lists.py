@@ -28,7 +28,12 @@ from headgate.control_protocol.identifiers import (
 )
 from headgate.control_protocol.ports import Staging
 from headgate.control_protocol.table_history import FileRows
-from headgate.tables.storage.file_io import delete_later, delete_quietly, open_file_io, store_files
+from headgate.tables.storage.file_io import (
+    delete_in_background,
+    delete_quietly,
+    open_file_io,
+    store_files,
+)
 from headgate.tables.storage.file_store import files_below
 
 KEPT_MS = 3_600_000
@@ -96,14 +101,14 @@ class StagedFileLists:
         """Read the rows of a staging's files, which hold all columns. Raises as ``read_list``."""
         return (self._file_rows(file, columns) for file in self.read_list(path))
 
-    def delete_old_delivered(self, paths: Collection[str]) -> None:
+    def delete_delivered_later(self, paths: Collection[str]) -> None:
         """Delete lists of old deliveries, which nobody asks for any more; these follow later."""
         now_s = time.monotonic()
         while self._delivered and self._delivered[0][0] <= now_s - self._kept_ms / 1000:
-            delete_later(self._files, self._delivered.popleft()[1])
+            delete_in_background(self._files, self._delivered.popleft()[1])
         self._delivered.append((now_s, paths))
 
-    def delete_undecided_lists(
+    def delete_lists_no_longer_pending(
         self,
         location: str,
         before: Epoch,
@@ -119,14 +124,14 @@ class StagedFileLists:
         root = f"{location}/metadata/headgate/{self._sink}"
         loose = [
             path
-            for path, epoch, number in self._lists_below(root, until_ms)
+            for path, epoch, number in self._old_lists_below(root, until_ms)
             if epoch < before
             and path not in pending
             and not (newest and epoch == newest.epoch and number <= newest.number)
         ]
         delete_quietly(self._files, loose)
 
-    def _lists_below(self, root: str, until_ms: float) -> Iterator[tuple[str, int, int]]:
+    def _old_lists_below(self, root: str, until_ms: float) -> Iterator[tuple[str, int, int]]:
         """Yield those that are so old, with the epoch and the number of their transactions."""
         for path, at_ms in files_below(self._files, root):
             named = _NAMED.fullmatch(path.removeprefix(f"{root}/"))

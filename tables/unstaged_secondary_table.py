@@ -100,7 +100,7 @@ class FileListSecondaryTable:
         with self._one:
             outcome = self._table.commit(brought)
         if isinstance(outcome, Landed):
-            self._drafts.delete_old_delivered(
+            self._drafts.delete_delivered_later(
                 [pending_commit.manifest for pending_commit in pending]
             )
         return outcome
@@ -111,7 +111,7 @@ class FileListSecondaryTable:
         try:
             view = self.read()
             delivered = view.settled_record.transaction if view.settled_record else None
-            self._drafts.delete_undecided_lists(view.location, before, pending, delivered)
+            self._drafts.delete_lists_no_longer_pending(view.location, before, pending, delivered)
         except (HeadgateError, OSError) as error:
             _log.warning("drafts were not cleared away: %s", first_line_of_error(error))
 

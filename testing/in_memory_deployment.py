@@ -36,8 +36,8 @@ class Deployment:
         """Return the end of each partition of the source."""
         return {at: log.end for at, log in self.source.partitions.items()}
 
-    def resume_request(self, record: CommitRecord | None, *tables: str) -> Envelope:
-        """Say what ``headgate tables resume`` says about a table with this record."""
+    def request_resume(self, record: CommitRecord | None, *tables: str) -> Envelope:
+        """Append what ``headgate tables resume`` says about a table with this record; return it."""
         assert record is not None
         newest, sender = record.transaction, Sender("operator", "1")
         event = Resume(tables)

@@ -127,10 +127,10 @@ class NodeLog(FakeLog):
         said = [type(envelope.event).__name__ for envelope in envelopes]
         for step in ("append", *(f"append {name}" for name in said)):
             self._node.reach_step(step)
-        self.say(envelopes)
+        self.append_without_steps(envelopes)
         for step in ("appended", *(f"appended {name}" for name in said)):
             self._node.reach_step(step)
 
-    def say(self, envelopes: Sequence[Envelope]) -> None:
+    def append_without_steps(self, envelopes: Sequence[Envelope]) -> None:
         """Append, with the node alive."""
         super().append(envelopes)

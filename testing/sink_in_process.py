@@ -51,6 +51,9 @@ _PATIENCE_S = 120.0
 
 Value = Callable[[TopicPartition, int], bytes | None]
 
+LateCommit = Callable[[], CommitOutcome]
+"""Makes a commit arrive after the process that sent it is gone."""
+
 
 class SinkInProcess(Deployment):
     """One life of a participant with its coordinator after the other, on tables that stay.
@@ -73,11 +76,11 @@ class SinkInProcess(Deployment):
         self.life: Life | None = None
         self._paused = ExitStack()
 
-    def produce(self, count: int) -> None:
-        """So many records more for each topic."""
+    def produce(self, count_per_topic: int) -> None:
+        """Produce so many more records to partition 0 of each topic."""
         for topic in self.settings.source.topics:
-            self.source.produce(TopicPartition(topic, 0), count, 1_000)
-            self.produced += count
+            self.source.produce(TopicPartition(topic, 0), count_per_topic, 1_000)
+            self.produced += count_per_topic
 
     def begin_life(self) -> None:
         """A new life, whose predecessor may have died in the middle of anything."""
@@ -91,8 +94,8 @@ class SinkInProcess(Deployment):
         self._end_current_life()
         self._paused.close()
 
-    def pause(self) -> None:
-        """Let this life stand still: it does not learn that another one begins."""
+    def freeze_life(self) -> None:
+        """Let this life stand still for good: it does not learn that another one begins."""
         if self.life is not None:
             self._paused.push(self.life.opened.pop_all())
         self._end_current_life()
@@ -144,11 +147,11 @@ class SinkInProcess(Deployment):
         self.participant.run_once(0)
         self.coordinator.run_once(0)
 
-    def run_until_settled(self, *but: str) -> None:
-        """Everything is read, decided, and delivered, but to these tables."""
-        self.run_until(lambda: self.lag() == 0 and self.tables_with_pending() <= set(but))
+    def run_until_settled(self, *except_tables: str) -> None:
+        """Run until all is read, decided and delivered, but to these tables."""
+        self.run_until(lambda: self.lag() == 0 and self.tables_with_pending() <= set(except_tables))
 
-    def run_until_killed(self, step: str) -> Callable[[], CommitOutcome]:
+    def run_until_killed(self, step: str) -> LateCommit:
         """Turns, until the process is about to take this step, or has taken it: it is gone then.
 
         Return the commit that it was about to make, or had made, as it would still arrive.
@@ -180,9 +183,9 @@ class SinkInProcess(Deployment):
         suspended = self.record.suspended if self.record else ()
         return {each.table: each.why for each in suspended if not each.resuming}
 
-    def resume(self, *tables: str) -> None:
-        """As ``headgate tables resume`` says it."""
-        self.resume_request(self.record, *tables)
+    def resume_tables(self, *tables: str) -> None:
+        """Ask to resume suspended tables, as ``headgate tables resume`` does."""
+        self.request_resume(self.record, *tables)
 
 
 class Life(Node):
@@ -193,7 +196,7 @@ class Life(Node):
         self.sink = sink
         self.member = f"{self.name}-{self.life}"
         self.opened = ExitStack()
-        self.under_way: Callable[[], CommitOutcome] = lambda: Unknown("no commit was made")
+        self.under_way: LateCommit = lambda: Unknown("no commit was made")
 
     def start(self) -> None:
         sink = self.sink

@@ -17,7 +17,7 @@ from headgate.control_protocol.offsets import OffsetRange
 from headgate.data_plane.quarantine.already_quarantined import range_filter
 from headgate.data_plane.quarantine.rejected_records import TABLE
 from headgate.kafka.push_source import Record
-from headgate.tables.iceberg.catalog import naming_table
+from headgate.tables.iceberg.catalog import translating_table_errors
 
 MEANT_FOR = "table_name"
 """The quarantine's column with the table that could not take the record."""
@@ -104,7 +104,7 @@ class DivertedRecords:
         return And(ours, EqualTo(term="error_class", value=TABLE))
 
     def _scan(self, wanted: BooleanExpression, columns: tuple[str, ...]) -> pa.Table:
-        with naming_table(".".join(self._table.name())):
+        with translating_table_errors(".".join(self._table.name())):
             return self._table.scan(wanted, columns, snapshot_id=self.head).to_arrow()
 
 

@@ -37,7 +37,7 @@ from headgate.data_plane.batch.writer_task_plan import (
 from headgate.data_plane.files.format_choice import require_format_for_keys
 from headgate.data_plane.routing.routes import RAW_NAME_PROPERTY, Routing, fold_case
 from headgate.data_plane.routing.table_resolution import tables_named_by_start
-from headgate.tables.iceberg.catalog import missing_rights_error
+from headgate.tables.iceberg.catalog import as_missing_rights
 
 # ------------------------------------------------------------------------------------------- tables
 
@@ -72,7 +72,7 @@ class TableLookup:
         except TableMissing:  # it was listed a moment ago
             return as_dropped_table(name)
         except (MissingRights, RetryLater) as error:
-            if refused := missing_rights_error(error):
+            if refused := as_missing_rights(error):
                 return RoutedTable(name, problem=str(refused), trouble=str(refused))
             raise Unreachable(error.message, error.hint) from error  # nothing is known of the table
         except ConfigurationError as error:

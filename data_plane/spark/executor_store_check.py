@@ -19,7 +19,7 @@ from headgate.data_plane.spark.session import OpenSession, error_text
 from headgate.kafka.authentication import token_keeper_for
 from headgate.kafka.token_keeper import keeper_of
 from headgate.tables.storage.object_stores import has_long_lived_credentials
-from headgate.tables.storage.store_write_check import try_store
+from headgate.tables.storage.store_write_check import require_writable_store
 
 _COLUMNS = "host string, code string, message string, hint string"
 _SCHEMA = pa.schema([(name, pa.string()) for name in ("host", "code", "message", "hint")])
@@ -36,11 +36,11 @@ _LONG_LIVED = (
 def try_store_from_executors(
     session: OpenSession, properties: Mapping[str, str], location: str
 ) -> str:
-    """Let as many tasks as a batch has try the store. Raises as ``try_store``."""
+    """Let as many tasks as a batch has try the store. Raises as ``require_writable_store``."""
     own = dict(properties)
 
     def attempt() -> None:
-        try_store(own, location)
+        require_writable_store(own, location)
 
     count, hosts = _run_in_each_task(session, attempt)
     done = f"{count} tasks on {hosts} wrote, read and removed a file of a line each"

@@ -25,7 +25,7 @@ from typing import Any
 from headgate.control_protocol.errors import ConfigurationError, HeadgateError, Unreachable
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.tables.iceberg.jvm import Jvm
-from headgate.tables.jvm_start import start_jvm, with_masked_names
+from headgate.tables.jvm_start import start_jvm, with_spark_redaction
 
 log = redacted_logger(__name__)
 
@@ -214,7 +214,7 @@ def prepare_launch(options: SparkOptions) -> dict[str, str]:
     os.environ.setdefault("PYSPARK_PYTHON", python)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     own = _SAME_EVERYWHERE if far else {**_QUIET, **_SAME_EVERYWHERE, **_WORKERS}
-    from_user = with_masked_names(options.conf, options.secret)
+    from_user = with_spark_redaction(options.conf, options.secret)
     conf = {"spark.app.name": options.app_name, **own, **from_user}
     if options.remote or (submitted and not options.master):
         return conf

@@ -30,7 +30,7 @@ from headgate.tables.iceberg.upsert.key_files import (
     OFFSET,
     PARTITION,
     TOPIC,
-    key_schema,
+    key_file_schema,
     write_key_file,
 )
 from headgate.tables.storage.file_io import delete_quietly
@@ -94,7 +94,9 @@ class DeletedKeys:
         self._io = io
         self._prefix = prefix
         topics = "topic" in plan.source.record_columns
-        self._schema = key_schema(schema, key_field_ids(schema, changes.key), with_topic=topics)
+        self._schema = key_file_schema(
+            schema, key_field_ids(schema, changes.key), with_topic=topics
+        )
         self._topics = pa.array([at.topic for at in partitions], pa.string())
         self._numbers = pa.array([at.partition for at in partitions], pa.int32())
         self._waiting: list[pa.RecordBatch] = []

@@ -130,7 +130,7 @@ class TableReplay:
     def source_number_of(self, at: TopicPartition) -> int:
         """Return a partition's number; the topic counts only if the table has a column for it."""
         with_topic = "topic" in self.plan.source.record_columns
-        return self.sources.number_of(at.topic if with_topic else "", at.partition)
+        return self.sources.intern_source(at.topic if with_topic else "", at.partition)
 
 
 def batch_that_is_only_read(
@@ -191,7 +191,7 @@ def read_table_into_slices(table_replay: TableReplay, reader: TableReader) -> Sl
             rows = [_cast(batch.column(each.name), each.type) for each in columns]
             named = dict(zip(columns.names, rows, strict=True))
             topics = named[parts["topic"]] if "topic" in parts else None
-            numbers = table_replay.sources.numbers_of(topics, named[parts["partition"]])
+            numbers = table_replay.sources.intern_sources(topics, named[parts["partition"]])
             offsets = pc.fill_null(pc.cast(named[parts["offset"]], pa.int64()), UNKNOWN)
             ours = [
                 *table_replay.hash_keys([named[name] for name in changes.key]),
@@ -494,7 +494,7 @@ class Replay:
         held = SourcePartition(
             {source: ranges[at].begin for source, at in sources.items()},
             {source: read.offsets[at] for source, at in sources.items()},
-            reader.columns_added_later(),
+            reader.columns_added_after_creation(),
             table_replay.sources,
             {source: earlier[at] for source, at in sources.items() if at in earlier},
             table_replay.deletion_mark_column,

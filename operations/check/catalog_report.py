@@ -23,7 +23,7 @@ from headgate.operations.check.check import Check, Questions, State
 from headgate.operations.check.table import NotChecked
 from headgate.runtime.sink_tables import open_tables_read_only
 from headgate.tables.iceberg.catalog_trial import CatalogTrial
-from headgate.tables.storage.store_write_check import try_store
+from headgate.tables.storage.store_write_check import require_writable_store
 
 _NEEDED = frozenset({"files", "claim", "stale commit", "moved tag"})
 """Without these no sink runs there; all else limits what it can do, or for how long it is safe."""
@@ -102,15 +102,17 @@ def _ask_by_trial(questions: Questions, trial: CatalogTrial, advice: _Advice) ->
     if not questions.are_answered_well("claim"):
         return
     questions.ask("tag", lambda: _check_tag(trial, advice))
-    questions.ask("stale commit", lambda: f"refused, as it must be: {trial.try_stale_commit()}")
     questions.ask(
-        "moved tag", lambda: f"refused, as it must be: {trial.try_commit_after_moved_tag()}"
+        "stale commit", lambda: f"refused, as it must be: {trial.require_refusal_of_stale_commit()}"
+    )
+    questions.ask(
+        "moved tag", lambda: f"refused, as it must be: {trial.require_refusal_after_moved_tag()}"
     )
     questions.ask("several tables", lambda: _try_joint_commit(trial, advice))
 
 
 def _describe_vended_credentials(trial: CatalogTrial, advice: _Advice) -> str:
-    given = trial.given_credentials()
+    given = trial.vended_credentials()
     if given.signs_remotely:
         raise CatalogRefused(
             "it signs each request to the store itself, and gives out no keys",
@@ -123,7 +125,8 @@ def _describe_vended_credentials(trial: CatalogTrial, advice: _Advice) -> str:
 
 
 def _try_write_file(trial: CatalogTrial) -> str:
-    return f"{try_store(*trial.file_properties_and_location())} was written, read and removed again"
+    path = require_writable_store(*trial.file_properties_and_location())
+    return f"{path} was written, read and removed again"
 
 
 def _try_claim(trial: CatalogTrial) -> str:

@@ -33,7 +33,7 @@ from headgate.operations.check.table import NotChecked
 from headgate.runtime.catalogs import spark_options
 from headgate.runtime.sink_tables import open_tables_read_only, require_catalog
 from headgate.runtime.start_checks import require_markable_table
-from headgate.runtime.write_planning import record_columns, shaping_of
+from headgate.runtime.write_planning import record_columns_by_part, shaping_of
 from headgate.tables.iceberg.upsert.key_property import key_property_text, require_same_key
 from headgate.tables.iceberg.upsert.on_delete_property import (
     DeleteChoice,
@@ -184,5 +184,5 @@ def _transform_plan(settings: SinkSettings) -> WriterPlan:
         plan = opened.plan_writes(source)
     if not tables:
         return plan
-    behind = SourcePlan({}, record_columns=record_columns(settings), routing=tables.routing)
+    behind = SourcePlan({}, record_columns=record_columns_by_part(settings), routing=tables.routing)
     return replace(plan, source=behind)

@@ -67,7 +67,7 @@ from headgate.tables.iceberg.maintenance.row_expiry import HOUR_MS, WAIT_MS
 from headgate.tables.iceberg.maintenance.snapshot_selection import snapshot_retention
 from headgate.tables.storage.local_file_io import local_folder_path
 from headgate.tables.storage.object_stores import file_properties
-from headgate.tables.storage.store_write_check import try_store
+from headgate.tables.storage.store_write_check import require_writable_store
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
@@ -294,7 +294,7 @@ class TableCheck:
         if (folder := local_folder_path(location)) is not None:
             _require_disk_space(folder)
             return f"{folder} may be written"
-        path = try_store(self._file_properties(location), location)
+        path = require_writable_store(self._file_properties(location), location)
         return f"{path} was written, read and removed again"
 
     def check_executors(self) -> str:
@@ -415,7 +415,7 @@ def check_create_rights(catalog: Catalog, identifier: str) -> str:
         return _check_statement_allowed(engine, identifier, fields)
     if isinstance(catalog, JavaCatalog) and catalog.kind == "hive":
         try:
-            catalog.require_atomic_swap_for(identifier)
+            catalog.require_atomic_swap_of_new_table(identifier)
         except Exception as error:
             raise _missing_rights_error(error, f"table {identifier} may not be created") from error
         return (
@@ -517,7 +517,9 @@ def check_quarantine(
     found = f"{wanted.table} exists ({settings.table_type_of(wanted.table)}, UUID {uuid})"
     if local_folder_path(layout.location) is not None:
         return found  # its rights were looked at
-    path = try_store(file_properties(dict(layout.storage), layout.location), layout.location)
+    path = require_writable_store(
+        file_properties(dict(layout.storage), layout.location), layout.location
+    )
     return f"{found}; {path} was written, read and removed again"
 
 

@@ -49,7 +49,7 @@ def read_rejected_records(tables: SinkTables) -> tuple[RejectedRecord, ...]:
 
 def _read_newest_rows(tables: SinkTables) -> list[dict[str, Any]]:
     settings, name = tables.settings, tables.settings.quarantine.table
-    if unsent := tables.unsent_rows(name):
+    if unsent := tables.unsent_dead_letters(name):
         return list(unsent.newest_rows(SHOWN, _COLUMNS, _ROWS_LOOKED_AT))
     with tables.open_at_rest(name) as secondary:
         reader = secondary.reader

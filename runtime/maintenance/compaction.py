@@ -37,9 +37,13 @@ from headgate.tables.iceberg.maintenance.compaction_commit import (
     Written,
     locate_moved_rows,
 )
-from headgate.tables.iceberg.maintenance.compaction_plan import Choice, SmallFile, sink_data_folder
+from headgate.tables.iceberg.maintenance.compaction_plan import (
+    CandidateFile,
+    Choice,
+    sink_data_folder,
+)
 from headgate.tables.iceberg.maintenance.files_to_delete import now_s
-from headgate.tables.iceberg.pending_manifests import portions_of_staged_files
+from headgate.tables.iceberg.pending_manifests import read_staged_files_by_partition
 from headgate.tables.iceberg.upsert.delete_files import Positions, sorted_positions_of
 
 ROWS_AT_ONCE = 65_536
@@ -99,7 +103,9 @@ def rewrite_pending_files(
     another size. Raises ``ValueError`` for a file that cannot be rewritten, and what storage
     raises.
     """
-    choice = Choice(None, portions_of_staged_files(table, manifests, dead), frozenset(), (), 0)
+    choice = Choice(
+        None, read_staged_files_by_partition(table, manifests, dead), frozenset(), (), 0
+    )
     return Rewriting(table, sink, target_file_bytes(table, 0, size_bytes), born=False).rewrite(
         choice
     )
@@ -137,7 +143,7 @@ class Rewriting:
         Raises ``Stopped`` and what storage raises; then no file is left behind.
         """
         since_s = now_s()
-        done: list[tuple[SmallFile, ...]] = []
+        done: list[tuple[CandidateFile, ...]] = []
         files: list[DataFiles] = []
         finished: list[WrittenFile] = []
         moved: list[MovedRows] = []
@@ -165,7 +171,9 @@ class Rewriting:
         )
         return Rewritten(rewritten if done else None, unfit)
 
-    def _write_portion(self, portion: Sequence[SmallFile], writing: DataFiles) -> Positions | None:
+    def _write_portion(
+        self, portion: Sequence[CandidateFile], writing: DataFiles
+    ) -> Positions | None:
         """Write the rows of many files together, a row group or a sorted run at a time.
 
         Return where sorted rows went: for each row read, its number among those written.
@@ -180,7 +188,9 @@ class Rewriting:
                 runs.append(sorter.sorted_indices(rows).to_numpy().astype(np.int64))
         return _row_numbers(runs) if sorter else None
 
-    def _read_sorted_runs(self, portion: Sequence[SmallFile], at_once: int) -> Iterator[pa.Table]:
+    def _read_sorted_runs(
+        self, portion: Sequence[CandidateFile], at_once: int
+    ) -> Iterator[pa.Table]:
         waiting: list[pa.Table] = []
         size_bytes = 0
         for file in portion:
@@ -195,7 +205,7 @@ class Rewriting:
         if any(some.num_rows for some in waiting):
             yield pa.concat_tables(waiting)
 
-    def _read_all_live_rows(self, file: SmallFile) -> Iterator[pa.Table]:
+    def _read_all_live_rows(self, file: CandidateFile) -> Iterator[pa.Table]:
         """Yield the file's live rows, as many as its manifest counts.
 
         Raises ``Unfit`` with its path.
@@ -216,7 +226,7 @@ class Rewriting:
             unfit.path = file.path
             raise unfit
 
-    def _read_live_rows(self, file: SmallFile) -> Iterator[pa.Table]:
+    def _read_live_rows(self, file: CandidateFile) -> Iterator[pa.Table]:
         with self._shape.io.new_input(file.path).open() as stream:
             parquet = pq.ParquetFile(stream)
             position = 0
@@ -224,7 +234,7 @@ class Rewriting:
                 yield self._conform_rows(pa.Table.from_batches([batch]), file, position)
                 position += batch.num_rows
 
-    def _conform_rows(self, rows: pa.Table, file: SmallFile, position: int) -> pa.Table:
+    def _conform_rows(self, rows: pa.Table, file: CandidateFile, position: int) -> pa.Table:
         there = {_field_id(field): place for place, field in enumerate(rows.schema)}
         columns = [self._column_or_default(rows, there, field) for field in self._columns]
         schema = self._columns
@@ -305,7 +315,7 @@ def _file_shape(table: Table, *, numbered: bool) -> FileShape:
 
 
 def _row_lineage_columns(
-    rows: pa.Table, there: dict[int, int], file: SmallFile, position: int
+    rows: pa.Table, there: dict[int, int], file: CandidateFile, position: int
 ) -> list[pa.ChunkedArray]:
     """Return each row's id and last change, stored in the file or derived from its position."""
     first = (file.first_row_id or 0) + position

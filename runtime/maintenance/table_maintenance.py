@@ -28,7 +28,7 @@ from headgate.tables.iceberg.maintenance.compaction_plan import (
     choose_files,
 )
 from headgate.tables.iceberg.maintenance.maintenance_commit import Settled, retry_until_settled
-from headgate.tables.iceberg.maintenance.orphan_files import Ages, Deciding, Orphans
+from headgate.tables.iceberg.maintenance.orphan_files import Ages, Orphans, PrimaryTags, TagMove
 from headgate.tables.iceberg.maintenance.row_expiry import (
     RowExpiry,
     describe_limit,
@@ -303,15 +303,15 @@ class Round:
             )
 
 
-def read_deciding_tags(settings: SinkSettings) -> Deciding:
+def read_deciding_tags(settings: SinkSettings) -> PrimaryTags:
     """Read what the primary table says to the maintenance of an Iceberg quarantine beside it."""
     with open_tables_read_only(settings) as tables:
         history = tables.reader.history(_LAST)
         if not history.commits:
             history = tables.reader.history()
         deciding = [
-            (commit.committed_ms, record)
+            TagMove(commit.committed_ms, record)
             for commit in history.commits[-1:]
             for record in (commit.record, history.current_record)
         ]
-        return Deciding(history.uuid, deciding)
+        return PrimaryTags(history.uuid, deciding)

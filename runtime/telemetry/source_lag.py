@@ -55,25 +55,27 @@ class LagLookout:
                     _log.debug("lag could not be measured: %s", error)
 
     def _read_first_timestamps(
-        self, places: Mapping[TopicPartition, int]
+        self, next_offsets: Mapping[TopicPartition, int]
     ) -> Mapping[TopicPartition, int]:
-        return read_first_timestamps(self._settings.kafka, self._settings.source.group_id, places)
+        return read_first_timestamps(
+            self._settings.kafka, self._settings.source.group_id, next_offsets
+        )
 
 
 def measure_lag_once(
     meters: CoordinatorMeters,
-    logs: Callable[[], Mapping[TopicPartition, OffsetRange]],
-    first: Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, int]],
+    read_logs: Callable[[], Mapping[TopicPartition, OffsetRange]],
+    read_first_ms: Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, int]],
 ) -> None:
     """Look once. Answers for a partition that moved meanwhile do not count."""
-    meters.on_source_logs(logs(), {})
+    meters.on_source_logs(read_logs(), {})
     before = meters.progress
     places = {
         at: offset
         for at, lag in sorted(before.lags.items(), key=lambda found: -found[1])
         if lag and at not in before.first_ms and (offset := before.next_offset_of(at)) is not None
     }
-    found = first(places) if places else {}
+    found = read_first_ms(places) if places else {}
     now = meters.progress
     meters.on_source_logs(
         {}, {at: ms for at, ms in found.items() if now.next_offset_of(at) == places[at]}

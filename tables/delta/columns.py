@@ -113,10 +113,10 @@ def _date_of_days(days: int) -> date:
     return (_EPOCH + timedelta(days=days)).date()
 
 
-def _format_timestamp(microseconds: int, between: str) -> str:
+def _format_timestamp(microseconds: int, separator: str) -> str:
     """Format the time in UTC; unlike ``strftime`` this gives each year four digits."""
     moment = (_EPOCH + timedelta(microseconds=microseconds)).replace(tzinfo=None)
-    return moment.isoformat(between, "microseconds")
+    return moment.isoformat(separator, "microseconds")
 
 
 # ------------------------------------------------------------------------------------ Delta to ours

@@ -87,7 +87,9 @@ class DeltaLocation:
     def require_conditional_puts(self) -> None:
         """Raise ``PutsUnconditional`` if two writers could put the same version; or ``OSError``."""
         files = open_file_io(self.storage, self.location)
-        if is_s3_files(files) and not files.try_conditional_puts(f"{self.location}/data/headgate"):
+        if is_s3_files(files) and not files.probe_conditional_puts(
+            f"{self.location}/data/headgate"
+        ):
             raise PutsUnconditional(
                 f"the store of Delta table {self.name} at {self.location} overwrites what is "
                 "there, though it was asked to put it only if it is absent",
@@ -125,10 +127,10 @@ class DeltaLocation:
                 f"Delta table {self.name} cannot be read: {first_line_of_error(error)}"
             ) from error
         if why:
-            raise _table_unfit_error(self.name, why)
+            raise _unsupported_protocol_error(self.name, why)
 
     def _load_delta_table(self) -> DeltaTable:
-        """Raises ``DeltaError`` for an invalid log, ``OSError`` for storage failures."""
+        """Load the table. Raises ``TableMissing``, ``Unreachable``; ``DeltaError``: invalid log."""
         try:
             return DeltaTable(self.uri, storage_options=self.storage_options)
         except TableNotFoundError as error:
@@ -194,7 +196,7 @@ def require_fit_table(name: str, table: DeltaTable) -> None:
         )
     _require_log_retention(name, properties.get(_LOG_RETENTION) or "")
     if why := describe_commit_refusal(table):
-        raise _table_unfit_error(name, why)
+        raise _unsupported_protocol_error(name, why)
     types = {column.name: column.type for column in columns_of(name, table).fields}
     for column in partition_columns_of(table):
         if not can_partition_by(types[column]):
@@ -203,7 +205,7 @@ def require_fit_table(name: str, table: DeltaTable) -> None:
             )
 
 
-def _table_unfit_error(name: str, why: str) -> TableUnfit:
+def _unsupported_protocol_error(name: str, why: str) -> TableUnfit:
     return TableUnfit(
         f"Delta table {name}: {delta_library_version()} does not commit to tables of its protocol: "
         f"{why}",

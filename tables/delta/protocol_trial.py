@@ -40,7 +40,7 @@ def describe_commit_refusal(table: DeltaTable) -> str:
     if supported.writer_features or supported.min_writer_version == _WRITER_NAMES:
         protocol["writerFeatures"] = sorted(supported.writer_features or ())
     metadata = table.metadata()
-    return _try_commit(
+    return _refusal_of_trial_commit(
         json.dumps(protocol),
         table.schema().to_json(),
         tuple(metadata.partition_columns),
@@ -55,7 +55,7 @@ def describe_read_refusal(folder: Folder) -> str:
     Raises ``OSError``.
     """
     protocol = _newest_protocol_of(folder)
-    return _try_commit(json.dumps(protocol), _PLAIN, (), ()) if protocol else ""
+    return _refusal_of_trial_commit(json.dumps(protocol), _PLAIN, (), ()) if protocol else ""
 
 
 def delta_library_version() -> str:
@@ -63,7 +63,7 @@ def delta_library_version() -> str:
 
 
 @lru_cache(maxsize=128)
-def _try_commit(
+def _refusal_of_trial_commit(
     protocol: str,
     schema: str,
     partition_by: tuple[str, ...],
@@ -83,12 +83,12 @@ def _try_commit(
             log = Path(folder) / "_delta_log"
             log.mkdir()
             (log / f"{0:020}.json").write_text("\n".join(lines))
-            return _trial_refusal(folder, partition_by)
+            return _refusal_of_commit_in(folder, partition_by)
     except OSError:  # no place for the trial: the first commit shows it
         return ""
 
 
-def _trial_refusal(folder: str, partition_by: Iterable[str]) -> str:
+def _refusal_of_commit_in(folder: str, partition_by: Iterable[str]) -> str:
     try:
         table = DeltaTable(folder)
         table.create_write_transaction(

@@ -18,8 +18,8 @@ from headgate.control_protocol.table_history import (
     History,
     LiveFile,
     Newest,
+    ReportedState,
     SinkCommit,
-    Told,
     build_history,
 )
 from headgate.tables.delta.log import Digest, Walk, row_count_of
@@ -142,9 +142,9 @@ class DeltaReader:
     def _address_of(self, path: str) -> str:
         return path if "://" in path else f"{self._place.location}/{path}"
 
-    def _parse_commit(self, digest: Digest) -> Told:
+    def _parse_commit(self, digest: Digest) -> ReportedState:
         made = not digest.version  # the first one creates the table
-        return Told(
+        return ReportedState(
             f"version {digest.version}",
             digest.properties,
             digest.to_sink_commit,

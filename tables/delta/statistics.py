@@ -34,7 +34,7 @@ def statistics_json(records: int, facts: FileFacts, types: Mapping[Path, Type]) 
         for path, value in known.items():
             bound = bound_as_json(types[path], value)
             if bound is not None:
-                _put_nested(nested[key], path, zero if _is_decimal_zero(bound) else bound)
+                _put_nested(nested[key], path, zero if _is_float_zero(bound) else bound)
     for path, nulls in facts.nulls.items():
         _put_nested(nested["nullCount"], path, nulls)
     return _MARKED.sub(r"\1", json.dumps(nested, default=_mark_decimal))
@@ -58,11 +58,12 @@ def bound_as_json(column_type: Type, value: Any) -> Any:
     )
 
 
-def _is_decimal_zero(bound: Any) -> bool:
+def _is_float_zero(bound: Any) -> bool:
     return isinstance(bound, float) and bound == 0
 
 
 def _mark_decimal(value: Decimal) -> str:
+    """Return the digits with a mark by which ``statistics_json`` takes their quotes away."""
     return f"{_MARK}{value:f}"
 
 

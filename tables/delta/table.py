@@ -71,7 +71,7 @@ _LOOKED_BACK = 200
 _OTHERS_WITHIN = 20
 
 _Columns = tuple[Struct, tuple[str, ...]]
-_Said = Mapping[str, str]
+_CommitProperties = Mapping[str, str]
 _Write = Callable[..., None]
 
 
@@ -130,13 +130,13 @@ class DeltaSinkTable:
                 return lost
         except OSError as error:
             return Unknown(f"nothing was sent: {first_line_of_error(error)}")
-        number = uuid.uuid4().hex
+        attempt_id = uuid.uuid4().hex
         added = [self._build_add_action(table, file) for file in attempt.files]
         try:
-            self._commit_by_delta_rs(table, attempt, number, added)
+            self._commit_by_delta_rs(table, attempt, attempt_id, added)
         except Exception as error:  # noqa: BLE001 - whatever it is, the call may have landed
             self._kept = None
-            return self._outcome_of(attempt, head + 1, number, error)
+            return self._outcome_of(attempt, head + 1, attempt_id, error)
         self._keep_loaded(table)
         return self._landed_outcome(attempt, head + 1)
 
@@ -159,7 +159,7 @@ class DeltaSinkTable:
         A table that was loaded before is only updated, provided that its log is the same: a
         re-created table starts at version 0 again.
         """
-        table = self._load_newer() or self._place.load_table()
+        table = self._try_update_kept() or self._place.load_table()
         self._keep_loaded(table)
         name, layout = self._place.name, schema_id_of(table)
         if layout not in self._layouts:
@@ -172,7 +172,7 @@ class DeltaSinkTable:
             entry = self._log.read_entry(table.version())
             self._kept = (table, entry) if entry else None
 
-    def _load_newer(self) -> DeltaTable | None:
+    def _try_update_kept(self) -> DeltaTable | None:
         if self._kept is None:
             return None
         table, entry = self._kept
@@ -202,7 +202,7 @@ class DeltaSinkTable:
 
     def _build_view(self, table: DeltaTable) -> TableView:
         head, tag = table.version(), self._find_tag_version(table)
-        summary = self._newest_sink_properties(tag)
+        summary = self._read_tag_properties(tag)
         way, reached = self._walk_to_tag(head, tag)
         records = (decode(self._sink, summary) for summary in way if summary is not None)
         newest = next((record for record in records if record), None)
@@ -221,12 +221,14 @@ class DeltaSinkTable:
             filled=filled_table_uuids(self._sink, summary),
         )
 
-    def _walk_to_tag(self, head: int, tag: int | None) -> tuple[list[_Said | None], Lineage]:
+    def _walk_to_tag(
+        self, head: int, tag: int | None
+    ) -> tuple[list[_CommitProperties | None], Lineage]:
         """Return the properties of versions back to the tag and some before it; and the lineage.
 
         Over a long way the texts would be large, so they are not kept.
         """
-        way: list[_Said | None] = []
+        way: list[_CommitProperties | None] = []
         lineage: Lineage | None = None
         for entry in self._log.walk_lineage(head):
             way.append(entry.commit_properties if entry else None)
@@ -239,7 +241,7 @@ class DeltaSinkTable:
                 break
         return way, lineage or Lineage.ROLLED_BACK
 
-    def _newest_sink_properties(self, tag: int | None) -> _Said:
+    def _read_tag_properties(self, tag: int | None) -> _CommitProperties:
         """Return the properties of the sink's newest version, including a record."""
         if tag is None:
             return {}
@@ -255,11 +257,11 @@ class DeltaSinkTable:
         return entry.commit_properties
 
     def _find_other_sinks(
-        self, way: Iterable[_Said | None]
+        self, newest_properties: Iterable[_CommitProperties | None]
     ) -> Mapping[SinkName, Mapping[str, TopicId]]:
-        """Check rule TABLE-5, as far as the newest versions show."""
+        """Return topic ids by other sink, as far as the newest versions show (TABLE-5)."""
         topics: dict[SinkName, Mapping[str, TopicId]] = {}
-        for summary in islice(way, _OTHERS_WITHIN):
+        for summary in islice(newest_properties, _OTHERS_WITHIN):
             sink = sink_in_summary(summary) if summary else None
             if summary is not None and sink not in (None, self._sink):
                 topics.setdefault(sink, topics_in_summary(sink, summary))
@@ -268,12 +270,12 @@ class DeltaSinkTable:
     # --------------------------------------------------------------------------------- committing
 
     def _commit_by_delta_rs(
-        self, table: DeltaTable, attempt: CommitAttempt, number: str, added: Sequence[AddAction]
+        self, table: DeltaTable, attempt: CommitAttempt, attempt_id: str, added: Sequence[AddAction]
     ) -> None:
         sink, record = self._sink, attempt.record
         filled = {
             filled_table_property(sink, n): uuid
-            for n, uuid in _properties_of_filled_tables(attempt).items()
+            for n, uuid in _filled_table_uuids_after(attempt).items()
         }
         application = Transaction(self._application, table.version() + 1, _now_ms())
         self._write(
@@ -283,7 +285,7 @@ class DeltaSinkTable:
             table.schema(),
             partition_by=list(partition_columns_of(table)),
             commit_properties=CommitProperties(
-                custom_metadata={**filled, **encode(record), _ATTEMPT: number},
+                custom_metadata={**filled, **encode(record), _ATTEMPT: attempt_id},
                 max_commit_retries=0,  # no rebase: exactly this version, or nothing
                 app_transactions=[application],
             ),
@@ -304,12 +306,12 @@ class DeltaSinkTable:
             lineage=Lineage.CONTAINS_TAG,
             branch_record=record,
             others=base.others,
-            filled=_properties_of_filled_tables(attempt),
+            filled=_filled_table_uuids_after(attempt),
         )
         return Landed(version, view)
 
     def _outcome_of(
-        self, attempt: CommitAttempt, version: int, number: str, raised: Exception
+        self, attempt: CommitAttempt, version: int, attempt_id: str, raised: Exception
     ) -> CommitOutcome:
         """Judge by the log: the version is this attempt's, somebody else's, or not there (yet).
 
@@ -323,7 +325,7 @@ class DeltaSinkTable:
             return Unknown(f"{first_line_of_error(raised)}, and then: {first_line_of_error(error)}")
         if entry is None:
             return Unknown(first_line_of_error(raised))
-        if entry.commit_properties.get(_ATTEMPT) == number:
+        if entry.commit_properties.get(_ATTEMPT) == attempt_id:
             return self._landed_outcome(attempt, version)
         return Refused(first_line_of_error(raised))
 
@@ -362,7 +364,7 @@ def _table_changed_error(table: str, why: str) -> TableChanged:
     )
 
 
-def _properties_of_filled_tables(attempt: CommitAttempt) -> Mapping[str, str]:
+def _filled_table_uuids_after(attempt: CommitAttempt) -> Mapping[str, str]:
     """LEDGER-2: repeat what the last version recorded, because a log is read from its end."""
     return uuids_of_filled_tables_after(attempt.record, attempt.base.filled, attempt.forgets)
 

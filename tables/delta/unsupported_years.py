@@ -14,13 +14,13 @@ from headgate.tables.delta.columns import SUPPORTED_TIMES
 
 @dataclass(frozen=True, slots=True)
 class SupportedYears:
-    """Implements ``ValueCheck``. ``kinds``: the types of the partition columns."""
+    """Implements ``ValueCheck``. ``partition_types``: the types of the partition columns."""
 
-    kinds: Mapping[str, str]
+    partition_types: Mapping[str, str]
 
     def find_unsupported(self, rows: pa.RecordBatch) -> Mapping[int, str]:
         reasons: dict[int, str] = {}
-        for name, column_type in self.kinds.items():
+        for name, column_type in self.partition_types.items():
             values = rows.column(name).cast(pa.int32() if column_type == "date" else pa.int64())
             years = SUPPORTED_TIMES[column_type]
             outside = pc.or_(pc.less(values, years.start), pc.greater_equal(values, years.stop))
@@ -29,9 +29,11 @@ class SupportedYears:
         return reasons
 
 
-def year_check_for(kinds: Mapping[str, Any]) -> SupportedYears | None:
+def year_check_for(partition_types: Mapping[str, Any]) -> SupportedYears | None:
     """Return the check for columns of these types, if any of them needs it."""
     dated = {
-        name: column_type for name, column_type in kinds.items() if column_type in SUPPORTED_TIMES
+        name: column_type
+        for name, column_type in partition_types.items()
+        if column_type in SUPPORTED_TIMES
     }
     return SupportedYears(dated) if dated else None

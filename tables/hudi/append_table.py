@@ -36,7 +36,7 @@ class HudiSinkTable(HudiCommits):
         self._stamps: deque[str] = deque(maxlen=_STAMPS_OPEN)
 
     def new_token(self) -> str:
-        _, java = self._open_client()
+        _, java = self._open_or_reuse_client()
         self._ensure_first_commit(java)
         self._stamps.append(self._reserve_instant(java))
         return commit_token_of(self._place.location, self._stamps[-1])
@@ -80,7 +80,7 @@ class HudiSinkTable(HudiCommits):
             raise Moved(refused.reason)
         java.commit(first, (), {}, require_not_condemned)
 
-    def _reserve_instant_after_clean_up(self, attempt: CommitAttempt, java: HudiJava) -> str:
+    def _prepare_instant_for(self, attempt: CommitAttempt, java: HudiJava) -> str:
         """Return the instant of the files, which is a single one (TOKEN-2).
 
         A commit without files takes an instant of its own: files still being written carry the one
@@ -107,11 +107,11 @@ def remove_old_staged_files(folder: Folder) -> None:
     oldest_ms = time.time_ns() // 1_000_000 - STAGED_MS_MAX
     old = [name for name, at_ms in files if name.endswith(".parquet") and at_ms < oldest_ms]
     if old:
-        pending = _read_staged_lists(folder, [name for name, _ in files if name.endswith(".json")])
-        folder.remove([name for name in old if name.rpartition("/")[2] not in pending])
+        pending = _read_draft_texts(folder, [name for name, _ in files if name.endswith(".json")])
+        folder.remove_quietly([name for name in old if name.rpartition("/")[2] not in pending])
 
 
-def _read_staged_lists(folder: Folder, drafts: list[str]) -> str:
+def _read_draft_texts(folder: Folder, drafts: list[str]) -> str:
     """Return the drafts' content; one that disappears meanwhile was delivered."""
     texts = []
     for name in drafts:

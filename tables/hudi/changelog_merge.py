@@ -114,8 +114,8 @@ class Fold:
             superseded=records - keys,
         )
 
-    def write_new_rows(self, aside: str) -> Iterator[str]:
-        """Yield files of the new rows: staged ones, or new ones below ``aside``.
+    def iterate_new_row_files(self, output_folder: str) -> Iterator[str]:
+        """Yield files of the new rows: staged ones, or new ones below ``output_folder``.
 
         New ones leave out superseded rows.
         """
@@ -125,26 +125,26 @@ class Fold:
         for path, begin, end in spans:
             chosen = last[begin:end] & ~self._goes[begin:end]
             if chosen.any():
-                yield path if chosen.all() else self._copy_rows(path, chosen, aside)
+                yield path if chosen.all() else self._copy_rows(path, chosen, output_folder)
 
     def keys_to_delete(self) -> pa.Table:
         """Return the keys of live rows to delete."""
         rows = self._last[self._goes[self._last] & self._live]
         return pa.table(self._values, names=list(self._key.key)).take(rows)
 
-    def _read_records(self, path: str, goes: bool) -> pa.Table:  # noqa: FBT001 - of each file one
+    def _read_records(self, path: str, is_key_file: bool) -> pa.Table:  # noqa: FBT001 - of each file one
         """Return keys and coordinates, whatever their names in the file."""
         columns = [*self.wanted_columns, self._key.offset]
-        if goes:
+        if is_key_file:
             coordinates = [*filter(None, [self._key.topic and _TOPIC]), _PARTITION, _OFFSET]
             columns = [*self._key.key, *coordinates]
         with self._open_parquet(path) as file:
             records = file.read(columns)
         return pa.table([records[name] for name in columns], [str(n) for n in range(len(columns))])
 
-    def _copy_rows(self, path: str, chosen: npt.NDArray[np.bool_], aside: str) -> str:
+    def _copy_rows(self, path: str, row_mask: npt.NDArray[np.bool_], output_folder: str) -> str:
         """Write the chosen rows of a file to another."""
-        copied, begin = f"{aside}/{uuid.uuid4()}.parquet", 0
+        copied, begin = f"{output_folder}/{uuid.uuid4()}.parquet", 0
         with (
             self._open_parquet(path) as file,
             self._folder.open_output(copied) as stream,
@@ -152,7 +152,7 @@ class Fold:
         ):
             for batch in file.iter_batches(_BATCH_ROWS):
                 end = begin + len(batch)
-                writer.write_batch(batch.filter(pa.array(chosen[begin:end])))
+                writer.write_batch(batch.filter(pa.array(row_mask[begin:end])))
                 begin = end
         return f"{self._folder.location}/{copied}"
 

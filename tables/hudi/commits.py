@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from itertools import islice
+from typing import NamedTuple
 
 from headgate.control_protocol.commit_record_codec import (
     decode,
@@ -42,7 +43,7 @@ from headgate.tables.hudi.columns import find_changed_column
 from headgate.tables.hudi.damaged_files import table_read_error
 from headgate.tables.hudi.jvm import error_text
 from headgate.tables.hudi.lost_lock_detection import Link
-from headgate.tables.hudi.reserved_instants import Kept, Reservations
+from headgate.tables.hudi.reserved_instants import Reservations, StoredCommit
 from headgate.tables.hudi.table_properties import HudiLocation, TableConfig
 from headgate.tables.hudi.write_client import HudiJava, Instant, Statistics
 
@@ -55,6 +56,13 @@ _SCHEMA = "schema"
 
 class Moved(Exception):
     """The table is not the one that the attempt was made for; raised inside Hudi's lock."""
+
+
+class _ViewRead(NamedTuple):
+    """The table, and the sink's newest commit if it may not be kept yet (H10)."""
+
+    view: TableView
+    unkept_commit: StoredCommit | None
 
 
 class HudiCommits:
@@ -94,7 +102,7 @@ class HudiCommits:
     def commit(self, attempt: CommitAttempt) -> CommitOutcome:
         base = attempt.base
         try:
-            config, java = self._open_client()
+            config, java = self._open_or_reuse_client()
             view = self.read()
             if _table_state_key(view) != _table_state_key(base):
                 return Refused("the table has moved on since it was read; nothing was sent")
@@ -102,7 +110,7 @@ class HudiCommits:
                 self._roll_back_pending(
                     java
                 )  # first: its rollbacks may be all that an empty timeline has
-            instant = self._reserve_instant_after_clean_up(attempt, java)
+            instant = self._prepare_instant_for(attempt, java)
             if refusal := self._begin_instant(java, instant):
                 return refusal
             brought = self._write_missing_rows(attempt, java, instant)
@@ -123,7 +131,7 @@ class HudiCommits:
 
     # ------------------------------------------------------------------------------------ reading
 
-    def _open_client(self) -> tuple[TableConfig, HudiJava]:
+    def _open_or_reuse_client(self) -> tuple[TableConfig, HudiJava]:
         """Return the table's properties, and the client that knows its columns, if new."""
         config = self._place.read_config()
         if self._open is None or self._open[0] != config:
@@ -134,7 +142,7 @@ class HudiCommits:
         return self._open
 
     def _read_table(self, *, stores_copy: bool) -> TableView:
-        config, java = self._open_client()
+        config, java = self._open_or_reuse_client()
         try:
             meta = java.load_meta_client()
             view, unkept = self._build_view(config, java, meta)
@@ -149,10 +157,7 @@ class HudiCommits:
             raise table_read_error(self._place, error) from error
         return view
 
-    def _build_view(
-        self, config: TableConfig, java: HudiJava, meta: object
-    ) -> tuple[TableView, Kept | None]:
-        """Return the table, and the sink's newest commit if it may not be kept yet (H10)."""
+    def _build_view(self, config: TableConfig, java: HudiJava, meta: object) -> _ViewRead:
         newest = list(islice(java.completed_commits(meta), _LOOKED_AT))
         ours = list(islice(self._own_commits(java.completed_commits(meta)), 2))
         self._require_columns_kept(config, newest)
@@ -168,7 +173,7 @@ class HudiCommits:
             lambda instant: (
                 None
                 if java.is_completed(meta, instant)
-                else java.archived_completion_ms(meta, instant)
+                else java.archived_completion_time(meta, instant)
             )
         )
         kept = landed[0] if landed else None
@@ -179,7 +184,9 @@ class HudiCommits:
         self._require_unforked(ours, landed)
         if kept and kept.tag > (tag or 0):
             tag, record, filled = kept.tag, kept.record, kept.filled
-            lineage = self._find_lineage(java, meta, kept, below=newest_record is not None)
+            lineage = self._lineage_off_timeline(
+                java, meta, kept, has_older_record=newest_record is not None
+            )
             unkept = kept if lineage is Lineage.CONTAINS_TAG else None
         view = TableView(
             table=self._place.name,
@@ -200,13 +207,15 @@ class HudiCommits:
             filled=filled,
         )
         if ours and newest_record and (kept is None or kept.tag < ours[0].completed):
-            follows = lost_lock_detection.previous_completion(self._sink, metadata)
-            unkept = Kept(ours[0].requested, ours[0].completed, newest_record, filled, follows)
-        return view, unkept
+            follows = lost_lock_detection.previous_completion_time(self._sink, metadata)
+            unkept = StoredCommit(
+                ours[0].requested, ours[0].completed, newest_record, filled, follows
+            )
+        return _ViewRead(view, unkept)
 
-    def _require_unforked(self, ours: list[Instant], landed: list[Kept]) -> None:
+    def _require_unforked(self, ours: list[Instant], landed: list[StoredCommit]) -> None:
         """H9: the timeline may show one branch of a fork only, or neither."""
-        follows = partial(lost_lock_detection.previous_completion, self._sink)
+        follows = partial(lost_lock_detection.previous_completion_time, self._sink)
         active = (Link(each.requested, each.completed, follows(each.metadata)) for each in ours)
         kept = (Link(each.instant, each.tag, each.follows) for each in landed)
         lost_lock_detection.require_unforked(self._place.name, self._sink, [*kept, *active])
@@ -214,15 +223,17 @@ class HudiCommits:
     def _own_commits(self, commits: Iterator[Instant]) -> Iterator[Instant]:
         return (each for each in commits if sink_in_summary(each.metadata) == self._sink)
 
-    def _find_lineage(self, java: HudiJava, meta: object, kept: Kept, *, below: bool) -> Lineage:
+    def _lineage_off_timeline(
+        self, java: HudiJava, meta: object, kept: StoredCommit, *, has_older_record: bool
+    ) -> Lineage:
         """TABLE-4: return the lineage if the newest landed commit is not on the active timeline."""
-        if java.archived_completion_ms(meta, kept.instant) is not None:
+        if java.archived_completion_time(meta, kept.instant) is not None:
             return Lineage.CONTAINS_TAG
-        return Lineage.ROLLED_BACK if below else Lineage.TAG_MISSING
+        return Lineage.ROLLED_BACK if has_older_record else Lineage.TAG_MISSING
 
-    def _require_no_resurrected_instants(self, complete: Callable[[str], bool]) -> None:
+    def _require_no_resurrected_instants(self, is_complete: Callable[[str], bool]) -> None:
         lost_lock_detection.require_no_resurrected_instants(
-            self._place.name, self._sink, self._reservations.forbidden_instants(), complete
+            self._place.name, self._sink, self._reservations.forbidden_instants(), is_complete
         )
 
     def _require_columns_kept(self, config: TableConfig, newest: list[Instant]) -> None:
@@ -243,7 +254,7 @@ class HudiCommits:
     def _reserve_instant(self, java: HudiJava) -> str:
         try:
             instant = java.reserve_instant()
-            self._reservations.note_instant(instant)
+            self._reservations.note_reserved_instant(instant)
         except HeadgateError:
             raise
         except Exception as error:
@@ -253,8 +264,8 @@ class HudiCommits:
             ) from error
         return instant
 
-    def _reserve_instant_after_clean_up(self, attempt: CommitAttempt, java: HudiJava) -> str:
-        """Return the instant that the attempt is made under."""
+    def _prepare_instant_for(self, attempt: CommitAttempt, java: HudiJava) -> str:
+        """Return the instant under which the attempt commits, after what that instant needs."""
         raise NotImplementedError
 
     def _on_table_changed(self) -> None:
@@ -270,7 +281,10 @@ class HudiCommits:
         java: HudiJava,  # noqa: ARG002 - for those that have it to do
         instant: str,  # noqa: ARG002
     ) -> CommitAttempt | Refused:
-        """Write missing rows into the table's folder, under the pending instant."""
+        """Write rows that are not in the table's folder yet, under the pending instant.
+
+        Returns the attempt with what was written. Here no rows are missing.
+        """
         return attempt
 
     def _check_lost_files(self, attempt: CommitAttempt, java: HudiJava) -> Refused | None:
@@ -287,13 +301,14 @@ class HudiCommits:
         """
         meta, first = java.load_meta_client(), set(self._announced_instants()[-1:])
         self._require_no_resurrected_instants(
-            lambda instant: java.completion_ms(meta, instant) is not None
+            lambda instant: java.completion_time(meta, instant) is not None
         )
         for instant in sorted(self._unfinished_instants(java, meta) - first):
             self._remove_instant(java, instant)
 
     def _remove_instant(self, java: HudiJava, instant: str) -> None:
         def condemn(meta: object) -> bool:
+            """Forbid the instant's completion; return whether something is left to remove."""
             self._reservations.forbid_completion(instant)
             return instant in self._unfinished_instants(java, meta)
 
@@ -314,7 +329,7 @@ class HudiCommits:
         if java.is_before_timeline(meta, instant):
             self._remove_instant(java, instant)
             return Refused(f"instant {instant} is older than the active timeline", for_good=True)
-        java.request_instant(meta, instant)
+        java.begin_instant(meta, instant)
         self._begun.add(instant)
         return None
 
@@ -324,7 +339,7 @@ class HudiCommits:
         refused: list[Refused] = []
         record = attempt.record
         filled = uuids_of_filled_tables_after(record, attempt.base.filled, attempt.forgets)
-        coming = Kept(instant, 0, record, filled, attempt.base.tag or 0)
+        coming = StoredCommit(instant, 0, record, filled, attempt.base.tag or 0)
 
         def check_and_announce() -> None:
             if refusal := self._check_before_commit(attempt, java, instant):
@@ -335,7 +350,7 @@ class HudiCommits:
         try:
             metadata = {
                 **coming.commit_metadata,
-                lost_lock_detection.previous_completion_key(self._sink): str(
+                lost_lock_detection.previous_completion_time_key(self._sink): str(
                     attempt.base.tag or ""
                 ),
             }
@@ -354,7 +369,7 @@ class HudiCommits:
 
         A claim that did not land may have removed them (H3).
         """
-        view, _ = self._build_view(self._place.read_config(), java, java.load_meta_client())
+        view = self._build_view(self._place.read_config(), java, java.load_meta_client()).view
         if _table_state_key(view) != _table_state_key(attempt.base):
             return Refused(f"the table has moved on: head {view.head}, tag {view.tag}")
         if behind := lost_lock_detection.why_clock_is_behind(view.head):
@@ -369,14 +384,14 @@ class HudiCommits:
         return self._check_lost_files(attempt, java)
 
     def _outcome_of(
-        self, attempt: CommitAttempt, java: HudiJava, coming: Kept, error: Exception
+        self, attempt: CommitAttempt, java: HudiJava, coming: StoredCommit, error: Exception
     ) -> CommitOutcome:
         """H7, H11: judge by the timeline, since a failure after the commit fails a landed call."""
         if isinstance(error, ConnectionError):
             return Unknown(repr(error))
         try:
-            config, java = self._open_client()
-            landed = java.completion_ms(java.load_meta_client(), coming.instant)
+            config, java = self._open_or_reuse_client()
+            landed = java.completion_time(java.load_meta_client(), coming.instant)
             if config.uuid == attempt.base.uuid and landed is not None:
                 return self._finish_landed_commit(attempt, config, java, coming)
         except Exception as later:  # noqa: BLE001 - it is not known then
@@ -384,16 +399,16 @@ class HudiCommits:
         return Unknown(error_text(error))
 
     def _finish_landed_commit(
-        self, attempt: CommitAttempt, config: TableConfig, java: HudiJava, coming: Kept
+        self, attempt: CommitAttempt, config: TableConfig, java: HudiJava, coming: StoredCommit
     ) -> CommitOutcome:
         instant, record = coming.instant, coming.record
         self._require_no_resurrected_instants(instant.__eq__)
         try:
             meta = java.load_meta_client()
-            tag = java.completion_ms(meta, instant)
+            tag = java.completion_time(meta, instant)
             assert tag is not None, f"instant {instant} has gone again"
             view = replace(
-                self._build_view(config, java, java.load_meta_client())[0],
+                self._build_view(config, java, java.load_meta_client()).view,
                 head=tag,
                 tag=tag,
                 record=record,
@@ -412,7 +427,7 @@ class HudiCommits:
     def _unfinished_instants(self, java: HudiJava, meta: object) -> frozenset[str]:
         """Return this sink's unfinished instants: pending, metadata table only, or markers."""
         kept = self._reservations
-        ghosts = java.find_ghosts(meta, kept.forbidden_instants())
+        ghosts = java.read_ghost_instants(meta, kept.forbidden_instants())
         return kept.reserved_instants() & (
             java.pending_instants(meta) | ghosts | kept.instants_with_markers()
         )

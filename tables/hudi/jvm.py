@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from headgate.control_protocol.errors import HudiMissing
-from headgate.tables.jvm_start import start_jvm, with_masked_names
+from headgate.tables.jvm_start import start_jvm, with_spark_redaction
 
 SESSION = {
     "spark.sql.session.timeZone": "UTC",
@@ -57,19 +57,19 @@ _OPENING = threading.Lock()
 """Deliveries have their own threads: two that find the JVM dead would start one each."""
 
 
-def open_spark(conf: Mapping[str, str], store: Mapping[str, str]) -> Any:
+def open_spark_context(conf: Mapping[str, str], hadoop_settings: Mapping[str, str]) -> Any:
     """Return this process's Spark context, with Hudi in it. Raises ``HudiMissing``.
 
-    ``store``: how Hadoop reaches it.
+    ``hadoop_settings``: how Hadoop reaches it.
     """
     with _OPENING:
-        context = _open_spark(conf)
-        if store:
-            _configure_store_access(context, store, conf)
+        context = _open_spark_context(conf)
+        if hadoop_settings:
+            _configure_store_access(context, hadoop_settings, conf)
         return context
 
 
-def _open_spark(conf: Mapping[str, str]) -> Any:
+def _open_spark_context(conf: Mapping[str, str]) -> Any:
     try:
         import pyspark
         from pyspark import SparkConf, SparkContext
@@ -84,7 +84,7 @@ def _open_spark(conf: Mapping[str, str]) -> Any:
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     _forget_dead_jvm(SparkContext)
     # Which of them are secrets is not known here: Spark's page and event log show none of them.
-    conf_texts = {**_CONF, **with_masked_names(conf, conf)}
+    conf_texts = {**_CONF, **with_spark_redaction(conf, conf)}
     spark_conf = SparkConf().setAll(list(conf_texts.items()))
     try:
         # Created in the main thread, it would handle Ctrl-C itself, which prevents an orderly end.

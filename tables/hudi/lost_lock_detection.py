@@ -18,7 +18,7 @@ _LATE = "a coordinator that was stopped for long has landed after all"
 _HINT = "its files are gone, and so may be rows: see docs/table-formats/hudi.md, 'A fork'"
 
 
-def previous_completion_key(sink: SinkName) -> str:
+def previous_completion_time_key(sink: SinkName) -> str:
     """Return the key under which a commit notes when the one before it was completed.
 
     It is not a key of the commit record, which would refuse it.
@@ -26,15 +26,15 @@ def previous_completion_key(sink: SinkName) -> str:
     return f"headgate-hudi.{sink}.follows"
 
 
-def previous_completion(sink: SinkName, metadata: Mapping[str, str]) -> int | None:
+def previous_completion_time(sink: SinkName, metadata: Mapping[str, str]) -> int | None:
     """Return when the commit was completed that this one continues: 0 for none, if it says so."""
-    before = metadata.get(previous_completion_key(sink))
+    before = metadata.get(previous_completion_time_key(sink))
     return None if before is None else int(before or 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A completed commit of the sink in its chain. ``follows`` as ``previous_completion``."""
+    """A completed commit of the sink in its chain. ``follows`` as ``previous_completion_time``."""
 
     instant: str
     completed: int
@@ -62,11 +62,11 @@ def require_unforked(table: str, sink: SinkName, landed: Iterable[Link]) -> None
 
 
 def require_no_resurrected_instants(
-    table: str, sink: SinkName, condemned: Collection[str], complete: Callable[[str], bool]
+    table: str, sink: SinkName, condemned: Collection[str], is_complete: Callable[[str], bool]
 ) -> None:
     """Raise ``HudiForked`` if a commit is complete that was rolled back."""
     for instant in sorted(condemned):
-        if complete(instant):
+        if is_complete(instant):
             raise HudiForked(
                 f"Hudi table {table}: commit {instant} of sink {sink} was rolled back, and is "
                 f"complete: {_LATE}",
@@ -95,11 +95,14 @@ in 15 of a hundred of these."""
 
 
 def require_filled_by_same_key(
-    view: TableView, place: HudiLocation, sink: SinkName, live: Callable[[], Sequence[Slice]]
+    view: TableView,
+    place: HudiLocation,
+    sink: SinkName,
+    list_live_slices: Callable[[], Sequence[Slice]],
 ) -> None:
     """KEY-1: refuse a table filled without the key, which may hold duplicates, and the reverse.
 
-    ``live`` lists its files. Raises ``TableUnfit`` for buckets that the sink does not fill.
+    Raises ``TableUnfit`` for buckets that the sink does not fill.
     """
     keyed = place.key is not None
     if view.record and (view.record.keys is not None) != keyed:
@@ -109,11 +112,11 @@ def require_filled_by_same_key(
             f"{'remove' if keyed else 'name'} table.key, or fill another table",
         )
     if view.lineage is Lineage.FRESH:
-        _require_no_buckets(view, place, live)
+        _require_no_buckets(view, place, list_live_slices)
 
 
 def _require_no_buckets(
-    view: TableView, place: HudiLocation, live: Callable[[], Sequence[Slice]]
+    view: TableView, place: HudiLocation, list_live_slices: Callable[[], Sequence[Slice]]
 ) -> None:
     """Refuse a table that others have split into buckets; only its files show that.
 
@@ -127,7 +130,7 @@ def _require_no_buckets(
         )
     if place.key and key_index_of(view.table, place.settings) == BUCKET:
         return  # which compares the files with its own number of buckets
-    if view.head is not None and has_bucket_numbers(live()):
+    if view.head is not None and has_bucket_numbers(list_live_slices()):
         raise TableUnfit(
             f"Hudi table {view.table} is cut into buckets, as the names of its files show: writes "
             "of others would fail at files of no bucket",

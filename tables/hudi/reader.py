@@ -22,8 +22,8 @@ from headgate.control_protocol.table_history import (
     History,
     LiveFile,
     Newest,
+    ReportedState,
     SinkCommit,
-    Told,
     build_history,
 )
 from headgate.tables.hudi.base_files import instant_of_file
@@ -142,7 +142,7 @@ class HudiReader:
         return any(each.logged for each in self._live_slices)
 
     @cached_property
-    def _has_inserts_in_logs(self) -> bool:
+    def _puts_inserts_in_logs(self) -> bool:
         """Return whether new rows go to their buckets' logs, where Hudi counts them as updates."""
         index = key_index_of(self._place.name, self._place.settings)
         return self._config.merges_on_read and index == BUCKET
@@ -194,8 +194,8 @@ class HudiReader:
             for each in self._java.file_statistics(self._meta, instant.requested)
         ]
 
-    def _parse_commit(self, instant: Instant) -> Told:
-        return Told(
+    def _parse_commit(self, instant: Instant) -> ReportedState:
+        return ReportedState(
             f"instant {instant.requested}",
             instant.metadata,
             lambda record: self._to_sink_commit(instant, record),
@@ -206,7 +206,7 @@ class HudiReader:
         brought = self._java.file_statistics(self._meta, instant.requested)
         rows = sum(each.rows for each in brought)
         if record.keys:  # Hudi also counts rows of rewritten files
-            agree = _counts_agree(record.keys, brought, exactly=not self._has_inserts_in_logs)
+            agree = _counts_agree(record.keys, brought, exactly=not self._puts_inserts_in_logs)
             rows = record.records if agree else rows
         return SinkCommit(
             snapshot_id=instant.completed,

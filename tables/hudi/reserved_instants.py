@@ -28,7 +28,7 @@ _MARKER = ".marker."
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class StoredCommit:
     """The sink's newest commit as it landed: a restore only removes it from the timeline.
 
     ``tag`` is 0 for one that is about to land. ``follows``: the tag of the one that it continues,
@@ -62,14 +62,14 @@ class Reservations:
         self._coming = f"{AUX}/{sink}/coming"
         self._formerly_coming = f"{AUX}/{sink}/coming.json"
 
-    def note_instant(self, instant: str) -> None:
+    def note_reserved_instant(self, instant: str) -> None:
         """Note that everything with this instant belongs to this sink from now on."""
         self._folder.put(f"{self._notes}/{instant}", b"")
 
     def forbid_completion(self, instant: str) -> None:
         """Forbid its completion from now on: written and read within Hudi's lock."""
         self._folder.put(f"{self._dead}/{instant}", b"")
-        self._folder.remove([self._announced_file_name(instant)])
+        self._folder.remove_quietly([self._announced_file_name(instant)])
 
     def forbidden_instants(self) -> frozenset[str]:
         return self._instants_in(self._dead)
@@ -82,7 +82,7 @@ class Reservations:
         inside = (marker.removeprefix(f"{MARKERS}/") for marker in self._marker_names(MARKERS))
         return frozenset(name.partition("/")[0] for name in inside)
 
-    def remove_uncommitted_files(self, instant: str, brought: frozenset[str]) -> None:
+    def remove_uncommitted_files(self, instant: str, committed_paths: frozenset[str]) -> None:
         """Remove files that were begun under an instant and are not in its commit.
 
         A marker without its file stays: the file may still appear.
@@ -90,32 +90,34 @@ class Reservations:
         marked = f"{MARKERS}/{instant}"
         for marker in self._marker_names(marked):
             inside = marker.removeprefix(f"{marked}/").partition(_MARKER)[0]
-            if inside not in brought:
+            if inside not in committed_paths:
                 self._remove_with_reference(inside, marker)
 
-    def remove_late_files(self, brought: Callable[[str], Collection[str] | None]) -> None:
+    def remove_late_files(
+        self, find_committed_files: Callable[[str], Collection[str] | None]
+    ) -> None:
         """Remove files that appeared after their markers had been removed.
 
         On S3 a file appears once all of it is sent, however long ago a commit or a rollback
-        removed its marker. ``brought``: the files of an instant's commit, empty if it was rolled
-        back; ``None`` if that is unknown.
+        removed its marker. ``find_committed_files``: the files of an instant's commit, empty if it
+        was rolled back; ``None`` if that is unknown.
         """
         there = []
         for note, _ in self._folder.files_below(NOTED):
             file = _file_name_of(note).removesuffix(NOTE)
-            if (theirs := brought(instant_of_file(file))) is None:
+            if (theirs := find_committed_files(instant_of_file(file))) is None:
                 continue
             if file in map(_file_name_of, theirs):
                 there.append(note)
             else:
                 self._remove_with_reference(self._folder.read(note).decode(), note)
-        self._folder.remove(there)
+        self._folder.remove_quietly(there)
 
-    def _remove_with_reference(self, file: str, with_it: str) -> None:
+    def _remove_with_reference(self, file: str, reference: str) -> None:
         """Remove a file, if it exists, and then what refers to it."""
         if next(self._folder.file_sizes([file])) is not None:
-            self._folder.remove([file])
-            self._folder.remove([with_it])
+            self._folder.remove_quietly([file])
+            self._folder.remove_quietly([reference])
 
     def forget_old_instants(self, newest: str) -> None:
         """Forget old instants: like the newest one, their names are times."""
@@ -123,13 +125,17 @@ class Reservations:
         oldest = (now - REMEMBERED).strftime("%Y%m%d%H%M%S")
         for folder in (self._notes, self._dead):
             old = [each for each in self._instants_in(folder) if each < oldest]
-            self._folder.remove([f"{folder}/{instant}" for instant in old])
+            self._folder.remove_quietly([f"{folder}/{instant}" for instant in old])
         notes = (name for name, _ in self._folder.files_below(NOTED))
-        self._folder.remove([n for n in notes if instant_of_file(n.removesuffix(NOTE)) < oldest])
+        self._folder.remove_quietly(
+            [n for n in notes if instant_of_file(n.removesuffix(NOTE)) < oldest]
+        )
         coming = (name for name, _ in self._folder.files_below(self._coming))
-        self._folder.remove([n for n in coming if _file_name_of(n).removesuffix(_JSON) < oldest])
+        self._folder.remove_quietly(
+            [n for n in coming if _file_name_of(n).removesuffix(_JSON) < oldest]
+        )
 
-    def keep_commit(self, newest: Kept) -> None:
+    def keep_commit(self, newest: StoredCommit) -> None:
         """Keep it until a later one is kept, in a file named like its tag.
 
         No lock is held here: a process that was suspended after its commit may be late, but cannot
@@ -140,9 +146,9 @@ class Reservations:
             self._kept_file_name(tag) for tag in self._tags_of_kept_commits() if tag < newest.tag
         ]
         announced = self._announced_file_name(newest.instant)
-        self._folder.remove([*earlier, self._formerly, self._formerly_coming, announced])
+        self._folder.remove_quietly([*earlier, self._formerly, self._formerly_coming, announced])
 
-    def read_kept_commit(self) -> Kept | None:
+    def read_kept_commit(self) -> StoredCommit | None:
         """Raises ``RecordUnreadable``, ``LogUnreadable``, ``OSError``."""
         while tags := self._tags_of_kept_commits():
             with suppress(FileNotFoundError):  # a later one was kept meanwhile
@@ -151,7 +157,7 @@ class Reservations:
             return self._read_commit(self._formerly)
         return None
 
-    def announce_commit(self, coming: Kept) -> None:
+    def announce_commit(self, coming: StoredCommit) -> None:
         """Note within Hudi's lock what is completed next, because the archive has no records.
 
         Each instant has a file of its own: whoever has lost the lock in here must not hide what
@@ -159,8 +165,8 @@ class Reservations:
         """
         self._put_commit(self._announced_file_name(coming.instant), coming)
 
-    def read_announced_commits(self) -> list[Kept]:
-        """Return those that are not kept yet. Raises as ``read_kept_commit``."""
+    def read_announced_commits(self) -> list[StoredCommit]:
+        """Return commits that are announced, but not kept yet. Raises as ``read_kept_commit``."""
         commits = []
         announced = [name for name, _ in self._folder.files_below(self._coming)]
         # The last one is of a version that had one file for all.
@@ -170,21 +176,23 @@ class Reservations:
                     commits.append(coming)
         return commits
 
-    def find_landed_commits(self, archived: Callable[[str], int | None]) -> list[Kept]:
+    def find_landed_commits(
+        self, archived_tag_of: Callable[[str], int | None]
+    ) -> list[StoredCommit]:
         """Return the commits known to have landed, even if archived before they were kept.
 
-        The newest is first. ``archived``: returns the tag of an instant of the archive. Raises as
-        ``read_kept_commit``.
+        The newest is first. ``archived_tag_of``: returns the tag of an instant of the archive.
+        Raises as ``read_kept_commit``.
         """
         announced = self.read_announced_commits()  # first: what leaves here is kept by then
         kept = self.read_kept_commit()
         landed = {kept.instant: kept} if kept else {}
         for coming in announced:
-            if coming.instant not in landed and (tag := archived(coming.instant)):
+            if coming.instant not in landed and (tag := archived_tag_of(coming.instant)):
                 landed[coming.instant] = replace(coming, tag=tag)
         return sorted(landed.values(), key=lambda each: -each.tag)
 
-    def _put_commit(self, name: str, kept: Kept) -> None:
+    def _put_commit(self, name: str, kept: StoredCommit) -> None:
         content = {
             "instant": kept.instant,
             "tag": kept.tag,
@@ -193,7 +201,7 @@ class Reservations:
         }
         self._folder.put(name, json.dumps(content).encode())
 
-    def _read_commit(self, name: str) -> Kept | None:
+    def _read_commit(self, name: str) -> StoredCommit | None:
         try:
             content = json.loads(self._folder.read(name))
         except ValueError as error:
@@ -210,7 +218,9 @@ class Reservations:
         )
         if record is None:
             return None
-        return Kept(content["instant"], content["tag"], record, filled, content.get("follows"))
+        return StoredCommit(
+            content["instant"], content["tag"], record, filled, content.get("follows")
+        )
 
     def _tags_of_kept_commits(self) -> list[int]:
         names = (_file_name_of(name) for name, _ in self._folder.files_below(self._landed))

@@ -51,7 +51,7 @@ def is_on_s3(location: str) -> bool:
     return location.startswith(_S3)
 
 
-def from_hadoop_address(address: str) -> str:
+def to_hadoop_address(address: str) -> str:
     """Return one of our addresses in Hadoop's spelling, whose S3 client is s3a."""
     if is_on_s3(address):
         return _HADOOPS_S3 + address.removeprefix(_S3)

@@ -49,7 +49,7 @@ class _Following(HudiCommits):
         if lost := check_lost_files(self._place.folder, files):
             raise _table_changed_error(self._place.name, lost.reason)
 
-    def _reserve_instant_after_clean_up(self, attempt: CommitAttempt, java: HudiJava) -> str:
+    def _prepare_instant_for(self, attempt: CommitAttempt, java: HudiJava) -> str:
         """Take a new instant: nobody claims a secondary table.
 
         The deliverer first makes sure that no other delivery can land that has already looked at
@@ -62,12 +62,12 @@ class _Following(HudiCommits):
         return self._reserve_instant(java)
 
     def _remove_spent_files(self, attempt: CommitAttempt) -> None:  # noqa: ARG002
-        """Remove staged files once the next delivery has landed.
+        """Remove the staged files of the delivery before this one, which has landed.
 
-        Until then, a table that was rolled back has to receive them again.
+        Until now, a table that was rolled back had to receive them again.
         """
         folder = self._place.folder
-        folder.remove([name_below(folder.location, path) for path in self._delivered])
+        folder.remove_quietly([name_below(folder.location, path) for path in self._delivered])
         self._delivered = self._delivering
         if not self._swept:
             append_table.remove_old_staged_files(folder)

@@ -232,7 +232,7 @@ def secondary_properties(
     return {**_SOON_AGAIN, **taken, **rows}
 
 
-def require_used_settings(
+def require_no_ignored_settings(
     section: str, properties: Mapping[str, str], storage: Collection[str], *, create: bool
 ) -> None:
     """Raise ``ConfigurationError`` for keys of the sink file that would have no effect.

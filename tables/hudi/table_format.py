@@ -26,7 +26,7 @@ from headgate.tables.hudi.columns import avro_schema_of, require_partitionable, 
 from headgate.tables.hudi.lock_check import check_lock_server
 from headgate.tables.hudi.record_keys import require_supported_key
 from headgate.tables.hudi.s3_locations import normalized_location, select_store_properties
-from headgate.tables.hudi.settings import KEY, require_used_settings, table_type_of
+from headgate.tables.hudi.settings import KEY, require_no_ignored_settings, table_type_of
 from headgate.tables.hudi.table_properties import HudiLocation
 from headgate.tables.storage.file_io import open_file_io
 from headgate.tables.storage.file_store import folders_in
@@ -58,7 +58,7 @@ class HudiFormat(TableFormat):
         storage = spec.storage.keys() - select_store_properties(
             normalized_location(spec.location), spec.storage
         )
-        require_used_settings(section, spec.properties, storage, create=spec.create)
+        require_no_ignored_settings(section, spec.properties, storage, create=spec.create)
         if spec.key and KEY in spec.properties:
             raise ConfigurationError(
                 f"table.properties.{KEY} is set, and table.key as well", "remove the first"

@@ -22,7 +22,7 @@ from headgate.control_protocol.errors import (
 from headgate.control_protocol.table_format import FileSchema, RowKey, TableSpec, schema_id_of_text
 from headgate.tables.hudi.base_files import KEY_TYPES, PARTITION_TYPES, HudiFileMarking
 from headgate.tables.hudi.columns import columns_of, require_no_reserved_names
-from headgate.tables.hudi.jvm import open_spark
+from headgate.tables.hudi.jvm import open_spark_context
 from headgate.tables.hudi.record_keys import (
     HIVE_STYLE,
     URL_ENCODED,
@@ -34,10 +34,10 @@ from headgate.tables.hudi.record_keys import (
     require_supported_key,
 )
 from headgate.tables.hudi.s3_locations import (
-    from_hadoop_address,
     hadoop_settings,
     normalized_location,
     select_store_properties,
+    to_hadoop_address,
 )
 from headgate.tables.hudi.settings import (
     KEY,
@@ -136,7 +136,7 @@ class HudiLocation:
     @property
     def base_path(self) -> str:
         """Return Hudi's spelling of the location."""
-        return from_hadoop_address(self.location)
+        return to_hadoop_address(self.location)
 
     @property
     def hadoop_settings(self) -> Mapping[str, str]:
@@ -218,7 +218,7 @@ class HudiLocation:
             raise Unreachable(f"Hudi table {self.name} cannot be read: {error}") from error
 
     def _parse_config(self, properties: Mapping[str, str]) -> TableConfig:
-        if reason := _find_unsupported_feature(properties, keyed=self.key is not None):
+        if reason := _why_unsupported(properties, keyed=self.key is not None):
             raise TableUnfit(
                 f"Hudi table {self.name} {reason}, which headgate does not heed",
                 "docs/table-formats/hudi.md says which tables can be filled",
@@ -334,7 +334,7 @@ class HudiLocation:
             raise Unreachable(f"Hudi table {self.name} cannot be told apart: {error}") from error
 
     def _require_supported_store(self, folder: Folder) -> None:
-        if not folder.try_conditional_puts(AUX):
+        if not folder.probe_conditional_puts(AUX):
             raise PutsUnconditional(
                 f"the store of Hudi table {self.name} at {self.location} overwrites what is "
                 "there, though it was asked to put it only if it is absent",
@@ -364,7 +364,7 @@ def _key_generator(properties: Mapping[str, str]) -> str:
     return named or _KEY_TYPES.get(generator, generator)
 
 
-def _find_unsupported_feature(properties: Mapping[str, str], *, keyed: bool) -> str | None:
+def _why_unsupported(properties: Mapping[str, str], *, keyed: bool) -> str | None:
     """Name a feature of the table that a commit would have to support.
 
     ``None`` if there is none.
@@ -405,7 +405,7 @@ def create_hudi_table(
     place: HudiLocation, schema: str, partition_by: Sequence[str], table_type: str
 ) -> None:
     """Create a table with these columns; others may do so first. Raises what Java raises."""
-    spark = open_spark(place.spark, place.hadoop_settings)
+    spark = open_spark_context(place.spark, place.hadoop_settings)
     hudi = spark._jvm.org.apache.hudi  # noqa: SLF001 - PySpark gives no other way
     key = ",".join(place.key.key) if place.key else place.settings.get(KEY, "")
     generator = key_generator_for(key.split(","), partition_by)

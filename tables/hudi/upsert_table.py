@@ -38,7 +38,7 @@ from headgate.tables.hudi.record_keys import (
     key_index_of,
     key_writer_settings,
 )
-from headgate.tables.hudi.s3_locations import from_hadoop_address
+from headgate.tables.hudi.s3_locations import to_hadoop_address
 from headgate.tables.hudi.table_properties import STAGED, HudiLocation
 from headgate.tables.hudi.write_client import HudiJava
 from headgate.tables.missing_files import check_lost_files
@@ -54,7 +54,7 @@ _LOOKED_AT = 50
 class HudiKeyedJava(HudiJava):
     """A table with a key.
 
-    ``upsert`` or ``begin_empty_commit`` comes between ``request_instant`` and ``commit``.
+    ``upsert`` or ``begin_empty_commit`` comes between ``begin_instant`` and ``commit``.
     """
 
     def __init__(self, place: HudiLocation, schema: str) -> None:
@@ -62,7 +62,7 @@ class HudiKeyedJava(HudiJava):
         self._statuses: list[Any] = []
         self._cut = False
 
-    def request_instant(self, meta: Any, instant: str) -> None:
+    def begin_instant(self, meta: Any, instant: str) -> None:
         """Request the commit; an upsert begins it by itself."""
         self.start_heartbeat(instant)
         self._create_requested_instant(meta, instant)
@@ -73,14 +73,14 @@ class HudiKeyedJava(HudiJava):
         self._maintain_metadata_table(instant)
         self._transition_to_inflight(meta, instant)
 
-    def upsert(self, meta: Any, instant: str, numbered: Sequence[NumberedFile]) -> KeyCounts:
+    def upsert(self, meta: Any, instant: str, numbered_files: Sequence[NumberedFile]) -> KeyCounts:
         """Write what the files change into the table's folder, under a requested instant.
 
         Raises ``KeyInTwoPartitions``, ``TableChanged``, and what Java raises.
         """
-        fold = Fold(self._row_key, numbered, self._place.folder)
+        fold = Fold(self._row_key, numbered_files, self._place.folder)
         fold.note_table_rows(
-            self._read_live_rows(meta, fold.wanted_columns, [file for file, _ in numbered])
+            self._read_live_rows(meta, fold.wanted_columns, [file for file, _ in numbered_files])
         )
         counts = fold.count_keys()
         if not counts.inserted + counts.updated + counts.deleted:
@@ -90,7 +90,7 @@ class HudiKeyedJava(HudiJava):
         try:
             self._statuses = self._write_rows(meta, instant, self._build_changed_rows(fold, aside))
         finally:
-            folder.remove([name for name, _ in folder.files_below(aside)])
+            folder.remove_quietly([name for name, _ in folder.files_below(aside)])
         return counts
 
     def written_file_names(self) -> list[str]:
@@ -100,13 +100,13 @@ class HudiKeyedJava(HudiJava):
     # ------------------------------------------------------------------------------------ of Java
 
     def _read_live_rows(
-        self, meta: Any, columns: Sequence[str], files: Sequence[WrittenFile]
+        self, meta: Any, columns: Sequence[str], key_source_files: Sequence[WrittenFile]
     ) -> Iterator[pa.RecordBatch]:
         """Yield these columns of the table's rows, perhaps only for keys in the files."""
         slices = self.latest_slices(meta)
         self._require_same_buckets(slices)
         if any(each.logged for each in slices):
-            yield from self._read_merged(columns, files)
+            yield from self._read_merged(columns, key_source_files)
             return
         for each in slices:
             with pq.ParquetFile(self._place.folder.arrow_source(each.path)) as file:
@@ -141,7 +141,7 @@ class HudiKeyedJava(HudiJava):
     ) -> list[pa.RecordBatch]:
         """Read through Spark, since only Hudi reads its logs; it skips keys that no file has."""
         keys = self._columns_named(self._row_key.key)
-        asked = self._read_files([file.path for file in files], keys)
+        asked = self._data_frame_of_files([file.path for file in files], keys)
         names = [column.name for column in keys]
         rows = (
             self.read_data_frame()
@@ -151,22 +151,22 @@ class HudiKeyedJava(HudiJava):
         batches: list[pa.RecordBatch] = rows.select(*map(quote_column, columns))._collect_as_arrow()  # noqa: SLF001 - public from Spark 4 on
         return batches
 
-    def _build_changed_rows(self, fold: Fold, aside: str) -> Any:
+    def _build_changed_rows(self, fold: Fold, output_folder: str) -> Any:
         """Return one row of the table's columns for each key that changes.
 
         Deleted ones have ``DELETES`` as their partition. Files that Spark needs for it are written
-        ``aside``.
+        ``output_folder``.
         """
-        rows = self._read_files(
-            fold.write_new_rows(aside), self._place.read_config().columns.fields
+        rows = self._data_frame_of_files(
+            fold.iterate_new_row_files(output_folder), self._place.read_config().columns.fields
         )
         going = fold.keys_to_delete()
         if not going:
             return rows
-        path = f"{aside}/going.parquet"
+        path = f"{output_folder}/going.parquet"
         with self._place.folder.open_output(path) as stream:
             pq.write_table(going, stream)
-        keys = self._read_files(
+        keys = self._data_frame_of_files(
             [f"{self._place.location}/{path}"], self._columns_named(self._row_key.key)
         )
         partition = self._row_key.partition
@@ -174,11 +174,11 @@ class HudiKeyedJava(HudiJava):
             keys.select(*(_column_of_deleted_row(each, keys, partition) for each in rows.schema))
         )
 
-    def _read_files(self, paths: Iterable[str], columns: Sequence[Column]) -> Any:
+    def _data_frame_of_files(self, paths: Iterable[str], columns: Sequence[Column]) -> Any:
         schema, files = spark_ddl_of(columns), list(paths)
         if not files:
             return self._session.createDataFrame([], schema)
-        return self._session.read.schema(schema).parquet(*map(from_hadoop_address, files))
+        return self._session.read.schema(schema).parquet(*map(to_hadoop_address, files))
 
     def _write_rows(self, meta: Any, instant: str, rows: Any) -> list[Any]:
         """Return Hudi's status of each file."""
@@ -213,9 +213,9 @@ class HudiKeyedJava(HudiJava):
                 raise Unreachable(f"Hudi table {self._place.name} takes no row: {why.toString()}")
         return statuses
 
-    def _timeline_action_for(self, files: Sequence[WrittenFile]) -> Any:
+    def _operation_type_for(self, files: Sequence[WrittenFile]) -> Any:
         if not files:
-            return super()._timeline_action_for(files)
+            return super()._operation_type_for(files)
         return self._hudi.common.model.WriteOperationType.UPSERT
 
     def _hudi_statistics_of(self, files: Sequence[WrittenFile]) -> list[Any]:  # noqa: ARG002
@@ -273,7 +273,7 @@ class HudiKeyedTable(HudiCommits):
     def _on_table_changed(self) -> None:
         self._place.keep_or_require_same_buckets()
 
-    def _reserve_instant_after_clean_up(self, attempt: CommitAttempt, java: HudiJava) -> str:  # noqa: ARG002
+    def _prepare_instant_for(self, attempt: CommitAttempt, java: HudiJava) -> str:  # noqa: ARG002
         """Take a new instant after removing what earlier attempts left, so it cannot land."""
         for begun in sorted(self._begun):
             self._remove_instant(java, begun)
@@ -305,15 +305,18 @@ class HudiKeyedTable(HudiCommits):
     def _check_before_commit(
         self, attempt: CommitAttempt, java: HudiJava, instant: str
     ) -> Refused | None:
-        """Refuse lost files: on S3, one may appear only after its instant was rolled back."""
+        """Check as for any table; after a refusal for good, remove the files that were written.
+
+        On S3, a file may appear only after its instant was rolled back.
+        """
         assert isinstance(java, HudiKeyedJava), "made for it"
         refusal = super()._check_before_commit(attempt, java, instant)
         if refusal and refusal.for_good:
-            self._place.folder.remove(java.written_file_names())
+            self._place.folder.remove_quietly(java.written_file_names())
         return refusal
 
     def _remove_spent_files(self, attempt: CommitAttempt) -> None:
         folder = self._place.folder
-        folder.remove([name_below(folder.location, file.path) for file in attempt.files])
+        folder.remove_quietly([name_below(folder.location, file.path) for file in attempt.files])
         if attempt.record.is_claim:
             append_table.remove_old_staged_files(folder)

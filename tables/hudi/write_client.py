@@ -19,7 +19,7 @@ from headgate.tables.hudi.jvm import (
     error_text,
     has_jvm_ended,
     java_callback,
-    open_spark,
+    open_spark_context,
     session_of_context,
 )
 from headgate.tables.hudi.lock_check import check_lock_server
@@ -35,13 +35,15 @@ _MADE_BY = "0000"
 """Prefix of the instants that created the metadata table."""
 
 
-def find_ghost_instants(timeline: Any, written: Any, condemned: Collection[str]) -> frozenset[str]:
+def find_ghost_instants(
+    timeline: Any, metadata_timeline: Any, condemned: Collection[str]
+) -> frozenset[str]:
     """Return ghosts; before the timeline, only condemned ones differ from what was archived."""
     if timeline.empty():
         return frozenset()
     first = str(timeline.firstInstant().get().requestedTime())
     known = {str(i.requestedTime()) for i in timeline.getInstants()}
-    names = (str(i.requestedTime()) for i in _completed_instants(written, "deltacommit"))
+    names = (str(i.requestedTime()) for i in _completed_instants(metadata_timeline, "deltacommit"))
     return frozenset(
         name
         for name in names
@@ -51,13 +53,15 @@ def find_ghost_instants(timeline: Any, written: Any, condemned: Collection[str])
     )
 
 
-def is_ghost_merged(written: Any, instant: str) -> bool:
+def is_ghost_merged(metadata_timeline: Any, instant: str) -> bool:
     """Return whether a compaction took a ghost for a commit: Hudi can no longer roll it back."""
     instants = (
-        i for i in _completed_instants(written, "deltacommit") if str(i.requestedTime()) == instant
+        i
+        for i in _completed_instants(metadata_timeline, "deltacommit")
+        if str(i.requestedTime()) == instant
     )
     ghost = next((str(i.getCompletionTime()) for i in instants), None)
-    compactions = (str(i.requestedTime()) for i in _completed_instants(written, "commit"))
+    compactions = (str(i.requestedTime()) for i in _completed_instants(metadata_timeline, "commit"))
     return ghost is not None and max(compactions, default="") >= ghost
 
 
@@ -178,14 +182,14 @@ class HudiJava:
     def has_archived_commits(self, meta: Any) -> bool:
         return not meta.getArchivedTimeline().empty()
 
-    def archived_completion_ms(self, meta: Any, instant: str) -> int | None:
+    def archived_completion_time(self, meta: Any, instant: str) -> int | None:
         """Return when a commit in the timeline's archive was completed."""
         instants = meta.getArchivedTimeline().getInstants()
         return next(
             (int(i.getCompletionTime()) for i in instants if _has_requested_time(i, instant)), None
         )
 
-    def completion_ms(self, meta: Any, instant: str) -> int | None:
+    def completion_time(self, meta: Any, instant: str) -> int | None:
         """Return when a commit was completed, wherever that is recorded by now.
 
         Instants are archived by their request times, so the newest commit itself may archive an
@@ -197,13 +201,13 @@ class HudiJava:
             return next(
                 int(i.getCompletionTime()) for i in instants if _has_requested_time(i, instant)
             )
-        return self.archived_completion_ms(meta, instant)
+        return self.archived_completion_time(meta, instant)
 
     def is_before_timeline(self, meta: Any, instant: str) -> bool:
         """Return whether it is older than the active timeline: it would count as archived."""
         return bool(meta.getActiveTimeline().isBeforeTimelineStarts(instant))
 
-    def find_ghosts(self, meta: Any, condemned: Collection[str] = ()) -> frozenset[str]:
+    def read_ghost_instants(self, meta: Any, condemned: Collection[str] = ()) -> frozenset[str]:
         """H8: as ``find_ghost_instants``."""
         written = self._metadata_timeline()
         if written is None:
@@ -216,7 +220,7 @@ class HudiJava:
         """Return a unique instant, which is not in the timeline yet (H4)."""
         return str(self._open_write_client().createNewInstantTime(True))  # noqa: FBT003 - Java has no names
 
-    def request_instant(self, meta: Any, instant: str) -> None:
+    def begin_instant(self, meta: Any, instant: str) -> None:
         """Begin the commit of a reserved instant."""
         self.start_heartbeat(instant)
         self._maintain_metadata_table(instant)
@@ -231,18 +235,18 @@ class HudiJava:
         instant: str,
         files: Sequence[WrittenFile],
         metadata: Mapping[str, str],
-        check: Callable[[], None],
+        check_in_lock: Callable[[], None],
     ) -> None:
-        """Complete a registered instant; ``check`` runs inside Hudi's lock, and may raise."""
+        """Complete a registered instant; ``check_in_lock`` runs in Hudi's lock, and may raise."""
         writer = self._open_write_client()
-        writer.setOperationType(self._timeline_action_for(files))
+        writer.setOperationType(self._operation_type_for(files))
         statistics, extra = self._java.util.ArrayList(), self._java.util.HashMap()
         for statistic in self._hudi_statistics_of(files):
             statistics.add(statistic)
         for key, value in metadata.items():
             extra.put(key, value)
         action = self.load_meta_client().getCommitActionType()
-        inside = self._java_option(java_callback(self._spark, check))
+        inside = self._java_option(java_callback(self._spark, check_in_lock))
         replaced = self._java.util.HashMap()
         writer.commitStats(instant, statistics, self._java_option(extra), action, replaced, inside)
 
@@ -256,7 +260,7 @@ class HudiJava:
         """
         with self._holding_lock():
             meta = self.load_meta_client()
-            if self.completion_ms(meta, instant) is not None or not condemn(meta):
+            if self.completion_time(meta, instant) is not None or not condemn(meta):
                 return
             written = self._metadata_timeline()
             if unmade := written is not None and is_ghost_merged(written, instant):
@@ -290,7 +294,7 @@ class HudiJava:
         if self._context is None or has_jvm_ended(self._context):
             self._client, self._context = (
                 None,
-                open_spark(self._place.spark, self._place.hadoop_settings),
+                open_spark_context(self._place.spark, self._place.hadoop_settings),
             )
         return self._context
 
@@ -381,13 +385,13 @@ class HudiJava:
     def _writer_settings(self) -> Mapping[str, str]:
         return self._place.settings
 
-    def _timeline_action_for(self, files: Sequence[WrittenFile]) -> Any:  # noqa: ARG002 - others ask
-        """Return the timeline's name for a commit of these files."""
+    def _operation_type_for(self, files: Sequence[WrittenFile]) -> Any:  # noqa: ARG002 - others ask
+        """Return Hudi's ``WriteOperationType`` for a commit of these files."""
         return self._hudi.common.model.WriteOperationType.BULK_INSERT
 
     def _maintain_metadata_table(self, instant: str) -> None:
         """Maintain the metadata table: otherwise nothing would ever be archived."""
-        writer, operation = self._open_write_client(), self._timeline_action_for(())
+        writer, operation = self._open_write_client(), self._operation_type_for(())
         writer.initTable(operation, self._java_option(instant))
         writer.preWrite(instant, operation, self.load_meta_client())
 

@@ -37,7 +37,7 @@ _REFUSED = (
     ValueError,  # pyiceberg's own, before anything is sent
 )
 _log = redacted_logger(__name__)
-_Conclusion = Callable[[IcebergTable, PreparedCommit], CommitOutcome]
+_OutcomeOfOne = Callable[[IcebergTable, PreparedCommit], CommitOutcome]
 
 
 class AtomicDeliveries:
@@ -65,9 +65,10 @@ class AtomicDeliveries:
     def deliver(self, deliveries: Sequence[Delivery], calls: Calls) -> list[DeliveryOutcome]:
         """Return the outcome of each delivery, in order."""
         if self._apart:
-            return self._deliver_one_by_one(deliveries, calls)
+            return self._deliver_separately(deliveries, calls)
         ready = calls.call_each(
-            lambda each: calls.call_guarded(each.name, lambda: _prepare_call(each)), deliveries
+            lambda each: calls.call_guarded(each.name, lambda: _prepare_or_deliver(each)),
+            deliveries,
         )
         pairs = [
             (delivery.table, call)
@@ -88,7 +89,7 @@ class AtomicDeliveries:
 
         return calls.call_each(conclude_pair, list(zip(deliveries, ready, strict=True)))
 
-    def _deliver_one_by_one(
+    def _deliver_separately(
         self, deliveries: Sequence[Delivery], calls: Calls
     ) -> list[DeliveryOutcome]:
         """Deliver to each by itself, until every one has landed: then they are tried together
@@ -99,8 +100,8 @@ class AtomicDeliveries:
         self._apart = not all(isinstance(outcome, Landed) for outcome in outcomes)
         return outcomes
 
-    def _send_together(self, pairs: Sequence[tuple[IcebergTable, PreparedCommit]]) -> _Conclusion:
-        """Make the call, and return how to find each table's outcome."""
+    def _send_together(self, pairs: Sequence[tuple[IcebergTable, PreparedCommit]]) -> _OutcomeOfOne:
+        """Make the one call; return what then finds or sends each table's outcome."""
         changes = [_table_commit_request(call) for _, call in pairs]
         try:
             with ExitStack() as held:
@@ -124,10 +125,10 @@ class AtomicDeliveries:
             self._apart = True
             reason = f"several tables were delivered to together: {error!r}"
             return lambda _table, _call: Unknown(reason)
-        return IcebergTable.find_outcome
+        return IcebergTable.settle_confirmed_call
 
 
-def _prepare_call(delivery: Delivery) -> PreparedCommit | CommitOutcome:
+def _prepare_or_deliver(delivery: Delivery) -> PreparedCommit | CommitOutcome:
     """Write what the call needs; a table of another format is delivered to by itself."""
     if isinstance(delivery.table, IcebergTable):
         return delivery.table.prepare_commit(delivery.attempt)

@@ -45,7 +45,7 @@ from headgate.tables.iceberg.catalog_types import (
 from headgate.tables.iceberg.java_catalog import JavaCatalog
 from headgate.tables.iceberg.jvm import Jvm
 from headgate.tables.iceberg.metadata_files import UNDECODED, MetadataFiles
-from headgate.tables.storage.avro_integrity import with_avro_checks
+from headgate.tables.storage.avro_integrity import add_avro_checks
 from headgate.tables.storage.damaged_file_error import FileDamaged
 from headgate.tables.storage.file_io import (
     PATIENCE,
@@ -97,12 +97,12 @@ def load_catalog(
     timeout_s: float = TIMEOUT_S,
     jvm: Jvm | None = None,
     *,
-    looking: bool = False,
+    read_only: bool = False,
 ) -> Catalog:
     """Return the catalog ``name``, of pyiceberg's own properties; none of its calls waits for ever.
 
     With a ``jvm`` it is reached through Java, and the properties are those of Iceberg's Java
-    library. ``looking``: the caller only reads, so a database is left as it is.
+    library. ``read_only``: the caller only reads, so a database is left as it is.
 
     ``timeout_s`` bounds each HTTP request (connecting, and each wait for bytes) of a REST catalog
     and of its token server, the wait for a lock of SQLite or PostgreSQL, and for PostgreSQL also
@@ -118,8 +118,8 @@ def load_catalog(
         if jvm is not None:
             kind = require_java_type(name, properties)
             return _install_own_files(JavaCatalog(name, properties, kind, jvm, timeout_s=timeout_s))
-        told = {**properties, **({"init_catalog_tables": "false"} if looking else {})}
-        return _install_own_files(_catalog_opener(name, told, timeout_s)(), looking=looking)
+        told = {**properties, **({"init_catalog_tables": "false"} if read_only else {})}
+        return _install_own_files(_catalog_opener(name, told, timeout_s)(), read_only=read_only)
     except Exception as error:  # noqa: BLE001 - whatever a driver raises becomes one of ours
         failure = translate_catalog_error(error, f"catalog {name!r} cannot be opened")
         raise type(failure)(
@@ -175,7 +175,7 @@ def translate_metadata_error(error: Exception, what: str) -> HeadgateError:
 
 
 @contextmanager
-def naming_table(identifier: str) -> Iterator[None]:
+def translating_table_errors(identifier: str) -> Iterator[None]:
     """Name the table whose metadata is fetched in what goes wrong. Raises ``HeadgateError``."""
     try:
         yield
@@ -192,7 +192,7 @@ def require_atomic_swap(catalog: Catalog, identifier: str) -> None:
             raise translate_catalog_error(error, f"table {identifier} cannot be asked") from None
 
 
-def missing_rights_error(error: BaseException) -> MissingRights | None:
+def as_missing_rights(error: BaseException) -> MissingRights | None:
     """Return the error for a table that may not be read or written any more.
 
     Unknown credentials (401) are not the trouble of one table.
@@ -218,17 +218,17 @@ def _catalog_opener(
             f"catalog {name!r}: nothing says what it is", "set type and uri in [catalog.properties]"
         )
     if kind == "rest":
-        return partial(_rest_catalog, name, {**_PATIENT, **known}, timeout_s)
+        return partial(_open_rest_catalog, name, {**_PATIENT, **known}, timeout_s)
     if kind == "glue":
         return partial(_glue_catalog, name, {**_PATIENT, **known})
     patient = {name: text for name, text in _PATIENT.items() if name not in known}
     if kind == "sql" and isinstance(uri := known.get("uri"), str):
         bounded = {**patient, **properties, "uri": _uri_with_timeouts(uri, timeout_s)}
-        return partial(_sql_catalog, name, bounded, timeout_s)
+        return partial(_open_sql_catalog, name, bounded, timeout_s)
     return partial(load_any_catalog, name, **patient, **properties)
 
 
-def _rest_catalog(name: str, properties: RecursiveDict, timeout_s: float) -> Catalog:
+def _open_rest_catalog(name: str, properties: RecursiveDict, timeout_s: float) -> Catalog:
     from headgate.tables.iceberg.rest_catalog import BoundedRestCatalog
 
     if "uri" not in properties:
@@ -267,7 +267,7 @@ def require_sql_installed() -> None:
         raise _not_installed_error("a SQL catalog", error, "sql") from error
 
 
-def _sql_catalog(name: str, properties: Mapping[str, str], timeout_s: float) -> Catalog:
+def _open_sql_catalog(name: str, properties: Mapping[str, str], timeout_s: float) -> Catalog:
     require_sql_installed()
     from sqlalchemy.event import listen
     from sqlalchemy.exc import IntegrityError, OperationalError, ProgrammingError
@@ -307,7 +307,7 @@ def install_own_metadata(catalog: Catalog) -> MetadataFiles:
     return files
 
 
-def _install_own_files(catalog: Catalog, *, looking: bool = False) -> Catalog:
+def _install_own_files(catalog: Catalog, *, read_only: bool = False) -> Catalog:
     """Give the tables of the catalog on S3 our files, wherever it asks for some.
 
     For a command that only reads, so have tables on this machine.
@@ -320,10 +320,10 @@ def _install_own_files(catalog: Catalog, *, looking: bool = False) -> Catalog:
     ) -> FileIO:
         merged = {**catalog.properties, **properties}
         if is_for_our_s3_client(merged, location) or needs_timeouts(location):
-            return with_avro_checks(open_file_io(merged, location))
-        if looking and location and local_file_path(location) and PY_IO_IMPL not in merged:
-            return with_avro_checks(LocalFiles(merged, location))
-        return with_avro_checks(theirs(properties, location))
+            return add_avro_checks(open_file_io(merged, location))
+        if read_only and location and local_file_path(location) and PY_IO_IMPL not in merged:
+            return add_avro_checks(LocalFiles(merged, location))
+        return add_avro_checks(theirs(properties, location))
 
     catalog._load_file_io = open_own_file_io  # type: ignore[method-assign]  # noqa: SLF001
     if hasattr(catalog, "_convert_orm_to_iceberg"):

@@ -67,7 +67,7 @@ _SECRETS = ("key", "token", "secret", "password", "credential", "sas")
 
 
 @dataclass(frozen=True, slots=True)
-class GivenKeys:
+class VendedKeys:
     """What a catalog sent with a table for its files: names of properties, never values."""
 
     names: tuple[str, ...]
@@ -108,7 +108,7 @@ class CatalogTrial:
         A trial makes none.
         """
         try:
-            with self._naming_failures("the namespace"):
+            with self._translating_errors("the namespace"):
                 return self._catalog.namespace_exists(self._namespace)
         except Unreachable as error:
             if isinstance(error.__cause__, NotImplementedError):  # creating will tell
@@ -120,7 +120,7 @@ class CatalogTrial:
         schema = Schema(NestedField(1, "id", LongType(), required=False))
         for name in self.names:
             try:
-                with self._naming_failures(f"creating {name}"):
+                with self._translating_errors(f"creating {name}"):
                     self._tables[name] = self._catalog.create_table(
                         name, schema, properties=with_default_properties({})
                     )
@@ -134,13 +134,13 @@ class CatalogTrial:
     def _table(self) -> Table:
         return self._tables[self.names[0]]
 
-    def given_credentials(self) -> GivenKeys:
+    def vended_credentials(self) -> VendedKeys:
         """Return what came with the table that the sink file does not have."""
         own = self._catalog.properties
         files = self._table.io.properties
         given = sorted(name for name in file_properties(files) if own.get(name) != files[name])
         signs = str(files.get("s3.remote-signing-enabled", "")).lower() == "true"
-        return GivenKeys(tuple(given), signs and "s3.access-key-id" not in files)
+        return VendedKeys(tuple(given), signs and "s3.access-key-id" not in files)
 
     def file_properties_and_location(self) -> tuple[dict[str, str], str]:
         """Return the properties by which a participant reaches the table's files, and where."""
@@ -170,14 +170,14 @@ class CatalogTrial:
         lasts_ms = self.tag_retention_ms()
         return lasts_ms is not None and lasts_ms >= _CENTURY_MS
 
-    def try_stale_commit(self) -> str:
+    def require_refusal_of_stale_commit(self) -> str:
         """Send two commits that were prepared on the same state: only one may land."""
         view = self._first.read()
         one, other = (self._prepare_commit(view, number) for number in (1, 2))
         self._require_properties_kept(self._require_landed(self._first.send_commit(one)), 1)
-        return self._require_refused(other, "a commit on a state that was gone")
+        return self._send_and_require_refusal(other, "a commit on a state that was gone")
 
-    def try_commit_after_moved_tag(self) -> str:
+    def require_refusal_after_moved_tag(self) -> str:
         """Move the tag, and nothing else: a commit that was prepared before must be refused."""
         view = self._first.read()
         call = self._prepare_commit(view, 3)
@@ -190,11 +190,11 @@ class CatalogTrial:
             max_snapshot_age_ms=None,
             min_snapshots_to_keep=None,
         )
-        with self._naming_failures("moving a tag"):
+        with self._translating_errors("moving a tag"):
             self._catalog.commit_table(self._load_table(), (), (moved,))
         if self._load_table().metadata.refs[self._tag].snapshot_id != older:
             raise CatalogRefused("a tag that was moved stands where it stood", "")
-        return self._require_refused(call, "a commit whose tag had been moved")
+        return self._send_and_require_refusal(call, "a commit whose tag had been moved")
 
     def try_joint_commit(self) -> bool:
         """Return whether it commits to two tables at once, and to none if one is refused.
@@ -206,7 +206,7 @@ class CatalogTrial:
             return False
         tables = [self._load_table(name) for name in self.names]
         try:
-            with self._naming_failures("a commit to two tables"):
+            with self._translating_errors("a commit to two tables"):
                 catalog.commit_tables([_build_mark_request(table, "1") for table in tables])
         except Unreachable as error:
             if isinstance(error.__cause__, NotImplementedError):
@@ -239,7 +239,7 @@ class CatalogTrial:
                 pass
             except Exception:  # noqa: BLE001 - some have no such call, or forbid it
                 stay.append(self._tables[name].location())
-                with self._naming_failures(f"dropping {name}, which stays"):
+                with self._translating_errors(f"dropping {name}, which stays"):
                     self._catalog.drop_table(name)
             self.made.remove(name)
         for call in self._refused:  # no table refers to their files, so no purge finds them
@@ -253,7 +253,7 @@ class CatalogTrial:
 
     def _load_table(self, name: str = "") -> Table:
         name = name or self.names[0]
-        with self._naming_failures(f"loading {name}"):
+        with self._translating_errors(f"loading {name}"):
             return self._catalog.load_table(name)
 
     def _prepare_commit(self, view: TableView, number: int) -> PreparedCommit:
@@ -276,11 +276,11 @@ class CatalogTrial:
         if (view.record, read.record) != (_build_record(number), _build_record(number)):
             raise CatalogRefused("a claim came back changed: its properties are others", "")
 
-    def _require_refused(self, call: PreparedCommit, what: str) -> str:
+    def _send_and_require_refusal(self, prepared: PreparedCommit, what: str) -> str:
         """Return the catalog's own words for the refusal."""
-        outcome = self._first.send_commit(call)
+        outcome = self._first.send_commit(prepared)
         if isinstance(outcome, Refused):
-            self._refused.append(call)
+            self._refused.append(prepared)
             return outcome.reason
         if isinstance(outcome, Landed):
             raise CatalogRefused(f"{what} landed: two coordinators could commit", "")
@@ -290,7 +290,7 @@ class CatalogTrial:
         return [self._load_table(name).properties.get(_MARK) for name in self.names]
 
     @contextmanager
-    def _naming_failures(self, what: str) -> Iterator[None]:
+    def _translating_errors(self, what: str) -> Iterator[None]:
         try:
             yield
         except HeadgateError:

@@ -26,18 +26,18 @@ class CommitLock:
             self._landed_s = time.monotonic()
             self._landed.notify_all()
 
-    def wait_for_commit(self, patience_s: float, calm_s: float = 0.0) -> None:
-        """Return when the last commit is at most ``calm_s`` ago, or the next one has landed.
+    def wait_for_commit(self, idle_after_s: float, recent_within_s: float = 0.0) -> None:
+        """Wait for the next commit to land; return at once if the last one was recent.
 
-        The table of which there was no commit for ``patience_s`` is not waited for: among hundreds
-        most may be idle.
+        That is at most ``recent_within_s`` ago. A table without a commit for ``idle_after_s`` is
+        not waited for: among hundreds most may be idle.
         """
         with self._landed:
             age_s = time.monotonic() - self._landed_s
-            if self._landings and age_s <= calm_s:
+            if self._landings and age_s <= recent_within_s:
                 return
             before = self._landings
-            left_s = max(0.0, patience_s - age_s)
+            left_s = max(0.0, idle_after_s - age_s)
             self._landed.wait_for(lambda: self._landings != before, left_s)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import date, datetime
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from pyiceberg.conversions import to_bytes
 from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestFile
@@ -51,6 +51,13 @@ class BranchFiles:
     fenced_by: frozenset[str] = frozenset()
 
 
+class _ReadManifest(NamedTuple):
+    """A manifest's data files, deleted ones too, and whether it has equality deletes."""
+
+    paths: set[str]
+    has_equality_deletes: bool
+
+
 def read_branch_files(table: Table, branch: str, mark: str) -> BranchFiles:
     """Read the branch's history. Raises what storage raises."""
     snapshots = snapshots_by_id(table.metadata)
@@ -64,7 +71,7 @@ def read_branch_files(table: Table, branch: str, mark: str) -> BranchFiles:
         listed = list(threads.map(lambda snapshot: snapshot.manifests(table.io), line))
         wanted = {m.manifest_path: m for manifests in listed for m in manifests}
         # Entries are many, and heavy: nothing but their paths is kept until it is its turn.
-        read = threads.map(lambda manifest: _read_paths(table, manifest), wanted.values())
+        read = threads.map(lambda manifest: _read_data_paths(table, manifest), wanted.values())
         for paths, has_equality in read:
             ever |= paths
             equality |= has_equality
@@ -73,14 +80,14 @@ def read_branch_files(table: Table, branch: str, mark: str) -> BranchFiles:
     return BranchFiles(frozenset(ever), position, whole, equality, sinks_that_fence(fences))
 
 
-def _read_paths(table: Table, manifest: ManifestFile) -> tuple[set[str], bool]:
-    """Return the data files that a manifest names, also as deleted, and whether it has equality
-    deletes."""
+def _read_data_paths(table: Table, manifest: ManifestFile) -> _ReadManifest:
     entries = manifest.fetch_manifest_entry(table.io, discard_deleted=False)
     if manifest.content == ManifestContent.DATA:
-        return {entry.data_file.file_path for entry in entries}, False
+        return _ReadManifest(
+            {entry.data_file.file_path for entry in entries}, has_equality_deletes=False
+        )
     kinds = {entry.data_file.content for entry in entries}
-    return set(), DataFileContent.EQUALITY_DELETES in kinds
+    return _ReadManifest(set(), DataFileContent.EQUALITY_DELETES in kinds)
 
 
 def has_connector_mark(table: Table, branch: str, mark: str) -> bool:
@@ -109,7 +116,7 @@ def to_written_file(table: Table, entry: Mapping[str, Any]) -> WrittenFile:
     types = [field.field_type for field in spec.partition_type(table.schema()).fields]
     detail = FileDetail(
         spec_id=spec_id,
-        partition=tuple(_bytes_of_bound(t, value) for t, value in zip(types, values, strict=True)),
+        partition=tuple(_bytes_of_value(t, value) for t, value in zip(types, values, strict=True)),
         file_format=str(entry["file_format"]).lower(),
         sort_order_id=entry.get("sort_order_id"),
         split_offsets=tuple(entry.get("split_offsets") or ()),
@@ -130,7 +137,7 @@ def _by_column_id(pairs: Any) -> dict[int, Any]:
     return {pair["key"]: pair["value"] for pair in pairs or ()}
 
 
-def _bytes_of_bound(iceberg_type: IcebergType, value: Any) -> bytes | None:
+def _bytes_of_value(iceberg_type: IcebergType, value: Any) -> bytes | None:
     if value is None:
         return None
     if isinstance(value, datetime):

@@ -65,16 +65,16 @@ def sinks_that_fence(properties: Mapping[str, str]) -> frozenset[str]:
 
 
 def find_fenced_connector(
-    sink: SinkName, line: Iterable[tuple[int, Mapping[str, str]]]
+    sink: SinkName, newest_first: Iterable[tuple[int, Mapping[str, str]]]
 ) -> FencedConnector | None:
     """Return the connector that is kept away, and what it has committed beside the sink.
 
-    ``line``: the snapshots of the branch with their properties, newest first.
+    ``newest_first``: the snapshots of the branch with their properties, newest first.
     """
     group, mark = "", ""
     since_takeover = list[int]()
     passed = list[tuple[int, Mapping[str, str]]]()
-    for snapshot_id, properties in line:
+    for snapshot_id, properties in newest_first:
         text = properties.get(_taken_over_property_name(sink))
         if text is None and not group and holds_record(sink, properties):
             return None

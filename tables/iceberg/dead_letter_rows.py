@@ -72,9 +72,9 @@ class UnsentRows:
                 yield Portion(rows, _progress_up_to(table, snapshot, record))
 
     def newest_rows(
-        self, count: int, columns: tuple[str, ...], looked_at: int
+        self, count: int, columns: tuple[str, ...], rows_read_max: int
     ) -> list[dict[str, Any]]:
-        """Return the last rows of the newest commit that brought some, of the first ``looked_at``.
+        """Return the last rows of the first ``rows_read_max`` that the tag's snapshot brought.
 
         Raises as ``portions_since``.
         """
@@ -83,7 +83,7 @@ class UnsentRows:
         for snapshot, record in self._snapshots_of_tag(table):
             if record and record.records:
                 rows = _scan_added_rows(table, snapshot, columns)
-                return list(deque(islice(rows, looked_at), maxlen=count))
+                return list(deque(islice(rows, rows_read_max), maxlen=count))
         return []
 
     def _load_table(self) -> Table:
@@ -97,9 +97,9 @@ class UnsentRows:
     def _unsent_snapshots(
         self, table: Table, progress: Progress | None
     ) -> list[tuple[Snapshot, CommitRecord | None]]:
-        """Return the snapshots from the sink's tag back to what was sent, as far as not expired.
+        """Return the snapshots from the sink's tag back to the last one sent, that one included.
 
-        Where nothing is known to be sent, that is the newest.
+        Only the tag's own if nothing is known to be sent; none that has expired.
         """
         line: list[tuple[Snapshot, CommitRecord | None]] = []
         for snapshot, record in self._snapshots_of_tag(table):

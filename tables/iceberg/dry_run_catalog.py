@@ -97,21 +97,23 @@ class DryRunCatalog(NoopCatalog, MetastoreCatalog):
             sort_order=given.get("sort_order", UNSORTED_SORT_ORDER),
             properties={k: text for k, text in properties.items() if not k.startswith(_NOT_HERE)},
         )
-        self._write_copy(name, metadata, 0)
+        self._write_metadata_version(name, metadata, 0)
         return self.load_table(identifier)
 
     def commit_table(self, table: Table, requirements: Any, updates: Any) -> CommitTableResponse:
         """Apply the updates to the newest metadata. Nobody else commits here."""
         name = table.name()
         staged = self._update_and_stage_table(self.load_table(name), name, requirements, updates)
-        at = self._write_copy(
+        at = self._write_metadata_version(
             name, staged.metadata, self._parse_metadata_version(self._locations[name])
         )
         return CommitTableResponse(metadata=staged.metadata, metadata_location=at)
 
-    def _write_copy(self, name: tuple[str, ...], metadata: TableMetadata, version: int) -> str:
+    def _write_metadata_version(
+        self, name: tuple[str, ...], metadata: TableMetadata, former_version: int
+    ) -> str:
         provider = load_location_provider(metadata.location, metadata.properties)
-        at = provider.new_table_metadata_file_location(version + 1)
+        at = provider.new_table_metadata_file_location(former_version + 1)
         self._write_metadata(metadata, self._load_file_io(location=at), at)
         self._locations[name] = at
         return at

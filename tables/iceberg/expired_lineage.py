@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io import FileIO
@@ -53,7 +54,8 @@ def decide_lineage(table: Table, branch: str, sink: SinkName) -> Lineage:
     line = list(ancestors_of(snapshots, metadata.refs[branch]))
     lineage = _lineage_by_metadata_log(table, line[0], tagged)
     if lineage is Lineage.UNDECIDABLE and (
-        _contains_tag_by_files(table.io, line, tagged) or _contains_tag_by_rows(table, line, tagged)
+        _is_tag_proven_by_files(table.io, line, tagged)
+        or _is_tag_proven_by_rows(table, line, tagged)
     ):
         return Lineage.CONTAINS_TAG
     return lineage
@@ -101,22 +103,28 @@ def _lineage_by_parents(known: dict[int, Snapshot], head: Snapshot, tagged: Snap
 # -------------------------------------------------------------------------------- files and rows
 
 
-def _contains_tag_by_files(io: FileIO, line: list[Snapshot], tagged: Snapshot) -> bool:
+def _is_tag_proven_by_files(io: FileIO, line: list[Snapshot], tagged: Snapshot) -> bool:
     try:
-        newest, since = _read_newest_files(io, tagged)
+        newest, sequence_number = _read_newest_files(io, tagged)
         # Without files, nothing can have been removed.
         return not newest or any(
-            newest & set(_read_paths_since(io, manifest, since))
+            newest & set(_read_paths_added_at(io, manifest, sequence_number))
             for snapshot in line
             for manifest in snapshot.manifests(io)
-            if manifest.sequence_number >= since
+            if manifest.sequence_number >= sequence_number
         )
     except FileNotFoundError:
         return False
 
 
-def _read_newest_files(io: FileIO, tagged: Snapshot) -> tuple[set[str], int]:
-    """Return the live files of the newest commit that has some, and its sequence number."""
+class _NewestFiles(NamedTuple):
+    """The live files of the newest commit that has some, and its sequence number."""
+
+    paths: set[str]
+    sequence_number: int
+
+
+def _read_newest_files(io: FileIO, tagged: Snapshot) -> _NewestFiles:
     newest: set[str] = set()
     since = 0
     manifests = tagged.manifests(io)
@@ -129,19 +137,23 @@ def _read_newest_files(io: FileIO, tagged: Snapshot) -> tuple[set[str], int]:
                 newest, since = set(), number
             if number == since:
                 newest.add(entry.data_file.file_path)
-    return newest, since
+    return _NewestFiles(newest, since)
 
 
-def _read_paths_since(io: FileIO, manifest: ManifestFile, since: int) -> Iterator[str]:
+def _read_paths_added_at(io: FileIO, manifest: ManifestFile, sequence_number: int) -> Iterator[str]:
     """Return the paths of all entries, live or removed, that came with this sequence number.
 
     A cherry-pick, or ``add_files`` behind a rollback, adds a file again: under a new number.
     """
     entries = manifest.fetch_manifest_entry(io, discard_deleted=False)
-    return (entry.data_file.file_path for entry in entries if entry.file_sequence_number == since)
+    return (
+        entry.data_file.file_path
+        for entry in entries
+        if entry.file_sequence_number == sequence_number
+    )
 
 
-def _contains_tag_by_rows(table: Table, line: list[Snapshot], tagged: Snapshot) -> bool:
+def _is_tag_proven_by_rows(table: Table, line: list[Snapshot], tagged: Snapshot) -> bool:
     stored, size = (
         _summary_count(tagged, "total-records"),
         _summary_count(tagged, "total-files-size"),

@@ -6,6 +6,7 @@ Everything is read from pyiceberg's metadata of the table; nothing is written.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
@@ -31,7 +32,11 @@ from headgate.control_protocol.table_history import (
     SinkCommit,
 )
 from headgate.tables.iceberg.expired_lineage import decide_lineage
-from headgate.tables.iceberg.tag_lineage import deleted_records_of, find_other_sinks
+from headgate.tables.iceberg.tag_lineage import (
+    deleted_records_of,
+    find_other_sinks,
+    summary_properties_of,
+)
 
 
 def read_history(
@@ -80,10 +85,17 @@ def _is_tag_on_branch(table: Table, sink: SinkName, branch: str) -> bool | None:
     return None if lineage is Lineage.UNDECIDABLE else lineage is Lineage.CONTAINS_TAG
 
 
+class _BranchLine(NamedTuple):
+    """A branch's snapshots, oldest first, and whether the oldest is the table's first."""
+
+    snapshots: list[Snapshot]
+    is_complete: bool
+
+
 def _branch_snapshots(
     metadata: TableMetadata, snapshots: Mapping[int, Snapshot], branch: str
-) -> tuple[list[Snapshot], bool]:
-    """Return the branch's snapshots, oldest first, and whether the oldest is the table's first.
+) -> _BranchLine:
+    """Return the branch's snapshots as far as they have not expired.
 
     Java leaves the id of an expired parent in place; pyiceberg's expiry leaves a root without a
     parent, which differs from a true root by its sequence number: the table's first snapshot has 1.
@@ -97,9 +109,10 @@ def _branch_snapshots(
         snapshot = None if parent is None else snapshots.get(parent)
     line.reverse()
     if not line:
-        return line, True
+        return _BranchLine(line, is_complete=True)
     root = line[0]
-    return line, root.parent_snapshot_id is None and (root.sequence_number or 0) <= 1
+    is_first = root.parent_snapshot_id is None and (root.sequence_number or 0) <= 1
+    return _BranchLine(line, is_first)
 
 
 def _classify_snapshots(
@@ -129,13 +142,13 @@ def _classify_snapshots(
 
 def _decode_record(snapshot: Snapshot, sink: SinkName) -> tuple[CommitRecord | None, str | None]:
     try:
-        return decode(sink, summary_of(snapshot)), None
+        return decode(sink, summary_properties_of(snapshot)), None
     except RecordUnreadable as error:
         return None, f"snapshot {snapshot.snapshot_id}: {error.message}"
 
 
 def _to_foreign_snapshot(snapshot: Snapshot, own: SinkName) -> ForeignSnapshot:
-    sink = sink_in_summary(summary_of(snapshot))
+    sink = sink_in_summary(summary_properties_of(snapshot))
     sink = None if sink == own else sink
     record = _decode_record(snapshot, sink)[0] if sink else None
     return ForeignSnapshot(
@@ -147,15 +160,11 @@ def _to_foreign_snapshot(snapshot: Snapshot, own: SinkName) -> ForeignSnapshot:
         + _summary_count(snapshot, "added-equality-deletes"),
         sink=sink,
         topic_ids=record.topic_ids if record else {},
-        upkeep=maintenance_property(own) in summary_of(snapshot),
-        expired_rows=expired_row_count(own, summary_of(snapshot)),
+        upkeep=maintenance_property(own) in summary_properties_of(snapshot),
+        expired_rows=expired_row_count(own, summary_properties_of(snapshot)),
     )
 
 
-def summary_of(snapshot: Snapshot) -> Mapping[str, str]:
-    return snapshot.summary.additional_properties if snapshot.summary else {}
-
-
 def _summary_count(snapshot: Snapshot, name: str) -> int:
-    text = summary_of(snapshot).get(name, "0")
+    text = summary_properties_of(snapshot).get(name, "0")
     return int(text) if text.isdecimal() else 0

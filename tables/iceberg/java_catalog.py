@@ -164,7 +164,7 @@ def require_compare_and_set(jvm: Jvm, conf: Any, database: str, name: str) -> No
     raise _cannot_swap_error(f"{database}.{name}")
 
 
-def require_compare_and_set_of_views(jvm: Jvm, conf: Any, database: str) -> None:
+def require_compare_and_set_by_view(jvm: Jvm, conf: Any, database: str) -> None:
     """Do as ``require_compare_and_set`` where there is no table yet, with a view, removed again.
 
     A view has no files. It is created in the database, else in ``default``, which every metastore
@@ -177,7 +177,7 @@ def require_compare_and_set_of_views(jvm: Jvm, conf: Any, database: str) -> None
     try:
         known = [str(each) for each in client.getAllDatabases()]
         database = database if database in known else "default"
-        client.createTable(_create_probe_view(hive.metastore.api, jvm, database, name))
+        client.createTable(_build_probe_view(hive.metastore.api, jvm, database, name))
         try:
             expecting = hive.metastore.api.EnvironmentContext(jvm.java_map(_EXPECTING))
             view = client.getTable(database, name)
@@ -195,7 +195,7 @@ def require_compare_and_set_of_views(jvm: Jvm, conf: Any, database: str) -> None
     raise _cannot_swap_error(f"{database}.{name}")
 
 
-def _create_probe_view(api: Any, jvm: Jvm, database: str, name: str) -> Any:
+def _build_probe_view(api: Any, jvm: Jvm, database: str, name: str) -> Any:
     store = api.StorageDescriptor()
     store.setCols(jvm.java_list([api.FieldSchema("headgate", "string", "")]))
     store.setSerdeInfo(api.SerDeInfo(name, "", jvm.java_map({})))
@@ -386,13 +386,13 @@ class JavaCatalog(Catalog):
             self._call_java(name, require_in_java)
             self._may_swap = True
 
-    def require_atomic_swap_for(self, identifier: str | Identifier) -> None:
+    def require_atomic_swap_of_new_table(self, identifier: str | Identifier) -> None:
         """Do as ``require_atomic_swap`` for a table that does not exist yet, with a view, removed
         again."""
         names = self.identifier_to_tuple(identifier)
 
         def require_in_java() -> None:
-            require_compare_and_set_of_views(self._jvm, self._java.getConf(), ".".join(names[:-1]))
+            require_compare_and_set_by_view(self._jvm, self._java.getConf(), ".".join(names[:-1]))
 
         if self.kind == "hive":
             self._call_java(".".join(names), require_in_java)
@@ -437,9 +437,9 @@ class JavaCatalog(Catalog):
     def _read_table(self, names: Identifier) -> _Read:
         operations = self._table_operations(names)
         vended = dict(operations.io().properties()) if self.kind == "rest" else {}
-        return self._parse_metadata(operations.current(), vended)
+        return self._metadata_to_json(operations.current(), vended)
 
-    def _parse_metadata(self, metadata: Any, files: Mapping[str, str]) -> _Read:
+    def _metadata_to_json(self, metadata: Any, files: Mapping[str, str]) -> _Read:
         text = self._jvm.iceberg.TableMetadataParser.toJson(metadata)
         return _Read(str(text), str(metadata.metadataFileLocation()), files)
 
@@ -450,7 +450,9 @@ class JavaCatalog(Catalog):
         requirements = [iceberg.UpdateRequirementParser.fromJson(text) for text in requires]
         updates = [iceberg.MetadataUpdateParser.fromJson(text) for text in changes]
         if self.kind == "rest":
-            return self._parse_metadata(self._check_and_swap(operations, requirements, updates), {})
+            return self._metadata_to_json(
+                self._check_and_swap(operations, requirements, updates), {}
+            )
         require_no_locks(".".join(names), base.properties())
         for requirement in requirements:
             requirement.validate(base)
@@ -458,7 +460,7 @@ class JavaCatalog(Catalog):
         for update in updates:
             update.applyTo(builder)
         operations.commit(base, builder.build())
-        return self._parse_metadata(operations.current(), {})
+        return self._metadata_to_json(operations.current(), {})
 
     def _check_and_swap(self, operations: Any, requirements: list[Any], updates: list[Any]) -> Any:
         """Let the server check and swap. ``operations.commit`` would require only what it derives

@@ -46,7 +46,7 @@ from headgate.tables.iceberg.data_file import FileDetail
 from headgate.tables.iceberg.tag_lineage import summary_properties_of
 from headgate.tables.iceberg.upsert.delete_manifests import DeleteManifestWriter, Deletions
 from headgate.tables.storage.damaged_file_error import FileDamaged
-from headgate.tables.storage.file_io import MemoryFile, delete_later, store_files
+from headgate.tables.storage.file_io import MemoryFile, delete_in_background, store_files
 
 _VERSION: Final = 2
 _OTHER_WRITER = "the participant that wrote it is of another version, or broken"
@@ -166,8 +166,11 @@ class SnapshotFiles:
         *,
         deletions: Deletions | None = None,
     ) -> ManifestList:
-        """Write a manifest list with the parent's files, these, and the staged manifests as they
-        are: another delivery may be listing them at the same time. Raises what storage raises."""
+        """Write a manifest list with the parent's files, and these or the staged manifests.
+
+        Staged ones are listed as they are if there are no files: another delivery may be listing
+        them at the same time. Raises what storage raises.
+        """
         kept = [manifest for manifest in self._manifests_of(parent) if _has_live_entries(manifest)]
         if files or staged:
             added = self._write_added_manifests(files)
@@ -239,6 +242,10 @@ class SnapshotFiles:
     def _write_manifest_list(
         self, kept: list[ManifestFile], parent: Snapshot | None, sequence_number: int
     ) -> ManifestList:
+        """Write the list of these manifests, and store it with all files written so far.
+
+        Until now they were in memory.
+        """
         output = self._new_output(f"snap-{self._snapshot_id}-0-{uuid.uuid4()}.avro")
         of = (self._snapshot_id, parent.snapshot_id if parent else None, sequence_number)
         first = self._first_row_id
@@ -259,7 +266,7 @@ class SnapshotFiles:
     def delete_written(self) -> None:
         """Delete what was written; only for a snapshot that can never land any more."""
         stored, self._stored = self._stored, []
-        delete_later(self._table.io, stored)
+        delete_in_background(self._table.io, stored)
 
     def _store_files(self) -> None:
         self._stored = list(self._written)

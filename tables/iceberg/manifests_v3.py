@@ -55,14 +55,14 @@ def read_live_entries(io: FileIO, manifest: ManifestFile) -> Iterator[ManifestEn
     for entry in manifest_entries.read_live_entries(io, manifest, VERSION):
         file = entry.data_file
         if next_id is None:
-            file_without_row_ids(file)
+            clear_row_ids(file)
         elif file[_OF_FILE] is None:
             file[_OF_FILE] = next_id
             next_id += file.record_count
         yield entry
 
 
-def file_without_row_ids(file: DataFile) -> DataFile:
+def clear_row_ids(file: DataFile) -> DataFile:
     """Return the file as one whose rows have yet to be numbered."""
     file[_OF_FILE] = None
     return file

@@ -110,7 +110,7 @@ class _Known:
                 id(parsed): _Item(parsed, unknown=_unknown_fields_of(parsed, found))
                 for parsed, found in zip(listed, raw, strict=True)
             }
-        return _Content(written, _dump_without_lists(self.metadata), items)
+        return _Content(written, _dump_with_empty_lists(self.metadata), items)
 
 
 _NOTHING = _Content({}, {}, {name: {} for name in _LISTS})
@@ -133,6 +133,10 @@ class MetadataFiles:
         return self._read(file, known).metadata
 
     def _read(self, file: InputFile, known: _Known | None) -> _Known:
+        """Read the file, again while it is no JSON, and remember it. Raises ``FileDamaged``.
+
+        Returns ``known`` if the file still holds the same.
+        """
         for tries_left in reversed(range(_TRIES)):
             try:
                 with file.open() as stream:
@@ -159,11 +163,11 @@ class MetadataFiles:
             return
         if metadata.format_version == 3 and metadata.next_row_id is None:
             metadata = metadata.model_copy(update={"next_row_id": 0})  # pyiceberg omits it at first
-        base = self._content_before(metadata, io)
-        understood = _dump_without_lists(metadata)
+        base = self._content_of_previous_file(metadata, io)
+        understood = _dump_with_empty_lists(metadata)
         written = _with_unknown_fields(understood, base.written, base.understood)
         items = {
-            name: _items_with_texts(getattr(metadata, name), base.items[name]) for name in _LISTS
+            name: _items_by_identity(getattr(metadata, name), base.items[name]) for name in _LISTS
         }
         content = _Content(written, understood, items)
         octets = Compressor.get_compressor(metadata_path).bytes_compressor()(
@@ -177,15 +181,17 @@ class MetadataFiles:
 
     def stage_table(
         self,
-        theirs: _Stage,
+        pyiceberg_stage: _Stage,
         current: Table | None,
         requested: tuple[Identifier, tuple[TableRequirement, ...], tuple[TableUpdate, ...]],
     ) -> StagedTable:
-        """Do as ``theirs``, which checks the requirements and applies the updates, without a copy
-        of the snapshots that these do not name."""
+        """Do as ``pyiceberg_stage``, without a copy of the snapshots that the updates do not name.
+
+        It checks the requirements and applies the updates.
+        """
         *_, updates = requested
         if current is None or not all(isinstance(update, _APPENDS) for update in updates):
-            return theirs(current, *requested)
+            return pyiceberg_stage(current, *requested)
         base = current.metadata
         # Those that updates and requirements may ask for; and one, or the table would seem empty.
         named = {u.snapshot_id for u in updates if isinstance(u, SetSnapshotRefUpdate)}
@@ -195,7 +201,7 @@ class MetadataFiles:
         kept = [each for each in base.snapshots if each.snapshot_id in named]
         light = base.model_copy(update={"snapshots": kept, "snapshot_log": []})
         table = Table(current.name(), light, current.metadata_location, current.io, current.catalog)
-        staged = theirs(table, *requested)
+        staged = pyiceberg_stage(table, *requested)
         made = staged.metadata
         staged.metadata = made.model_copy(
             update={
@@ -205,7 +211,7 @@ class MetadataFiles:
         )
         return staged
 
-    def _content_before(self, metadata: TableMetadata, io: FileIO) -> _Content:
+    def _content_of_previous_file(self, metadata: TableMetadata, io: FileIO) -> _Content:
         """Return what is in the file before, which is read where it is not known any more."""
         if not metadata.metadata_log:
             return _NOTHING
@@ -236,7 +242,7 @@ def _unknown_fields_of(parsed: IcebergBaseModel, found: Mapping[str, Any]) -> Ma
     return {key: value for key, value in found.items() if key not in known}
 
 
-def _dump_without_lists(metadata: TableMetadata) -> dict[str, Any]:
+def _dump_with_empty_lists(metadata: TableMetadata) -> dict[str, Any]:
     """Return all but the lists as pyiceberg writes it."""
     fields = {name: getattr(metadata, name) for name in type(metadata).model_fields}
     fields |= {name: [] for name in _LISTS}
@@ -248,7 +254,7 @@ def _dump_without_lists(metadata: TableMetadata) -> dict[str, Any]:
     return result
 
 
-def _items_with_texts(
+def _items_by_identity(
     listed: Sequence[IcebergBaseModel], before: Mapping[int, _Item]
 ) -> dict[int, _Item]:
     """Return the items with their texts, by identity; those that were written before have theirs.

@@ -37,7 +37,7 @@ from headgate.control_protocol.events import FileKind, WrittenFile
 from headgate.control_protocol.identifiers import Epoch, SinkName, staging_folder
 from headgate.control_protocol.ports import Staging
 from headgate.tables.iceberg import manifest_entries, manifests_v3
-from headgate.tables.iceberg.maintenance.compaction_plan import SmallFile
+from headgate.tables.iceberg.maintenance.compaction_plan import CandidateFile
 from headgate.tables.iceberg.maintenance.files_of_expired_snapshots import STORAGE_THREADS
 from headgate.tables.iceberg.manifests import CODEC, is_writable_spec, to_manifest_data_files
 from headgate.tables.storage.file_store import files_below
@@ -142,7 +142,7 @@ def _write_manifest_counting_bytes(
     return int(writer.to_manifest_file().manifest_length)
 
 
-def read_key_files(
+def list_key_files(
     io: FileIO, pending_commits: Iterable[PendingCommit]
 ) -> list[tuple[PendingCommit, WrittenFile]]:
     """Return the key files that the pending commits name, in order. Raises what storage raises."""
@@ -188,7 +188,7 @@ def _read_spec_id_and_files(io: FileIO, manifest: str) -> tuple[int, list[Manife
     """Fetch a staged manifest, once; return its partition spec and its files."""
     with manifest_entries.open_manifest(io, manifest, manifests_v3.VERSION) as staged:
         spec_id = int(staged.header.meta["partition-spec-id"])
-        files = [manifests_v3.file_without_row_ids(entry.data_file) for entry in staged]
+        files = [manifests_v3.clear_row_ids(entry.data_file) for entry in staged]
     for file in files:
         file.spec_id = spec_id
     return spec_id, files
@@ -241,7 +241,7 @@ def find_undecided_manifests(
     belongs to nobody. Only where storage can be listed.
     """
     root = f"{table.metadata.location}/metadata/headgate/{sink}"
-    old = [path for path, epoch in _list_drafts_below(table, root) if epoch < before]
+    old = [path for path, epoch in _list_staged_below(table, root) if epoch < before]
     loose = {path for path in old if path not in pending}
     if not loose:
         return []
@@ -254,7 +254,7 @@ def find_undecided_manifests(
     return sorted(loose)
 
 
-def _list_drafts_below(table: Table, root: str) -> Iterator[tuple[str, Epoch]]:
+def _list_staged_below(table: Table, root: str) -> Iterator[tuple[str, Epoch]]:
     for location, _ in files_below(table.io, root):
         path = location[len(root) + 1 :]
         folder, _, name = path.rpartition("/")
@@ -266,14 +266,14 @@ def _list_drafts_below(table: Table, root: str) -> Iterator[tuple[str, Epoch]]:
 # Data files that only expired pending commits name, as files that can be rewritten (SUSPEND-6).
 
 
-def portions_of_staged_files(
+def read_staged_files_by_partition(
     table: Table, manifests: Iterable[str], dead: Mapping[str, BitMap64]
-) -> tuple[tuple[SmallFile, ...], ...]:
+) -> tuple[tuple[CandidateFile, ...], ...]:
     """Return the files of each partition of the table. ``dead``: by path, positions to leave out.
 
     Raises ``ValueError`` for a file that cannot be rewritten, and what storage raises.
     """
-    partitions: dict[Any, list[SmallFile]] = defaultdict(list)
+    partitions: dict[Any, list[CandidateFile]] = defaultdict(list)
     for file in (file for manifest in manifests for file in read_staged_files(table.io, manifest)):
         if file.spec_id != table.metadata.default_spec_id:
             raise ValueError(f"{file.file_path} is of an older partition spec")
@@ -281,7 +281,7 @@ def portions_of_staged_files(
             raise ValueError(f"{file.file_path} is not Parquet")
         key = tuple(file.partition[place] for place in range(len(file.partition)))
         partitions[key].append(
-            SmallFile(
+            CandidateFile(
                 path=file.file_path,
                 spec_id=file.spec_id,
                 partition=file.partition,

@@ -15,7 +15,7 @@ from headgate.control_protocol.ports import CommitAttempt, Unknown
 from headgate.tables.iceberg.commit_request import CommitRequest
 from headgate.tables.iceberg.maintenance.compaction_plan import sink_data_folder
 from headgate.tables.iceberg.manifests import SnapshotFiles
-from headgate.tables.iceberg.pending_manifests import read_key_files, read_staged_manifest
+from headgate.tables.iceberg.pending_manifests import list_key_files, read_staged_manifest
 
 if TYPE_CHECKING:
     from headgate.tables.iceberg.upsert.upsert_commit import KeyedRows
@@ -68,7 +68,7 @@ class PreparedCommit:
 # keys at once, on the head that its call requires (rules PENDING-5, KEY-3).
 
 
-def with_pending_effects(
+def with_staged_and_deletions(
     table: Table, proposal: CommitRequest, attempt: CommitAttempt, keyed: KeyedRows | None
 ) -> CommitRequest:
     """Add the drafts of the pending commits and, in a keyed table, the rows that die to the
@@ -105,7 +105,7 @@ def _with_key_changes(
         _pending_commits_with_rows(attempt), proposal.staged, strict=True
     ):
         brought += [(file, order[pending_commit.transaction]) for file in staging.written_files]
-    keys = read_key_files(table.io, attempt.pending_commits)
+    keys = list_key_files(table.io, attempt.pending_commits)
     brought += [(file, order[pending_commit.transaction]) for pending_commit, file in keys]
     if not brought:
         return proposal

@@ -27,7 +27,7 @@ from headgate.control_protocol.table_history import (
     Newest,
     SinkCommit,
 )
-from headgate.tables.iceberg.catalog import naming_table
+from headgate.tables.iceberg.catalog import translating_table_errors
 from headgate.tables.iceberg.connector_fence import find_fenced_connector
 from headgate.tables.iceberg.history import read_history
 from headgate.tables.iceberg.manifest_entries import read_live_entries
@@ -55,9 +55,11 @@ if TYPE_CHECKING:
 _MANIFESTS_AHEAD = 2
 
 
-def plan_scan_tasks(table: Table, head: int, scan: Any) -> tuple[int, Iterator[FileScanTask]]:
+def plan_scan_tasks(
+    table: Table, snapshot_id: int, scan: Any
+) -> tuple[int, Iterator[FileScanTask]]:
     """Return how many files the branch's head has, and the scan tasks that read them."""
-    snapshot = table.metadata.snapshot_by_id(head)
+    snapshot = table.metadata.snapshot_by_id(snapshot_id)
     manifests = snapshot.manifests(table.io) if snapshot is not None else []
     if any(manifest.content == ManifestContent.DELETES for manifest in manifests):
         tasks = list(scan.plan_files())
@@ -111,7 +113,7 @@ class IcebergReader:
         return IcebergSnapshots(self.table, self._sink, self._branch)
 
     def history(self, newest: Newest | None = None) -> History:
-        with self._naming_table():
+        with self._naming_table_in_errors():
             return read_history(self.table, self._sink, self._branch, newest)
 
     def fenced_connector(self) -> FencedConnector | None:
@@ -130,7 +132,7 @@ class IcebergReader:
     def columns(self) -> Sequence[str]:
         return self.table.schema().column_names
 
-    def columns_added_later(self) -> frozenset[str]:
+    def columns_added_after_creation(self) -> frozenset[str]:
         """Return columns that some of the table's schemas lack: older rows have no value in
         them."""
         schemas = self.table.schemas().values()
@@ -139,9 +141,9 @@ class IcebergReader:
         return frozenset(each.name for each in now if each.field_id not in everywhere)
 
     def live_files(self) -> list[LiveFile]:
-        """Return every live entry of the head's manifests."""
+        """Return every live entry of the head's manifests, delete files among them."""
         io, head = self.table.io, self._head
-        with self._naming_table():
+        with self._naming_table_in_errors():
             manifests = head.manifests(io) if head else []
             return [
                 file
@@ -151,7 +153,7 @@ class IcebergReader:
 
     def added_files(self, commit: SinkCommit) -> list[tuple[str, int]] | None:
         snapshot = self.table.metadata.snapshot_by_id(commit.snapshot_id)
-        with self._naming_table():
+        with self._naming_table_in_errors():
             return _read_added_files(self.table.io, snapshot) if snapshot else None
 
     def newly_dead_row_count(self, commit: SinkCommit) -> int | None:
@@ -160,8 +162,8 @@ class IcebergReader:
         ``None``: no longer known.
         """
         snapshot = self.table.metadata.snapshot_by_id(commit.snapshot_id)
-        with self._naming_table():
-            return _deleted_row_count(self.table.io, snapshot) if snapshot else None
+        with self._naming_table_in_errors():
+            return _newly_dead_row_count(self.table.io, snapshot) if snapshot else None
 
     def size_and_rows(self, file: LiveFile) -> tuple[int, int]:
         """By one request on S3, which includes the footer, unless that is unusually long."""
@@ -184,7 +186,7 @@ class IcebergReader:
             return 0, iter(())
         head = self._head.snapshot_id
         scan = self.table.scan(snapshot_id=head, selected_fields=tuple(columns))
-        with self._naming_table():
+        with self._naming_table_in_errors():
             count, tasks = plan_scan_tasks(self.table, head, scan)
         return count, (self._file_rows(task, columns) for task in tasks)
 
@@ -193,7 +195,7 @@ class IcebergReader:
 
     def staged_rows(self, manifest: str, columns: Sequence[str]) -> Iterator[FileRows]:
         """Read a manifest that no snapshot lists yet. Raises ``FileNotFoundError``."""
-        with self._naming_table():
+        with self._naming_table_in_errors():
             files = read_staged_files(self.table.io, manifest)
         return (self._file_rows(FileScanTask(file), columns) for file in files)
 
@@ -207,14 +209,14 @@ class IcebergReader:
         return [path for path in paths if not io.new_input(path).exists()]
 
     @contextmanager
-    def _naming_table(self) -> Iterator[None]:
+    def _naming_table_in_errors(self) -> Iterator[None]:
         """Name the table in what goes wrong with its metadata.
 
         A file that is missing may have been removed in order: callers look again.
         """
         name = ".".join(self.table.name())
         missing = None
-        with naming_table(name):
+        with translating_table_errors(name):
             try:
                 yield
             except FileNotFoundError as error:
@@ -267,7 +269,7 @@ def _read_added_files(io: FileIO, snapshot: Snapshot) -> list[tuple[str, int]]:
     ]
 
 
-def _deleted_row_count(io: FileIO, snapshot: Snapshot) -> int:
+def _newly_dead_row_count(io: FileIO, snapshot: Snapshot) -> int:
     """Return the rows of its delete files, less those of the files that they replace (rule
     KEY-6)."""
     signs = {ManifestEntryStatus.ADDED: 1, ManifestEntryStatus.DELETED: -1}

@@ -27,8 +27,8 @@ from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import TableView
 from headgate.control_protocol.table_format import TableSnapshot
 from headgate.tables.iceberg.catalog import translate_catalog_error
-from headgate.tables.iceberg.history import summary_of
 from headgate.tables.iceberg.table import IcebergTable
+from headgate.tables.iceberg.tag_lineage import summary_properties_of
 
 
 class IcebergSnapshots:
@@ -58,6 +58,7 @@ class IcebergSnapshots:
 
     @property
     def deleted_row_count(self) -> int:
+        """Return how many rows this sink's deletions and row expiry have removed so far."""
         properties = self._metadata.properties
         return deleted_row_count(self._sink, properties) + expired_row_count(self._sink, properties)
 
@@ -83,7 +84,7 @@ class IcebergSnapshots:
     def _to_table_snapshot(self, snapshot: Snapshot) -> TableSnapshot:
         known = self._described.get(snapshot.snapshot_id)
         if known is None:
-            summary = summary_of(snapshot)
+            summary = summary_properties_of(snapshot)
             who, by_others = sink_in_summary(summary), ""
             if who != self._sink:
                 operation = snapshot.summary.operation.value if snapshot.summary else "append"

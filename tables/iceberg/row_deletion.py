@@ -50,7 +50,7 @@ from headgate.control_protocol.rows_deleted_by_people import (
 from headgate.control_protocol.table_format import MatchingCount
 from headgate.tables.iceberg.catalog import translate_catalog_error
 from headgate.tables.iceberg.commit_request import snapshot_counts
-from headgate.tables.iceberg.maintenance.compaction_plan import read_live_entries_of_snapshot
+from headgate.tables.iceberg.maintenance.compaction_plan import read_data_files_and_deletes
 from headgate.tables.iceberg.maintenance.maintenance_commit import (
     MaintenanceCommit,
     Settled,
@@ -247,24 +247,24 @@ class Deletion(MaintenanceCommit):
 
     def require_deletable(self) -> None:
         """Raise ``DeletionRefused`` for a table whose rows must not be deleted this way."""
-        with self._naming_table():
+        with self._translating_errors():
             self._require_deletable_head(self._catalog.load_table(self._identifier))
 
     def count_matching(self) -> MatchingCount:
         """Return what it would delete now. Raises ``DeletionRefused``, ``PredicateUnfit``, and what
         loading a table and storage raise."""
-        with self._naming_table():
+        with self._translating_errors():
             table = self._catalog.load_table(self._identifier)
             return self._find_rows(table, self._require_deletable_head(table)).matching_count
 
     def delete_matching(self, quiet: Callable[[], None]) -> str:
         """Delete what matches; return why that is not certain. Raises as ``count_matching``."""
-        with self._naming_table():
+        with self._translating_errors():
             outcome = retry_until_settled(self.try_commit, quiet, threading.Event())
         return "" if outcome is Settled.LANDED else f"the last call was {outcome}"
 
     @contextmanager
-    def _naming_table(self) -> Iterator[None]:
+    def _translating_errors(self) -> Iterator[None]:
         """Name the table in errors of catalogs and storage."""
         try:
             yield
@@ -294,7 +294,7 @@ class Deletion(MaintenanceCommit):
         summary = self._summary(metadata, parent, deletions, to_delete.count)
         snapshot, manifests = self._write_snapshot(table, parent, summary, deletions=deletions)
         self._sent[snapshot.snapshot_id] = to_delete
-        outcome = self._call_catalog(table, snapshot, manifests)
+        outcome = self._commit_snapshot(table, snapshot, manifests)
         if outcome is Settled.LANDED:
             self._done = to_delete
         return outcome
@@ -317,7 +317,7 @@ class Deletion(MaintenanceCommit):
         return snapshot
 
     def _find_rows(self, table: Table, parent: Snapshot) -> RowsToDelete:
-        data, head = read_live_entries_of_snapshot(table, parent)
+        data, head = read_data_files_and_deletes(table, parent)
         io, to_delete = with_whole_reads(table.io), RowsToDelete(head)
         files = {entry.data_file.file_path: entry.data_file for entry in data}
         matching = self._matching_rows.positions_in(table, files.values())

@@ -136,7 +136,9 @@ class _Building:
         self.added: dict[int, list[NestedField]] = {}
         self.refused: list[Refusal] = []
 
-    def build_struct(self, old: StructType, columns: Struct, inside: int, path: Path) -> StructType:
+    def build_struct(
+        self, old: StructType, columns: Struct, parent_id: int, path: Path
+    ) -> StructType:
         before = {each.name: each for each in old.fields}
         fields = []
         for column in columns.fields:
@@ -144,7 +146,7 @@ class _Building:
                 fields.append(self._build_field(before[column.name], column, (*path, column.name)))
                 continue
             new = self._new_types.new_field(column)
-            self.added.setdefault(inside, []).append(new)
+            self.added.setdefault(parent_id, []).append(new)
             fields.append(new)
         return StructType(*fields)
 
@@ -170,14 +172,14 @@ class _Building:
                 return kind
 
     def _build_primitive(
-        self, old: NestedField, column_type: IcebergType, text: str, path: Path
+        self, old: NestedField, old_type: IcebergType, grown_type: str, path: Path
     ) -> IcebergType:
-        grown = parse_primitive(text)
-        if grown == column_type:
-            return column_type
+        grown = parse_primitive(grown_type)
+        if grown == old_type:
+            return old_type
         if old.field_id in self._sources:
-            self.refused.append(Refusal(path, f"partitions the table as {column_type}"))
-            return column_type
+            self.refused.append(Refusal(path, f"partitions the table as {old_type}"))
+            return old_type
         return grown
 
 
@@ -207,9 +209,9 @@ class _New:
                 return parse_primitive(column_type)
 
 
-def new_fields(columns: Struct, behind: Iterable[int]) -> list[NestedField]:
-    """Return the columns of a new table, with ids above those of ``behind``."""
-    new = _New(count(max(behind, default=0) + 1))
+def new_fields(columns: Struct, ids_in_use: Iterable[int]) -> list[NestedField]:
+    """Return the columns of a new table, with ids above those of ``ids_in_use``."""
+    new = _New(count(max(ids_in_use, default=0) + 1))
     return [new.new_field(column) for column in grow_columns(Struct(), columns).columns.fields]
 
 
@@ -232,18 +234,18 @@ _SQL_TYPES = {
 }
 
 
-def sql_type(column_type: Type) -> str:
+def spark_sql_type(column_type: Type) -> str:
     """Return the type as Spark's SQL writes it; empty for one that Spark does not have."""
     match column_type:
         case Struct(fields):
-            named = [(column.name, sql_type(column.type)) for column in fields]
+            named = [(column.name, spark_sql_type(column.type)) for column in fields]
             inside = ", ".join(f"`{name}`: {text}" for name, text in named)
             return f"STRUCT<{inside}>" if all(text for _, text in named) else ""
         case ListOf(element):
-            item = sql_type(element.type)
+            item = spark_sql_type(element.type)
             return f"ARRAY<{item}>" if item else ""
         case MapOf(key, value):
-            parts = sql_type(key), sql_type(value.type)
+            parts = spark_sql_type(key), spark_sql_type(value.type)
             return f"MAP<{', '.join(parts)}>" if all(parts) else ""
         case _:
             text = str(column_type)

@@ -72,10 +72,14 @@ from headgate.tables.iceberg.maintenance.snapshot_expiry import SnapshotExpiry
 from headgate.tables.iceberg.manifests import SnapshotFiles, to_manifest_data_files
 from headgate.tables.iceberg.pending_manifests import (
     find_undecided_manifests,
-    read_key_files,
+    list_key_files,
     stage_pending_commits,
 )
-from headgate.tables.iceberg.prepared_commit import OVERTAKEN, PreparedCommit, with_pending_effects
+from headgate.tables.iceberg.prepared_commit import (
+    OVERTAKEN,
+    PreparedCommit,
+    with_staged_and_deletions,
+)
 from headgate.tables.iceberg.schema_evolution import Evolution, plan_evolution
 from headgate.tables.iceberg.supported_tables import raise_if_metadata_unknown, require_supported
 from headgate.tables.iceberg.tag_lineage import (
@@ -93,7 +97,7 @@ from headgate.tables.iceberg.upsert.on_delete_property import (
     require_same_choice,
 )
 from headgate.tables.storage.damaged_file_error import FileDamaged
-from headgate.tables.storage.file_io import delete_later, delete_quietly
+from headgate.tables.storage.file_io import delete_in_background, delete_quietly
 
 if TYPE_CHECKING:  # commands that only read load no reader of files
     from pyiceberg.schema import Schema
@@ -203,12 +207,12 @@ class IcebergTable:
         except (Unreachable, TableMissing) as error:
             return Unknown(f"nothing was sent: {error}")
         # The catalog checks this again. Here it saves work: what follows reads and writes files.
-        if self._has_moved(table.metadata, attempt.base):
+        if self._have_refs_moved(table.metadata, attempt.base):
             return Refused("the table has moved on since it was read; nothing was sent")
         self._require_columns_kept(table, attempt.files)
         proposal = replace(self._build_request(table, attempt), back=back)
         try:
-            proposal = with_pending_effects(table, proposal, attempt, self._keyed)
+            proposal = with_staged_and_deletions(table, proposal, attempt, self._keyed)
             if self._keeps_columns:
                 require_columns_of_staged(
                     table, (f for each in proposal.staged for f in each.files)
@@ -263,8 +267,8 @@ class IcebergTable:
         table = self.load()
         if str(table.metadata.table_uuid) != staging.table.uuid:
             raise Unreachable(f"{self._identifier} is another table now; nothing was staged")
-        self._require_same_key(table.metadata, self._stored_key(table.metadata))
-        self._delete_choice_to_store(table.metadata)
+        self._require_same_key(table.metadata, self._declared_key(table.metadata))
+        self._require_same_delete_choice(table.metadata)
         self._require_columns_kept(table, staging.files)
         try:
             return stage_pending_commits(table, self._sink, staging)
@@ -291,7 +295,7 @@ class IcebergTable:
         orphan."""
         try:
             table = self.load()
-            files = [file.path for _, file in read_key_files(table.io, pending_commits)]
+            files = [file.path for _, file in list_key_files(table.io, pending_commits)]
             delete_quietly(
                 table.io, [*files, *(pending_commit.manifest for pending_commit in pending_commits)]
             )
@@ -302,7 +306,7 @@ class IcebergTable:
         """Finish the upkeep: refs that a removal may have dropped are set again."""
         if self._keyed is not None:
             self._keyed.close()
-        self._upkeep.resolve_unconfirmed_removal(self.load)
+        self._upkeep.end_and_resolve_removal(self.load)
 
     # ------------------------------------------------------------------------------------ reading
 
@@ -349,7 +353,7 @@ class IcebergTable:
             )
         return record
 
-    def _has_moved(self, metadata: TableMetadata, base: TableView) -> bool:
+    def _have_refs_moved(self, metadata: TableMetadata, base: TableView) -> bool:
         tag, head = _ref_snapshot_ids(metadata, self._tag, self._branch)
         return (str(metadata.table_uuid), tag, head) != (base.uuid, base.tag, base.head)
 
@@ -362,13 +366,13 @@ class IcebergTable:
         )
         if unclaimed and brings_rows:
             raise StopSink(f"{self._identifier}: an empty table needs a claim before any files")
-        key = self._stored_key(table.metadata)
+        key = self._declared_key(table.metadata)
         deletes = ""
         if self._keyed is not None or brings_rows:  # a person's claim does not touch the key
             self._require_same_key(table.metadata, key)
-            deletes = self._delete_choice_to_store(table.metadata)
+            deletes = self._require_same_delete_choice(table.metadata)
         elif attempt.changes_deletes:
-            deletes = self._changed_delete_choice(table.metadata, attempt.record.offsets)
+            deletes = self._require_other_delete_choice(table.metadata, attempt.record.offsets)
         return CommitRequest(
             base=attempt.base,
             metadata=table.metadata,
@@ -401,7 +405,7 @@ class IcebergTable:
         if self._keeps_columns:
             require_columns_of_files(table, files)
 
-    def _stored_key(self, metadata: TableMetadata) -> str | None:
+    def _declared_key(self, metadata: TableMetadata) -> str | None:
         return self._keyed.key_property_value(metadata) if self._keyed else None
 
     def _require_same_key(self, metadata: TableMetadata, key: str | None) -> None:
@@ -410,7 +414,7 @@ class IcebergTable:
         filled = claim_marker_property(self._sink) in metadata.properties
         require_same_key(self._identifier, stored, key, filled=filled)
 
-    def _delete_choice_to_store(self, metadata: TableMetadata) -> str:
+    def _require_same_delete_choice(self, metadata: TableMetadata) -> str:
         """KEY-13: return what a first claim stores; refuse what differs from the stored choice."""
         if self._deleted_at is None:
             return ""
@@ -420,7 +424,7 @@ class IcebergTable:
         require_same_choice(self._identifier, schema, stored, column, filled=filled)
         return "" if filled or column is None else DeleteChoice(column).property_text
 
-    def _changed_delete_choice(self, metadata: TableMetadata, offsets: Offsets) -> str:
+    def _require_other_delete_choice(self, metadata: TableMetadata, offsets: Offsets) -> str:
         stored = self._stored_delete_choice(metadata)
         column = deletion_mark_column_id(metadata.schema(), self._deleted_at or "")
         require_other_choice(self._identifier, stored, column)
@@ -444,8 +448,8 @@ class IcebergTable:
         except CatalogRefused:
             raise  # before anything was sent
         except (CommitFailedException, BadRequestError, ValueError) as error:
-            outcome = self._outcome_of(call, error)
-            return self._count_malformed_answer(outcome, error)
+            outcome = self._settle_failed_call(call, error)
+            return self._require_few_malformed_answers(outcome, error)
         except (ForbiddenError, UnauthorizedError, OAuthError) as error:
             # Rights and credentials come back without a restart: it is tried again, as HG-103.
             named = translate_catalog_error(
@@ -459,9 +463,9 @@ class IcebergTable:
             ) from error
         except Exception as error:  # noqa: BLE001 - whatever it is, the call may have landed
             return Unknown(repr(error))
-        return self._on_answer(call, answer.metadata, answer.metadata_location)
+        return self._on_success(call, answer.metadata, answer.metadata_location)
 
-    def find_outcome(self, call: PreparedCommit) -> CommitOutcome:
+    def settle_confirmed_call(self, call: PreparedCommit) -> CommitOutcome:
         """Find out what became of a call that was confirmed only together with others."""
         try:
             table = self.load()
@@ -469,9 +473,9 @@ class IcebergTable:
             return Unknown(f"it was answered well, and then: {error}")
         if not call.is_tagged(table.metadata) and call.has_landed(table.metadata):
             return OVERTAKEN
-        return self._on_answer(call, table.metadata, table.metadata_location)
+        return self._on_success(call, table.metadata, table.metadata_location)
 
-    def _on_answer(
+    def _on_success(
         self, call: PreparedCommit, metadata: TableMetadata, location: str
     ) -> CommitOutcome:
         if not call.is_tagged(metadata):
@@ -479,7 +483,7 @@ class IcebergTable:
             return Unknown("the catalog answered well, but without our snapshot under the tag")
         # Key files only, and only now that their commit is under the tag: until then they are the
         # one place that knows what it deletes.
-        delete_later(call.table.io, call.proposal.read_once)
+        delete_in_background(call.table.io, call.proposal.read_once)
         call.table.metadata, call.table.metadata_location = metadata, location
         self._upkeep.on_commit(call.table, call.proposal.metadata)
         if self._keyed is not None and self._warms:
@@ -488,7 +492,9 @@ class IcebergTable:
             )
         return Landed(call.proposal.snapshot_id, self._build_view(metadata))
 
-    def _count_malformed_answer(self, outcome: CommitOutcome, error: Exception) -> CommitOutcome:
+    def _require_few_malformed_answers(
+        self, outcome: CommitOutcome, error: Exception
+    ) -> CommitOutcome:
         """Count malformed answers. Raises ``CommitRejected`` after too many in a row."""
         malformed = isinstance(outcome, Unknown) and isinstance(error, BadRequestError)
         self._malformed = self._malformed + 1 if malformed else 0
@@ -501,7 +507,7 @@ class IcebergTable:
             "tags, and then start the sink again",
         ) from error
 
-    def _outcome_of(self, call: PreparedCommit, raised: Exception) -> CommitOutcome:
+    def _settle_failed_call(self, call: PreparedCommit, raised: Exception) -> CommitOutcome:
         """Believe a refusal only if the table itself shows the same.
 
         If a proxy or a client's retry sends a landed request twice, the answer is that the tag has
@@ -517,7 +523,7 @@ class IcebergTable:
         sequence_numbers = {s.snapshot_id: s.sequence_number for s in metadata.snapshots}
         if proposal.snapshot_id in sequence_numbers:  # it landed, and others have gone on since
             return OVERTAKEN
-        moved = self._has_moved(metadata, proposal.base)
+        moved = self._have_refs_moved(metadata, proposal.base)
         taken = proposal.sequence_number in sequence_numbers.values()
         recreated = str(metadata.table_uuid) != proposal.base.uuid
         if taken and not recreated and (moved or proposal.parent_snapshot):

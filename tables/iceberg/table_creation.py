@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from typing import NamedTuple
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NamespaceAlreadyExistsError, TableAlreadyExistsError
@@ -105,7 +106,9 @@ class TableDeclaration:
         declared = self._declared_fields()
         taken = {each.name.lower() for each in declared}
         own = [each for each in self.inferred.fields if each.name.lower() not in taken]
-        columns = Schema(*new_fields(Struct(tuple(own)), behind=field_ids_of(declared)), *declared)
+        columns = Schema(
+            *new_fields(Struct(tuple(own)), ids_in_use=field_ids_of(declared)), *declared
+        )
         return Schema(*columns.fields, identifier_field_ids=key_field_ids(columns, self.key))
 
     def _declared_fields(self) -> list[NestedField]:
@@ -205,7 +208,7 @@ def require_possible_version(schema: Schema, properties: Mapping[str, str]) -> N
             )
 
 
-def require_possible_upkeep(properties: Mapping[str, str], whose: str) -> None:
+def require_valid_upkeep_properties(properties: Mapping[str, str], whose: str) -> None:
     """Raise ``ConfigurationError`` for properties with which no commit can be made, or kept.
 
     An age or a number below 1 would keep no history at all.
@@ -307,7 +310,13 @@ def _parse_partition_field(schema: Schema, text: str, field_id: int) -> Partitio
     )
 
 
-def _split_transform(text: str) -> tuple[str, str | None, str]:
+class _TransformText(NamedTuple):
+    transform: str
+    width: str | None
+    column: str
+
+
+def _split_transform(text: str) -> _TransformText:
     """Split ``bucket(16, id)``, ``day(ts)`` or ``zone`` into transform, width and column."""
     match = _TRANSFORM.fullmatch(text.strip())
     if match is None:
@@ -316,7 +325,7 @@ def _split_transform(text: str) -> tuple[str, str | None, str]:
                 f"partition {text!r} cannot be read",
                 "write a column's name, day(column) or bucket(16, column)",
             )
-        return "identity", None, text.strip()
+        return _TransformText("identity", None, text.strip())
     transform, width, column = match[1].lower(), match[2], match[3]
     if transform not in (*_WITH_WIDTH, *_BY_TIME, "identity"):
         raise ConfigurationError(
@@ -331,7 +340,7 @@ def _split_transform(text: str) -> tuple[str, str | None, str]:
     if wide != bool(width and int(width)):
         example = f"{transform}(16, {column})" if wide else f"{transform}({column})"
         raise ConfigurationError(f"partition {text!r} cannot be read", f"write {example}")
-    return transform, width, column
+    return _TransformText(transform, width, column)
 
 
 def _suggest_nearest(name: str, known: Sequence[str]) -> str:

@@ -214,7 +214,7 @@ class IcebergFormat(TableFormat):
 
         return AtomicDeliveries(self.catalog)
 
-    def unsent_rows(self, spec: TableSpec, sink: SinkName) -> UnsentRows:
+    def unsent_dead_letters(self, spec: TableSpec, sink: SinkName) -> UnsentRows:
         from headgate.tables.iceberg.dead_letter_rows import UnsentRows
 
         return UnsentRows(self.catalog, spec.name, sink, spec.branch)

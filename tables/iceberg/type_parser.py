@@ -116,6 +116,7 @@ class _Parser:
             self._depth -= 1
 
     def _parse_inner_type(self) -> IcebergType:
+        """Parse a type, nested or not, whose depth ``_parse_type`` has checked."""
         name = self._next_token()
         match name.lower():
             case "decimal":

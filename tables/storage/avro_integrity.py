@@ -27,7 +27,7 @@ class Kept(Protocol):
     def forget(self) -> None: ...
 
 
-def with_avro_checks(files: FileIO) -> FileIO:
+def add_avro_checks(files: FileIO) -> FileIO:
     """Let these files raise ``FileDamaged`` when an Avro file that is not whole is opened."""
     theirs = files.new_input
     if not isinstance(theirs, partial):
@@ -35,8 +35,8 @@ def with_avro_checks(files: FileIO) -> FileIO:
     return files
 
 
-def _open_with_avro_check(theirs: Any, location: str) -> Any:
-    file = theirs(location)
+def _open_with_avro_check(new_input: Any, location: str) -> Any:
+    file = new_input(location)
     return _WholeAvro(file) if location.endswith(".avro") else file
 
 

@@ -12,7 +12,7 @@ from pyiceberg.io import PY_IO_IMPL, FileIO, InputFile, OutputFile, load_file_io
 
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.control_protocol.redacting_loggers import redacted_logger
-from headgate.tables.storage.avro_integrity import with_avro_checks
+from headgate.tables.storage.avro_integrity import add_avro_checks
 
 if TYPE_CHECKING:
     from headgate.tables.storage.s3_file_io import S3Files
@@ -91,7 +91,7 @@ def with_whole_reads(files: FileIO) -> FileIO:
         return files
     from headgate.tables.storage.s3_file_io import WholeFiles
 
-    return with_avro_checks(WholeFiles(files.properties))
+    return add_avro_checks(WholeFiles(files.properties))
 
 
 @runtime_checkable
@@ -134,19 +134,19 @@ def delete_quietly(files: FileIO, paths: Collection[str]) -> None:
     if not paths:
         return
     if not is_s3_files(files) or len(paths) == 1:
-        _delete_each(files, paths)
+        _delete_each_quietly(files, paths)
         return
     try:
         refused = files.delete_many(paths)
     except Exception as error:  # noqa: BLE001 - not every store knows how: then one by one
         _log.info("files could not be deleted at once: %r", error)
-        _delete_each(files, paths)
+        _delete_each_quietly(files, paths)
         return
     for path, why in refused.items():
         _log.warning("%s was not deleted and is an orphan now: %s", path, why)
 
 
-def delete_later(files: FileIO, paths: Collection[str]) -> None:
+def delete_in_background(files: FileIO, paths: Collection[str]) -> None:
     """Do as ``delete_quietly``, but without waiting for a store, which may be failing now."""
     if is_s3_files(files):
         from headgate.tables.storage.s3_upload import upload_threads
@@ -156,7 +156,7 @@ def delete_later(files: FileIO, paths: Collection[str]) -> None:
         delete_quietly(files, paths)
 
 
-def _delete_each(files: FileIO, paths: Iterable[str]) -> None:
+def _delete_each_quietly(files: FileIO, paths: Iterable[str]) -> None:
     for path in paths:
         try:
             files.delete(path)

@@ -22,6 +22,7 @@ from headgate.tables.storage.file_io import (
 )
 from headgate.tables.storage.local_file_io import local_folder_path
 from headgate.tables.storage.read_ahead import read_ahead_in_order
+from headgate.tables.storage.stored_file import StoredFile
 
 if TYPE_CHECKING:
     from headgate.tables.storage.s3_file_io import S3Files
@@ -48,16 +49,16 @@ class Folder(Protocol):
     def put_if_absent(self, name: str, data: bytes) -> bool:
         """Put it unless one exists, and return whether it was put."""
 
-    def try_conditional_puts(self, name: str) -> bool:
+    def probe_conditional_puts(self, below: str) -> bool:
         """Try, below a folder, whether the store does that and never overwrites a file."""
 
     def file_sizes(self, names: Sequence[str]) -> Iterator[int | None]:
         """Yield each file's size, ``None`` if it does not exist."""
 
-    def files_below(self, name: str) -> list[tuple[str, int]]:
-        """Return the names of all files below a folder, and when they were written (epoch ms)."""
+    def files_below(self, name: str) -> list[StoredFile]:
+        """Return the names of all files below a folder, and when they were written."""
 
-    def remove(self, names: Collection[str]) -> None:
+    def remove_quietly(self, names: Collection[str]) -> None:
         """Remove files; one that cannot be removed stays."""
 
     def arrow_source(self, name: str) -> Any:
@@ -90,10 +91,10 @@ class _LocalFolder:
         return (self._path / name).read_bytes()
 
     def put(self, name: str, data: bytes) -> None:
-        self._write(name, data).replace(self._path / name)
+        self._write_temporary(name, data).replace(self._path / name)
 
     def put_if_absent(self, name: str, data: bytes) -> bool:
-        mine = self._write(name, data)
+        mine = self._write_temporary(name, data)
         try:
             os.link(mine, self._path / name)
         except FileExistsError:
@@ -102,7 +103,7 @@ class _LocalFolder:
             mine.unlink()
         return True
 
-    def try_conditional_puts(self, name: str) -> bool:  # noqa: ARG002 - links always do
+    def probe_conditional_puts(self, below: str) -> bool:  # noqa: ARG002 - links always do
         return True
 
     def file_sizes(self, names: Sequence[str]) -> Iterator[int | None]:
@@ -112,17 +113,17 @@ class _LocalFolder:
             except FileNotFoundError:
                 yield None
 
-    def files_below(self, name: str) -> list[tuple[str, int]]:
+    def files_below(self, name: str) -> list[StoredFile]:
         listed = []
         for folder, _, files in os.walk(self._path / name):
             for path in (Path(folder, file) for file in files):
                 with suppress(FileNotFoundError):
                     if not path.name.startswith(_BEING_WRITTEN):
                         at_ms = path.stat().st_mtime_ns // 1_000_000
-                        listed.append((str(path.relative_to(self._path)), at_ms))
+                        listed.append(StoredFile(str(path.relative_to(self._path)), at_ms))
         return listed
 
-    def remove(self, names: Collection[str]) -> None:
+    def remove_quietly(self, names: Collection[str]) -> None:
         for name in names:
             with suppress(OSError):
                 (self._path / name).unlink()
@@ -131,14 +132,14 @@ class _LocalFolder:
         return self._path / name
 
     def open_output(self, name: str) -> AbstractContextManager[Any]:
-        return self._path_of(name).open("wb")
+        return self._prepare_path_of(name).open("wb")
 
-    def _write(self, name: str, data: bytes) -> Path:
-        mine = self._path_of(name).with_name(f"{_BEING_WRITTEN}{uuid.uuid4()}")
+    def _write_temporary(self, name: str, data: bytes) -> Path:
+        mine = self._prepare_path_of(name).with_name(f"{_BEING_WRITTEN}{uuid.uuid4()}")
         mine.write_bytes(data)
         return mine
 
-    def _path_of(self, name: str) -> Path:
+    def _prepare_path_of(self, name: str) -> Path:
         path = self._path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         return path
@@ -160,17 +161,17 @@ class _S3Folder:
     def put_if_absent(self, name: str, data: bytes) -> bool:
         return self._store.put_if_absent(*self._bucket_and_key(name), data)
 
-    def try_conditional_puts(self, name: str) -> bool:
-        return self._files.try_conditional_puts(self._address(name))
+    def probe_conditional_puts(self, below: str) -> bool:
+        return self._files.probe_conditional_puts(self._address(below))
 
     def file_sizes(self, names: Sequence[str]) -> Iterator[int | None]:
         return read_ahead_in_order(self._size, names)
 
-    def files_below(self, name: str) -> list[tuple[str, int]]:
+    def files_below(self, name: str) -> list[StoredFile]:
         listed = self._files.list_files(self._address(name))
-        return [(name_below(self.location, address), at_ms) for address, at_ms in listed]
+        return [StoredFile(name_below(self.location, address), at_ms) for address, at_ms in listed]
 
-    def remove(self, names: Collection[str]) -> None:
+    def remove_quietly(self, names: Collection[str]) -> None:
         delete_quietly(self._files, [self._address(name) for name in names])
 
     def arrow_source(self, name: str) -> Any:
@@ -206,8 +207,8 @@ def folders_in(files: FileIO, root: str) -> list[str]:
     return [each.name for each in folder.iterdir() if each.is_dir()]
 
 
-def files_below(files: FileIO, root: str) -> list[tuple[str, int]]:
-    """Return each file's location, and when it was written by the store's clock (epoch ms).
+def files_below(files: FileIO, root: str) -> list[StoredFile]:
+    """Return each file's location, and when it was written by the store's clock.
 
     Empty if the store cannot be listed.
     """
@@ -223,7 +224,7 @@ def files_below(files: FileIO, root: str) -> list[tuple[str, int]]:
     selector = FileSelector(path, allow_not_found=True, recursive=True)
     listed = client.fs_by_scheme(scheme, netloc).get_file_info(selector)
     return [
-        (root + info.path[len(path) :], info.mtime_ns // 1_000_000)
+        StoredFile(root + info.path[len(path) :], info.mtime_ns // 1_000_000)
         for info in listed
         if info.type is FileType.File and info.mtime_ns is not None
     ]

@@ -94,7 +94,7 @@ def refused_operation_of(error: BaseException) -> str | None:
     for _ in range(_CAUSES_MAX):
         if cause is None:
             return None
-        if (operation := _operation_in_message(cause)) is not None:
+        if (operation := _refused_operation_in(cause)) is not None:
             return operation
         cause = cause.__cause__
     return None
@@ -119,7 +119,7 @@ def unreachable_store_hint(location: str) -> str:
     return _WHERE_TO_LOOK.get(scheme, "check endpoint, region and bucket")
 
 
-def _operation_in_message(error: BaseException) -> str | None:
+def _refused_operation_in(error: BaseException) -> str | None:
     text = str(error)
     if (arrow := _ARROW.search(text)) is not None:
         code, status, operation = arrow.groups()

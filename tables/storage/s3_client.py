@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from botocore import UNSIGNED
 from botocore.config import Config
@@ -31,6 +31,8 @@ from botocore.exceptions import BotoCoreError, ClientError
 from botocore.handlers import add_expect_header
 from botocore.session import Session
 from urllib3.exceptions import HTTPError
+
+from headgate.tables.storage.stored_file import StoredFile
 
 TRIES = 5
 DELETED_AT_ONCE = 1000
@@ -106,6 +108,13 @@ class Waiting:
     pause: Callable[[float], None] = time.sleep
 
 
+class Tail(NamedTuple):
+    """The last bytes of an object, and the size of all of it."""
+
+    data: bytes
+    object_size: int
+
+
 class S3Store:
     """Objects in buckets. Raises ``OSError``: ``FileNotFoundError``, ``PermissionError``, others.
 
@@ -140,11 +149,11 @@ class S3Store:
     def get(self, bucket: str, key: str) -> bytes:
         return self._get_object(bucket, key)[0]
 
-    def read_tail(self, bucket: str, key: str, count: int) -> tuple[bytes, int]:
+    def read_tail(self, bucket: str, key: str, count: int) -> Tail:
         """Return the last ``count`` bytes, or all, and the object's size."""
         data, reply = self._get_object(bucket, key, Range=f"bytes=-{count}")
         total = str(reply.get("ContentRange", "")).rpartition("/")[2]
-        return data, int(total) if total.isdecimal() else len(data)
+        return Tail(data, int(total) if total.isdecimal() else len(data))
 
     def object_size(self, bucket: str, key: str) -> int:
         return int(
@@ -173,15 +182,16 @@ class S3Store:
                 refused[error["Key"]] = f"{error.get('Code')}: {error.get('Message')}"
         return refused
 
-    def list_objects(self, bucket: str, prefix: str) -> Iterator[tuple[str, int]]:
-        """Yield keys with this prefix and their write times (epoch ms), a thousand per request."""
+    def list_objects(self, bucket: str, prefix: str) -> Iterator[StoredFile]:
+        """Yield keys with this prefix and their write times, a thousand per request."""
         more: dict[str, str] = {}
         while True:
             page = self._call_with_credentials(
                 (bucket, prefix), partial(_list_page, Bucket=bucket, Prefix=prefix, **more)
             )
             for entry in page.get("Contents", ()):
-                yield entry["Key"], int(entry["LastModified"].timestamp() * 1000)
+                written_at_ms = int(entry["LastModified"].timestamp() * 1000)
+                yield StoredFile(entry["Key"], written_at_ms)
             if not page.get("IsTruncated"):
                 return
             more = {"ContinuationToken": page["NextContinuationToken"]}
@@ -269,13 +279,15 @@ class S3Store:
             raise BodyBroken(f"after {len(data)} of {count} bytes the connection ended")
         return bytes(data)
 
-    def _call_with_credentials(self, of: tuple[str, str], ask: Callable[[Any], _Answer]) -> _Answer:
-        bucket, key = of
+    def _call_with_credentials(
+        self, bucket_and_key: tuple[str, str], call: Callable[[Any], _Answer]
+    ) -> _Answer:
+        bucket, key = bucket_and_key
         try:
             client, signing = _cached_client(os.getpid(), self._place)
             signing.use_credentials(_cached_credentials(os.getpid(), self._keys, self._place))
             try:
-                return ask(client)
+                return call(client)
             finally:
                 signing.use_credentials(None)
         except ClientError as error:

@@ -46,8 +46,9 @@ from pyiceberg.utils.properties import get_first_property_value, property_as_boo
 
 from headgate.tables.storage.file_io import SCHEMES
 from headgate.tables.storage.local_file_io import DESCRIBES
-from headgate.tables.storage.s3_client import TIMEOUT_S, Keys, Place, S3Store, endpoint_of
+from headgate.tables.storage.s3_client import TIMEOUT_S, Keys, Place, S3Store, Tail, endpoint_of
 from headgate.tables.storage.s3_upload import PART_BYTES, S3Upload
+from headgate.tables.storage.stored_file import StoredFile
 
 S3_PART_BYTES = "s3.multipart.part-size-bytes"
 """Iceberg's own property, which pyiceberg does not know."""
@@ -64,25 +65,25 @@ class KeptFiles:
         self._files: OrderedDict[tuple[str, str], bytes] = OrderedDict()
         self._lock = Lock()
 
-    def get(self, of: tuple[str, str]) -> bytes | None:
+    def get(self, cache_key: tuple[str, str]) -> bytes | None:
         with self._lock:
-            if (data := self._files.get(of)) is not None:
-                self._files.move_to_end(of)
+            if (data := self._files.get(cache_key)) is not None:
+                self._files.move_to_end(cache_key)
             return data
 
-    def keep(self, of: tuple[str, str], data: bytes) -> None:
-        self.forget(of)
+    def keep(self, cache_key: tuple[str, str], data: bytes) -> None:
+        self.forget(cache_key)
         if len(data) > self._bytes_max // 4:
             return
         with self._lock:
-            self._files[of] = data
+            self._files[cache_key] = data
             self._bytes += len(data)
             while self._bytes > self._bytes_max:
                 self._bytes -= len(self._files.popitem(last=False)[1])
 
-    def forget(self, of: tuple[str, str]) -> None:
+    def forget(self, cache_key: tuple[str, str]) -> None:
         with self._lock:
-            self._bytes -= len(self._files.pop(of, b""))
+            self._bytes -= len(self._files.pop(cache_key, b""))
 
 
 KEPT = KeptFiles()
@@ -123,15 +124,17 @@ class S3Files(PyArrowFileIO):
             refused |= {keys[key]: why for key, why in found.items()}
         return refused
 
-    def list_files(self, folder: str) -> list[tuple[str, int]]:
-        """Return the locations of all objects below the folder, and their write times (epoch ms).
+    def list_files(self, folder: str) -> list[StoredFile]:
+        """Return the locations of all objects below the folder, and their write times.
 
         Folder markers are left out.
         """
         bucket, key = bucket_and_key(folder.rstrip("/") + "/")
         root = folder.rstrip("/") + "/"
         found = self.open_store(bucket).list_objects(bucket, key)
-        return [(root + name[len(key) :], at) for name, at in found if not name.endswith("/")]
+        return [
+            StoredFile(root + name[len(key) :], at) for name, at in found if not name.endswith("/")
+        ]
 
     def list_folders(self, folder: str) -> list[str]:
         """Return the names of the folders directly below this one."""
@@ -139,7 +142,7 @@ class S3Files(PyArrowFileIO):
         found = self.open_store(bucket).list_folders(bucket, key)
         return [name[len(key) :].rstrip("/") for name in found]
 
-    def try_conditional_puts(self, folder: str) -> bool:
+    def probe_conditional_puts(self, folder: str) -> bool:
         """Try below the folder whether the store honours conditional puts."""
         bucket, key = bucket_and_key(f"{folder}/headgate-trial-{uuid4()}")
         store = self.open_store(bucket)
@@ -150,13 +153,13 @@ class S3Files(PyArrowFileIO):
             with suppress(OSError):
                 store.delete(bucket, key)
 
-    def read_tail(self, location: str, count: int) -> tuple[bytes, int]:
+    def read_tail(self, location: str, count: int) -> Tail:
         """Return the last ``count`` bytes of an object, or all, and its size: one request."""
         bucket, key = bucket_and_key(location)
         return self.open_store(bucket).read_tail(bucket, key, count)
 
     def open_store(self, bucket: str) -> S3Store:
-        return S3Store(_place_of(self.properties, bucket), _keys_of(self.properties))
+        return S3Store(_client_place_of(self.properties, bucket), _keys_of(self.properties))
 
     @property
     def part_bytes(self) -> int:
@@ -247,7 +250,7 @@ def _arrow_client(properties: tuple[tuple[str, str], ...], bucket: str | None) -
     return PyArrowFileIO(dict(properties))._initialize_s3_fs(bucket)  # noqa: SLF001 - as its own would
 
 
-def _place_of(properties: Properties, bucket: str) -> Place:
+def _client_place_of(properties: Properties, bucket: str) -> Place:
     region = get_first_property_value(properties, S3_REGION, AWS_REGION)
     if region is None or property_as_bool(properties, S3_RESOLVE_REGION, default=False):
         region = _cached_resolve_s3_region(bucket=bucket) or region

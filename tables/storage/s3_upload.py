@@ -73,7 +73,7 @@ class S3Upload:
         self._count += count
         self._waiting += data
         while len(self._waiting) >= self._part_bytes:
-            self._send(bytes(memoryview(self._waiting)[: self._part_bytes]))
+            self._submit_part(bytes(memoryview(self._waiting)[: self._part_bytes]))
             del self._waiting[: self._part_bytes]
         return count
 
@@ -93,7 +93,7 @@ class S3Upload:
         if self._ending is None:
             last, self._waiting = bytes(self._waiting), bytearray()
             if self._upload is not None and last:
-                self._send(last, wait=False)
+                self._submit_part(last, wait_for_room=False)
             # The same threads send the parts: waiting for parts means waiting for ones that have
             # begun, however many uploads end at once.
             self._ending = upload_threads().submit(self._finish, last)
@@ -125,7 +125,7 @@ class S3Upload:
         else:
             self.abort()
 
-    def _send(self, data: bytes, *, wait: bool = True) -> None:
+    def _submit_part(self, data: bytes, *, wait_for_room: bool = True) -> None:
         if self._upload is None:
             self._upload = upload_threads().submit(
                 self._store.begin_upload, self._bucket, self._key
@@ -134,7 +134,7 @@ class S3Upload:
         part = upload_threads().submit(self._send_part, upload, number, data)
         self._parts.append(part)
         self._under_way.append(part)
-        while wait and len(self._under_way) > _PARTS_WAITING_MAX:
+        while wait_for_room and len(self._under_way) > _PARTS_WAITING_MAX:
             self._under_way.popleft().result()
 
     def _send_part(self, upload: Future[str], number: int, data: bytes) -> str:

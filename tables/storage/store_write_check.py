@@ -35,7 +35,9 @@ _Answer = TypeVar("_Answer")
 _TEXT = b"headgate check wrote this, and removes it at once\n"
 
 
-def try_store(properties: Mapping[str, str], location: str, answer_s: float = ANSWER_S_MAX) -> str:
+def require_writable_store(
+    properties: Mapping[str, str], location: str, answer_s: float = ANSWER_S_MAX
+) -> str:
     """Write a file under ``location``, read it back, remove it; return its path.
 
     Raises ``MissingRights`` with the operation that was refused, ``ConfigurationError`` if the

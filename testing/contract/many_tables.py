@@ -14,14 +14,14 @@ from headgate.testing.contract.world import (
     RoutedSinkWorld,
     SuspensionSinkWorld,
     assert_each_record_once,
-    expected_rows,
-    keyed_tables_file,
-    many_tables_file,
+    deliver_more,
+    expected_zone_by_key,
+    keyed_tables_toml,
+    many_tables_toml,
+    open_filled_sink,
     open_sink,
-    restart_and_run,
-    run_until_delivered,
+    restart_and_deliver_more,
     sometimes_bad_value,
-    start_sink,
     table_places,
     upsert_or_delete_value,
 )
@@ -45,8 +45,8 @@ class ManyTablesSinkContract:
     def test_each_record_is_in_its_table_and_what_no_route_takes_is_rejected(
         self, world: ManyTablesSinkWorld
     ) -> None:
-        with start_sink(many_tables_file(world), sometimes_bad_value) as sink:
-            restart_and_run(sink)
+        with open_filled_sink(many_tables_toml(world), sometimes_bad_value) as sink:
+            restart_and_deliver_more(sink)
             assert_each_record_once(sink, world, *EVERY)
             assert {topic for topic, *_ in table_places(world, "orders")} == {"shop.orders"}
             assert {n % 3 for _, _, n in table_places(world, "zone_a")} == {0}
@@ -57,25 +57,25 @@ class ManyTablesSinkContract:
     def test_a_coordinator_dies_between_two_tables_and_one_is_gone_meanwhile(
         self, world: ManyTablesSinkWorld
     ) -> None:
-        with start_sink(many_tables_file(world), sometimes_bad_value) as sink:
+        with open_filled_sink(many_tables_toml(world), sometimes_bad_value) as sink:
             with world.lock_table("zone_a"):
                 sink.produce(EACH)
                 sink.run_until(
                     lambda: sink.tables_with_pending() == {"db.zone_a"} and sink.lag() == 0
                 )
                 sink.end_lives()
-            world.take_away("returns")
+            world.take_table_away("returns")
             sink.begin_life()
             sink.run_until(lambda: "db.returns" in sink.suspended_tables())
             assert sink.suspended_tables()["db.returns"].startswith("HG-102")
-            run_until_delivered(sink, "db.returns")
+            deliver_more(sink, "db.returns")
             assert list_tables(sink.settings).exit_code == 1
             remarks = audit(sink.settings, with_source=False).remarks
             assert any("db.returns is suspended" in remark for remark in remarks)
-            world.bring_back("returns")
-            sink.resume("db.returns")
+            world.bring_table_back("returns")
+            sink.resume_tables("db.returns")
             sink.run_until(lambda: has_no_suspended_table(sink))
-            run_until_delivered(sink)
+            deliver_more(sink)
             assert_each_record_once(sink, world, *EVERY)
 
 
@@ -85,7 +85,7 @@ class SuspensionSinkContract:
     def test_a_table_that_cannot_be_filled_is_suspended_and_all_others_go_on(
         self, world: SuspensionSinkWorld
     ) -> None:
-        with start_sink(many_tables_file(world), sometimes_bad_value) as sink:
+        with open_filled_sink(many_tables_toml(world), sometimes_bad_value) as sink:
             with world.damage_table("orders"):
                 sink.produce(EACH)
                 sink.run_until(lambda: "db.orders" in sink.suspended_tables())
@@ -93,7 +93,7 @@ class SuspensionSinkContract:
                 assert {
                     name: state for name, state in table_states(sink).items() if state != "open"
                 } == {"db.orders": "suspended"}
-            sink.resume("db.orders")
+            sink.resume_tables("db.orders")
             sink.run_until(lambda: has_no_suspended_table(sink))
             sink.run_until_settled()
             assert_each_record_once(sink, world, *EVERY)
@@ -107,13 +107,13 @@ class CreatedTablesSinkContract:
         self, world: RoutedSinkWorld, step: str
     ) -> None:
         """``step``: at which a process dies that makes them."""
-        with open_sink(many_tables_file(world, inferred=True), sometimes_bad_value) as sink:
+        with open_sink(many_tables_toml(world, inferred=True), sometimes_bad_value) as sink:
             sink.produce(EACH)
             if step:
                 sink.run_until_killed(step)
                 sink.begin_life()
             sink.run_until_settled()
-            restart_and_run(sink)
+            restart_and_deliver_more(sink)
             assert_each_record_once(sink, world, *EVERY, "zone_b", "zone_c")
             assert set(world.rows("zone_b")[0]) >= {"id", "zone"}
             kept = sink.tables.file_schema("db.zone_b").properties
@@ -126,7 +126,7 @@ class KeyedSinkContract:
     def test_a_table_with_a_key_is_the_fold_of_what_several_lives_had_decided(
         self, world: QuarantineSinkWorld
     ) -> None:
-        with start_sink(keyed_tables_file(world), upsert_or_delete_value) as sink:
+        with open_filled_sink(keyed_tables_toml(world), upsert_or_delete_value) as sink:
             with world.lock_table("orders"):
                 for _ in range(2):
                     sink.produce(EACH)
@@ -137,35 +137,35 @@ class KeyedSinkContract:
                 remarks = audit(sink.settings, with_source=False).remarks
                 assert any("are pending for db.orders" in remark for remark in remarks)
                 sink.end_lives()
-            restart_and_run(sink)
-            assert_expected_rows(sink, world)
+            restart_and_deliver_more(sink)
+            assert_keyed_rows(sink, world)
 
     @pytest.mark.parametrize("step", ["stage", "staged", "committed", "deliver", "delivered"])
     def test_a_death_at_a_step_of_a_delivery_by_key_leaves_the_fold(
         self, world: QuarantineSinkWorld, step: str
     ) -> None:
-        with start_sink(keyed_tables_file(world), upsert_or_delete_value) as sink:
+        with open_filled_sink(keyed_tables_toml(world), upsert_or_delete_value) as sink:
             sink.produce(EACH)
             sink.run_until_killed(step)
-            restart_and_run(sink)
-            assert_expected_rows(sink, world)
+            restart_and_deliver_more(sink)
+            assert_keyed_rows(sink, world)
 
     @pytest.mark.parametrize("did_land", [True, False])
     def test_a_delivery_by_key_whose_answer_is_lost_is_found_out(
         self, world: QuarantineSinkWorld, *, did_land: bool
     ) -> None:
-        with start_sink(keyed_tables_file(world), upsert_or_delete_value) as sink:
+        with open_filled_sink(keyed_tables_toml(world), upsert_or_delete_value) as sink:
             sink.lost_deliveries.append(did_land)
-            run_until_delivered(sink)
+            deliver_more(sink)
             assert not sink.lost_deliveries
-            restart_and_run(sink)
-            assert_expected_rows(sink, world)
+            restart_and_deliver_more(sink)
+            assert_keyed_rows(sink, world)
 
 
-def assert_expected_rows(sink: SinkInProcess, world: QuarantineSinkWorld) -> None:
+def assert_keyed_rows(sink: SinkInProcess, world: QuarantineSinkWorld) -> None:
     """Assert it of ``orders``, by somebody else's reader; ``returns`` has each of its records."""
     count = sink.produced // len(sink.settings.source.topics)
-    expected, rows = expected_rows(count), world.rows("orders")
+    expected, rows = expected_zone_by_key(count), world.rows("orders")
     assert {row["id"]: row["zone"] for row in rows} == expected
     assert len(rows) == len(expected)
     assert table_places(world, "returns") == [

@@ -20,14 +20,14 @@ from headgate.testing.contract.world import (
     SinkWorld,
     TagSinkWorld,
     assert_each_record_once,
+    deliver_more,
     good_value,
-    one_table_file,
-    one_table_file_with_quarantine,
-    restart_and_run,
-    run_until_delivered,
+    one_table_toml,
+    one_table_toml_with_quarantine,
+    open_filled_sink,
+    restart_and_deliver_more,
     sometimes_bad_value,
     source_places,
-    start_sink,
     table_places,
 )
 
@@ -43,62 +43,62 @@ class SinkContract:
     """The tests take a fixture ``world``, a ``SinkWorld``."""
 
     def test_each_record_is_there_once_over_many_lives(self, world: SinkWorld) -> None:
-        with start_sink(one_table_file(world)) as sink:
+        with open_filled_sink(one_table_toml(world)) as sink:
             for _ in range(2):
-                restart_and_run(sink)
+                restart_and_deliver_more(sink)
             assert_each_record_once(sink, world, "orders")
 
     @pytest.mark.parametrize("step", STEPS)
     def test_a_death_at_a_step_of_a_transaction_loses_and_doubles_nothing(
         self, world: SinkWorld, step: str
     ) -> None:
-        with start_sink(one_table_file(world)) as sink:
+        with open_filled_sink(one_table_toml(world)) as sink:
             sink.produce(EACH)
             sink.run_until_killed(step)
-            restart_and_run(sink)
+            restart_and_deliver_more(sink)
             assert_each_record_once(sink, world, "orders")
 
     @pytest.mark.parametrize("step", ["claim", "claimed"])
     def test_a_death_in_a_claim_loses_and_doubles_nothing(
         self, world: SinkWorld, step: str
     ) -> None:
-        with start_sink(one_table_file(world)) as sink:
+        with open_filled_sink(one_table_toml(world)) as sink:
             sink.begin_life()
             sink.run_until_killed(step)
-            restart_and_run(sink)
+            restart_and_deliver_more(sink)
             assert_each_record_once(sink, world, "orders")
 
     @pytest.mark.parametrize("did_land", [True, False])
     def test_a_commit_whose_answer_is_lost_is_found_out(
         self, world: SinkWorld, *, did_land: bool
     ) -> None:
-        with start_sink(one_table_file(world)) as sink:
+        with open_filled_sink(one_table_toml(world)) as sink:
             sink.lost_answers.append(did_land)
-            run_until_delivered(sink)
+            deliver_more(sink)
             assert not sink.lost_answers
-            restart_and_run(sink)
+            restart_and_deliver_more(sink)
             assert_each_record_once(sink, world, "orders")
 
     def test_a_commit_that_arrives_when_another_life_goes_on_does_not_land(
         self, world: SinkWorld
     ) -> None:
-        with start_sink(one_table_file(world)) as sink:
+        with open_filled_sink(one_table_toml(world)) as sink:
             sink.produce(EACH)
             late = sink.run_until_killed("commit")
-            sink.pause()
-            restart_and_run(sink)
+            sink.freeze_life()
+            restart_and_deliver_more(sink)
             assert not isinstance(late(), Landed)
-            run_until_delivered(sink)
+            deliver_more(sink)
             assert_each_record_once(sink, world, "orders")
 
     def test_the_table_tells_a_new_life_all_when_the_control_topic_is_lost(
         self, world: SinkWorld
     ) -> None:
-        with start_sink(one_table_file(world)) as sink:
+        with open_filled_sink(one_table_toml(world)) as sink:
             sink.produce(EACH)
             sink.run_until_killed("committed")
             sink.log.recreate()
-            restart_and_run(sink)
+            restart_and_deliver_more(sink)
             assert_each_record_once(sink, world, "orders")
 
 
@@ -109,13 +109,13 @@ class EvolutionSinkContract:
     def test_a_column_that_records_need_is_there_before_them(
         self, world: SinkWorld, step: str
     ) -> None:
-        text = one_table_file(world, more='[table.schema]\nunknown_fields = "evolve"\n')
-        with start_sink(text, value_with_tip_later) as sink:
+        text = one_table_toml(world, more='[table.schema]\nunknown_fields = "evolve"\n')
+        with open_filled_sink(text, value_with_tip_later) as sink:
             sink.produce(EACH)
             if step:
                 sink.run_until_killed(step)
                 sink.begin_life()
-            run_until_delivered(sink)
+            deliver_more(sink)
             assert_each_record_once(sink, world, "orders")
         tips = {row["offset"]: row["tip"] for row in world.rows("orders")}
         assert tips == {n: None if n < EACH else f"{n}" for n in range(len(tips))}
@@ -133,8 +133,8 @@ class QuarantineSinkContract:
     def test_bad_records_are_in_the_quarantine_and_all_others_in_the_table(
         self, world: QuarantineSinkWorld
     ) -> None:
-        with start_sink(one_table_file_with_quarantine(world), sometimes_bad_value) as sink:
-            restart_and_run(sink)
+        with open_filled_sink(one_table_toml_with_quarantine(world), sometimes_bad_value) as sink:
+            restart_and_deliver_more(sink)
             assert_each_record_once(sink, world, "orders", ASIDE)
             assert {n % 10 for _, _, n in table_places(world, ASIDE)} == {7}
             assert 7 not in {n % 10 for _, _, n in table_places(world, "orders")}
@@ -145,39 +145,39 @@ class QuarantineSinkContract:
     def test_a_death_at_a_step_of_a_delivery_loses_and_doubles_nothing(
         self, world: QuarantineSinkWorld, step: str
     ) -> None:
-        with start_sink(one_table_file_with_quarantine(world), sometimes_bad_value) as sink:
+        with open_filled_sink(one_table_toml_with_quarantine(world), sometimes_bad_value) as sink:
             sink.produce(EACH)
             sink.run_until_killed(step)
-            restart_and_run(sink)
+            restart_and_deliver_more(sink)
             assert_each_record_once(sink, world, "orders", ASIDE)
 
     @pytest.mark.parametrize("did_land", [True, False])
     def test_a_delivery_whose_answer_is_lost_is_found_out(
         self, world: QuarantineSinkWorld, *, did_land: bool
     ) -> None:
-        with start_sink(one_table_file_with_quarantine(world), sometimes_bad_value) as sink:
+        with open_filled_sink(one_table_toml_with_quarantine(world), sometimes_bad_value) as sink:
             sink.lost_deliveries.append(did_land)
-            run_until_delivered(sink)
+            deliver_more(sink)
             assert not sink.lost_deliveries
-            restart_and_run(sink)
+            restart_and_deliver_more(sink)
             assert_each_record_once(sink, world, "orders", ASIDE)
 
     def test_a_delivery_that_arrives_when_another_life_goes_on_does_not_land(
         self, world: QuarantineSinkWorld
     ) -> None:
-        with start_sink(one_table_file_with_quarantine(world), sometimes_bad_value) as sink:
+        with open_filled_sink(one_table_toml_with_quarantine(world), sometimes_bad_value) as sink:
             sink.produce(EACH)
             late = sink.run_until_killed("deliver")
-            sink.pause()
-            restart_and_run(sink)
+            sink.freeze_life()
+            restart_and_deliver_more(sink)
             assert not isinstance(late(), Landed)
-            run_until_delivered(sink)
+            deliver_more(sink)
             assert_each_record_once(sink, world, "orders", ASIDE)
 
     def test_whoever_comes_next_delivers_what_a_dead_coordinator_decided(
         self, world: QuarantineSinkWorld
     ) -> None:
-        with start_sink(one_table_file_with_quarantine(world), sometimes_bad_value) as sink:
+        with open_filled_sink(one_table_toml_with_quarantine(world), sometimes_bad_value) as sink:
             before = len(table_places(world, ASIDE))
             with world.lock_table(ASIDE):
                 sink.produce(EACH)
@@ -189,7 +189,7 @@ class QuarantineSinkContract:
                 remarks = audit(sink.settings, with_source=False).remarks
                 assert any("are pending for the quarantine" in remark for remark in remarks)
                 sink.end_lives()
-            restart_and_run(sink)
+            restart_and_deliver_more(sink)
             assert_each_record_once(sink, world, "orders", ASIDE)
 
 
@@ -199,27 +199,27 @@ class RollbackSinkContract:
     def test_a_table_that_its_owner_set_back_stops_the_sink_by_name(
         self, world: RollbackSinkWorld
     ) -> None:
-        with start_sink(one_table_file(world)) as sink:
+        with open_filled_sink(one_table_toml(world)) as sink:
             before, held = world.version("orders"), table_places(world, "orders")
-            run_until_delivered(sink)
+            deliver_more(sink)
             sink.end_lives()
             world.restore("orders", before)
             with pytest.raises(TableRolledBack):
-                restart_and_run(sink)
+                restart_and_deliver_more(sink)
             assert table_places(world, "orders") == held
 
     def test_what_the_quarantine_has_is_not_put_again_where_the_table_went_back(
         self, world: RollbackSinkWorld
     ) -> None:
-        with start_sink(one_table_file_with_quarantine(world), sometimes_bad_value) as sink:
+        with open_filled_sink(one_table_toml_with_quarantine(world), sometimes_bad_value) as sink:
             before = world.version("orders")
-            run_until_delivered(sink)
+            deliver_more(sink)
             sink.end_lives()
             world.restore("orders", before)
-            follows = one_table_file_with_quarantine(
+            follows = one_table_toml_with_quarantine(
                 world, coordinator='on_rollback = "follow-table"'
             )
-            restart_and_run(sink, parse(follows))
+            restart_and_deliver_more(sink, parse(follows))
             assert table_places(world, "orders", ASIDE) == source_places(sink)
 
 
@@ -229,11 +229,11 @@ class TagSinkContract:
     def test_a_sink_whose_tag_is_gone_stops_by_name_and_follows_the_table_if_told_to(
         self, world: TagSinkWorld
     ) -> None:
-        with start_sink(one_table_file(world)) as sink:
+        with open_filled_sink(one_table_toml(world)) as sink:
             sink.end_lives()
             world.delete_tag("orders")
             with pytest.raises(TagMissing):
-                restart_and_run(sink)
-            follows = one_table_file(world, coordinator='on_tag_missing = "follow-table"')
-            restart_and_run(sink, parse(follows))
+                restart_and_deliver_more(sink)
+            follows = one_table_toml(world, coordinator='on_tag_missing = "follow-table"')
+            restart_and_deliver_more(sink, parse(follows))
             assert_each_record_once(sink, world, "orders")

@@ -52,10 +52,10 @@ class QuarantineSinkWorld(RoutedSinkWorld, Protocol):
 
 
 class ManyTablesSinkWorld(QuarantineSinkWorld, Protocol):
-    def take_away(self, name: str) -> None:
+    def take_table_away(self, name: str) -> None:
         """Let there be no table of this name, as if it was dropped or renamed."""
 
-    def bring_back(self, name: str) -> None: ...
+    def bring_table_back(self, name: str) -> None: ...
 
 
 class SuspensionSinkWorld(RoutedSinkWorld, Protocol):
@@ -104,7 +104,7 @@ offset = "offset"
 _DECLARED = f'[[tables.table]]\nmatch = "db.(orders|returns|zone_a)"\ncolumns = {COLUMNS}\n'
 
 
-def one_table_file(world: SinkWorld, *, coordinator: str = "", more: str = "") -> str:
+def one_table_toml(world: SinkWorld, *, coordinator: str = "", more: str = "") -> str:
     """Return the sink file of the table ``orders``, which takes every record."""
     begin = BEGIN.replace("[coordinator]", f"[coordinator]\n{coordinator}")
     return (
@@ -115,13 +115,13 @@ def one_table_file(world: SinkWorld, *, coordinator: str = "", more: str = "") -
     )
 
 
-def one_table_file_with_quarantine(world: QuarantineSinkWorld, *, coordinator: str = "") -> str:
+def one_table_toml_with_quarantine(world: QuarantineSinkWorld, *, coordinator: str = "") -> str:
     """Return the same, with ``orders_quarantine`` for bad records."""
     aside = '[quarantine]\npolicy = "quarantine"\nper_thousand_max = 1000\n'
-    return one_table_file(world, coordinator=coordinator, more=aside + world.quarantine_lines)
+    return one_table_toml(world, coordinator=coordinator, more=aside + world.quarantine_lines)
 
 
-def many_tables_file(world: RoutedSinkWorld, *, inferred: bool = False) -> str:
+def many_tables_toml(world: RoutedSinkWorld, *, inferred: bool = False) -> str:
     """Return the sink file of ``orders``, ``returns``, ``zone_a`` and the quarantine
     ``rejected``.
 
@@ -139,11 +139,11 @@ def many_tables_file(world: RoutedSinkWorld, *, inferred: bool = False) -> str:
     )
 
 
-def keyed_tables_file(world: RoutedSinkWorld) -> str:
+def keyed_tables_toml(world: RoutedSinkWorld) -> str:
     """Return the sink file of ``orders``, whose key is ``id``, and of ``returns`` without one."""
     columns = COLUMNS.replace('"long" }', '"long", required = true }')
     own = f'[[tables.table]]\nmatch = "db.orders"\nkey = ["id"]\ncolumns = {columns}\n'
-    return many_tables_file(world).replace(', "events"', "").replace(_DECLARED, f"{own}{_DECLARED}")
+    return many_tables_toml(world).replace(', "events"', "").replace(_DECLARED, f"{own}{_DECLARED}")
 
 
 def good_value(_at: TopicPartition, offset: int) -> bytes:
@@ -168,7 +168,7 @@ def upsert_or_delete_value(at: TopicPartition, offset: int) -> bytes | None:
     return json.dumps({"id": offset % KEYS, "zone": f"{offset}"}).encode()
 
 
-def expected_rows(count: int) -> dict[int, str]:
+def expected_zone_by_key(count: int) -> dict[int, str]:
     """Return what so many records of orders come to: the zone of each key."""
     rows: dict[int, str] = {}
     at = TopicPartition("shop.orders", 0)
@@ -191,24 +191,24 @@ def open_sink(text: str, value: Value = good_value) -> Iterator[SinkInProcess]:
 
 
 @contextmanager
-def start_sink(text: str, value: Value = good_value) -> Iterator[SinkInProcess]:
+def open_filled_sink(text: str, value: Value = good_value) -> Iterator[SinkInProcess]:
     """Yield a sink whose first life has filled its tables once."""
     with open_sink(text, value) as sink:
-        run_until_delivered(sink)
+        deliver_more(sink)
         yield sink
 
 
-def run_until_delivered(sink: SinkInProcess, *but: str) -> None:
+def deliver_more(sink: SinkInProcess, *except_tables: str) -> None:
     """Let records come, until they are delivered to all tables but these."""
     sink.produce(EACH)
-    sink.run_until_settled(*but)
+    sink.run_until_settled(*except_tables)
 
 
-def restart_and_run(sink: SinkInProcess, settings: SinkSettings | None = None) -> None:
+def restart_and_deliver_more(sink: SinkInProcess, settings: SinkSettings | None = None) -> None:
     """Let a new life find what the last one left, and go on."""
     sink.settings = settings or sink.settings
     sink.begin_life()
-    run_until_delivered(sink)
+    deliver_more(sink)
 
 
 def table_places(world: SinkWorld, *names: str) -> list[Place]:

@@ -63,10 +63,10 @@ class DeltaSinkWorld:
         yield
         place.rmdir()
 
-    def take_away(self, name: str) -> None:
+    def take_table_away(self, name: str) -> None:
         (self.lake / name).rename(self.lake.with_name("away"))
 
-    def bring_back(self, name: str) -> None:
+    def bring_table_back(self, name: str) -> None:
         shutil.rmtree(self.lake / name, ignore_errors=True)
         self.lake.with_name("away").rename(self.lake / name)
 
@@ -135,10 +135,10 @@ class IcebergSinkWorld:
         with closing(sqlite3.connect(self.database)) as connection, connection:
             connection.execute(statement)
 
-    def take_away(self, name: str) -> None:
+    def take_table_away(self, name: str) -> None:
         self._rename(name, "away")
 
-    def bring_back(self, name: str) -> None:
+    def bring_table_back(self, name: str) -> None:
         self._rename("away", name)
 
     def _rename(self, name: str, other: str) -> None:

@@ -18,7 +18,7 @@ from support import able_folder, folder_kind
 from headgate.control_protocol.commit_tokens import ANY
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.ports import CommitAttempt, CommitOutcome, Refused
-from headgate.control_protocol.table_history import LiveFile, Told
+from headgate.control_protocol.table_history import LiveFile, ReportedState
 
 PAGE = folder_kind.load()
 STAMPED = folder_kind.load()
@@ -30,8 +30,8 @@ EvolvingTable = EVOLVING.FolderTable
 class FolderReader(PAGE.FolderReader):  # type: ignore[misc, name-defined]
     """A version may have replaced the files of all before."""
 
-    def told(self, numbered: tuple[int, dict[str, Any]]) -> Told:
-        told: Told = super().told(numbered)
+    def told(self, numbered: tuple[int, dict[str, Any]]) -> ReportedState:
+        told: ReportedState = super().told(numbered)
         if not numbered[1].get("replaces"):
             return told
         return replace(told, foreign=lambda: replace(_set(told.foreign()), operation="replace"))

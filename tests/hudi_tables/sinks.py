@@ -29,7 +29,7 @@ from headgate.config.table_format_registry import primary_table_spec, secondary_
 from headgate.control_protocol.table_format import TableSpec
 from headgate.operations.cli.main import main
 from headgate.operations.demo.producer import create_topic
-from headgate.tables.hudi.jvm import open_spark
+from headgate.tables.hudi.jvm import open_spark_context
 from headgate.tables.hudi.table_properties import HudiLocation
 from headgate.tables.hudi.write_client import HudiJava
 
@@ -350,6 +350,6 @@ def ids_by_spark(spark: Any, *tables: TableSpec) -> Counter[int]:
 
 def rows_by_spark(spark: Any, table: TableSpec, *columns: str) -> list[Any]:
     place = HudiLocation.from_spec(table)
-    open_spark({}, place.hadoop_settings)
+    open_spark_context({}, place.hadoop_settings)
     found: list[Any] = spark.read.format("hudi").load(place.base_path).select(*columns).collect()
     return found

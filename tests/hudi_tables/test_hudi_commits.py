@@ -351,7 +351,7 @@ def test_a_commit_that_rose_again_stops_the_sink(world: HudiWorld) -> None:
     Reservations(world.place, SinkName("sink")).forbid_completion(instant_of_file(file.path))
     assert isinstance(commit(table, view, record(1, 1, 3), file), Refused)
     java = HudiJava(world.place, world.place.read_config().schema)
-    java.request_instant(java.load_meta_client(), instant_of_file(file.path))
+    java.begin_instant(java.load_meta_client(), instant_of_file(file.path))
     java.commit(instant_of_file(file.path), (), encode(record(1, 1, 3)), lambda: None)
     with pytest.raises(HudiForked, match="was rolled back, and is complete"):
         table.read()
@@ -432,11 +432,11 @@ def test_a_ghost_in_the_metadata_table_is_laid_by_the_next_claim(world: HudiWorl
     for path in world.timeline(f"{instant_of_file(file.path)}*"):
         path.unlink()
     java = HudiJava(world.place, world.place.read_config().schema)
-    assert java.find_ghosts(java.load_meta_client()) == {instant_of_file(file.path)}
+    assert java.read_ghost_instants(java.load_meta_client()) == {instant_of_file(file.path)}
 
     shutil.rmtree(world.folder / AUX / "sink" / "landed")
     claim_table(world.open(), epoch=2)
-    assert not java.find_ghosts(java.load_meta_client())
+    assert not java.read_ghost_instants(java.load_meta_client())
     assert world.numbers() == []
 
 
@@ -454,10 +454,10 @@ def test_a_ghost_that_others_have_compacted_goes_with_the_metadata_table(
     world.append_foreign(7)
     world.append_foreign(8)
     java = HudiJava(world.place, world.place.read_config().schema)
-    assert java.find_ghosts(java.load_meta_client()) == {instant_of_file(file.path)}
+    assert java.read_ghost_instants(java.load_meta_client()) == {instant_of_file(file.path)}
 
     claim_table(world.open(), epoch=2)
-    assert not java.find_ghosts(java.load_meta_client())
+    assert not java.read_ghost_instants(java.load_meta_client())
     for number in range(9, 30):
         world.append_foreign(number)
         if java.is_before_timeline(java.load_meta_client(), instant_of_file(file.path)):
@@ -473,7 +473,7 @@ def test_a_fork_is_told_and_not_gone_on_with(world: HudiWorld) -> None:
     stamp = HudiSinkTable(world.place, SinkName("sink")).new_token()
     require_landed(commit(table, view, record(1, 1, 3), world.file(1)))
     java, instant = HudiJava(world.place, world.place.read_config().schema), instant_of_file(stamp)
-    java.request_instant(java.load_meta_client(), instant)
+    java.begin_instant(java.load_meta_client(), instant)
     told = {**encode(record(1, 1, 3)), "headgate-hudi.sink.follows": str(view.tag)}
     java.commit(instant, (), told, lambda: None)
     with pytest.raises(HudiForked, match=instant):

@@ -153,7 +153,7 @@ def lives_on(
     expected = dict.fromkeys(range(1, number + 1), 3)
     assert numbers(world) == expected
     assert numbers_by_rust(world) == expected
-    assert not java.find_ghosts(java.load_meta_client())
+    assert not java.read_ghost_instants(java.load_meta_client())
     return number
 
 

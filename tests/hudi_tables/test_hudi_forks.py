@@ -28,7 +28,7 @@ from headgate.control_protocol.testing.contract.world import (
 from headgate.operations.cli.main import main
 from headgate.tables.hudi.append_table import HudiSinkTable
 from headgate.tables.hudi.base_files import instant_of_file
-from headgate.tables.hudi.lost_lock_detection import previous_completion_key
+from headgate.tables.hudi.lost_lock_detection import previous_completion_time_key
 from headgate.tables.hudi.reserved_instants import Reservations
 from headgate.tables.hudi.settings import TYPE
 from headgate.tables.hudi.table_properties import HudiLocation
@@ -108,8 +108,8 @@ def test_a_late_claim_is_taken_back_alone_where_the_other_commit_is_archived(
             break
     before = next(java.completed_commits(java.load_meta_client())).completed
     claim = java.reserve_instant()
-    java.request_instant(java.load_meta_client(), claim)
-    told = {**encode(record(2, 0)), previous_completion_key(SinkName("sink")): str(view.tag)}
+    java.begin_instant(java.load_meta_client(), claim)
+    told = {**encode(record(2, 0)), previous_completion_time_key(SinkName("sink")): str(view.tag)}
     java.commit(claim, (), told, lambda: None)
     java.close()
     with pytest.raises(HudiForked, match=f"commit {claim} .* and not {instant_of_file(file.path)}"):
@@ -165,9 +165,9 @@ def completed_late(
 ) -> None:
     """Complete a zombie's commit whose file is gone by then, without a look at the table."""
     java, instant = HudiJava(place, place.read_config().schema), instant_of_file(file.path)
-    java.request_instant(java.load_meta_client(), instant)
+    java.begin_instant(java.load_meta_client(), instant)
     Path(file.path.removeprefix("file://")).unlink(missing_ok=True)
-    told = {**encode(late), previous_completion_key(late.sink): str(continues)}
+    told = {**encode(late), previous_completion_time_key(late.sink): str(continues)}
     java.commit(instant, (file,), told, lambda: None)
     java.close()
 
@@ -218,4 +218,4 @@ def goes_on(world: HudiWorld, table: HudiSinkTable, next_record: CommitRecord) -
     assert Counter(n for batch in found for n in batch.column("number").to_pylist()) == {1: 3, 2: 3}
     java = HudiJava(world.place, world.place.read_config().schema)
     noted = Reservations(world.place, SinkName("sink")).reserved_instants()
-    assert not java.find_ghosts(java.load_meta_client()) & noted
+    assert not java.read_ghost_instants(java.load_meta_client()) & noted

@@ -9,9 +9,9 @@ from pathlib import Path
 
 AFRESH = """
 import sys
-from headgate.tables.hudi.jvm import open_spark
+from headgate.tables.hudi.jvm import open_spark_context
 
-jvm = open_spark({"spark.jars": sys.argv[1]}, {})._jvm
+jvm = open_spark_context({"spark.jars": sys.argv[1]}, {})._jvm
 hudi, same = jvm.org.apache.hudi, jvm.java.lang.System.identityHashCode
 schema = hudi.avro.model.HoodieMetadataRecord.getClassSchema()
 parsed = hudi.common.schema.HoodieSchema.parse(schema.toString())
@@ -21,10 +21,10 @@ print(same(read) == same(hudi.avro.AvroSchemaCache.intern(schema)))
 
 CLOSED = """
 import sys
-from headgate.tables.hudi.jvm import open_spark
+from headgate.tables.hudi.jvm import open_spark_context
 
-open_spark({"spark.jars": sys.argv[1]}, {})
-context = open_spark({"spark.jars": sys.argv[1]}, {})
+open_spark_context({"spark.jars": sys.argv[1]}, {})
+context = open_spark_context({"spark.jars": sys.argv[1]}, {})
 hudi, conf = context._jvm.org.apache.hudi, context._jsc.hadoopConfiguration()
 conf.set("fs.inlinefs.impl", "org.apache.hudi.hadoop.fs.inline.InLineFileSystem")
 file = hudi.storage.StoragePath(sys.argv[2])
@@ -41,10 +41,10 @@ except Exception as error:
 
 AGAIN = """
 import os, signal, sys
-from headgate.tables.hudi.jvm import has_jvm_ended, open_spark, session_of_context
+from headgate.tables.hudi.jvm import has_jvm_ended, open_spark_context, session_of_context
 
 for _ in range(2):
-    context = open_spark({"spark.jars": sys.argv[1]}, {})
+    context = open_spark_context({"spark.jars": sys.argv[1]}, {})
     session = session_of_context(context)
     print(session.read.schema("number long").json(sys.argv[2]).count())
     print(session.createDataFrame([], "number long").count())

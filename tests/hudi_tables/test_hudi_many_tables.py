@@ -35,9 +35,9 @@ from headgate.testing.contract import (
 from headgate.testing.contract.world import (
     BEGIN,
     COLUMNS,
-    expected_rows,
+    expected_zone_by_key,
     key_of,
-    many_tables_file,
+    many_tables_toml,
     source_places,
     upsert_or_delete_value,
 )
@@ -116,15 +116,15 @@ class HudiSinkWorld:
     @contextmanager
     def lock_table(self, name: str) -> Iterator[None]:
         place = HudiLocation.from_spec(
-            secondary_table_spec(parse(many_tables_file(self)), f"db.{name}")
+            secondary_table_spec(parse(many_tables_toml(self)), f"db.{name}")
         )
         with HudiJava(place, place.read_config().schema)._holding_lock():
             yield
 
-    def take_away(self, name: str) -> None:
+    def take_table_away(self, name: str) -> None:
         (self.lake / name).rename(self.lake.with_name("away"))
 
-    def bring_back(self, name: str) -> None:
+    def bring_table_back(self, name: str) -> None:
         away = self.lake.with_name("away")
         while away.exists():  # a call of the dead process makes the folder again, for its lock
             shutil.rmtree(self.lake / name, ignore_errors=True)
@@ -205,7 +205,7 @@ def test_a_table_with_a_key_among_others_is_the_fold_of_its_topic_through_a_deat
         shop.run_until_settled()
         shop.produce(3)
         shop.run_until_settled()
-        expected = expected_rows(103)
+        expected = expected_zone_by_key(103)
         found = spark.read.format("hudi").load(str(lake / "orders")).select("id", "zone")
         assert dict(map(tuple, found.collect())) == expected
         assert found.count() == len(expected)

@@ -89,7 +89,7 @@ def test_a_file_whose_upload_ends_behind_a_commit_is_removed_by_the_next(
     name = late.path.removeprefix(f"{world.place.location}/")
     folder = world.place.folder
     whole = folder.read(name)
-    folder.remove([name])
+    folder.remove_quietly([name])
     view = require_landed(commit(table, view, record(1, 1, 3), good))
     assert not world.keys(MARKERS)
     folder.put(name, whole)
@@ -127,7 +127,7 @@ def test_hg157_a_store_that_overwrites_is_refused(
     object_store: ObjectStore, spark: Any, lock: dict[str, str]
 ) -> None:
     world = HudiOnS3World(object_store, spark, lock)
-    world.place.folder.remove([".hoodie/.aux/headgate/uuid"])
+    world.place.folder.remove_quietly([".hoodie/.aux/headgate/uuid"])
     with StoreProxy(object_store.port) as proxy:
         proxy.dropped = {"if-none-match"}
         storage = {**world.wanted.storage, "s3.endpoint": proxy.uri}
@@ -147,11 +147,11 @@ def test_the_tables_beside_one_are_listed(
 
 NO_CLIENT = """
 import sys
-from headgate.tables.hudi.jvm import open_spark
+from headgate.tables.hudi.jvm import open_spark_context
 from headgate.tables.hudi.s3_locations import hadoop_settings
 from headgate.control_protocol.errors import HudiMissing
 try:
-    open_spark({"spark.jars": sys.argv[1]}, hadoop_settings("s3://lake/t", {}))
+    open_spark_context({"spark.jars": sys.argv[1]}, hadoop_settings("s3://lake/t", {}))
 except HudiMissing as error:
     print(error.code, error.message, error.hint)
 """

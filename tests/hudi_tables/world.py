@@ -22,7 +22,7 @@ from headgate.data_plane.batch.writer_task_plan import SourcePlan
 from headgate.data_plane.files.data_files import DataFiles, file_shape_of
 from headgate.tables.hudi.append_table import HudiSinkTable
 from headgate.tables.hudi.base_files import instant_of_file
-from headgate.tables.hudi.jvm import open_spark
+from headgate.tables.hudi.jvm import open_spark_context
 from headgate.tables.hudi.reader import HudiReader
 from headgate.tables.hudi.secondary_table import HudiKeyedSecondary, HudiSecondary
 from headgate.tables.hudi.table_format import HudiFormat
@@ -68,7 +68,7 @@ def session(jars: str) -> Any:
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.hudi.catalog.HoodieCatalog",
         "spark.sql.shuffle.partitions": "1",
     }
-    return SparkSession(open_spark(conf, {}))
+    return SparkSession(open_spark_context(conf, {}))
 
 
 class HudiWorld:

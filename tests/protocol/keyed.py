@@ -31,7 +31,7 @@ class KeyedHead:
             index.add_file(path, keys(rows))
         sources = Sources(self.cohorts)
         for number in range(10):
-            sources.number_of("topic", number)
+            sources.intern_source("topic", number)
         return resolve_changes(index, changes, self._dead, sources)
 
     def _dead(self, path: str) -> BitMap64:

@@ -25,16 +25,17 @@ from headgate.operations.audit.audit import audit
 from headgate.operations.audit.audited_table import check_commit_chain
 from headgate.operations.audit.files import check_files_of_commits, check_live_files
 from headgate.runtime.maintenance.table_maintenance import Round
-from headgate.tables.iceberg.history import read_history, summary_of
+from headgate.tables.iceberg.history import read_history
 from headgate.tables.iceberg.maintenance.compaction_commit import Replacement, Written
 from headgate.tables.iceberg.maintenance.compaction_plan import (
+    CandidateFile,
     CompactionLimits,
-    SmallFile,
     choose_files,
     choose_size_tier,
 )
 from headgate.tables.iceberg.maintenance.maintenance_commit import Settled
 from headgate.tables.iceberg.reader import IcebergReader
+from headgate.tables.iceberg.tag_lineage import summary_properties_of
 
 VERSION_3 = {"format-version": "3"}
 
@@ -137,7 +138,7 @@ def test_a_table_of_many_commits_has_few_files_and_each_row_is_rewritten_seldom(
 
 def test_a_tier_ends_where_a_file_is_larger_than_all_smaller_ones() -> None:
     def sizes(*given: int) -> list[int]:
-        files = [SmallFile(str(n), 0, (), 1, size, 1) for n, size in enumerate(given)]
+        files = [CandidateFile(str(n), 0, (), 1, size, 1) for n, size in enumerate(given)]
         return sorted(file.size_bytes for file in choose_size_tier(files, 4))
 
     assert sizes(1, 1, 1) == []
@@ -299,14 +300,14 @@ def ids_by_offset(sink: Maintained) -> dict[int, tuple[int, int]]:
     """Row id and last change of each row, as the specification says they are read."""
     from headgate.tables.iceberg.maintenance.compaction_plan import (
         _FIRST_ROW,
-        read_live_entries_of_snapshot,
+        read_data_files_and_deletes,
     )
 
     table = sink.table
     head = table.current_snapshot()
     assert head is not None
     found = {}
-    for entry in read_live_entries_of_snapshot(table, head)[0]:
+    for entry in read_data_files_and_deletes(table, head)[0]:
         path = Path(entry.data_file.file_path.removeprefix("file://"))
         for place, row in enumerate(sink.rows_in(path)):
             row_id = row.get("_row_id")
@@ -617,7 +618,7 @@ def test_a_rollback_takes_the_sinks_own_compaction_for_its_own(sink: Maintained)
     head = sink.table.current_snapshot()
 
     assert head is not None
-    assert sink_in_summary(summary_of(head)) == SinkName("trips")
+    assert sink_in_summary(summary_properties_of(head)) == SinkName("trips")
 
 
 def test_another_sinks_audit_knows_whose_rows_were_compacted(sink: Maintained) -> None:
@@ -664,7 +665,7 @@ def test_planted_without_head_and_number_a_commit_is_lost(
 ) -> None:
     sink.commits(4)
     late = replacement(sink, written(sink))
-    right = Replacement._call_catalog
+    right = Replacement._commit_snapshot
 
     def on_any_head(self: Replacement, table: Any, snapshot: Any, manifests: Any) -> Settled:
         sink.commit()  # in between
@@ -673,7 +674,7 @@ def test_planted_without_head_and_number_a_commit_is_lost(
         renumbered = snapshot.model_copy(update={"sequence_number": number})
         return right(self, table, renumbered, manifests)
 
-    monkeypatch.setattr(Replacement, "_call_catalog", on_any_head)
+    monkeypatch.setattr(Replacement, "_commit_snapshot", on_any_head)
 
     assert late.try_commit() is Settled.LANDED
     assert len(sink.offsets()) == 20, "five rows are gone: what the requirements are for"

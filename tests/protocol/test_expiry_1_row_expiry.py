@@ -35,7 +35,7 @@ from headgate.operations.cli.main import main
 from headgate.operations.control.rollback import find_removed_snapshots
 from headgate.runtime.maintenance.table_maintenance import Done
 from headgate.runtime.start_checks import require_expirable_rows
-from headgate.tables.iceberg.history import read_history, summary_of
+from headgate.tables.iceberg.history import read_history
 from headgate.tables.iceberg.maintenance import row_expiry
 from headgate.tables.iceberg.maintenance.maintenance_commit import Settled
 from headgate.tables.iceberg.maintenance.row_expiry import (
@@ -47,6 +47,7 @@ from headgate.tables.iceberg.maintenance.row_expiry import (
 )
 from headgate.tables.iceberg.reader import IcebergReader
 from headgate.tables.iceberg.rollback import IcebergSnapshots
+from headgate.tables.iceberg.tag_lineage import summary_properties_of
 
 NOW_MS = time.time_ns() // 1_000_000
 AGE_MS = 10 * DAY_MS
@@ -115,9 +116,12 @@ def test_expiry_2_a_file_of_due_rows_goes_by_its_metadata_and_is_not_read(
     assert properties(sink) == (str(LIMIT_MS), "2")
     head = sink.table.current_snapshot()
     assert head is not None
-    assert summary_of(head)[f"headgate.{SINK}.expired-rows"] == "2"
-    assert summary_of(head)[f"headgate.{SINK}.expired-before"] == str(LIMIT_MS)
-    assert (summary_of(head)["deleted-records"], summary_of(head)["total-records"]) == ("2", "2")
+    assert summary_properties_of(head)[f"headgate.{SINK}.expired-rows"] == "2"
+    assert summary_properties_of(head)[f"headgate.{SINK}.expired-before"] == str(LIMIT_MS)
+    assert (
+        summary_properties_of(head)["deleted-records"],
+        summary_properties_of(head)["total-records"],
+    ) == ("2", "2")
     assert expire(sink).expired_rows == 0
     sink.commit(1, at=at(NOW_MS))
     assert_left(sink, 2, 3, 4)

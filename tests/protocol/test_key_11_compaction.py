@@ -23,7 +23,7 @@ from headgate.runtime.maintenance.table_maintenance import Round
 from headgate.tables.iceberg.maintenance.compaction_commit import MovedRows
 from headgate.tables.iceberg.maintenance.compaction_plan import (
     _FIRST_ROW,
-    read_live_entries_of_snapshot,
+    read_data_files_and_deletes,
 )
 from headgate.tables.iceberg.maintenance.orphan_files import Ages, Orphans
 
@@ -113,7 +113,7 @@ class Compacted:
         table = self.world.load()
         snapshot = table.metadata.snapshot_by_name(MAIN_BRANCH)
         assert snapshot
-        data, _ = read_live_entries_of_snapshot(table, snapshot)
+        data, _ = read_data_files_and_deletes(table, snapshot)
         return {entry.data_file.file_path: entry.data_file.record_count for entry in data}
 
     def assert_fold(self) -> None:
@@ -128,7 +128,7 @@ class Compacted:
         assert snapshot
         live = {row["from_offset"] for row in self.world.source.fold.values()}
         found = {}
-        for entry in read_live_entries_of_snapshot(table, snapshot)[0]:
+        for entry in read_data_files_and_deletes(table, snapshot)[0]:
             path = entry.data_file.file_path.removeprefix("file://")
             for place, row in enumerate(pq.ParquetFile(path).read().to_pylist()):
                 if row["from_offset"] in live:
@@ -279,7 +279,7 @@ def test_key_11_planted(
 ) -> None:
     it = Compacted(catalog, tmp_path, 3)
     it.fill(4)
-    monkeypatch.setattr(MovedRows, "dead_positions", planted)
+    monkeypatch.setattr(MovedRows, "newly_dead_positions", planted)
 
     it.compact({"settling": lambda: it.change(15)})
 

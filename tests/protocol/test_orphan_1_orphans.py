@@ -29,9 +29,10 @@ from headgate.tables.iceberg.maintenance.files_to_delete import Condemned
 from headgate.tables.iceberg.maintenance.orphan_files import (
     SKEW_MS,
     Ages,
-    Deciding,
-    Found,
     Orphans,
+    OrphanSearch,
+    PrimaryTags,
+    TagMove,
 )
 from headgate.tables.iceberg.table import IcebergTable
 from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
@@ -71,7 +72,7 @@ def aged(files: Any, seconds: float = OLD_S) -> list[Path]:
     return paths
 
 
-def names(found: Found) -> list[str]:
+def names(found: OrphanSearch) -> list[str]:
     return [Path(path).name for path in found.files]
 
 
@@ -197,7 +198,7 @@ def test_of_the_tables_tag_and_that_of_the_table_that_decides_the_older_one_coun
     sink.next_offset = 0
     sink.commit()
     moved_ms = limit_ms(sink) + AGES.claim_max_ms + SKEW_MS + later_ms
-    deciding = Deciding(sink.view.uuid, [(moved_ms, None)])
+    deciding = PrimaryTags(sink.view.uuid, [TagMove(moved_ms, None)])
     search = orphans(sink, wall_ms=a_week_later_ms, deciding=lambda: deciding)
     oldest_ms = limit_ms(sink) + min(0, later_ms)
 
@@ -504,8 +505,8 @@ def test_planted_without_the_tag_a_sleeper_commits_what_is_gone(
     aged(files, seconds=AGES.claim_max_ms / 1000)
     now_ms = int(time.time() * 1000) + 7 * 24 * HOUR_MS
     monkeypatch.setattr(
-        "headgate.tables.iceberg.maintenance.orphan_files._moves_of_sink_tags",
-        lambda *_: [(now_ms, None)],
+        "headgate.tables.iceberg.maintenance.orphan_files._last_moves_of_sink_tags",
+        lambda *_: [TagMove(now_ms, None)],
     )
     search = orphans(sink, wall_ms=lambda: now_ms)
 

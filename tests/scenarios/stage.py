@@ -149,7 +149,7 @@ class Stage(Deployment):
 
     def operator_resumes(self, table: str) -> None:
         """As ``headgate tables resume`` says it."""
-        said = self.resume_request(FakeTable(self.catalog, SINK).read().record, table)
+        said = self.request_resume(FakeTable(self.catalog, SINK).read().record, table)
         self.lines.append(f"        operator: {brief(said)}")
 
     # -------------------------------------------------------------------------------- turns
@@ -286,10 +286,10 @@ class Scribe(NodeLog):
         super().__init__(node)
         self._stage = node.stage
 
-    def say(self, envelopes: Sequence[Envelope]) -> None:
+    def append_without_steps(self, envelopes: Sequence[Envelope]) -> None:
         at = self._stage.log.end
         try:
-            super().say(envelopes)
+            super().append_without_steps(envelopes)
             fate = ""
         except HeadgateError as error:
             fate = f"   <- {type(error).__name__}"

@@ -144,22 +144,22 @@ class LeasedJava(HudiJava):
         brought = [paths for at, paths in self._table.metadata if at == instant and paths]
         return [Statistics(path, 0, 0, 0) for paths in brought for path in paths]
 
-    def archived_completion_ms(self, meta: Any, instant: str) -> int | None:
+    def archived_completion_time(self, meta: Any, instant: str) -> int | None:
         found = self._table.archived.get(instant)
         return found.completed if found else None
 
-    def completion_ms(self, meta: Any, instant: str) -> int | None:
+    def completion_time(self, meta: Any, instant: str) -> int | None:
         moment = meta.get(instant)
         return (
             moment.done.completed
             if moment and moment.done
-            else self.archived_completion_ms(meta, instant)
+            else self.archived_completion_time(meta, instant)
         )
 
     def is_before_timeline(self, meta: Any, instant: str) -> bool:
         return bool(meta) and instant < min(meta)
 
-    def find_ghosts(self, meta: Any, condemned: Collection[str] = ()) -> frozenset[str]:
+    def read_ghost_instants(self, meta: Any, condemned: Collection[str] = ()) -> frozenset[str]:
         last = dict(self._table.metadata)
         left = {each for each in last if last[each] is not None and each not in meta}
         return frozenset(
@@ -177,7 +177,7 @@ class LeasedJava(HudiJava):
     def reserve_instant(self) -> str:
         return self._table.tick()
 
-    def request_instant(self, meta: Any, instant: str) -> None:
+    def begin_instant(self, meta: Any, instant: str) -> None:
         self._process.strike("register")
         self._table.begin(instant)
         self._process.strike("registered")

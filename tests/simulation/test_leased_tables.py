@@ -22,7 +22,7 @@ from headgate.control_protocol.ports import Lineage
 from headgate.tables.hudi import lost_lock_detection
 from headgate.tables.hudi.append_table import HudiSinkTable
 from headgate.tables.hudi.base_files import NOTE, NOTED, instant_of_file
-from headgate.tables.hudi.reserved_instants import Kept, Reservations
+from headgate.tables.hudi.reserved_instants import Reservations, StoredCommit
 from headgate.tables.hudi.write_client import Instant
 from headgate.testing.node import Killed
 
@@ -254,7 +254,7 @@ def at_hook(process: Process, happens: Callable[[], object]) -> None:
     kept = process._table._reservations
     announce = kept.announce_commit
 
-    def announced(coming: Kept) -> None:
+    def announced(coming: StoredCommit) -> None:
         happens()
         announce(coming)
 
@@ -280,7 +280,9 @@ def done(hudi: LeasedHudi) -> list[Instant]:
     return [moment.done for moment in hudi.timeline.values() if moment.done]
 
 
-def of_timeline_only(table: HudiSinkTable, ours: list[Instant], _landed: list[Kept]) -> None:
+def of_timeline_only(
+    table: HudiSinkTable, ours: list[Instant], _landed: list[StoredCommit]
+) -> None:
     REQUIRE_UNFORKED(table, ours, [])
 
 
@@ -298,7 +300,7 @@ MUTANTS: dict[str, tuple[object, str, Callable[..., Any], int]] = {
     "H2 the hook looks at nothing": (HudiSinkTable, "_check_before_commit", nothing, 9),
     "H3 nothing is rolled back": (HudiSinkTable, "_unfinished_instants", nobody, 2),
     "H3 what is rolled back is not condemned": (Reservations, "forbid_completion", nothing, 17),
-    "H8 ghosts are not looked for": (LeasedJava, "find_ghosts", nobody, 17),
+    "H8 ghosts are not looked for": (LeasedJava, "read_ghost_instants", nobody, 17),
     "H9 what rose again stops nobody": (
         lost_lock_detection,
         "require_no_resurrected_instants",
@@ -312,7 +314,12 @@ MUTANTS: dict[str, tuple[object, str, Callable[..., Any], int]] = {
         of_timeline_only,
         10439,
     ),
-    "H10 what is archived is taken for a ghost": (LeasedJava, "archived_completion_ms", nothing, 4),
+    "H10 what is archived is taken for a ghost": (
+        LeasedJava,
+        "archived_completion_time",
+        nothing,
+        4,
+    ),
 }
 """What is falsified, and a seed that notices it."""
 

@@ -115,7 +115,7 @@ def test_query_14_a_stopped_sink_takes_no_batch_and_a_paused_one_waits(history: 
         claim(history, "resume", paused=False)
 
     with closing(one_batch(history, 9, start=5, name="d")) as query:
-        table = query._open_table("q")
+        table = query._open_or_reuse_table("q")
         table._wait = resume
         query(frame(5, 9), 0)
     assert looked == [query_table.LOOK_AGAIN_S]

@@ -46,7 +46,12 @@ from headgate.tables.iceberg.table_creation import (
     key_field_ids,
 )
 from headgate.tables.iceberg.upsert.delete_files import referenced_file
-from headgate.tables.iceberg.upsert.key_files import OFFSET, PARTITION, key_schema, write_key_file
+from headgate.tables.iceberg.upsert.key_files import (
+    OFFSET,
+    PARTITION,
+    key_file_schema,
+    write_key_file,
+)
 from headgate.tables.iceberg.upsert.upsert_commit import KeyedBy, KeyedRows
 
 SINK = SinkName("sink")
@@ -211,7 +216,9 @@ def write_status_files(
         below = sink_data_folder(table, SINK)
         files += write_files(table, pa.Table.from_pylist(list(rows), arrow), below)
     if deletes:
-        columns = key_schema(table.schema(), key_field_ids(table.schema(), key), with_topic=False)
+        columns = key_file_schema(
+            table.schema(), key_field_ids(table.schema(), key), with_topic=False
+        )
         path = f"{table.location()}/data/keys-{uuid.uuid4()}.parquet"
         files += (write_key_file(table.io, path, pa.Table.from_pylist(list(deletes), columns)),)
     return files

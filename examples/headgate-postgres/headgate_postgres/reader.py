@@ -27,8 +27,8 @@ from headgate.control_protocol.table_history import (
     History,
     LiveFile,
     Newest,
+    ReportedState,
     SinkCommit,
-    Told,
     build_history,
 )
 from headgate_postgres.columns import arrow_type
@@ -142,7 +142,7 @@ def _header(each: Mapping[str, str | None] | None) -> Mapping[str, Any] | None:
     return {**each, "value": None if coded is None else b64decode(coded)}
 
 
-def _told(kept: Kept) -> Told:
+def _told(kept: Kept) -> ReportedState:
     rows = sum(kept.files.values())
 
     def commit(record: CommitRecord) -> SinkCommit:
@@ -152,4 +152,4 @@ def _told(kept: Kept) -> Told:
         topics = topics_in_summary(kept.sink, kept.properties)  # its number is another sink's
         return ForeignSnapshot(-kept.position, "append", rows, 0, 0, kept.sink, topics)
 
-    return Told(f"commit {kept.position} of {kept.sink}", kept.properties, commit, foreign)
+    return ReportedState(f"commit {kept.position} of {kept.sink}", kept.properties, commit, foreign)

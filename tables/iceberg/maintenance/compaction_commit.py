@@ -25,9 +25,9 @@ from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.identifiers import SinkName
 from headgate.tables.iceberg.commit_request import snapshot_counts
 from headgate.tables.iceberg.maintenance.compaction_plan import (
+    CandidateFile,
     Choice,
-    SmallFile,
-    read_live_entries_of_snapshot,
+    read_data_files_and_deletes,
 )
 from headgate.tables.iceberg.maintenance.files_to_delete import now_s
 from headgate.tables.iceberg.maintenance.maintenance_commit import MaintenanceCommit, Settled
@@ -75,15 +75,17 @@ class MovedRows:
     files: tuple[tuple[str, int], ...]
     places: Positions | None = None
 
-    def dead_positions(self, dead: Callable[[str], BitMap64]) -> dict[str, BitMap64] | None:
-        """Return the positions of the new files whose rows are dead now, by ``dead`` of their
-        sources.
+    def newly_dead_positions(
+        self, dead_rows_of: Callable[[str], BitMap64]
+    ) -> dict[str, BitMap64] | None:
+        """Return the positions in the new files whose rows have died since they were copied.
 
-        ``None`` if a row that was left out lives again. Raises what ``dead`` raises.
+        ``dead_rows_of`` says it of their sources, and what it raises is raised. ``None`` if a row
+        that was left out lives again.
         """
         positions, begin = [np.empty(0, np.int64)], 0
         for source in self.sources:
-            now = dead(source.path)
+            now = dead_rows_of(source.path)
             if source.dead - now:
                 return None
             died = sorted_positions_of(now - source.dead)
@@ -126,7 +128,9 @@ class Written:
 
 
 def locate_moved_rows(
-    portion: Sequence[SmallFile], files: Sequence[WrittenFile], places: Positions | None = None
+    portion: Sequence[CandidateFile],
+    files: Sequence[WrittenFile],
+    new_row_numbers: Positions | None = None,
 ) -> MovedRows:
     """Return where the live rows of a portion went, which became these files."""
     sources = tuple(Source(file.path, file.records, file.dead) for file in portion)
@@ -135,7 +139,7 @@ def locate_moved_rows(
         sum(file.records for file in files),
     )
     assert alive == written, f"{alive} rows are live, {written} were written"
-    return MovedRows(sources, tuple((file.path, file.records) for file in files), places)
+    return MovedRows(sources, tuple((file.path, file.records) for file in files), new_row_numbers)
 
 
 class Replacement(MaintenanceCommit):
@@ -184,7 +188,7 @@ class Replacement(MaintenanceCommit):
         if self._clock_s() - self._written.since_s > self._age_max_s:
             manifests.delete_written()
             return Settled.GONE
-        return self._call_catalog(table, snapshot, manifests)
+        return self._commit_snapshot(table, snapshot, manifests)
 
     def delete_new_files(self) -> bool:
         """Delete the files, unless a try may have landed; return whether they were deleted."""
@@ -202,7 +206,7 @@ class Replacement(MaintenanceCommit):
         snapshot = self._head_if_tagged(table.metadata)
         if snapshot is None:
             return None
-        data, head = read_live_entries_of_snapshot(table, snapshot)
+        data, head = read_data_files_and_deletes(table, snapshot)
         equality = {file.file_path for file in head.equality_deletes()}
         if equality - self._written.choice.equality_deletes:
             return None
@@ -220,7 +224,7 @@ class Replacement(MaintenanceCommit):
         io, dead_rows = with_whole_reads(table.io), self._written.choice.dead_rows
         died: dict[str, BitMap64] = {}
         for moved_rows in self._written.moved:
-            positions = moved_rows.dead_positions(
+            positions = moved_rows.newly_dead_positions(
                 lambda path: dead_rows.dead_positions_of(io, head, path)
             )
             if positions is None:

@@ -58,7 +58,7 @@ class CompactionLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class SmallFile:
+class CandidateFile:
     """A live data file of the sink. ``first_row_id``: that of its rows, in tables of version 3.
 
     ``marked``: how many rows are dead by delete files about it alone; ``dead``: which rows are, by
@@ -89,7 +89,7 @@ class Choice:
     that is worth it."""
 
     snapshot_id: int | None
-    portions: tuple[tuple[SmallFile, ...], ...]
+    portions: tuple[tuple[CandidateFile, ...], ...]
     equality_deletes: frozenset[str]
     left: tuple[str, ...]
     live_files: int
@@ -109,13 +109,13 @@ def choose_files(table: Table, sink: SinkName, branch: str, limits: CompactionLi
     snapshot = table.metadata.snapshot_by_id(ref.snapshot_id) if ref else None
     if snapshot is None:
         return Choice(None, (), frozenset(), (), 0)
-    data, head = read_live_entries_of_snapshot(table, snapshot)
+    data, head = read_data_files_and_deletes(table, snapshot)
     equality = list(head.equality_deletes())
     left: Counter[str] = Counter()
-    partitions: dict[Any, list[SmallFile]] = defaultdict(list)
+    partitions: dict[Any, list[CandidateFile]] = defaultdict(list)
     folder = sink_data_folder(table, sink) + "/"
     for entry in data:
-        file = _to_small_file(table, entry, head)
+        file = _to_candidate_file(table, entry, head)
         if (
             not (_is_small(file, limits) or _has_many_dead_rows(file, limits))
             or file.path in limits.but
@@ -127,7 +127,7 @@ def choose_files(table: Table, sink: SinkName, branch: str, limits: CompactionLi
             left[reason] += 1
         else:
             partitions[_partition_key(file.partition)].append(file)
-    worth = list(_split_into_portions(partitions.values(), limits))
+    worth = list(_portions_worth_rewriting(partitions.values(), limits))
     portions = list(_portions_within_bytes(worth, limits.bytes_max))
     dead_rows = DeadRows()
     return Choice(
@@ -142,7 +142,7 @@ def choose_files(table: Table, sink: SinkName, branch: str, limits: CompactionLi
     )
 
 
-def read_live_entries_of_snapshot(
+def read_data_files_and_deletes(
     table: Table, snapshot: Snapshot
 ) -> tuple[list[ManifestEntry], Head]:
     """Return the data files of a snapshot, and what deletes rows of them."""
@@ -165,15 +165,15 @@ def read_live_entries_of_snapshot(
 
 
 def _with_dead_rows(
-    table: Table, head: Head, dead_rows: DeadRows, portion: tuple[SmallFile, ...]
-) -> tuple[SmallFile, ...]:
+    table: Table, head: Head, dead_rows: DeadRows, portion: tuple[CandidateFile, ...]
+) -> tuple[CandidateFile, ...]:
     io = with_whole_reads(table.io)
     return tuple(
         replace(file, dead=dead_rows.dead_positions_of(io, head, file.path)) for file in portion
     )
 
 
-def choose_size_tier(files: Sequence[SmallFile], files_min: int) -> Sequence[SmallFile]:
+def choose_size_tier(files: Sequence[CandidateFile], files_min: int) -> Sequence[CandidateFile]:
     """The smallest ones, up to the last that is no larger than all smaller ones together.
 
     So a file is written again only when it at least doubles: as often as the logarithm of its
@@ -188,12 +188,12 @@ def choose_size_tier(files: Sequence[SmallFile], files_min: int) -> Sequence[Sma
     return by_size[:taken]
 
 
-def _split_into_portions(
-    partitions: Iterable[list[SmallFile]], limits: CompactionLimits
-) -> Iterator[tuple[SmallFile, ...]]:
+def _portions_worth_rewriting(
+    partitions: Iterable[list[CandidateFile]], limits: CompactionLimits
+) -> Iterator[tuple[CandidateFile, ...]]:
     """Worn files among them: each delivers by its dead rows for being written again."""
     for files in partitions:
-        portion: list[SmallFile] = []
+        portion: list[CandidateFile] = []
         live_bytes = 0
         worn = [file for file in files if _has_many_dead_rows(file, limits)]
         few = choose_size_tier(
@@ -211,8 +211,8 @@ def _split_into_portions(
 
 
 def _portions_within_bytes(
-    portions: list[tuple[SmallFile, ...]], bytes_max: int
-) -> Iterator[tuple[SmallFile, ...]]:
+    portions: list[tuple[CandidateFile, ...]], bytes_max: int
+) -> Iterator[tuple[CandidateFile, ...]]:
     """Those with the most files first, as many as the bytes allow; one at least."""
     left = bytes_max
     for number, portion in enumerate(sorted(portions, key=len, reverse=True)):
@@ -222,15 +222,15 @@ def _portions_within_bytes(
             left -= size_bytes
 
 
-def _is_small(file: SmallFile, limits: CompactionLimits) -> bool:
+def _is_small(file: CandidateFile, limits: CompactionLimits) -> bool:
     return file.size_bytes < limits.target_bytes * SMALL_OF_TARGET
 
 
-def _has_many_dead_rows(file: SmallFile, limits: CompactionLimits) -> bool:
+def _has_many_dead_rows(file: CandidateFile, limits: CompactionLimits) -> bool:
     return file.marked > 0 and file.marked * 1000 >= file.records * limits.dead_per_thousand
 
 
-def _is_too_young(file: SmallFile, limits: CompactionLimits) -> bool:
+def _is_too_young(file: CandidateFile, limits: CompactionLimits) -> bool:
     return limits.born_max is not None and file.sequence_number > limits.born_max
 
 
@@ -253,10 +253,10 @@ def _may_delete_rows_of(delete: DataFile, file: DataFile) -> bool:
     return not of or (delete.spec_id, of) == (file.spec_id, partition)
 
 
-def _to_small_file(table: Table, entry: ManifestEntry, head: Head) -> SmallFile:
+def _to_candidate_file(table: Table, entry: ManifestEntry, head: Head) -> CandidateFile:
     file = entry.data_file
     alone = head.deletes.get(file.file_path, ())
-    return SmallFile(
+    return CandidateFile(
         path=file.file_path,
         spec_id=file.spec_id,
         partition=file.partition,

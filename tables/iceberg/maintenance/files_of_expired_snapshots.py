@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import ManifestFile
@@ -85,6 +85,12 @@ def _find_reachable_files(io: FileIO, snapshots: Sequence[Snapshot], time_max_s:
         return paths.union(*reading.live_paths(manifests))
 
 
+class _ManifestsByUse(NamedTuple):
+    only_removed: set[ManifestFile]
+    retained: set[ManifestFile]
+    """All of them if there are any of the others."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Reading:
     io: FileIO
@@ -93,7 +99,7 @@ class _Reading:
 
     def manifests_only_in(
         self, removed: Sequence[Snapshot], retained: Sequence[Snapshot]
-    ) -> tuple[set[ManifestFile], set[ManifestFile]]:
+    ) -> _ManifestsByUse:
         """Return manifests that only removed snapshots list; if there are any, also all retained
         ones."""
         ours = {manifest for listed in self.read_manifest_lists(removed) for manifest in listed}
@@ -107,7 +113,7 @@ class _Reading:
             others.update(listed)
             if not ours:
                 break
-        return ours, others
+        return _ManifestsByUse(ours, others)
 
     def files_only_live_in(self, ours: set[ManifestFile], others: set[ManifestFile]) -> set[str]:
         """Return data and delete files that are live in ``ours`` and not in ``others``."""

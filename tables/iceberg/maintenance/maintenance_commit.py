@@ -126,7 +126,9 @@ class MaintenanceCommit:
         snapshot = next_snapshot(metadata, parent, listed, snapshot_id=snapshot_id, summary=summary)
         return snapshot, manifests
 
-    def _call_catalog(self, table: Table, snapshot: Snapshot, manifests: SnapshotFiles) -> Settled:
+    def _commit_snapshot(
+        self, table: Table, snapshot: Snapshot, manifests: SnapshotFiles
+    ) -> Settled:
         metadata = table.metadata
         try:
             with self._calling:
@@ -134,7 +136,7 @@ class MaintenanceCommit:
                     table, self._requirements(metadata), self._updates(metadata, snapshot)
                 )
         except (CommitFailedException, BadRequestError, ValueError) as error:
-            return self._outcome_of(snapshot, manifests, error)
+            return self._settle_refusal(snapshot, manifests, error)
         except Exception as error:  # noqa: BLE001 - whatever it is, the call may have landed
             self._doubtful = True
             _log.info("%s: whether a call landed is not known: %r", self._identifier, error)
@@ -143,7 +145,7 @@ class MaintenanceCommit:
         landed = response.metadata.snapshot_by_id(snapshot.snapshot_id) is not None
         return Settled.LANDED if landed else Settled.UNKNOWN
 
-    def _outcome_of(
+    def _settle_refusal(
         self, snapshot: Snapshot, manifests: SnapshotFiles, error: Exception
     ) -> Settled:
         """Believe a refusal only if the table shows the same, as for a commit (OUTCOME-1)."""

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.io import FileIO
@@ -31,13 +32,14 @@ from headgate.tables.iceberg.pending_manifests import read_staged_files
 from headgate.tables.iceberg.table_creation import CREATED_MS
 from headgate.tables.iceberg.tag_lineage import summary_properties_of
 from headgate.tables.storage.file_store import files_below
+from headgate.tables.storage.stored_file import StoredFile
 
 SKEW_MS = 600_000
 """The clocks of stores and coordinators may differ by this much."""
 
 READING_MAX_S = 600.0
 
-Listing = Callable[[FileIO, str], list[tuple[str, int]]]
+Listing = Callable[[FileIO, str], Sequence[StoredFile]]
 
 _log = redacted_logger(__name__)
 
@@ -51,7 +53,7 @@ class Ages:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class OrphanSearch:
     """``files`` that may go. ``young``: those that are not live, but may still be committed or are
     not old enough. ``earlier``: those that are older than the table, and perhaps of one that was
     here before and was renamed. ``why``: the reason if nothing was searched; ``elsewhere``: a
@@ -65,13 +67,19 @@ class Found:
     elsewhere: str = ""
 
 
+class TagMove(NamedTuple):
+    """When one of the sink's tags last moved (epoch), and the record under it."""
+
+    at_ms: int
+    record: CommitRecord | None
+
+
 @dataclass(frozen=True, slots=True)
-class Deciding:
-    """What the table that decides says: its UUID, when each of the sink's tags last moved there
-    (epoch ms), and the record under it."""
+class PrimaryTags:
+    """What the table that decides says: its UUID, and how the sink's tags last moved there."""
 
     uuid: str
-    tags: Sequence[tuple[int, CommitRecord | None]]
+    tags: Sequence[TagMove]
 
 
 @dataclass(frozen=True)
@@ -88,30 +96,34 @@ class Orphans:
     table: str
     ages: Ages
     beside: tuple[str, ...] = ()
-    deciding: Callable[[], Deciding] | None = None
+    deciding: Callable[[], PrimaryTags] | None = None
     listing: Listing = files_below
     wall_ms: Callable[[], int] = field(default=lambda: int(time.time() * 1000))
 
-    def find_orphans(self) -> Found:
+    def find_orphans(self) -> OrphanSearch:
         """Find them; changes nothing. Raises what catalogs and storage raise, ``TimeoutError``."""
         now_ms = self.wall_ms()
         table = self.catalog.load_table(self.table)
         if why := self._reason_to_refuse(table):
-            return Found(table, why=why)
+            return OrphanSearch(table, why=why)
         # The order is the proof (see above): a file that is committed after the listing is younger
         # than the limit, one that was decided before is named by the primary table or the table
         # read now.
         stored = self._list_stored_files(table)
-        primary = (self.deciding or self._load_deciding_tags)()
+        primary = (self.deciding or self._load_primary_tags)()
         table = self.catalog.load_table(self.table)  # loaded now, to hold deliveries made meanwhile
-        delivered = _moves_of_sink_tags(table, self.sink)
+        delivered = _last_moves_of_sink_tags(table, self.sink)
         tags = (*primary.tags, *delivered)
         if not (primary.tags and delivered):
-            return Found(table, why=f"{self.table} or {self.primary} has no tag of this sink")
+            return OrphanSearch(
+                table, why=f"{self.table} or {self.primary} has no tag of this sink"
+            )
         oldest_ms = min(at_ms for at_ms, _ in tags)
         # A clock that is ahead would make every file look old.
         if max(at_ms for at_ms, _ in tags) > now_ms + SKEW_MS:
-            return Found(table, why="a tag of this sink is of the future: clocks are out of step")
+            return OrphanSearch(
+                table, why="a tag of this sink is of the future: clocks are out of step"
+            )
         limit_ms = min(
             now_ms - max(self.ages.after_ms, self.ages.claim_max_ms),
             oldest_ms - self.ages.claim_max_ms - SKEW_MS,
@@ -125,9 +137,11 @@ class Orphans:
         files = tuple(sorted(path for path in loose if path in old))
         earlier = sum(path in older for path in loose)
         young = len(loose) - len(files) - earlier
-        return Found(table, files, young, earlier, elsewhere=self._data_folder_elsewhere(table))
+        return OrphanSearch(
+            table, files, young, earlier, elsewhere=self._data_folder_elsewhere(table)
+        )
 
-    def delete_orphans(self, orphans: Found) -> int:
+    def delete_orphans(self, orphans: OrphanSearch) -> int:
         """Delete what was found, unless somebody refers to it by now; return how many went."""
         condemned = Condemned(self.catalog)
         condemned.add(orphans.files, orphans.table.metadata)
@@ -136,9 +150,11 @@ class Orphans:
             condemned.delete_within_time(orphans.table)
         return before - condemned.acquitted
 
-    def _load_deciding_tags(self) -> Deciding:
+    def _load_primary_tags(self) -> PrimaryTags:
         primary = self.catalog.load_table(self.primary)
-        return Deciding(str(primary.metadata.table_uuid), _moves_of_sink_tags(primary, self.sink))
+        return PrimaryTags(
+            str(primary.metadata.table_uuid), _last_moves_of_sink_tags(primary, self.sink)
+        )
 
     def _reason_to_refuse(self, table: Table) -> str:
         if not property_as_bool(dict(table.properties), GC_ENABLED, default=True):
@@ -207,15 +223,16 @@ def _pending_file_names(table: Table, record: CommitRecord, spent: _Spent) -> It
                 )
 
 
-def _moves_of_sink_tags(table: Table, sink: SinkName) -> list[tuple[int, CommitRecord | None]]:
-    """Return when each of the sink's tags last moved, on any branch (epoch ms), and its record."""
-    records = []
+def _last_moves_of_sink_tags(table: Table, sink: SinkName) -> list[TagMove]:
+    """Return when each of the sink's tags last moved, on any branch, and its record."""
+    moves = []
     for name, ref in table.metadata.refs.items():
         branch = branch_of_tag(name)
         snapshot = table.metadata.snapshot_by_id(ref.snapshot_id)
         if branch and sink_of_tag(name, branch) == sink and snapshot:
-            records.append((snapshot.timestamp_ms, decode(sink, summary_properties_of(snapshot))))
-    return records
+            record = decode(sink, summary_properties_of(snapshot))
+            moves.append(TagMove(snapshot.timestamp_ms, record))
+    return moves
 
 
 def _created_ms(table: Table) -> int:

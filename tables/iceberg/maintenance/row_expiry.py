@@ -12,7 +12,7 @@ import datetime as dt
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import cast
+from typing import NamedTuple, cast
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.conversions import from_bytes
@@ -43,7 +43,7 @@ from headgate.control_protocol.commit_record_codec import (
 from headgate.control_protocol.errors import RowExpiryUnfit
 from headgate.control_protocol.identifiers import SinkName
 from headgate.tables.iceberg.commit_request import snapshot_counts
-from headgate.tables.iceberg.maintenance.compaction_plan import read_live_entries_of_snapshot
+from headgate.tables.iceberg.maintenance.compaction_plan import read_data_files_and_deletes
 from headgate.tables.iceberg.maintenance.maintenance_commit import (
     MaintenanceCommit,
     Settled,
@@ -115,6 +115,13 @@ class DueRows:
     left: tuple[str, ...] = ()
 
 
+class _FilesToMark(NamedTuple):
+    """Paths of files whose due rows are to be marked, and why others stay as they are."""
+
+    paths: set[str]
+    reasons_left: tuple[str, ...]
+
+
 class RowExpiry(MaintenanceCommit):
     """Removes rows of one table whose ``column`` is below a limit (epoch milliseconds).
 
@@ -148,7 +155,7 @@ class RowExpiry(MaintenanceCommit):
         return None if parent is None else self._find_due_rows(table, parent)
 
     def try_commit(self) -> Settled:
-        """Try once, on the current head."""
+        """Try once, on the current head; nothing due, or landed before, is ``LANDED`` as well."""
         table = self._catalog.load_table(self._identifier)
         metadata = table.metadata
         if (landed := find_landed(metadata, self._sent)) is not None:
@@ -169,7 +176,7 @@ class RowExpiry(MaintenanceCommit):
             table, parent, summary, deletions=deletions, removed=removed
         )
         self._sent[snapshot.snapshot_id] = due
-        outcome = self._call_catalog(table, snapshot, manifests)
+        outcome = self._commit_snapshot(table, snapshot, manifests)
         if outcome is Settled.LANDED:
             self.done = due
         return outcome
@@ -178,7 +185,7 @@ class RowExpiry(MaintenanceCommit):
 
     def _find_due_rows(self, table: Table, parent: Snapshot) -> DueRows:
         of = require_expirable(self._identifier, table.schema(), self._column)
-        data, head = read_live_entries_of_snapshot(table, parent)
+        data, head = read_data_files_and_deletes(table, parent)
         files = [entry.data_file for entry in data]
         io = with_whole_reads(table.io)
         whole, others = dict[str, DataFile](), list[DataFile]()
@@ -206,45 +213,50 @@ class RowExpiry(MaintenanceCommit):
             left=left,
         )
 
-    def _is_due_as_a_whole(self, file: DataFile, of: NestedField) -> bool:
+    def _is_due_as_a_whole(self, file: DataFile, time_column: NestedField) -> bool:
         """EXPIRY-2: return whether metadata alone says that each row has a time, below the limit.
 
         An unknown number of nulls is not none.
         """
-        upper = (file.upper_bounds or {}).get(of.field_id)
-        nulls = (file.null_value_counts or {}).get(of.field_id)
-        if nulls != 0 or upper is None or len(upper) != _size_of_bound(of):
+        upper = (file.upper_bounds or {}).get(time_column.field_id)
+        nulls = (file.null_value_counts or {}).get(time_column.field_id)
+        if nulls != 0 or upper is None or len(upper) != _size_of_bound(time_column):
             return False
-        kind = cast("PrimitiveType", of.field_type)
-        return cast("int", from_bytes(kind, upper)) < _limit_in_column_units(self._limit_ms, of)
+        kind = cast("PrimitiveType", time_column.field_type)
+        return cast("int", from_bytes(kind, upper)) < _limit_in_column_units(
+            self._limit_ms, time_column
+        )
 
     def _files_worth_marking(
         self,
         table: Table,
-        alive: Mapping[str, BitMap64],
+        due_rows: Mapping[str, BitMap64],
         files: Mapping[str, DataFile],
-        of: NestedField,
-    ) -> tuple[set[str], tuple[str, ...]]:
-        """EXPIRY-2: return the files with more due rows than wait, or with some that have waited.
-
-        Also returns why others stay as they are.
-        """
-        if alive and is_copy_on_write(table.properties):
-            count = sum(map(len, alive.values()))
-            return set(), (f"{count} due rows in files with others: the table is copy-on-write",)
+        time_column: NestedField,
+    ) -> _FilesToMark:
+        """EXPIRY-2: return files with more due rows than wait, or with some that have waited."""
+        if due_rows and is_copy_on_write(table.properties):
+            count = sum(map(len, due_rows.values()))
+            why = f"{count} due rows in files with others: the table is copy-on-write"
+            return _FilesToMark(set(), (why,))
         many = {
             path
-            for path, rows in alive.items()
+            for path, rows in due_rows.items()
             if len(rows) * 1_000 > self._dead_per_thousand * files[path].record_count
         }
-        few = [files[path] for path in alive if path not in many]
-        waited = self._finder_of_rows_below(self._limit_ms - WAIT_MS, of).positions_in(table, few)
-        return many | {path for path, rows in waited.items() if rows & alive[path]}, ()
+        few = [files[path] for path in due_rows if path not in many]
+        waited = self._finder_of_rows_below(self._limit_ms - WAIT_MS, time_column).positions_in(
+            table, few
+        )
+        long_due = {path for path, rows in waited.items() if rows & due_rows[path]}
+        return _FilesToMark(many | long_due, ())
 
-    def _finder_of_rows_below(self, limit_ms: int, of: NestedField) -> MatchingRows:
+    def _finder_of_rows_below(self, limit_ms: int, time_column: NestedField) -> MatchingRows:
         """Return what finds the rows below this limit: each file is read once for it."""
         if limit_ms not in self._matching:
-            self._matching[limit_ms] = MatchingRows(_rows_older_than(self._column, limit_ms, of))
+            self._matching[limit_ms] = MatchingRows(
+                _rows_older_than(self._column, limit_ms, time_column)
+            )
         return self._matching[limit_ms]
 
     # ---------------------------------------------------------------------------------- the call
@@ -276,24 +288,26 @@ class RowExpiry(MaintenanceCommit):
         return (*super()._updates(metadata, snapshot), SetPropertiesUpdate(updates=stored))
 
 
-def _size_of_bound(of: NestedField) -> int:
+def _size_of_bound(time_column: NestedField) -> int:
     """Return how long a bound of the column is: files of a former type may have others."""
-    return 4 if isinstance(of.field_type, DateType) else 8
+    return 4 if isinstance(time_column.field_type, DateType) else 8
 
 
-def _limit_in_column_units(limit_ms: int, of: NestedField) -> int:
+def _limit_in_column_units(limit_ms: int, time_column: NestedField) -> int:
     """Return the limit as the column counts; a day is due when it is over."""
-    return limit_ms // DAY_MS if isinstance(of.field_type, DateType) else limit_ms * 1_000
+    return limit_ms // DAY_MS if isinstance(time_column.field_type, DateType) else limit_ms * 1_000
 
 
-def limit_as_literal(limit_ms: int, of: NestedField) -> str:
+def limit_as_literal(limit_ms: int, time_column: NestedField) -> str:
     """Return the limit as a condition on the column has it."""
     moment = dt.datetime.fromtimestamp(limit_ms // 1_000, dt.UTC)
-    if isinstance(of.field_type, DateType):
+    if isinstance(time_column.field_type, DateType):
         return moment.date().isoformat()
-    zoned = isinstance(of.field_type, TimestamptzType)
+    zoned = isinstance(time_column.field_type, TimestamptzType)
     return (moment if zoned else moment.replace(tzinfo=None)).isoformat()
 
 
-def _rows_older_than(column: str, limit_ms: int, of: NestedField) -> BooleanExpression:
-    return LessThan(term=Reference(name=column), value=literal(limit_as_literal(limit_ms, of)))
+def _rows_older_than(column: str, limit_ms: int, time_column: NestedField) -> BooleanExpression:
+    return LessThan(
+        term=Reference(name=column), value=literal(limit_as_literal(limit_ms, time_column))
+    )

@@ -96,7 +96,7 @@ class SnapshotExpiry:
                 return
         self._maintain_queued()
 
-    def resolve_unconfirmed_removal(self, load: Callable[[], Table]) -> None:
+    def end_and_resolve_removal(self, load: Callable[[], Table]) -> None:
         """Look once more after a removal that nobody confirmed. Never raises.
 
         A coordinator that loses leadership commits no more, and nobody else knows of the
@@ -197,7 +197,7 @@ class SnapshotExpiry:
             before = table.metadata
             with self.calling:
                 self._doubted = removal = SnapshotRemoval(self._catalog, table, removed)
-                landed = removal.try_removal(table)
+                landed = removal.try_exact_removal(table)
             if landed:  # anything else leaves the doubt, and the files, to a later look
                 self._doubted = None
                 self._gone = {snapshot.snapshot_id for snapshot in removed}

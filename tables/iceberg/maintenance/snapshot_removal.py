@@ -52,7 +52,7 @@ class SnapshotRemoval:
         self.overtaken = False
         """Others changed the table before the call: nothing was sent."""
 
-    def try_removal(self, table: Table) -> bool:
+    def try_exact_removal(self, table: Table) -> bool:
         """Return whether it has landed, provably on the very version of the table that was judged.
 
         ``table`` holds the newest metadata afterwards. Raises what loading a table raises.
@@ -110,7 +110,7 @@ class SnapshotRemoval:
 
     def set_lost_refs_again(self, table: Table) -> None:
         """Set those refs again that somebody had set on a removed snapshot just before."""
-        for name, ref in self._refs_taken_along(table).items():
+        for name, ref in self._refs_lost_by_removal(table).items():
             if not self._has_all_files(table, ref):
                 _log.error(
                     "%s: %s was set on snapshot %d while that expired, and is gone; of its files "
@@ -152,7 +152,7 @@ class SnapshotRemoval:
         )
         return on_what_was_judged and same_refs and same_snapshots
 
-    def _refs_taken_along(self, table: Table) -> dict[str, SnapshotRef]:
+    def _refs_lost_by_removal(self, table: Table) -> dict[str, SnapshotRef]:
         """Return refs to the snapshots in the version that the removal was applied to."""
         newer = table.metadata
         for older in self._versions_since(table):

@@ -8,6 +8,7 @@ differ here: nothing expires unless somebody asked, and refs are never removed.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
 
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import SnapshotRef, SnapshotRefType
@@ -25,20 +26,27 @@ _MAX_AGE_MS_DEFAULT = 5 * 24 * 3_600_000  # Iceberg's own, if only the other one
 _KEEP_MIN_DEFAULT = 1
 
 
+class Retention(NamedTuple):
+    """The age at which snapshots expire, and how many stay however old."""
+
+    age_max_ms: int
+    count_min: int
+
+
 def select_expired_snapshots(
-    metadata: TableMetadata, now_ms: int, unasked_age_ms: int | None = None
+    metadata: TableMetadata, now_ms: int, default_age_ms: int | None = None
 ) -> list[Snapshot]:
     """Return the snapshots that may go, oldest first. ``now_ms``: epoch.
 
-    ``unasked_age_ms``: the age at which they go if the table's owner asks for nothing. Raises
+    ``default_age_ms``: the age at which they go if the table's owner asks for nothing. Raises
     ``ValueError`` for a retention property that is not a number.
     """
     if not property_as_bool(metadata.properties, GC_ENABLED, default=True):
         return []
     snapshots = snapshots_by_id(metadata)
-    unasked = None if unasked_age_ms is None else (unasked_age_ms, _KEEP_MIN_DEFAULT)
+    unasked = None if default_age_ms is None else Retention(default_age_ms, _KEEP_MIN_DEFAULT)
 
-    def retention_of_branch(branch: SnapshotRef | None = None) -> tuple[int, int] | None:
+    def retention_of_branch(branch: SnapshotRef | None = None) -> Retention | None:
         return snapshot_retention(metadata.properties, branch) or unasked
 
     lines = {
@@ -61,38 +69,41 @@ def select_expired_snapshots(
 
 def snapshot_retention(
     properties: Mapping[str, str], branch: SnapshotRef | None = None
-) -> tuple[int, int] | None:
-    """Return the age at which snapshots expire, and how many stay however old.
-
-    As set by the branch or for all; ``None`` if nobody asked.
-    """
+) -> Retention | None:
+    """Return the retention that the branch or the table sets; ``None`` if neither sets any."""
     age: int | str | None = branch.max_snapshot_age_ms if branch else None
     count: int | str | None = branch.min_snapshots_to_keep if branch else None
     age = properties.get(MAX_AGE_MS) if age is None else age
     count = properties.get(KEEP_MIN) if count is None else count
     if age is None and count is None:
         return None
-    return (
+    return Retention(
         _MAX_AGE_MS_DEFAULT if age is None else int(age),
         _KEEP_MIN_DEFAULT if count is None else int(count),
     )
 
 
 def _kept_snapshots(
-    line: list[Snapshot], asked: tuple[int, int] | None, now_ms: int
+    line: list[Snapshot], retention: Retention | None, now_ms: int
 ) -> Iterator[Snapshot]:
     """Yield those to keep: from the head on while young or few."""
     for number, snapshot in enumerate(line):
-        if asked and number >= asked[1] and snapshot.timestamp_ms < now_ms - asked[0]:
+        if (
+            retention
+            and number >= retention.count_min
+            and snapshot.timestamp_ms < now_ms - retention.age_max_ms
+        ):
             return
         yield snapshot
 
 
 def _young_snapshots(
-    loose: list[Snapshot], asked: tuple[int, int] | None, now_ms: int
+    loose: list[Snapshot], retention: Retention | None, now_ms: int
 ) -> Iterator[Snapshot]:
     """Yield young ones that were staged or rolled back: on no branch, only their age keeps them."""
-    return (s for s in loose if asked is None or s.timestamp_ms >= now_ms - asked[0])
+    return (
+        s for s in loose if retention is None or s.timestamp_ms >= now_ms - retention.age_max_ms
+    )
 
 
 def _snapshots_needed_by_sinks(

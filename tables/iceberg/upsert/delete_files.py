@@ -107,7 +107,7 @@ def read_dead_positions(io: FileIO, file: DataFile) -> dict[str, BitMap64]:
     Raises ``ValueError`` for a damaged vector, and what storage raises.
     """
     if file.file_format == FileFormat.PUFFIN:
-        return read_deletion_vectors(io, [file])[path_and_offset(file)]
+        return read_vectors_of_puffin_file(io, [file])[path_and_offset(file)]
     import pyarrow.parquet as pq
 
     with io.new_input(file.file_path).open() as stream:
@@ -119,7 +119,7 @@ def read_dead_positions(io: FileIO, file: DataFile) -> dict[str, BitMap64]:
     return {name: bitmap_of(positions[codes == code]) for code, name in enumerate(names)}
 
 
-def read_deletion_vectors(
+def read_vectors_of_puffin_file(
     io: FileIO, files: Sequence[DataFile]
 ) -> dict[tuple[str, int], dict[str, BitMap64]]:
     """Return the dead positions of a Puffin file's vectors, by their identity: read at once.
@@ -204,7 +204,7 @@ def _build_deletion_vectors(path: str, dead: Iterable[tuple[Target, BitMap64]]) 
             FileFormat.PUFFIN,
             size_bytes=len(body),
             count=count,
-            place=(begin, length),
+            offset_and_size=(begin, length),
         )
         for target, begin, length, count in places
     )
@@ -248,7 +248,7 @@ def _entry_of_delete_file(
     *,
     size_bytes: int,
     count: int,
-    place: tuple[int, int] | tuple[None, None] = (None, None),
+    offset_and_size: tuple[int, int] | tuple[None, None] = (None, None),
     bounds: tuple[dict[int, bytes], dict[int, bytes]] | tuple[None, None] = (None, None),
 ) -> DataFile:
     """Build the entry with version 3's fields, in any version, and the data file's partition."""
@@ -267,8 +267,8 @@ def _entry_of_delete_file(
         equality_ids=None,
         sort_order_id=None,
         referenced_data_file=target.path,
-        content_offset=place[0],
-        content_size_in_bytes=place[1],
+        content_offset=offset_and_size[0],
+        content_size_in_bytes=offset_and_size[1],
     )
     made.spec_id = target.spec_id
     return made

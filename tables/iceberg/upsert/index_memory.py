@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from threading import Lock
 
-Take = Callable[[int], bool]
+Resize = Callable[[int], bool]
 """Returns whether one index may hold so many bytes; if not, it keeps its former size."""
 
 
@@ -17,13 +17,13 @@ class IndexMemory:
         self._held: list[int] = []
         self._lock = Lock()
 
-    def new_share(self) -> Take:
+    def new_share(self) -> Resize:
         """Return the share of another index, which holds nothing at first."""
         with self._lock:
             place = len(self._held)
             self._held.append(0)
 
-        def take(size_bytes: int) -> bool:
+        def resize(size_bytes: int) -> bool:
             with self._lock:
                 others = sum(self._held) - self._held[place]
                 if others + size_bytes > self._bytes_max:
@@ -31,4 +31,4 @@ class IndexMemory:
                 self._held[place] = size_bytes
                 return True
 
-        return take
+        return resize

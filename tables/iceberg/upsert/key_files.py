@@ -20,7 +20,7 @@ from headgate.control_protocol.events import FileKind, WrittenFile
 TOPIC, PARTITION, OFFSET = "_topic", "_partition", "_offset"
 
 
-def key_schema(schema: Schema, key: Sequence[int], *, with_topic: bool) -> pa.Schema:
+def key_file_schema(schema: Schema, key: Sequence[int], *, with_topic: bool) -> pa.Schema:
     """Return the columns of a key file of a table with this schema; ``key`` are field ids.
 
     ``with_topic``: whether the table's rows carry their topic, so that deletes have to.
@@ -36,7 +36,7 @@ def key_schema(schema: Schema, key: Sequence[int], *, with_topic: bool) -> pa.Sc
 
 
 def write_key_file(io: FileIO, path: str, rows: pa.Table) -> WrittenFile:
-    """Write rows of a ``key_schema`` to one file. Raises what storage raises."""
+    """Write rows of a ``key_file_schema`` to one file. Raises what storage raises."""
     with io.new_output(path).create() as stream:
         with pq.ParquetWriter(stream, rows.schema, compression="zstd") as writer:
             writer.write_table(rows)

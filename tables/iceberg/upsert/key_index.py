@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 from headgate.control_protocol.errors import KeyIndexFull
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.native.kernels import Integers, Lanes, Words, loops
-from headgate.tables.iceberg.upsert.index_memory import Take
+from headgate.tables.iceberg.upsert.index_memory import Resize
 from headgate.tables.iceberg.upsert.key_runs import (
     EMPTY,
     ROW_BYTES,
@@ -36,7 +36,7 @@ from headgate.tables.iceberg.upsert.key_runs import (
     merge_runs,
     merge_stored_runs,
     store_runs,
-    stored_bytes_max,
+    stored_run_memory_max,
 )
 
 _log = redacted_logger(__name__)
@@ -82,7 +82,7 @@ class KeyIndex:
 
     bytes_max: int
     dead: Callable[[str], Numbers] = field(default=lambda _: np.empty(0, np.int64))
-    take: Take | None = None
+    resize: Resize | None = None
     any_dead: Callable[[], bool] = field(default=lambda: True)
     folder: str | None = None
     numbers: dict[str, int] = field(default_factory=dict)
@@ -121,31 +121,31 @@ class KeyIndex:
             keys.sources[order],
         )
         self.numbers[path], self._paths[number] = number, path
-        if not (self._try_store_in_file(run) or self._try_hold_in_memory(run)):
+        if not (self._try_spill_to_file(run) or self._try_hold_in_memory(run)):
             self._drop_gone_rows()
-            if not (self._try_store_in_file(run) or self._try_hold_in_memory(run)):
+            if not (self._try_spill_to_file(run) or self._try_hold_in_memory(run)):
                 del self.numbers[path], self._paths[number]
                 raise self._full_error(len(keys))
         self._next += 1
-        while self._is_merging_two():
+        while self._should_merge_newest_two():
             self._runs[-2:] = [merge_runs([*map(self._filter_of_live_rows(), self._runs[-2:])])]
 
     def _try_hold_in_memory(self, run: Run) -> bool:
         """Keep the run in memory; return whether there was room."""
         rows = sum(map(len, self._runs)) + len(run)
-        if not self._try_take_room(self._memory_bytes_of(rows, self._stored)):
+        if not self._try_resize_to(self._memory_bytes_of(rows, self._stored)):
             return False
         self._runs.append(run)
         return True
 
-    def _try_store_in_file(self, run: Run) -> bool:
+    def _try_spill_to_file(self, run: Run) -> bool:
         """Write all that is in memory, and the run, to a file: if that is too much for memory.
 
         Return whether it was done.
         """
         rows = sum(map(len, self._runs)) + len(run)
         wanted = self._memory_bytes_of(rows, self._stored)
-        if self.folder is None or (rows <= HELD_ROWS_MAX and self._try_take_room(wanted)):
+        if self.folder is None or (rows <= HELD_ROWS_MAX and self._try_resize_to(wanted)):
             return False
         try:
             made = store_runs(self.folder, [*map(self._filter_of_live_rows(), self._runs), run])
@@ -154,7 +154,7 @@ class KeyIndex:
             return False
         self._take_merged_runs()
         stored = [*self._stored, *([made] if made else [])]
-        if not self._try_take_room(self._memory_bytes_of(0, stored)):
+        if not self._try_resize_to(self._memory_bytes_of(0, stored)):
             return False
         self._runs, self._stored = [], stored
         self._gone &= set().union(*(each.rows_of for each in stored))
@@ -171,9 +171,11 @@ class KeyIndex:
             return
         chosen = [run for run in self._stored if len(run) <= 2 * HELD_ROWS_MAX]
         if len(chosen) < MERGED_RUNS:
-            chosen = [run for run in self._stored if 2 * self._live_row_count(run) < len(run)]
-        more = stored_bytes_max(sum(map(len, chosen)))
-        if chosen and self._try_take_room(self.held_bytes + more):
+            chosen = [
+                run for run in self._stored if 2 * self._row_count_in_live_files(run) < len(run)
+            ]
+        more = stored_run_memory_max(sum(map(len, chosen)))
+        if chosen and self._try_resize_to(self.held_bytes + more):
             self._merge = Merge(self.folder, chosen, self._filter_of_live_rows())
 
     def _take_merged_runs(self) -> None:
@@ -185,7 +187,7 @@ class KeyIndex:
             kept = [run for run in self._stored if run not in merge.runs]
             self._stored = kept + merge.result()
 
-    def _live_row_count(self, run: StoredRun) -> int:
+    def _row_count_in_live_files(self, run: StoredRun) -> int:
         """Return how many of its rows are in files that the table has, dead ones among them."""
         return sum(rows for number, rows in run.rows_of.items() if number not in self._gone)
 
@@ -197,8 +199,8 @@ class KeyIndex:
             "raise changes.index_memory_bytes, or fill several tables",
         )
 
-    def _try_take_room(self, wanted: int) -> bool:
-        return self.take(wanted) if self.take else wanted <= self.bytes_max
+    def _try_resize_to(self, total_bytes: int) -> bool:
+        return self.resize(total_bytes) if self.resize else total_bytes <= self.bytes_max
 
     def _memory_bytes_of(self, rows: int, stored: Sequence[StoredRun]) -> int:
         more = self._merge.bytes_max if self._merge else 0
@@ -228,7 +230,7 @@ class KeyIndex:
             np.concatenate([each.sources for each in found]),
         ).without_files(self._gone)
 
-    def _is_merging_two(self) -> bool:
+    def _should_merge_newest_two(self) -> bool:
         if len(self._runs) < 2:
             return False
         larger, newest = self._runs[-2:]
@@ -258,7 +260,7 @@ class KeyIndex:
             self._merge.wait()
             self._take_merged_runs()
         self._runs = [run for run in map(self._filter_of_live_rows(), self._runs) if len(run)]
-        worn = [run for run in self._stored if self._live_row_count(run) < len(run)]
+        worn = [run for run in self._stored if self._row_count_in_live_files(run) < len(run)]
         if worn and self.folder is not None:
             with suppress(OSError):  # there is no room for what would make some
                 merged = merge_stored_runs(self.folder, worn, self._filter_of_live_rows())
@@ -343,13 +345,13 @@ class KeyHash:
     )
 
     def __call__(self, columns: Sequence[pa.Array]) -> tuple[Words, Words]:
-        if len(columns) == 1 and _is_number_type(columns[0].type):
+        if len(columns) == 1 and _fits_one_word(columns[0].type):
             numbers = _as_words(columns[0])
             return _mix_bits(numbers ^ np.uint64(self.seeds[0])), np.zeros(len(numbers), np.uint64)
         one, other = (np.full(len(columns[0]), seed, np.uint64) for seed in self.seeds)
         lanes = one, other
         for column in columns:
-            if _is_number_type(column.type):
+            if _fits_one_word(column.type):
                 numbers = _as_words(column)
                 lanes = loops().absorb_words(numbers, lanes) or _mix_in_word(lanes, _Word(numbers))
             else:
@@ -366,7 +368,10 @@ class _Word:
 
 
 def _mix_in_word(lanes: Lanes, word: _Word) -> Lanes:
-    """The lanes with the word mixed in. The C of ``native`` does the same, row by row."""
+    """Mix the word into the lanes, in place, and return them.
+
+    The C of ``native`` does the same, row by row.
+    """
     with np.errstate(over="ignore"):
         for lane, step in zip(lanes, _STEPS, strict=True):
             at = slice(None) if word.rows is None else word.rows
@@ -382,7 +387,7 @@ def _mix_bits(words: Words) -> Words:
         return words ^ (words >> _SHIFTS[2])
 
 
-def _is_number_type(kind: pa.DataType) -> bool:
+def _fits_one_word(kind: pa.DataType) -> bool:
     return bool(
         pa.types.is_integer(kind) or pa.types.is_temporal(kind) or pa.types.is_boolean(kind)
     )
@@ -406,7 +411,10 @@ def _as_binary(column: pa.Array) -> pa.LargeBinaryArray:
 
 
 def _mix_in_bytes(lanes: Lanes, values: pa.LargeBinaryArray) -> Lanes:
-    """The length of each value first: else parts of a key could move from one column to another."""
+    """Mix the values into the lanes, perhaps in place, and return them.
+
+    The length of each value first: else parts of a key could move from one column to another.
+    """
     lengths: Integers = pc.binary_length(values).to_numpy(zero_copy_only=False)
     if (done := loops().absorb_bytes(values, _LONG_BYTES, lanes)) is None:
         for word in _words_of_bytes(values, lengths):
@@ -419,6 +427,7 @@ def _mix_in_bytes(lanes: Lanes, values: pa.LargeBinaryArray) -> Lanes:
 
 
 def _words_of_bytes(values: pa.LargeBinaryArray, lengths: Integers) -> Iterator[_Word]:
+    """Yield the lengths of all values, then the short ones' bytes, eight at a time."""
     yield _Word(lengths.view(np.uint64))
     short = lengths <= _LONG_BYTES
     longest = int(lengths[short].max(initial=0))
@@ -435,10 +444,10 @@ def _words_of_bytes(values: pa.LargeBinaryArray, lengths: Integers) -> Iterator[
         yield _Word(read & (_ALL >> ((_EIGHT - left) * _EIGHT)), rows)
 
 
-def _digests_of(values: pa.LargeBinaryArray, long: npt.NDArray[np.int64]) -> Iterator[_Word]:
+def _digests_of(values: pa.LargeBinaryArray, rows: npt.NDArray[np.int64]) -> Iterator[_Word]:
     made = b"".join(
         hashlib.blake2b(value, digest_size=16).digest()
-        for value in values.take(pa.array(long)).to_pylist()
+        for value in values.take(pa.array(rows)).to_pylist()
     )
     for half in np.frombuffer(made, np.uint64).reshape(-1, 2).T:
-        yield _Word(half, long)
+        yield _Word(half, rows)

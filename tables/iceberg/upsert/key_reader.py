@@ -41,7 +41,7 @@ class Sources:
     _places: list[tuple[str, int]] = field(default_factory=list)
     _lock: Lock = field(default_factory=Lock)
 
-    def number_of(self, topic: str, partition: int) -> int:
+    def intern_source(self, topic: str, partition: int) -> int:
         at = topic, partition
         with self._lock:
             if at not in self._numbers:
@@ -68,7 +68,9 @@ class Sources:
         together: npt.NDArray[np.bool_] = topics[these] == topics[those]
         return together & (self.cohorts_of(these) > self.cohorts_of(those))
 
-    def numbers_of(self, topics: pa.Array | None, partitions: pa.Array) -> npt.NDArray[np.int32]:
+    def intern_sources(
+        self, topics: pa.Array | None, partitions: pa.Array
+    ) -> npt.NDArray[np.int32]:
         """Return the numbers; ``UNKNOWN`` for a row without coordinates, written by others."""
         parts = pc.cast(partitions, pa.int64())
         if topics is None:
@@ -85,7 +87,7 @@ class Sources:
         # One number for each pair, by a hash: sorting pairs took most of a cold start.
         pairs = pa.array(codes << _PARTITION_BITS | values).dictionary_encode()
         found = [
-            self.number_of(texts[pair >> _PARTITION_BITS], pair & _PARTITIONS)
+            self.intern_source(texts[pair >> _PARTITION_BITS], pair & _PARTITIONS)
             for pair in pairs.dictionary.to_pylist()
         ]
         places = pairs.indices.to_numpy(zero_copy_only=False)
@@ -104,10 +106,14 @@ class Columns:
     topic: int | None = None
 
     @classmethod
-    def from_schema(cls, schema: Schema, key: Sequence[int], coordinates: Sequence[str]) -> Columns:
-        """Find the columns; ``coordinates``: those for partition, offset and, if any, topic."""
+    def from_schema(
+        cls, schema: Schema, key: Sequence[int], partition_offset_topic: Sequence[str]
+    ) -> Columns:
+        """Find the columns; ``partition_offset_topic``: their names, the last one may be empty."""
         columns = schema_to_pyarrow(Schema(*(schema.find_field(of) for of in key)))
-        ids = [schema.find_field(name).field_id if name else None for name in coordinates]
+        ids = [
+            schema.find_field(name).field_id if name else None for name in partition_offset_topic
+        ]
         partition, offset, topic = ids
         assert partition is not None
         assert offset is not None
@@ -179,7 +185,7 @@ class KeyReader:
         return FileKeys(
             high,
             low,
-            self.sources.numbers_of(topics, partitions),
+            self.sources.intern_sources(topics, partitions),
             _offsets_as_numpy(more[0]) if more else np.broadcast_to(np.int64(UNKNOWN), len(high)),
         )
 

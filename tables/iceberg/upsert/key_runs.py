@@ -222,7 +222,7 @@ class Merge:
     @property
     def bytes_max(self) -> int:
         """What the new run takes of memory at most."""
-        return stored_bytes_max(sum(map(len, self.runs)))
+        return stored_run_memory_max(sum(map(len, self.runs)))
 
     @property
     def is_done(self) -> bool:
@@ -248,6 +248,7 @@ class Merge:
             self.error = error
 
     def _alive_unless_cancelled(self, run: Run) -> Run:
+        """Return the run's live rows. Raises ``InterruptedError`` once it is cancelled."""
         if self._cancelled:
             raise InterruptedError("nobody wants it any more")
         return self._alive(run)
@@ -273,7 +274,7 @@ def merge_stored_runs(
     return _store_parts(folder, merged_slices(), total)
 
 
-def stored_bytes_max(rows: int) -> int:
+def stored_run_memory_max(rows: int) -> int:
     """Return what a stored run of at most so many rows takes of memory."""
     return (rows // _FILTERED_ROWS + rows // _PAGE_ROWS + 2) * _ONE.itemsize
 
@@ -312,8 +313,8 @@ def _to_stored_array(run: Run) -> npt.NDArray[Any]:
 # rows of one word stand together, and nothing is asked about the low word, which is 0 for numbers.
 
 
-def _places_in_filter(high: Words, words: int) -> Words:
-    return (high >> np.uint64(32)) * np.uint64(words) >> np.uint64(32)
+def _places_in_filter(high: Words, word_count: int) -> Words:
+    return (high >> np.uint64(32)) * np.uint64(word_count) >> np.uint64(32)
 
 
 def _bits_in_filter(high: Words) -> Words:

@@ -27,7 +27,7 @@ from headgate.tables.iceberg.upsert.delete_files import (
     Target,
     path_and_offset,
     read_dead_positions,
-    read_deletion_vectors,
+    read_vectors_of_puffin_file,
     referenced_file,
 )
 from headgate.tables.storage.file_io import with_whole_reads
@@ -91,9 +91,11 @@ class DeadRows:
                 dead |= self._read_dead_rows(io, head, entry).get(path, BitMap64())
         return dead
 
-    def remember_delete_file(self, of: tuple[str, int], path: str, dead: BitMap64) -> None:
+    def remember_delete_file(
+        self, delete_file: tuple[str, int], data_path: str, dead: BitMap64
+    ) -> None:
         """Remember the content of a delete file just made: it need not be read back."""
-        self._said[of] = {path: dead}
+        self._said[delete_file] = {data_path: dead}
 
     def forget_all_but(self, live: Collection[tuple[str, int]]) -> None:
         self._said = {of: said for of, said in self._said.items() if of in live}
@@ -107,7 +109,7 @@ class DeadRows:
             unread = [
                 file for file in head.vectors[of[0]] if path_and_offset(file) not in self._said
             ]
-            self._said |= read_deletion_vectors(io, unread)
+            self._said |= read_vectors_of_puffin_file(io, unread)
         elif of not in self._said:
             self._said[of] = read_dead_positions(io, entry.data_file)
         return self._said[of]

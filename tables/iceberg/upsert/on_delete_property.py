@@ -53,7 +53,7 @@ class DeleteChoice:
 
 
 def deletion_mark_column_id(schema: Schema, name: str) -> int | None:
-    """Return the id of the column in which deletes mark rows; ``None`` for no name."""
+    """Return the id of the column that marks deletes: ``None`` without a name, -1 if missing."""
     if not name:
         return None
     return next((each.field_id for each in schema.fields if each.name == name), -1)

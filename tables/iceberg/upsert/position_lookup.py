@@ -79,7 +79,7 @@ class _Records:
             np.concatenate(decided),
         )
 
-    def places_in_key_order(self) -> tuple[Numbers, Words]:
+    def places_and_words_in_key_order(self) -> tuple[Numbers, Words]:
         """Return the records' places in the order of their keys, and the high words in it.
 
         The newest record of each key comes last. Few have the same high word, as a rule: to sort
@@ -108,7 +108,7 @@ def resolve_changes(
     if not any(len(change.keys) for change in changes):
         return Resolution()
     records = _Records.from_changes(changes)
-    order, high = records.places_in_key_order()
+    order, high = records.places_and_words_in_key_order()
     low = records.low[order]
     follows = (high[1:] == high[:-1]) & (low[1:] == low[:-1])
     older = order[:-1][follows]
@@ -129,7 +129,7 @@ def resolve_changes(
         alive = places[~np.isin(found.positions[places], sorted_positions_of(before))]
         if len(alive):
             asked = found.asked[alive]
-            _require_same_source(records, winners[asked], found.sources[alive], sources)
+            _require_source_of_live_rows(records, winners[asked], found.sources[alive], sources)
             np.add.at(hits, asked, 1)
             killed[path] = before | bitmap_of(found.positions[alive])
     counts = _count_keys(records.rows[winners], hits, len(order))
@@ -188,7 +188,7 @@ def _require_ordered_changes(
         )
 
 
-def _require_same_source(
+def _require_source_of_live_rows(
     records: _Records, winners: Numbers, before: npt.NDArray[np.int32], sources: Sources
 ) -> None:
     """KEY-8: refuse a key whose live row came from elsewhere, but for a partition that is older:

@@ -76,7 +76,7 @@ class KeyedRows:
         self._by = by
         self._reader = reader or KeyReader()
         self._heads = Heads()
-        self._take = (memory or IndexMemory(by.index_bytes_max)).new_share()
+        self._resize = (memory or IndexMemory(by.index_bytes_max)).new_share()
         self._index = self._new_index()
         self._stands_at: int | None = None
         self._dead: dict[str, BitMap64] = {}
@@ -127,12 +127,12 @@ class KeyedRows:
         folder: str,
         cohorts: PartitionCohorts,
     ) -> Deletions:
-        """Resolve the keys of the ``written`` files against ``parent``, and make delete files.
+        """Resolve the keys of the ``written`` files against ``parent``; build delete files.
 
         Each comes with the ordinal of its transaction. ``listed`` are those with rows, as a
-        manifest holds them; the delete files go into ``folder``. ``cohorts`` say which
-        partitions are younger than others. Raises the ``StopSink`` of KEY-7 and
-        KEY-8, and what storage raises.
+        manifest holds them. The caller stores the delete files, which are for ``folder``.
+        ``cohorts`` say which partitions are younger than others. Raises the ``StopSink`` of KEY-7
+        and KEY-8, and what storage raises.
         """
         with self._following:
             self._reader.sources.cohorts = cohorts
@@ -176,7 +176,7 @@ class KeyedRows:
         return KeyIndex(
             self._by.index_bytes_max,
             self._positions_known_dead,
-            self._take,
+            self._resize,
             lambda: bool(self._dead),
             _folder_for_runs(),
         )
@@ -226,7 +226,7 @@ class KeyedRows:
         self._index, self._stands_at = self._new_index(), None
         self._dead.clear()
         self._read.clear()
-        self._take(0)
+        self._resize(0)
 
     def _read_change(self, table: Table, columns: Columns, file: WrittenFile) -> Change:
         deletes = file.kind is FileKind.KEYS
@@ -281,10 +281,12 @@ def _read_ahead_count(files: Iterable[Target | WrittenFile]) -> int:
     return min(_FILES_AHEAD_MAX, _ROWS_AHEAD // max((1, *(file.records for file in files))))
 
 
-def _continues_line(metadata: TableMetadata, before: int | None, now: Snapshot | None) -> bool:
-    """Return whether the line of ``now`` is known to lead over ``before``."""
+def _continues_line(
+    metadata: TableMetadata, ancestor_id: int | None, snapshot: Snapshot | None
+) -> bool:
+    """Return whether the line of ``snapshot`` is known to lead over ``ancestor_id``."""
     snapshots = snapshots_by_id(metadata)
-    while now is not None and before is not None and now.snapshot_id != before:
-        parent = now.parent_snapshot_id
-        now = None if parent is None else snapshots.get(parent)
-    return before is None or now is not None
+    while snapshot is not None and ancestor_id is not None and snapshot.snapshot_id != ancestor_id:
+        parent = snapshot.parent_snapshot_id
+        snapshot = None if parent is None else snapshots.get(parent)
+    return ancestor_id is None or snapshot is not None

@@ -26,7 +26,7 @@ from headgate.data_plane.batch.writer_task_plan import load_table_and_plan
 from headgate.tables.iceberg.catalog import load_catalog
 from headgate.tables.storage import s3_file_io
 from headgate.tables.storage.s3_file_io import KeptFiles
-from headgate.tables.storage.store_write_check import try_store
+from headgate.tables.storage.store_write_check import require_writable_store
 
 pytestmark = pytest.mark.integration
 
@@ -74,7 +74,7 @@ def test_so_does_what_writes_the_files_wherever_it_runs(
     plan = load_table_and_plan(world.catalog, start, SOURCE)
     proxy.refuse("POST|PUT", SLOW_DOWN, 3)
     proxy.seen.clear()
-    try_store(plan.io_properties, f"s3://{BUCKET}/{world.name}")
+    require_writable_store(plan.io_properties, f"s3://{BUCKET}/{world.name}")
     assert sum(request.method in ("POST", "PUT") for request in proxy.seen) > 3
 
 

@@ -34,7 +34,7 @@ from headgate.testing.contract import (
 from headgate.testing.contract.world import (
     BEGIN,
     COLUMNS,
-    expected_rows,
+    expected_zone_by_key,
     key_of,
     source_places,
     upsert_or_delete_value,
@@ -112,10 +112,10 @@ class PostgresSinkWorld:
     def lock_table(self, name: str) -> AbstractContextManager[None]:
         return locked(self._server, f"db.{name}")
 
-    def take_away(self, name: str) -> None:
+    def take_table_away(self, name: str) -> None:
         run(self._server, f"ALTER TABLE db.{name} RENAME TO away")
 
-    def bring_back(self, name: str) -> None:
+    def bring_table_back(self, name: str) -> None:
         run(self._server, f"ALTER TABLE db.away RENAME TO {name}")
 
 
@@ -235,9 +235,9 @@ def test_key_3_a_table_with_a_key_among_others_is_the_fold_of_a_topic_that_was_c
                 == 2
             )
             shop.end_lives()
-        expected = expected_rows(75)
+        expected = expected_zone_by_key(75)
         expected.pop(3)
-        expected |= expected_rows(10)
+        expected |= expected_zone_by_key(10)
         shop.begin_life()
         shop.run_until(lambda: orders(server) == expected)
         shop.run_until_settled()
@@ -268,13 +268,13 @@ def test_pending_4_a_restored_database_that_lacks_a_delivery_by_key_is_delivered
         server.start()
         elsewhere(server, "CREATE DATABASE replica TEMPLATE postgres")
         shop.begin_life()
-        shop.run_until(lambda: orders(server) == expected_rows(75))
+        shop.run_until(lambda: orders(server) == expected_zone_by_key(75))
         shop.end_lives()
         elsewhere(server, "ALTER DATABASE postgres RENAME TO lost")
         elsewhere(server, "ALTER DATABASE replica RENAME TO postgres")
-        assert orders(server) == expected_rows(50)
+        assert orders(server) == expected_zone_by_key(50)
         shop.begin_life()
-        shop.run_until(lambda: orders(server) == expected_rows(75))
+        shop.run_until(lambda: orders(server) == expected_zone_by_key(75))
         shop.run_until_settled()
         assert not audit(shop.settings, with_source=False).findings
     finally:

@@ -32,7 +32,7 @@ from headgate.tables.iceberg.upsert.key_files import (
     OFFSET,
     PARTITION,
     TOPIC,
-    key_schema,
+    key_file_schema,
     write_key_file,
 )
 
@@ -181,7 +181,7 @@ def go_wrong(sink: Deployment, changes: Changelog, routed: str = "") -> None:
         partition = zlib.crc32(str(deleted).encode()) % sink.partitions
         rows += [live[changed] | {"id": deleted, parts.offset: 0, parts.partition: partition}]
         kind = schema_to_pyarrow(loaded.schema(), include_field_ids=False)
-        columns = key_schema(
+        columns = key_file_schema(
             loaded.schema(), key_field_ids(loaded.schema(), ("id",)), with_topic=True
         )
         gone = {TOPIC: live[lost][parts.topic], PARTITION: live[lost][parts.partition]}

@@ -32,7 +32,7 @@ def rows_that_live_are_marked(right: Any, self: Any, records: Any, deletes: Any)
     return right(self, records, np.ones_like(deletes))
 
 
-@FAMILY.replaces("KEY-13", (IcebergTable, "_delete_choice_to_store"))
+@FAMILY.replaces("KEY-13", (IcebergTable, "_require_same_delete_choice"))
 def what_deletes_do_is_not_stored(_right: Any, _self: Any, _metadata: Any) -> str:
     """A table does not say that deletes mark its rows."""
     return ""

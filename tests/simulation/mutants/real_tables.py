@@ -16,7 +16,7 @@ from headgate.tables.iceberg.table import IcebergTable
 
 FAMILY = Family(real=True)
 
-JUDGED = (IcebergTable, "_outcome_of")
+JUDGED = (IcebergTable, "_settle_failed_call")
 
 
 @FAMILY.replaces("OUTCOME-1", JUDGED)
@@ -73,7 +73,7 @@ def any_removal_is_proof(_right: Any, _self: Any, _after: object) -> bool:
     return True
 
 
-@FAMILY.replaces("RETENTION-1", (SnapshotRemoval, "try_removal"))
+@FAMILY.replaces("RETENTION-1", (SnapshotRemoval, "try_exact_removal"))
 def removed_or_not(right: Any, self: Any, table: Any) -> bool:
     """Expired files are deleted though their removal was refused."""
     right(self, table)

@@ -34,7 +34,7 @@ from headgate.runtime.assembly import build_coordinator_identity
 from headgate.runtime.catalogs import open_catalog
 from headgate.runtime.routed_table_creation import AGAIN_S, TableMaker
 from headgate.runtime.sink_tables import SinkTables
-from headgate.runtime.write_planning import record_columns, shaping_of
+from headgate.runtime.write_planning import record_columns_by_part, shaping_of
 from headgate.tables.concurrent_secondary_tables import SecondaryTables
 from headgate.tables.iceberg.atomic_deliveries import AtomicDeliveries
 from headgate.tables.iceberg.catalog import load_catalog
@@ -179,8 +179,8 @@ def test_routes_look_at_what_a_transform_says() -> None:
         ("kind", "string"),
         ("k", "binary"),
     ]
-    assert record_columns(settings) == {"key": "k"}
-    assert record_columns(parse(FILE + '[tables.record_columns]\nkey = "k"\n')) == {}
+    assert record_columns_by_part(settings) == {"key": "k"}
+    assert record_columns_by_part(parse(FILE + '[tables.record_columns]\nkey = "k"\n')) == {}
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,11 @@ from typing import Any
 import pytest
 
 from headgate.control_protocol.secret_references import read_environment_variable
-from headgate.tables.jvm_start import hide_variable_from_jvms, start_jvm, with_masked_names
+from headgate.tables.jvm_start import (
+    note_variable_hidden_from_jvms,
+    start_jvm,
+    with_spark_redaction,
+)
 
 ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
 
@@ -60,7 +64,7 @@ def test_what_the_sink_file_takes_a_secret_from_is_not_inherited(
     secret = ("PLANTED_SECRET", "LDAP_PASSWORD", "HIVE_TOKEN", "SSL_KEY_PASSWORD", "PATHS")
     for name in (*secret, "AWS_SECRET_ACCESS_KEY", "HOME", "PATH", "JAVA_HOME", "PYTHONPATH"):
         monkeypatch.setenv(name, os.environ.get(name, "here"))
-        hide_variable_from_jvms(name)
+        note_variable_hidden_from_jvms(name)
     context = Context(RuntimeError("no Java"))
     with pytest.raises(RuntimeError):
         start_jvm(context, {})
@@ -109,11 +113,11 @@ def test_a_jvm_that_runs_already_is_left_alone(monkeypatch: pytest.MonkeyPatch) 
 
 def test_spark_masks_what_it_shows_of_secrets_and_what_it_masks_by_itself() -> None:
     conf = {"spark.own.opaque": "x", "spark.hadoop.fs.own.thing": "y", "spark.plain": "z"}
-    masked = with_masked_names(conf, {"spark.own.opaque", "spark.hadoop.fs.own.thing"})
+    masked = with_spark_redaction(conf, {"spark.own.opaque", "spark.hadoop.fs.own.thing"})
     pattern = re.compile(masked["spark.redaction.regex"].replace("(?i)", "", 1), re.IGNORECASE)
     for name in ("spark.own.opaque", "spark.hadoop.fs.own.thing", "fs.own.thing", "a.password"):
         assert pattern.search(name), name
     assert not pattern.search("spark.plain")
-    assert with_masked_names(conf, set()) == conf
-    theirs = with_masked_names({"spark.redaction.regex": "mine", "spark.a": "b"}, {"spark.a"})
+    assert with_spark_redaction(conf, set()) == conf
+    theirs = with_spark_redaction({"spark.redaction.regex": "mine", "spark.a": "b"}, {"spark.a"})
     assert theirs["spark.redaction.regex"] == r"mine|(?:spark\.a)$"

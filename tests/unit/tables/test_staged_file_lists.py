@@ -56,7 +56,7 @@ def test_rows_and_deletes_are_pending_apart(tmp_path: Path) -> None:
     left = [path for path in tmp_path.rglob("*.json") if path.is_file()]
     assert len(left) == 2
     old = StagedFileLists({}, table.location, SinkName("sink"), kept_ms=0)
-    old.delete_undecided_lists(table.location, Epoch(2), frozenset())
+    old.delete_lists_no_longer_pending(table.location, Epoch(2), frozenset())
     assert not any(path.exists() for path in left)
 
 
@@ -73,7 +73,7 @@ def test_pending_7_what_is_pending_stays_however_old_its_epoch_is(tmp_path: Path
         )[0]
         for number in (2, 3)
     )
-    drafts.delete_undecided_lists(tmp_path.as_uri(), Epoch(2), frozenset({one.manifest}))
+    drafts.delete_lists_no_longer_pending(tmp_path.as_uri(), Epoch(2), frozenset({one.manifest}))
     assert drafts.read_list(one.manifest) == [ROWS]
     with pytest.raises(FileNotFoundError):
         drafts.read_list(other.manifest)

@@ -21,7 +21,7 @@ from headgate.operations.cli.main import main
 from headgate.operations.init.sink_file_template import write_sink_file
 from headgate.operations.render_command_results import show_checks
 from headgate.tables.iceberg.catalog import load_catalog
-from headgate.tables.storage.store_write_check import try_store
+from headgate.tables.storage.store_write_check import require_writable_store
 
 
 class _Page(BaseHTTPRequestHandler):
@@ -65,7 +65,7 @@ def test_glue_without_a_region_says_where_to_write_it(
 
 def test_hdfs_without_its_client_is_said_in_one_line() -> None:
     with pytest.raises(HeadgateError) as caught:
-        try_store({}, "hdfs://127.0.0.1:1/warehouse")
+        require_writable_store({}, "hdfs://127.0.0.1:1/warehouse")
     assert caught.value.message.startswith("hdfs://127.0.0.1:1/warehouse/headgate-check-")
     assert "\n" not in str(caught.value)
     assert "JAVA_HOME" in caught.value.hint or "name node" in caught.value.hint

@@ -43,10 +43,10 @@ from headgate.operations.control.maintain import maintain
 from headgate.operations.control.operator_claim import acting_as_operator
 from headgate.operations.control.rollback import find_removed_snapshots
 from headgate.tables.iceberg import row_deletion
-from headgate.tables.iceberg.history import summary_of
 from headgate.tables.iceberg.maintenance.maintenance_commit import Settled
 from headgate.tables.iceberg.rollback import IcebergSnapshots
 from headgate.tables.iceberg.row_deletion import MatchingRows, parse_predicate
+from headgate.tables.iceberg.tag_lineage import summary_properties_of
 
 VERSIONS = ["2", "3"]
 ASIDE = f'dead_per_thousand = 1\n[quarantine]\npolicy = "quarantine"\ntable = "{IDENTIFIER}"\n'
@@ -113,7 +113,7 @@ def test_what_matches_goes_and_the_sink_goes_on(make: Make, version: str) -> Non
     assert sink.offsets() == left
     head = sink.table.current_snapshot()
     assert head is not None
-    summary = summary_of(head)
+    summary = summary_properties_of(head)
     assert summary["headgate.trips.deleted-rows"] == "4"
     assert summary["headgate.trips.deleted-rows-by"] == "alice"
     assert asked not in json.dumps(dict(summary)), "it may name whom it was to forget"

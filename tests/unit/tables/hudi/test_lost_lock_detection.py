@@ -8,8 +8,8 @@ from headgate.control_protocol.errors import HudiForked
 from headgate.control_protocol.identifiers import SinkName
 from headgate.tables.hudi.lost_lock_detection import (
     Link,
-    previous_completion,
-    previous_completion_key,
+    previous_completion_time,
+    previous_completion_time_key,
     require_no_resurrected_instants,
     require_unforked,
 )
@@ -18,8 +18,8 @@ SINK = SinkName("sink")
 
 
 def commit(requested: str, completed: int, after: str | None) -> Link:
-    said = {} if after is None else {previous_completion_key(SINK): after}
-    return Link(requested, completed, previous_completion(SINK, said))
+    said = {} if after is None else {previous_completion_time_key(SINK): after}
+    return Link(requested, completed, previous_completion_time(SINK, said))
 
 
 def test_a_chain_is_gone_on_with() -> None:

@@ -11,9 +11,9 @@ from headgate.control_protocol.errors import ConfigurationError
 from headgate.control_protocol.table_format import TableSpec
 from headgate.tables.hudi.lock_check import BASE_PATH, PROVIDER, URL
 from headgate.tables.hudi.s3_locations import (
-    from_hadoop_address,
     hadoop_settings,
     normalized_location,
+    to_hadoop_address,
 )
 from headgate.tables.hudi.table_format import HudiFormat
 from headgate.tables.hudi.table_properties import HudiLocation
@@ -46,7 +46,7 @@ def test_a_table_on_s3_has_one_name_for_us_and_one_for_hadoop(given: str) -> Non
     place = HudiLocation.from_spec(wanted(given))
     assert place.location == "s3://lake/a/trips"
     assert place.base_path == "s3a://lake/a/trips"
-    assert from_hadoop_address("file:///lake/trips/city=%2F") == "/lake/trips/city=%2F"
+    assert to_hadoop_address("file:///lake/trips/city=%2F") == "/lake/trips/city=%2F"
 
 
 def test_keys_of_the_store_are_told_to_hadoop_once_they_are_in_the_sink_file() -> None:

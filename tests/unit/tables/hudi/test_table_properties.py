@@ -21,7 +21,7 @@ from headgate.control_protocol.table_format import RowKey, TableSpec
 from headgate.control_protocol.testing.contract.world import record
 from headgate.tables.hudi.columns import avro_schema_of, columns_of, find_changed_column
 from headgate.tables.hudi.lock_check import BASE_PATH, PROVIDER, URL
-from headgate.tables.hudi.reserved_instants import Kept, Reservations
+from headgate.tables.hudi.reserved_instants import Reservations, StoredCommit
 from headgate.tables.hudi.settings import KEY, writer_settings
 from headgate.tables.hudi.table_format import HudiFormat
 from headgate.tables.hudi.table_properties import AUX, HudiLocation, parse_properties
@@ -102,8 +102,8 @@ def test_columns_by_which_hudi_tells_rows_that_go_are_refused(tmp_path: Path, na
         place.read_config()
 
 
-def landed(number: int) -> Kept:
-    return Kept(f"2026112412000000{number}", number, record(1, number))
+def landed(number: int) -> StoredCommit:
+    return StoredCommit(f"2026112412000000{number}", number, record(1, number))
 
 
 def test_who_slept_behind_its_commit_does_not_take_a_later_one_back(
@@ -194,7 +194,7 @@ def test_what_a_former_version_kept_is_read_until_something_is_kept(tmp_path: Pa
     kept.keep_commit(landed(1))
     written, formerly = f"{AUX}/sink/landed/1.json", f"{AUX}/sink/newest.json"
     place.folder.put(formerly, place.folder.read(written))
-    place.folder.remove([written])
+    place.folder.remove_quietly([written])
     assert kept.read_kept_commit() == landed(1)
     kept.keep_commit(landed(2))
     assert kept.read_kept_commit() == landed(2)

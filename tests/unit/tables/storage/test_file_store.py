@@ -35,8 +35,8 @@ def test_what_was_put_is_read_listed_and_removed(folder: Folder) -> None:
     found = dict(folder.files_below("a"))
     assert sorted(found) == ["a/b/one", "a/two"]
     assert all(at_ms >= before_ms for at_ms in found.values())
-    folder.remove(["a/two", "a/none"])
-    folder.remove([])
+    folder.remove_quietly(["a/two", "a/none"])
+    folder.remove_quietly([])
     assert [name for name, _ in folder.files_below("a")] == ["a/b/one"]
     assert folder.files_below("none") == []
     with pytest.raises(FileNotFoundError):
@@ -44,7 +44,7 @@ def test_what_was_put_is_read_listed_and_removed(folder: Folder) -> None:
 
 
 def test_the_first_who_puts_it_if_absent_has_put_it(folder: Folder) -> None:
-    assert folder.try_conditional_puts("tried")
+    assert folder.probe_conditional_puts("tried")
     assert folder.put_if_absent("x/uuid", b"mine")
     assert not folder.put_if_absent("x/uuid", b"theirs")
     assert folder.read("x/uuid") == b"mine"

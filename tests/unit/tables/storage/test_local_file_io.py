@@ -21,7 +21,7 @@ def filled(tmp_path: Path) -> FilledTable:
 
 
 def looking(home: Path) -> Catalog:
-    return load_catalog("default", catalog_properties(home), looking=True)
+    return load_catalog("default", catalog_properties(home), read_only=True)
 
 
 def test_what_describes_a_table_is_read_and_rows_and_writes_go_by_pyarrow(
@@ -40,7 +40,7 @@ def test_what_describes_a_table_is_read_and_rows_and_writes_go_by_pyarrow(
 
 def test_who_names_files_of_its_own_keeps_them(tmp_path: Path, filled: FilledTable) -> None:
     named = {**catalog_properties(tmp_path), "py-io-impl": "pyiceberg.io.pyarrow.PyArrowFileIO"}
-    catalog = load_catalog("default", named, looking=True)
+    catalog = load_catalog("default", named, read_only=True)
     assert type(catalog.load_table("db.trips").io) is PyArrowFileIO
     assert (
         type(load_catalog("default", catalog_properties(tmp_path))._load_file_io())

@@ -11,7 +11,7 @@ import pytest
 from headgate.config.load import parse
 from headgate.control_protocol.errors import ConfigurationError, HeadgateError, Unreachable
 from headgate.runtime.start_checks import require_answering_store
-from headgate.tables.storage.store_write_check import translate_store_error, try_store
+from headgate.tables.storage.store_write_check import require_writable_store, translate_store_error
 
 BRIEFLY_S = 0.3
 
@@ -25,7 +25,7 @@ def silent() -> Iterator[str]:
 
 def test_google_s_client_that_goes_on_for_minutes_is_given_up(silent: str) -> None:
     with pytest.raises(Unreachable, match="cannot be written: the store: no answer") as caught:
-        try_store({"gcs.service.host": silent}, "gs://bucket/table", BRIEFLY_S)
+        require_writable_store({"gcs.service.host": silent}, "gs://bucket/table", BRIEFLY_S)
     assert "gs://bucket/table/headgate-check-" in caught.value.message
     assert "GOOGLE_APPLICATION_CREDENTIALS" in caught.value.hint
     assert "gcs.service.host" in caught.value.hint
@@ -34,7 +34,7 @@ def test_google_s_client_that_goes_on_for_minutes_is_given_up(silent: str) -> No
 def test_a_store_of_s3_that_does_not_answer_is_given_up(silent: str) -> None:
     keys = {"s3.endpoint": silent, "s3.access-key-id": "a", "s3.secret-access-key": "b"}
     with pytest.raises(Unreachable, match="no answer within") as caught:
-        try_store({**keys, "s3.region": "us-east-1"}, "s3://bucket/table", BRIEFLY_S)
+        require_writable_store({**keys, "s3.region": "us-east-1"}, "s3://bucket/table", BRIEFLY_S)
     assert caught.value.hint == "check endpoint, region and bucket"
 
 
@@ -71,7 +71,7 @@ def test_the_hint_is_about_the_store_that_was_asked(
 def test_a_start_at_a_silent_store_ends_before_a_table_is_created(
     tmp_path: Path, silent: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(try_store, "__defaults__", (BRIEFLY_S,))
+    monkeypatch.setattr(require_writable_store, "__defaults__", (BRIEFLY_S,))
     settings = parse(f"""
         name = "rows"
         source = {{ topics = ["rows"] }}

@@ -43,7 +43,7 @@ def test_whoever_died_meanwhile_is_dead_where_its_row_went(
 ) -> None:
     moved, went, dead = rewriting
 
-    found = moved.dead_positions(lambda path: BitMap64(dead[int(path.removeprefix("old-"))]))
+    found = moved.newly_dead_positions(lambda path: BitMap64(dead[int(path.removeprefix("old-"))]))
 
     assert found is not None
     expected = {there for (f, p), there in went.items() if p in dead[f]}
@@ -56,11 +56,11 @@ def test_whoever_died_meanwhile_is_dead_where_its_row_went(
 def test_a_row_that_lives_again_was_left_out() -> None:
     moved = MovedRows((Source("old", 3, BitMap64([1])),), (("new", 2),))
 
-    assert moved.dead_positions(lambda _: BitMap64([0])) is None
+    assert moved.newly_dead_positions(lambda _: BitMap64([0])) is None
 
 
 @pytest.mark.parametrize("files", [(), (("new", 0),)])
 def test_of_dead_rows_nothing_went_anywhere(files: tuple[tuple[str, int], ...]) -> None:
     moved = MovedRows((Source("old", 2, BitMap64([0, 1])),), files)
 
-    assert moved.dead_positions(lambda _: BitMap64([0, 1])) == {}
+    assert moved.newly_dead_positions(lambda _: BitMap64([0, 1])) == {}

@@ -16,7 +16,7 @@ from headgate.tables.iceberg.upsert.key_files import (
     OFFSET,
     PARTITION,
     TOPIC,
-    key_schema,
+    key_file_schema,
     write_key_file,
 )
 
@@ -29,7 +29,7 @@ SCHEMA = Schema(
 
 def test_key_2_a_key_file_is_read_back_by_field_ids(tmp_path: Path) -> None:
     io, path = PyArrowFileIO(), f"file://{tmp_path}/keys.parquet"
-    columns = key_schema(SCHEMA, [7, 4], with_topic=False)
+    columns = key_file_schema(SCHEMA, [7, 4], with_topic=False)
     assert columns.names == ["zone", "id", PARTITION, OFFSET]
     rows = pa.Table.from_pylist(
         [
@@ -51,4 +51,4 @@ def test_key_2_a_key_file_is_read_back_by_field_ids(tmp_path: Path) -> None:
 
 
 def test_key_2_deletes_carry_their_topic_where_rows_do() -> None:
-    assert key_schema(SCHEMA, [4], with_topic=True).names == ["id", TOPIC, PARTITION, OFFSET]
+    assert key_file_schema(SCHEMA, [4], with_topic=True).names == ["id", TOPIC, PARTITION, OFFSET]
