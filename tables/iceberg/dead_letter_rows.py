@@ -74,7 +74,7 @@ class UnsentRows:
     def newest_rows(
         self, count: int, columns: tuple[str, ...], rows_read_max: int
     ) -> list[dict[str, Any]]:
-        """Return the last rows of the first ``rows_read_max`` that the tag's snapshot brought.
+        """Return the last rows of the newest commit with some, of its first ``rows_read_max``.
 
         Raises as ``portions_since``.
         """

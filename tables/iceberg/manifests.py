@@ -166,10 +166,10 @@ class SnapshotFiles:
         *,
         deletions: Deletions | None = None,
     ) -> ManifestList:
-        """Write a manifest list with the parent's files, and these or the staged manifests.
+        """Write a manifest list with the parent's files, these, and the staged manifests.
 
-        Staged ones are listed as they are if there are no files: another delivery may be listing
-        them at the same time. Raises what storage raises.
+        Staged ones are listed as they are: another delivery may be listing them at the same time.
+        Raises what storage raises.
         """
         kept = [manifest for manifest in self._manifests_of(parent) if _has_live_entries(manifest)]
         if files or staged:
