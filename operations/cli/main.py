@@ -339,12 +339,12 @@ def tables(
     docs/guides/many-tables.md says what they show.
     """
     settings = load_settings(ctx, sink)
-    from headgate.operations.cli.tables import resume_and_report, show_or_resume
+    from headgate.operations.cli.tables import resume_and_report, show_table_list
 
     if action == "resume":
         resume_and_report(settings, names, replay=replay)
     else:
-        show_or_resume(ctx, settings, names, replay=replay, as_json=as_json)
+        show_table_list(ctx, settings, names, replay=replay, as_json=as_json)
 
 
 @main.command()
@@ -473,9 +473,9 @@ def resume(
     """
     settings = load_settings(ctx, sink)
     if accepted:
-        from headgate.operations.control.resolve_stop import accept_stop
+        from headgate.operations.control.resolve_stop import resolve_stop_of_sink
 
-        for error in accept_stop(settings, accepted, deleted_back=deleted_back):
+        for error in resolve_stop_of_sink(settings, accepted, deleted_back=deleted_back):
             click.echo(f"accepted, once: {error}")
         click.echo("start the sink: it continues from there")
         return
@@ -553,8 +553,8 @@ def rollback(
     settings = load_settings(ctx, sink)
     from headgate.operations.control.rollback import (
         carry_out_rollback,
+        make_rollback_branches,
         plan_rollback,
-        show_rollback_on_branch,
     )
 
     looks = branch is not None
@@ -565,7 +565,7 @@ def rollback(
     if dry_run:
         return
     if branch is not None:
-        show_rollback_on_branch(settings, plan, branch)
+        make_rollback_branches(settings, plan, branch)
         click.echo(f"branch {branch} of {settings.table.identifier} shows it, for seven days")
         return
     if not yes:

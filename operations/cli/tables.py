@@ -13,7 +13,7 @@ from headgate.operations.many_tables.resume import resume_and_open, resume_table
 from headgate.operations.render_command_results import show_tables
 
 
-def show_or_resume(
+def show_table_list(
     ctx: click.Context,
     settings: SinkSettings,
     names: Sequence[str],
@@ -47,7 +47,7 @@ def resume_and_report(settings: SinkSettings, names: Sequence[str], *, replay: b
 
         require_replayable(settings, names)
         _report_resumed(resume_and_open(settings, names))
-        _report_replayed(
+        _echo_each_result(
             "replayed", replay_tables(settings, names), "nothing waits in the quarantine"
         )
     else:
@@ -58,7 +58,7 @@ def resume_and_report(settings: SinkSettings, names: Sequence[str], *, replay: b
 
         require_rewritable(settings, names)
         _report_resumed(resume_and_open(settings, names))
-        _report_replayed("reread", rewrite_tables(settings, names), "nothing has expired")
+        _echo_each_result("reread", rewrite_tables(settings, names), "nothing has expired")
 
 
 def _report_resumed(names: Sequence[str]) -> None:
@@ -66,6 +66,6 @@ def _report_resumed(names: Sequence[str]) -> None:
         click.echo(f"resumed: {name}")
 
 
-def _report_replayed(what: str, given: Sequence[object], nothing: str) -> None:
+def _echo_each_result(what: str, given: Sequence[object], nothing: str) -> None:
     for each in given or (nothing,):
         click.echo(f"{what}: {each}")

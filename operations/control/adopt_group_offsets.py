@@ -47,7 +47,9 @@ def plan_offsets_from_group(
     with opening_source_topics(settings) as source:
         topics = source.describe()
     places = [TopicPartition(t, n) for t, state in topics.items() for n in state.partitions]
-    offsets = _read_group_offsets_mapped(settings.kafka, group, places, _parse_maps(maps, places))
+    offsets = _read_group_offsets_mapped(
+        settings.kafka, group, places, _parse_maps_to_old_partitions(maps, places)
+    )
     if not offsets:
         raise ConfigurationError(
             f"group {group} has no offsets of {', '.join(sorted(topics))}",
@@ -75,7 +77,7 @@ def _read_group_offsets_mapped(
     return {asked[at]: offset for at, offset in offsets.items()}
 
 
-def _parse_maps(
+def _parse_maps_to_old_partitions(
     texts: Sequence[str], places: Sequence[TopicPartition]
 ) -> dict[TopicPartition, TopicPartition]:
     """Return the group's partition of each of the sink's that has another name there."""

@@ -33,7 +33,7 @@ from headgate.operations.control.operator_claim import (
     make_claim,
     with_secondary_claims,
 )
-from headgate.operations.control.undelete_guard import require_not_read_again
+from headgate.operations.control.undelete_guard import require_deleted_not_read_again
 from headgate.operations.status.status import read_status
 
 _WORDS = ("earliest", "latest")
@@ -128,7 +128,7 @@ def plan_offset_moves(
     _require_versions_once(settings, moves, anew)
     if not deleted_back:
         after = {move.partition: move.end for move in moves}
-        require_not_read_again(settings, record.offsets, after, record.topic_ids)
+        require_deleted_not_read_again(settings, record.offsets, after, record.topic_ids)
     wanted = (move for move in moves if move.begin != move.end or move.partition.topic in anew)
     return OffsetPlan(view, record, tuple(wanted), anew)
 
@@ -264,14 +264,14 @@ def require_stopped(settings: SinkSettings) -> None:
 def require_claimable_record(settings: SinkSettings, view: TableView) -> CommitRecord:
     """Return the record that a person's claim may follow.
 
-    Raises as ``require_unchanged_record``, and amid a rollback of many tables (ROLLBACK-1).
+    Raises as ``require_record_of_unchanged_table``, and amid a rollback of many tables (ROLLBACK-1).
     """
-    record = require_unchanged_record(settings, view)
+    record = require_record_of_unchanged_table(settings, view)
     require_rollback_finished(record, settings.name)
     return record
 
 
-def require_unchanged_record(settings: SinkSettings, view: TableView) -> CommitRecord:
+def require_record_of_unchanged_table(settings: SinkSettings, view: TableView) -> CommitRecord:
     """Return the record of a table that is as the sink left it.
 
     Raises ``ConfigurationError`` without one, ``StopSink`` for a table that was changed.

@@ -25,7 +25,7 @@ BRING_BACK_HINT = (
 _HEAD = Newest(1, 2**63)
 
 
-def require_not_read_again(
+def require_deleted_not_read_again(
     settings: SinkSettings,
     before: Mapping[TopicPartition, int],
     after: Mapping[TopicPartition, int],

@@ -308,8 +308,8 @@ def test_a_rollback_by_others_is_not_followed_over_deleted_records(
     deleted(settings, "offset = 7 and partition = 0")
     filled_sink.table.refresh().manage_snapshots().rollback_to_snapshot(first).commit()
     with pytest.raises(DeletedBack, match="1 records"):
-        accept.accept_stop(settings, ["HG-201=follow-table"])
-    assert accept.accept_stop(settings, ["HG-201=follow-table"], deleted_back=True)
+        accept.resolve_stop_of_sink(settings, ["HG-201=follow-table"])
+    assert accept.resolve_stop_of_sink(settings, ["HG-201=follow-table"], deleted_back=True)
 
 
 @pytest.mark.parametrize("tagged", [True, False])
@@ -346,8 +346,8 @@ def test_a_table_that_is_gone_took_the_list_of_its_deletions_along(
     catalog.drop_table("db.trips")
     catalog.create_table("db.trips", SCHEMA)
     with pytest.raises(DeletedBack, match=r"the table that knew .* is gone"):
-        accept.accept_stop(settings, ["HG-202=restart"])
-    assert accept.accept_stop(settings, ["HG-202=restart"], deleted_back=True)
+        accept.resolve_stop_of_sink(settings, ["HG-202=restart"])
+    assert accept.resolve_stop_of_sink(settings, ["HG-202=restart"], deleted_back=True)
 
 
 def test_routed_tables_and_the_quarantine_are_looked_at_too(
