@@ -109,7 +109,7 @@ class DryRun:
         return bool(self.bad_record_count or self.diverted) or (self.stops and bool(self.unmatched))
 
 
-def try_records(settings: SinkSettings, records: int) -> DryRun:
+def dry_run_newest_records(settings: SinkSettings, records: int) -> DryRun:
     """Take the newest ``records`` of every partition through the sink.
 
     Raises what a start would raise, and the batch's error if it fails for a reason other than its

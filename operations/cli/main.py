@@ -378,10 +378,10 @@ def run(
         early_signals.restore_signals()
     settings = load_settings(ctx, sinks[0])
     if rehearsed is not None:
-        from headgate.operations.dry_run import try_records
+        from headgate.operations.dry_run import dry_run_newest_records
         from headgate.operations.render_command_results import show_dry_run
 
-        seen = try_records(settings, rehearsed)
+        seen = dry_run_newest_records(settings, rehearsed)
         show_dry_run(console(), seen)
         ctx.exit(1 if seen.needs_attention else 0)
     verbose = bool(ctx.find_root().params["verbose"])

@@ -97,7 +97,7 @@ def _cell_text(value: object) -> str:
     return f"{value:%Y-%m-%d %H:%M:%S}" if isinstance(value, datetime) else str(value)
 
 
-def show_audit_result(screen: Screen, settings: SinkSettings) -> AuditReport:
+def audit_and_show(screen: Screen, settings: SinkSettings) -> AuditReport:
     screen.show_heading("The audit: every record of the topic against every row of the table")
     with showing_progress() as on_progress:
         report = audit(settings, on_progress=on_progress)
