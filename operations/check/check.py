@@ -63,7 +63,7 @@ from headgate.operations.check.table import (
     TableCheck,
     check_catalog_rights,
 )
-from headgate.operations.http.app import require_server
+from headgate.operations.http.app import require_server_library
 from headgate.operations.http.certificates import tls_context_of
 from headgate.operations.java_installation import java_version, require_java
 from headgate.operations.many_tables.list import check_routes
@@ -527,7 +527,7 @@ def _check_http(settings: SinkSettings) -> str:
     """Ask what a participant asks before it serves its state or sends metrics."""
     require_libraries(settings.telemetry)
     if settings.http.listen:
-        require_server()
+        require_server_library()
     encrypted = tls_context_of(settings.http) is not None
     listen = settings.http.listen
     where = f"listens at {listen} {'with' if encrypted else 'without'} TLS" if listen else ""

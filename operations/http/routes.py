@@ -77,7 +77,7 @@ def _is_equal_secret(given: str, secret: str) -> bool:
     return equal and bool(secret)
 
 
-def is_own_host(headers: Mapping[str, str], http: HttpSettings) -> bool:
+def is_host_allowed(headers: Mapping[str, str], http: HttpSettings) -> bool:
     """Return whether the request names this machine.
 
     Without tokens, a foreign name that resolves to this machine gets no answer: a page under that
@@ -134,7 +134,7 @@ def answer_request(site: Site, request: Request) -> Answer:
     if is_probe(request):
         why = site.not_live() if path == "/livez" else site.not_ready()
         return text_answer(503, why) if why else text_answer(200, "ok")
-    if not is_own_host(request.headers, site.http):
+    if not is_host_allowed(request.headers, site.http):
         return refusal_answer(421, "this server does not know that name", "ask it as 127.0.0.1")
     role = role_of(request.headers.get("Authorization", ""), site.http)
     if role is Role.NOBODY:
