@@ -96,7 +96,10 @@ class _ColumnGuess:
         for name, kind, contents in self._guess_fields(objects, ""):
             column = kind.proposed_column(name) if isinstance(kind, _NeedsRule) else None
             columns.append(
-                column or ProposedColumn(name, str(kind), note=_note_on_times(str(kind), contents))
+                column
+                or ProposedColumn(
+                    name, str(kind), note=_describe_values_not_times(str(kind), contents)
+                )
             )
         taken = {column.name.lower() for column in columns}
         for column in self._apart:
@@ -130,7 +133,7 @@ class _ColumnGuess:
                 if not path:
                     typed.append((name, rule, there))
                 elif "[]" in path:
-                    why = "its values are of several kinds: " + _kinds_of(there)
+                    why = "its values are of several kinds: " + _kinds_text(there)
                     self.left_out.append((f"{path}{name}", why))
                 else:
                     own = f"{path}{name}".replace(".", "_")
@@ -219,7 +222,7 @@ def _type_of_several_kinds(values: list[Any]) -> str:
     raise _NeedsRule
 
 
-def _note_on_times(kind: str, contents: list[Any]) -> str:
+def _describe_values_not_times(kind: str, contents: list[Any]) -> str:
     """Name the values that keep a column of text from being one of times."""
     texts = [content for content in contents if isinstance(content, str)]
     others = [text for text in texts if not _is_time(text)] if kind == "string" else []
@@ -231,7 +234,7 @@ def _note_on_times(kind: str, contents: list[Any]) -> str:
     )
 
 
-def _kinds_of(values: Iterable[Any]) -> str:
+def _kinds_text(values: Iterable[Any]) -> str:
     kinds = {type(value) for value in values if value is not None}
     return ", ".join(sorted({_json_type_name(kind) for kind in kinds}))
 

@@ -101,7 +101,7 @@ class ProposedRecords:
         return tuple(name for name, _ in zip(fit, range(1), strict=False)), True
 
 
-def propose_records(
+def propose_from_records(
     records: Sequence[KeyAndValue], given: FormatSettings, *, fixed: bool
 ) -> ProposedRecords:
     """Look at records; ``fixed``: their format is the given one, else it is found out.
@@ -227,7 +227,7 @@ def _propose_from_json(
         name,
         looks,
         replace(proposal, records=looks.record_count, others=looks.unreadable),
-        _common_fields(key for key in keys if key),
+        _fields_if_all_same(key for key in keys if key),
     )
 
 
@@ -254,7 +254,7 @@ def _row_in(document: Document, envelope: Envelope) -> Document | None:
     return {name: value for name, value in document.items() if name not in ENVELOPE_FIELDS}
 
 
-def _common_fields(keys: Iterable[Document]) -> tuple[str, ...]:
+def _fields_if_all_same(keys: Iterable[Document]) -> tuple[str, ...]:
     """Return the fields of the keys, if all have the same."""
     distinct = {tuple(key) for key in keys}
     return distinct.pop() if len(distinct) == 1 else ()

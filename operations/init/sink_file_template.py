@@ -15,7 +15,7 @@ from headgate.data_plane.formats.registry.frames import record_reader_of
 from headgate.kafka.cluster_queries import Cluster
 from headgate.kafka.record_samples import read_newest_records
 from headgate.operations.init.infer_columns import ProposedColumn
-from headgate.operations.init.infer_record_format import ProposedRecords, propose_records
+from headgate.operations.init.infer_record_format import ProposedRecords, propose_from_records
 
 SAMPLE_RECORDS = 1_000
 
@@ -142,7 +142,7 @@ def write_sink_file(
         Cluster(settings.kafka).count_brokers()  # its error names the address
         reading = record_reader_of(settings.format.options, settings.format.key_options)
         newest = read_newest_records(settings.kafka, topic, SAMPLE_RECORDS, reading)
-        records = propose_records(newest, settings.format, fixed="type" in format)
+        records = propose_from_records(newest, settings.format, fixed="type" in format)
         text = build_sink_file(name, folder, topic, kafka, format=format, records=records)
         parse(text)
     try:
@@ -174,7 +174,7 @@ def build_sink_file(
         "home": folder.resolve(),
         "identifier": f"default.{name}",
         "topic": _toml_string(topic or name),
-        "kafka": "\n".join(_toml_lines_of(_KAFKA | _kafka_client_properties(kafka))),
+        "kafka": "\n".join(_toml_lines_of(_KAFKA | _without_auth_keys(kafka))),
         "kafka_auth": _auth_section("kafka.auth", kafka),
     }
     if records is None:
@@ -201,7 +201,7 @@ def _toml_lines_of(properties: Mapping[str, str]) -> list[str]:
     return [f"{_toml_string(key)} = {_toml_string(value)}" for key, value in properties.items()]
 
 
-def _kafka_client_properties(given: Mapping[str, str]) -> dict[str, str]:
+def _without_auth_keys(given: Mapping[str, str]) -> dict[str, str]:
     return {key: value for key, value in given.items() if not key.startswith(_AUTH)}
 
 
@@ -217,9 +217,7 @@ def _auth_section(section: str, given: Mapping[str, str]) -> str:
 
 
 def _section_of_format(name: str, given: Mapping[str, str]) -> str:
-    options = {
-        key: value for key, value in _kafka_client_properties(given).items() if key != "type"
-    }
+    options = {key: value for key, value in _without_auth_keys(given).items() if key != "type"}
     lines = ["[format]", f"type = {_toml_string(name)}"]
     if options:
         lines += ["", "[format.options]", *_toml_lines_of(options)]

@@ -113,18 +113,18 @@ def takeover_command(
     keys = read_connector(connector)
     if back:
         way = taking.plan_way_back(settings, keys)
-        if _show_and_confirm(settings, way.describe_plan(), yes=yes):
+        if _show_plan(settings, way.describe_plan(), yes=yes):
             taking.carry_out_way_back(settings, way)
             click.echo("done; next: start the connector")
         return
     request = taking.TakeoverRequest(adopt, heal, taking.parse_began_offsets(began))
     planned = taking.plan_takeover_of_sink(settings, keys, request)
-    if _show_and_confirm(settings, planned.describe_plan(), yes=yes):
+    if _show_plan(settings, planned.describe_plan(), yes=yes):
         taking.carry_out_takeover(settings, planned)
         click.echo(f"taken over; next: headgate run {sink}")
 
 
-def _show_and_confirm(settings: SinkSettings, lines: Iterable[str], *, yes: bool) -> bool:
+def _show_plan(settings: SinkSettings, lines: Iterable[str], *, yes: bool) -> bool:
     """Show a plan; return whether it is to be carried out."""
     for text in lines:
         click.echo(to_printable_line(settings.redact(text)))

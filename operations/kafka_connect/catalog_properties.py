@@ -78,7 +78,7 @@ def fill_catalog(report: Report) -> None:
     catalog = report.section_at("catalog")
     catalog["name"] = report.connector_value("iceberg.catalog") or "iceberg"
     report.note_kept("iceberg.catalog", "catalog.name")
-    kind = _fill_catalog_type(report, keys)
+    kind = _note_catalog_kind(report, keys)
     properties = report.section_at("catalog", "properties")
     if kind == "hive":
         catalog["backend"] = "java"
@@ -93,7 +93,7 @@ def fill_catalog(report: Report) -> None:
     _complete_region(properties)
 
 
-def _fill_catalog_type(report: Report, keys: dict[str, str]) -> str:
+def _note_catalog_kind(report: Report, keys: dict[str, str]) -> str:
     if made := keys.get("catalog-impl"):
         key, kind = "iceberg.catalog.catalog-impl", _CLASSES.get(made, "")
     elif named := keys.get("type"):

@@ -43,7 +43,7 @@ def import_connector(
         for text in _describe_fates(sink, alone=len(sinks) == 1):
             say(to_printable_line(text))
     for sink in sinks:
-        _require_accepted(connector, sink)
+        _require_usable_sink(connector, sink)
     if folder is not None:
         for path in _write_sink_files(folder, connector, sinks):
             say(f"{path} is written; next: headgate check {path}")
@@ -60,7 +60,7 @@ def _describe_fates(sink: Translated, *, alone: bool) -> Iterator[str]:
         yield f"set in the environment: {names}"
 
 
-def _require_accepted(connector: Path, sink: Translated) -> None:
+def _require_usable_sink(connector: Path, sink: Translated) -> None:
     if refused := sink.refused_fates:
         raise ConnectorRefused(
             f"{connector}: {len(refused)} keys have no counterpart: "

@@ -57,7 +57,7 @@ def fill_kafka(report: Report) -> None:
     _fill_servers(report, keys)
     _fill_start_at(report, keys)
     _fill_authentication(report, keys)
-    _fill_stores(report, keys)
+    _fill_key_and_trust_stores(report, keys)
     for name, (key, value) in keys.items():
         if key not in report.fates:
             _fill_client_key(report, client, (name, key, value))
@@ -190,7 +190,7 @@ def _fill_oidc_auth(
             report.note_kept(key, "kafka.auth, type oidc")
 
 
-def _fill_stores(report: Report, keys: dict[str, tuple[str, str]]) -> None:
+def _fill_key_and_trust_stores(report: Report, keys: dict[str, tuple[str, str]]) -> None:
     """Take key and trust stores that librdkafka can read."""
     client = report.section_at("kafka")
     for store, pem in (("truststore", "ssl.ca.location"), ("keystore", "")):

@@ -169,12 +169,12 @@ def fill_columns_and_creation(report: Report) -> None:
         elif key.startswith("iceberg.tables.write-props."):
             report.note_missing(key, "set it as a property of the table: writers follow the table")
         elif key in ("iceberg.tables.upsert-mode-enabled", "iceberg.tables.cdc-field"):
-            _refuse_upserts(report, key)
+            _note_upsert_key(report, key)
         elif key.startswith("iceberg.table.") and key.endswith(_OF_TABLE):
             report.note_dropped((key,), "of a table that iceberg.tables does not name")
 
 
-def _refuse_upserts(report: Report, key: str) -> None:
+def _note_upsert_key(report: Report, key: str) -> None:
     if report.connector_value(key).lower() in ("false", ""):
         report.note_dropped((key,), "every record adds a row")
         return

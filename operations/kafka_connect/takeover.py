@@ -54,8 +54,8 @@ from headgate.operations.control.set_offsets import require_claimable_record, re
 from headgate.operations.kafka_connect.control_topic import (
     TRANSACTION_S_MAX,
     ControlTopic,
-    read_committed_ends,
     read_control_topic,
+    read_last_stable_offsets,
     require_empty_group,
     write_group_offsets,
 )
@@ -235,7 +235,7 @@ def plan_takeover_of_sink(
     told = assemble_announcements(control.records, connector.control_topic, connector.group)
     with opening_source_topics(settings) as source:
         topics = source.describe()
-    _require_same_topics(told, topics)
+    _require_topics_of_connector(told, topics)
     at = (TopicPartition(t, n) for t, state in topics.items() for n in state.partitions)
     group = read_group_offsets(with_log_silenced(kafka), connector.group, at, ANSWER_S_MAX)
     require_empty_group(kafka, connector.group)
@@ -382,7 +382,9 @@ def _require_unclaimed(settings: SinkSettings, tables: SinkTables) -> None:
         )
 
 
-def _require_same_topics(told: list[WorkerAnnouncement], topics: Mapping[str, TopicState]) -> None:
+def _require_topics_of_connector(
+    told: list[WorkerAnnouncement], topics: Mapping[str, TopicState]
+) -> None:
     named = {at.topic for each in told for at in each.offsets}
     if strange := sorted(named - topics.keys()):
         raise TakeoverUnfit(
@@ -532,7 +534,7 @@ def carry_out_takeover(settings: SinkSettings, takeover: Takeover) -> None:
 def _require_still_at_rest(settings: SinkSettings, takeover: Takeover) -> None:
     connector = takeover.connector
     require_empty_group(settings.kafka, connector.group)
-    ends = read_committed_ends(settings.kafka, connector.control_topic, connector.group)
+    ends = read_last_stable_offsets(settings.kafka, connector.control_topic, connector.group)
     if ends != dict(takeover.ends):
         raise ConnectorAwake(
             f"control topic {connector.control_topic} has grown since it was read",

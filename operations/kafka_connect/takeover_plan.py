@@ -58,7 +58,7 @@ class ControlLog:
     begins: Mapping[int, int]
     oldest_ms: Mapping[int, int]
 
-    def is_followed_from(self, time_ms: int) -> bool:
+    def is_complete_since(self, time_ms: int) -> bool:
         """Return whether nothing that was announced later than this has expired (TAKEOVER-7)."""
         return all(
             partition in self.oldest_ms and time_ms > self.oldest_ms[partition] + _CLOCKS_APART_MS
@@ -120,7 +120,7 @@ class _Judged:
     halves: list[Announcement] = field(default_factory=list)
     by_mark: int = 0
 
-    def is_held(self, announced: Announcement) -> bool:
+    def judge_announcement(self, announced: Announcement) -> bool:
         """TAKEOVER-4: all of its files are in the branch's history, or the mark speaks for them."""
         missing = {path: n for path, n in announced.files.items() if path not in self.history.ever}
         if not missing:
@@ -149,7 +149,7 @@ def plan_takeover(
     also adds what the connector lost.
     """
     judged = _Judged(history)
-    held = [judged.is_held(each) for each in log.announcements]
+    held = [judged.judge_announcement(each) for each in log.announcements]
     told = _group_by_partition(log.announcements, held)
     moved = [
         text for at in sorted({*told, *group}) for text in _describe_moved_group(at, told, group)
@@ -251,7 +251,7 @@ def _find_start_of(
         )
     if missing:
         start, last, _ = told[missing - 1]
-        if missing < len(told) and not log.is_followed_from(last.time_ms):
+        if missing < len(told) and not log.is_complete_since(last.time_ms):
             doubts.append(
                 f"{at}: an announcement between {start} and {told[missing][0]} may have "
                 "expired, and its rows be in the table"
