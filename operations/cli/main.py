@@ -277,7 +277,7 @@ def events(ctx: click.Context, sink: Path, *, follow: bool, last: int, as_json: 
     settings = load_settings(ctx, sink)
     from headgate.operations.render_command_results import show_event
     from headgate.operations.status.event_tail import event_fields
-    from headgate.operations.status.event_tail import follow_events as said
+    from headgate.operations.status.event_tail import tail_events as said
 
     shown = console()
     try:

@@ -9,7 +9,7 @@ import click
 from headgate.config.sink_settings import SinkSettings
 from headgate.operations.command_output import console, print_json
 from headgate.operations.many_tables.list import list_tables
-from headgate.operations.many_tables.resume import resume_and_open, resume_tables
+from headgate.operations.many_tables.resume import resume_and_wait_until_open, resume_tables
 from headgate.operations.render_command_results import show_tables
 
 
@@ -46,19 +46,21 @@ def resume_and_report(settings: SinkSettings, names: Sequence[str], *, replay: b
         )
 
         require_replayable(settings, names)
-        _report_resumed(resume_and_open(settings, names))
+        _report_resumed(resume_and_wait_until_open(settings, names))
         _echo_each_result(
             "replayed", replay_tables(settings, names), "nothing waits in the quarantine"
         )
     else:
         from headgate.operations.many_tables.rewrite_expired_commits import (
             require_rewritable,
-            rewrite_tables,
+            rewrite_expired_of_tables,
         )
 
         require_rewritable(settings, names)
-        _report_resumed(resume_and_open(settings, names))
-        _echo_each_result("reread", rewrite_tables(settings, names), "nothing has expired")
+        _report_resumed(resume_and_wait_until_open(settings, names))
+        _echo_each_result(
+            "reread", rewrite_expired_of_tables(settings, names), "nothing has expired"
+        )
 
 
 def _report_resumed(names: Sequence[str]) -> None:

@@ -71,7 +71,7 @@ def resume_tables(
     return tuple(sorted(resumed))
 
 
-def resume_and_open(
+def resume_and_wait_until_open(
     settings: SinkSettings, names: Collection[str], patience_s: float | None = None
 ) -> tuple[str, ...]:
     """Resume those of the tables that are suspended, and wait until they take rows.

@@ -90,7 +90,9 @@ def require_rewritable(settings: SinkSettings, names: Collection[str] = ()) -> C
     return columns
 
 
-def rewrite_tables(settings: SinkSettings, names: Collection[str]) -> tuple[RewrittenTable, ...]:
+def rewrite_expired_of_tables(
+    settings: SinkSettings, names: Collection[str]
+) -> tuple[RewrittenTable, ...]:
     """Write again what has expired of these tables; without names, of all that are in order.
 
     Raises ``ReplayUnfit``, ``ReplayRefused``, ``RereadRefused`` if the rows are not available,
@@ -102,7 +104,10 @@ def rewrite_tables(settings: SinkSettings, names: Collection[str]) -> tuple[Rewr
     with open_tables_read_only(settings) as tables:
         session = _RewriteSession(tables, columns)
         written = tuple(
-            map(session.rewrite_table, sorted(names) if names else session.tables_with_expired())
+            map(
+                session.rewrite_expired_of_table,
+                sorted(names) if names else session.rewritable_tables(),
+            )
         )
     announce_command(settings, f"{REREAD} {' '.join(each.table for each in written)}".rstrip())
     return written
@@ -125,7 +130,7 @@ class _RewriteSession:
             else ()
         )
 
-    def tables_with_expired(self) -> Sequence[str]:
+    def rewritable_tables(self) -> Sequence[str]:
         """Return routed tables without a key that have expired pending commits and were not
         replaced since."""
         ledger, settings = require_commit_record(self._tables.ledger), self._settings
@@ -137,7 +142,7 @@ class _RewriteSession:
         names -= {settings.quarantine.table, *self._tables.suspension_reasons()}
         return sorted(name for name in names if not settings.tables.routing.key_of(name))
 
-    def rewrite_table(self, name: str) -> RewrittenTable:
+    def rewrite_expired_of_table(self, name: str) -> RewrittenTable:
         """Write in one call; start over if the table has moved meanwhile."""
         reason = ""
         for _ in range(_TRIES):
@@ -272,9 +277,7 @@ class _RewriteSession:
             )
         gone = self._find_deleted_records(reader, expired, came, there)
         without = {at: there.get(at, BitMap64()) | gone.get(at, BitMap64()) for at in there | gone}
-        dead = (
-            self._find_positions_already_there(reader, pending_commits, without) if without else {}
-        )
+        dead = self._find_positions_of_records(reader, pending_commits, without) if without else {}
         manifests = [pending_commit.manifest for pending_commit in pending_commits]
         size_bytes = self._settings.coordinator.target_file_bytes
         try:
@@ -320,7 +323,7 @@ class _RewriteSession:
                 gone[at] = left
         return gone
 
-    def _find_positions_already_there(
+    def _find_positions_of_records(
         self,
         reader: LoadedReader,
         pending_commits: Sequence[PendingCommit],

@@ -37,7 +37,7 @@ _TURN_MS = 500
 _NAMES_SHOWN = 5
 
 
-def follow_events(settings: SinkSettings, number: int, *, follow: bool) -> Iterator[Envelope]:
+def tail_events(settings: SinkSettings, number: int, *, follow: bool) -> Iterator[Envelope]:
     """Yield the last ``number`` of the sink's events and, with ``follow``, those to come.
 
     Mere signs of life are left out. Raises ``Unreachable``.

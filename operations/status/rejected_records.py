@@ -22,7 +22,7 @@ _ROWS_SOUGHT_AMONG = 100_000
 _COLUMNS = ("topic", "partition", "offset", "error_class", "message", "epoch", "transaction")
 
 
-def read_rejected_records(tables: SinkTables) -> tuple[RejectedRecord, ...]:
+def read_newest_rejected_records(tables: SinkTables) -> tuple[RejectedRecord, ...]:
     """Return some records of the newest commit that added any, the last first.
 
     Without ``quarantine.excerpts`` the reason is only its class. Raises ``HeadgateError``.

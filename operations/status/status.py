@@ -281,11 +281,11 @@ def _read_rejected_records(
     if not any(commit.record.quarantined for commit in history.commits):
         return ()
     from headgate.operations.status.rejected_records import (
-        read_rejected_records,
+        read_newest_rejected_records,
     )  # only if there are some
 
     try:
-        return read_rejected_records(tables)
+        return read_newest_rejected_records(tables)
     except HeadgateError as error:
         text = f"the last bad records are not known: {error}"
         notes.texts.append(tables.settings.redact(text))
