@@ -429,9 +429,9 @@ def wait(ctx: click.Context, sink: Path, moment: str, timeout_s: float) -> None:
     """Wait until the table holds every record up to a time."""
     settings = load_settings(ctx, sink)
     from headgate.config.sink_sections import parse_timestamp_ms
-    from headgate.operations.wait import wait_until_complete
+    from headgate.operations.wait import wait_and_describe_behind
 
-    behind = wait_until_complete(settings, parse_timestamp_ms(moment, "--through"), timeout_s)
+    behind = wait_and_describe_behind(settings, parse_timestamp_ms(moment, "--through"), timeout_s)
     for text in behind:
         click.echo(text)
     if not behind:

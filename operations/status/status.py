@@ -117,7 +117,7 @@ def read_status(
     logs = _read_source_logs(settings, notes, unread_since_ms=since_ms)
     partitions, held = (
         tuple(_partition_statuses(history, logs)),
-        _held_partitions(settings, history, logs, notes),
+        _find_and_note_held_partitions(settings, history, logs, notes),
     )
     # Brokers that did not answer once are not waited for again.
     envelopes = _read_last_events(settings, notes) if notes.reachable else []
@@ -162,7 +162,7 @@ def read_status(
         sink=settings.name,
         condition=condition.value,
         table=settings.table.identifier,
-        **_fields_from_record(history),
+        **_report_fields_of(history),
         open_transaction=find_open_transaction(envelopes),
         pending_rows=sum(pending_commit.record_count for pending_commit in table_status.pending),
         partitions=partitions,
@@ -184,7 +184,7 @@ def read_status(
     return report
 
 
-def _fields_from_record(history: History) -> Mapping[str, Any]:
+def _report_fields_of(history: History) -> Mapping[str, Any]:
     record = history.current_record
     who = record.actor or record.coordinator.member if record else ""
     return {
@@ -238,7 +238,7 @@ def read_offsets(settings: SinkSettings) -> OffsetsReport:
         history = tables.reader.history()
     logs = _read_source_logs(settings, notes)
     partitions = tuple(_partition_statuses(history, logs))
-    _held_partitions(settings, history, logs, notes)
+    _find_and_note_held_partitions(settings, history, logs, notes)
     error = notes.wrong
     if error:
         notes.texts.append(f"{error.code} {error.text}")
@@ -334,7 +334,7 @@ def _partition_statuses(
         )
 
 
-def _held_partitions(
+def _find_and_note_held_partitions(
     settings: SinkSettings,
     history: History,
     logs: Mapping[TopicPartition, _PartitionLog],
