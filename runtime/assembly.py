@@ -131,9 +131,9 @@ def open_task(settings: SinkSettings, steering: Steering) -> Iterator[SinkTask]:
         sender = new_sender()
         stack.enter_context(announcing_end(settings, sender))
         stack.enter_context(_redacting_secrets(settings.redaction))
-        tables = _prepare_tables(settings, stack)
+        tables = _prepare_tables_and_control_topic(settings, stack)
         planning = tables.planning()
-        _require_usable_function(planning)
+        _require_loadable_transform(planning)
         buffers = Buffers(steering, BUFFER_BYTES_MAX)
         member = EmbeddedMember(buffers)
 
@@ -185,7 +185,7 @@ def open_sink(
         # Before the tables: what they open in a JVM of their own would be the session's.
         shared = spark_session_conf(settings) is not None
         session = stack.enter_context(_hold_spark_session(settings)) if shared else None
-        tables = _prepare_tables(settings, stack)
+        tables = _prepare_tables_and_control_topic(settings, stack)
         writer = stack.enter_context(open_batch_writer(settings, tables.planning(), session))
         clients = LogClients(settings.kafka)
         log = open_control_log(settings, clients=clients, statuses_of=sender)
@@ -248,7 +248,7 @@ def _redacting_secrets(redaction: Redaction) -> Iterator[None]:
             raise
 
 
-def _prepare_tables(settings: SinkSettings, stack: ExitStack) -> SinkTables:
+def _prepare_tables_and_control_topic(settings: SinkSettings, stack: ExitStack) -> SinkTables:
     """Return the sink's tables, once they and the control topic exist."""
     require_usable_table_catalog(settings)
     require_existing_sources(settings)
@@ -395,7 +395,7 @@ def open_batch_writer(
     It uses the ``session`` if there is one already.
     """
     if settings.spark.writer is WriterKind.IN_PROCESS:
-        _require_usable_function(planning)
+        _require_loadable_transform(planning)
         writer: BatchWriter = InProcessWriter(
             lambda batch, abandoned: planning.write_planned(
                 batch, lambda plan: write_source_ranges(plan, batch, abandoned=abandoned)
@@ -417,7 +417,7 @@ def open_batch_writer(
             yield RenewingWriter(writer, planning)
 
 
-def _require_usable_function(planning: Planning) -> None:
+def _require_loadable_transform(planning: Planning) -> None:
     """Find an unusable function before anything is read."""
     if (transform := planning.plans.shaping.transform) and transform.in_process:
         from headgate.data_plane.transform.user_function import load_function

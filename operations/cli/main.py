@@ -375,7 +375,7 @@ def run(
             raise click.UsageError("--dry-run and --until-latest take one sink file")
         _run_several(ctx, sinks)
     if rehearsed is not None:
-        early_signals.restore_signals()
+        early_signals.restore_and_resend_signals()
     settings = load_settings(ctx, sinks[0])
     if rehearsed is not None:
         from headgate.operations.dry_run import dry_run_newest_records
