@@ -155,9 +155,9 @@ def scale(ctx: click.Context, sink: str, *, participants: int, dry_run: bool) ->
 def move(ctx: click.Context, sinks: tuple[str, ...], *, worker: str, dry_run: bool) -> None:
     """Let sinks go to another worker; the balancer leaves them there."""
     settings = _settings_of(ctx)
-    from headgate.runtime.fleet.fleet_changes import plan_move
+    from headgate.runtime.fleet.fleet_changes import plan_pinned_move
 
-    _make_change_and_report(settings, plan_move(sinks, worker), dry_run=dry_run)
+    _make_change_and_report(settings, plan_pinned_move(sinks, worker), dry_run=dry_run)
 
 
 @fleet.command()

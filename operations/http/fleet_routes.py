@@ -35,7 +35,7 @@ from headgate.runtime.fleet.fleet_changes import (
     Wanting,
     plan_apply,
     plan_drain,
-    plan_move,
+    plan_pinned_move,
     plan_remove,
     plan_restart,
     plan_scale,
@@ -390,7 +390,7 @@ def _plan_move(name: str, given: Given) -> PlanChange:
     _require_known_keys_and_types(given, to=str)
     if not given.get("to"):
         raise ConfigurationError("no worker is named", 'send {"to": "WORKER"}')
-    return plan_move([name], given["to"])
+    return plan_pinned_move([name], given["to"])
 
 
 def _plan_scale(name: str, given: Given) -> PlanChange:

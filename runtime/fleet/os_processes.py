@@ -102,7 +102,7 @@ def kill_group(leader: int) -> None:
         os.killpg(leader, signal.SIGKILL)
 
 
-def kill_process(pid: int) -> None:
+def kill_process_and_group(pid: int) -> None:
     """Kill a process that was not seen to end, and its group, which it may not lead yet."""
     kill_group(pid)
     with suppress(OSError):
