@@ -306,7 +306,7 @@ def _condition_at_work(facts: Facts) -> Condition:
     return Condition.IDLE if facts.lag == 0 else Condition.RUNNING
 
 
-def find_open_transaction(envelopes: Sequence[Envelope]) -> str | None:
+def describe_open_transaction(envelopes: Sequence[Envelope]) -> str | None:
     """Return the newest transaction that a coordinator opened and has not ended."""
     for envelope in reversed(envelopes):
         match envelope.event:

@@ -183,7 +183,9 @@ def run_participant_in(process: Process, settings: SinkSettings) -> None:
         while goes_on and not process.stop.is_set():
             with process.measuring(goes_on) as measures:
                 turn = _Turn(process, measures)
-                if goes_on is not settings and (newer := _wait_for_others(goes_on, turn)):
+                if goes_on is not settings and (
+                    newer := _wait_for_others_with_other_file(goes_on, turn)
+                ):
                     goes_on = newer
                     continue
                 goes_on = _run_or_wait(goes_on, turn)
@@ -219,7 +221,7 @@ class _Turn:
         return found
 
 
-def _wait_for_others(settings: SinkSettings, turn: _Turn) -> SinkSettings | None:
+def _wait_for_others_with_other_file(settings: SinkSettings, turn: _Turn) -> SinkSettings | None:
     """CONFIG-1: with another file than before, wait for those at work to leave, or to get it as
     well.
 
@@ -249,7 +251,7 @@ def _run_or_wait(settings: SinkSettings, turn: _Turn) -> SinkSettings | None:
             try:
                 return _take_part(settings, turn)
             except LeadershipReleased as released:
-                _let_others_lead(settings, turn, released)
+                _wait_while_others_lead(settings, turn, released)
                 continue
             except SinkStopped:
                 pass
@@ -262,11 +264,11 @@ def _run_or_wait(settings: SinkSettings, turn: _Turn) -> SinkSettings | None:
         wait_until_started(settings, turn.stop, lambda: turn.report_turn(STOPPED_BY_PERSON))
         if anew := turn.reload_settings(settings, new_sender()):
             return anew
-        _wait_for_others_with_started_file(settings, turn)
+        _give_way_to_started_file(settings, turn)
     return None
 
 
-def _wait_for_others_with_started_file(settings: SinkSettings, turn: _Turn) -> None:
+def _give_way_to_started_file(settings: SinkSettings, turn: _Turn) -> None:
     """CONFIG-1: let those go first that have the sink file with which a person started the sink.
 
     Raises ``OtherConfiguration`` once they work. If nobody has that file, this one will do.
@@ -288,7 +290,9 @@ def _wait_for_others_with_started_file(settings: SinkSettings, turn: _Turn) -> N
         turn.stop.wait(_LOOKED_AT_S)
 
 
-def _let_others_lead(settings: SinkSettings, turn: _Turn, released: LeadershipReleased) -> None:
+def _wait_while_others_lead(
+    settings: SinkSettings, turn: _Turn, released: LeadershipReleased
+) -> None:
     """ELECTION-2: let others lead, for as long as this process had no answers, and until it has."""
     reported = f"{released.code} {released.message}"
     _log_event(LogEvent.LEADERSHIP_RELEASED, f"sink {settings.name}: {reported}", logging.WARNING)

@@ -65,7 +65,7 @@ from headgate.runtime.health import (
     Heard,
     LastError,
     condition_from,
-    find_open_transaction,
+    describe_open_transaction,
     summarize_heard_events,
 )
 from headgate.runtime.sink_tables import SinkTables
@@ -163,7 +163,7 @@ def read_status(
         condition=condition.value,
         table=settings.table.identifier,
         **_report_fields_of(history),
-        open_transaction=find_open_transaction(envelopes),
+        open_transaction=describe_open_transaction(envelopes),
         pending_rows=sum(pending_commit.record_count for pending_commit in table_status.pending),
         partitions=partitions,
         held=held,
