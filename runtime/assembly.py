@@ -63,9 +63,9 @@ from headgate.runtime.embedded_sink_task import SinkTask
 from headgate.runtime.participant_runner import Current, OpenSink, open_lookout
 from headgate.runtime.process_notices import (
     Complaints,
-    announce_start,
     announcing_end,
     open_control_log,
+    try_announce_start,
 )
 from headgate.runtime.reports.reported_primary import with_reports
 from headgate.runtime.sink_tables import SinkTables, named_secondary_tables
@@ -169,7 +169,7 @@ def open_task(settings: SinkSettings, steering: Steering) -> Iterator[SinkTask]:
             settings.redaction,
         )
         driver = OpenSink(build_participant_state(settings, sender), world, service, watch)
-        announce_start(settings, sender, log)
+        try_announce_start(settings, sender, log)
         yield SinkTask(driver, buffers, member)
         driver.close()
 
@@ -222,7 +222,7 @@ def open_sink(
         sink = OpenSink(state, world, service, watch, current=current)
         if meters:
             meters.set_state_source(lambda: sink.state)
-        announce_start(settings, sender, log)
+        try_announce_start(settings, sender, log)
         yield sink
 
 
@@ -306,7 +306,7 @@ def _build_coordinator(
             admin=context.clients.admin,
         )
         opening.callback(topics.close)
-        measures = meters.start_coordinator_life(life) if meters else None
+        measures = meters.start_coordinator_meters(life) if meters else None
         on_ended = measures.maintenance.on_round_end if measures else None
         found = tables.open_coordinator_ports(settings, topics, opening)
         if settings.maintenance:

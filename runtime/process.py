@@ -34,7 +34,7 @@ from headgate.runtime.configuration_comparison import (
     find_other_configuration,
     read_recent_envelopes,
 )
-from headgate.runtime.process_notices import append_notice
+from headgate.runtime.process_notices import try_append_notice
 from headgate.runtime.sink import IDLE_MS, Sink
 from headgate.runtime.sink_tables import open_tables_read_only
 from headgate.runtime.startup_progress_log import FirstCommitLog
@@ -213,11 +213,11 @@ class _Turn:
         found = reload.poll(settings) if reload else None
         if isinstance(found, RefusedFile):
             text = f"the changed sink file was not adopted: {found.error.message}"
-            append_notice(settings, sender, Notice(NoticeKind.RELOADED, found.error.code, text))
+            try_append_notice(settings, sender, Notice(NoticeKind.RELOADED, found.error.code, text))
             return None
         if found:
             digest = configuration_digest(found)
-            append_notice(settings, sender, Notice(NoticeKind.RELOADED, configuration=digest))
+            try_append_notice(settings, sender, Notice(NoticeKind.RELOADED, configuration=digest))
         return found
 
 

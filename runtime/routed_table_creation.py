@@ -44,7 +44,7 @@ class TableCreation(Protocol):
 
     def exists(self, name: str) -> bool: ...
 
-    def table_names_in(self, namespace: str) -> Collection[str]: ...
+    def short_table_names_in(self, namespace: str) -> Collection[str]: ...
 
     def create_routed_table(self, table: TableSettings, raw: str, inferred: Struct) -> bool: ...
 
@@ -71,7 +71,7 @@ class TableMaker:
         self._there: set[str] = set()
         self._refused: dict[str, float] = {}
         self._by_topic: frozenset[str] = frozenset()
-        self._guard = NewTables(settings.tables, tables.table_names_in, monotonic_s)
+        self._guard = NewTables(settings.tables, tables.short_table_names_in, monotonic_s)
 
     def create_named_tables(self, topics: Mapping[str, TopicState]) -> None:
         """Create the tables that the topics name, and those that the sink file names in full."""
@@ -85,20 +85,20 @@ class TableMaker:
                 wanted.setdefault(each.match, each.match)
         for table, raw in sorted(wanted.items()):
             if table not in self._there and self._now_s() >= self._refused.get(table, 0.0):
-                self._create_if_declared(table, raw)
+                self._try_create_if_declared(table, raw)
 
-    def try_create_requested(self, want: Want) -> Changed | None:
+    def create_requested_or_why_not(self, want: Want) -> Changed | None:
         """Create a table that a participant asks for; return why not, or ``None`` if it exists.
 
         Raises what ``ensure_table`` raises, and ``ConfigurationError`` if CREATE-3 finds no column.
         """
         try:
-            return self._try_create_requested(want)
+            return self._create_requested_or_why_not(want)
         except Exception as error:  # noqa: BLE001 - whatever a catalog raises becomes one of ours
             failure = translate_catalog_error(error, f"table {want.at.table} cannot be created")
             raise failure from (None if failure is error else error)
 
-    def _try_create_requested(self, want: Want) -> Changed | None:
+    def _create_requested_or_why_not(self, want: Want) -> Changed | None:
         tables, table = self._settings.tables, want.at.table
         each = section_of_table(tables, table) or OneTableSettings(match=table)
         if not any(pattern_of_names(route).fullmatch(table) for route in tables.routing.routes):
@@ -120,7 +120,7 @@ class TableMaker:
         )
         return None
 
-    def _create_if_declared(self, table: str, raw: str) -> None:
+    def _try_create_if_declared(self, table: str, raw: str) -> None:
         each = section_of_table(self._settings.tables, table)
         if each is None or not each.columns:
             return
@@ -128,7 +128,7 @@ class TableMaker:
             if not self._tables.exists(table):
                 if self._was_dropped(table):
                     return
-                self._guard.admit_topic_table(table)
+                self._guard.require_admitted_topic_table(table)
                 self._create_table(table, raw, each, Struct())
             self._there.add(table)
         except Exception as found:  # noqa: BLE001 - whatever a catalog raises becomes one of ours
@@ -150,7 +150,7 @@ class TableMaker:
 
     @property
     def table_lister(self) -> Callable[[str], Collection[str]]:
-        return self._tables.table_names_in
+        return self._tables.short_table_names_in
 
 
 def dropped_table_text(table: str) -> str:
@@ -189,7 +189,7 @@ class NewTables:
         """
         with self._lock:
             namespace, _, short = table.rpartition(".")
-            known = self._routed_tables_in(namespace)
+            known = self._short_routed_names_in(namespace)
             if len(known) >= self._tables.max:
                 return f"there are tables.max = {self._tables.max} tables", False
             if not by_topic and not self._take_creation_permit():
@@ -198,13 +198,13 @@ class NewTables:
             known.add(short)
             return "", False
 
-    def admit_topic_table(self, table: str) -> None:
+    def require_admitted_topic_table(self, table: str) -> None:
         """Count a table that a topic names. Raises ``TablesUnfit`` if there are too many."""
         why, _ = self.admit_new_table(table, by_topic=True)
         if why:
             raise TablesUnfit(why, "raise it, or narrow the routes")
 
-    def _routed_tables_in(self, namespace: str) -> set[str]:
+    def _short_routed_names_in(self, namespace: str) -> set[str]:
         """Return the namespace's tables that routes can name, looked up now and then."""
         until_s, known = self._counted.get(namespace, (0.0, set[str]()))
         if self._now_s() >= until_s:

@@ -309,7 +309,7 @@ class SinkTables:
         spec = self.table_spec_of(name)
         table = found.open(spec, settings.name, use)
         if use is Use.PRIMARY and isinstance(table, SupportsColumnCheck):
-            self._require_columns_at_commit(table)
+            self._set_column_check_at_commit(table)
         if isinstance(table, SupportsStaging):
             return cast("SecondaryTable", table)
         evolves = Capability.EVOLUTION in found.capabilities
@@ -324,7 +324,7 @@ class SinkTables:
         """Return the sink's table, which the caller closes."""
         return self.open_table(self.name, use)
 
-    def _require_columns_at_commit(self, table: SupportsColumnCheck) -> None:
+    def _set_column_check_at_commit(self, table: SupportsColumnCheck) -> None:
         """Raise at a commit what a start would; not where the sink itself changes columns
         (SCHEMA-5)."""
         from headgate.runtime.start_checks import require_fitting_schema  # not for readers
@@ -356,7 +356,7 @@ class SinkTables:
         )
 
     @contextmanager
-    def open_at_rest(self, name: str) -> Iterator[TableAtRest]:
+    def open_for_reading(self, name: str) -> Iterator[TableAtRest]:
         """Open a table for reading. Raises ``TableMissing``, and what reading a catalog raises."""
         reader = self.format_of(name).reader(self.table_spec_of(name), self.settings.name)
         with closing(reader):
@@ -378,7 +378,7 @@ class SinkTables:
         )
         return TableAtRest(reader, staged_rows, lambda: reader.view().schema_id)
 
-    def open_each_at_rest(self, names: Collection[str]) -> Iterator[tuple[str, Answer]]:
+    def open_each_for_reading(self, names: Collection[str]) -> Iterator[tuple[str, Answer]]:
         """Yield each routed table that exists with its name, or the error that says why it is not
         read; the caller closes the readers.
 
@@ -415,7 +415,7 @@ class SinkTables:
         """Return whether a table exists, usable or not. Raises ``RetryLater``."""
         return self.format_of(name).exists(self.table_spec_of(name))
 
-    def table_names_in(self, namespace: str) -> Collection[str]:
+    def short_table_names_in(self, namespace: str) -> Collection[str]:
         """Return the last part of the name of each table there; some may not be tables."""
         return self.primary_format.list_table_names(self.table_spec_of(f"{namespace}.any"))
 
@@ -425,7 +425,7 @@ class SinkTables:
         if self.catalog_format_of():  # a list takes one call for all of them
             spaces = {name.rpartition(".")[0] for name in names}
             wanted -= {
-                f"{space}.{short}" for space in spaces for short in self.table_names_in(space)
+                f"{space}.{short}" for space in spaces for short in self.short_table_names_in(space)
             }
         return sorted(name for name in wanted if not self.exists(name))
 
@@ -441,7 +441,9 @@ class SinkTables:
         patterns = [compile_name_pattern(space) for space in spaces - plain]
         listed = found.namespaces() if patterns else ()
         spaces = plain | {each for each in listed if any(p.fullmatch(each) for p in patterns)}
-        there = (f"{space}.{short}" for space in spaces for short in self.table_names_in(space))
+        there = (
+            f"{space}.{short}" for space in spaces for short in self.short_table_names_in(space)
+        )
         return {name for name in there if any(each.fullmatch(name) for each in names)}
 
     def create_routed_table(self, table: TableSettings, raw: str, inferred: Struct) -> bool:
@@ -462,7 +464,7 @@ class SinkTables:
 
         Raises what opening it raises; ``TableMissing`` without one.
         """
-        return self._opening.enter_context(self.open_at_rest(self.name)).reader
+        return self._opening.enter_context(self.open_for_reading(self.name)).reader
 
     def undelivered_commits(self, record: CommitRecord | None) -> tuple[PendingCommit, ...]:
         """Return what is pending for secondary tables, as far as these can be read (rule
@@ -529,7 +531,7 @@ class SinkTables:
         try:
             there = require_fit_or_creatable_table(self)
         except TableChanged:
-            if not self._add_declared_columns():
+            if not self._try_add_declared_columns():
                 raise
             there = require_fit_or_creatable_table(self)
         if not there:
@@ -539,7 +541,7 @@ class SinkTables:
             self.prepare_quarantine()
         return self
 
-    def _add_declared_columns(self) -> bool:
+    def _try_add_declared_columns(self) -> bool:
         """Add columns that the sink file has got since a start created the table, which still has
         no rows; return whether it may have them now."""
         from headgate.tables.iceberg.complete_empty_table import complete_table
@@ -621,7 +623,7 @@ class SinkTables:
             partial(self.open_table, use=use),
             on_commit,
             required=named_secondary_tables(settings.quarantine) if settings.tables else None,
-            make=maker.try_create_requested if maker else None,
+            make=maker.create_requested_or_why_not if maker else None,
             listed=maker.table_lister if maker else lambda _: (),
             together=self.atomic_commits() if maker else None,
         )

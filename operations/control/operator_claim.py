@@ -38,7 +38,7 @@ from headgate.control_protocol.ports import (
     Unknown,
 )
 from headgate.control_protocol.table_format import RollbackSnapshot
-from headgate.runtime.process_notices import append_notice
+from headgate.runtime.process_notices import try_append_notice
 from headgate.runtime.sink_tables import open_tables_read_only
 
 # Identifies who issues a command, for commit records and notices.
@@ -79,7 +79,7 @@ def announce_command(settings: SinkSettings, what: str) -> None:
     sender = Sender(OPERATOR, uuid.uuid4().hex[:12])
     digest = configuration_digest(settings)
     notice = Notice(NoticeKind.ASKED, text=what, actor=current_actor(), configuration=digest)
-    append_notice(settings, sender, notice, answer_ms=_ANSWER_MS)
+    try_append_notice(settings, sender, notice, answer_ms=_ANSWER_MS)
 
 
 def make_first_record(

@@ -62,5 +62,5 @@ def _read_deletions(tables: SinkTables) -> Iterator[tuple[str, DeletedRecords]]:
             for name, secondary in every.tables.items():
                 yield name, secondary.reader.history(_HEAD).deleted
     if settings.quarantine.keeps_rejected:
-        with tables.open_at_rest(settings.quarantine.table) as quarantine:
+        with tables.open_for_reading(settings.quarantine.table) as quarantine:
             yield settings.quarantine.table, quarantine.reader.history(_HEAD).deleted

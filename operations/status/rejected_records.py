@@ -51,7 +51,7 @@ def _read_newest_rows(tables: SinkTables) -> list[dict[str, Any]]:
     settings, name = tables.settings, tables.settings.quarantine.table
     if unsent := tables.unsent_rows(name):
         return list(unsent.newest_rows(SHOWN, _COLUMNS, _ROWS_LOOKED_AT))
-    with tables.open_at_rest(name) as secondary:
+    with tables.open_for_reading(name) as secondary:
         reader = secondary.reader
         commits = reader.history(Newest(_COMMITS_LOOKED_AT, _ANY_TIME_MS)).commits
         brought = [commit for commit in commits if commit.added_records]

@@ -67,10 +67,10 @@ class Progress:
             at: max(0, log.end - self.stored[at])
             for at, log in self.logs.items()
             if at in self.stored
-        } | {at: len(log) for at, log in self.unread_ranges.items()}
+        } | {at: len(log) for at, log in self.logs_of_unread_partitions.items()}
 
     @property
-    def unread_ranges(self) -> Mapping[TopicPartition, OffsetRange]:
+    def logs_of_unread_partitions(self) -> Mapping[TopicPartition, OffsetRange]:
         """Return partitions of topics that are read, which nobody reads: they may be held
         (KEY-8)."""
         topics = {at.topic for at in self.stored}
@@ -202,7 +202,7 @@ def sink_gauges(now: Progress, state: Condition, still: int, now_ms: int) -> Ite
         yield Gauge(names.ERROR_INFO, 1, {"code": now.error.code})
     yield Gauge(names.EPOCH, now.epoch)
     yield Gauge(names.STALLED_PARTITIONS, still)
-    yield from unread_partition_gauges(now.unread_ranges)
+    yield from unread_partition_gauges(now.logs_of_unread_partitions)
     if now.last_commit_ms is not None:
         yield Gauge(names.LAST_COMMIT, now.last_commit_ms / 1000)
     if now.valid_through_ms is not None:
