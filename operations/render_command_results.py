@@ -21,6 +21,7 @@ from headgate.operations.audit.files import OnProgress
 from headgate.operations.audit.report import AuditReport, Verdict
 from headgate.operations.status.report import (
     MEND_TABLES,
+    FileStatus,
     PartitionStatus,
     RejectedRecord,
     StatusReport,
@@ -188,12 +189,13 @@ def show_status(console: Console, report: StatusReport) -> None:
     show_notes(console, report.notes)
 
 
-def show_statuses(console: Console, sinks: Iterable[tuple[str, StatusReport | None, str]]) -> None:
+def show_statuses(console: Console, statuses: Iterable[FileStatus]) -> None:
     """Show one line for each: its file, its report, or why there is none."""
     rows: list[tuple[object, ...]] = []
-    for file, report, error in sinks:
+    for each in statuses:
+        report = each.report
         if report is None:
-            rows.append((file, "not known", None, None, None, error))
+            rows.append((each.file, "not known", None, None, None, each.error))
             continue
         last_error = report.last_error
         what = f"{last_error.code} {last_error.text}" if last_error and not last_error.past else ""

@@ -425,7 +425,7 @@ def _check_clock(settings: SinkSettings) -> str:
 def _check_participant_configuration(settings: SinkSettings) -> str:
     """CONFIG-1: ask what a start asks: whether those at work have this file."""
     heard_events, now_ms = read_recent_envelopes(settings), wall_ms()
-    error, _ = find_other_configuration(settings, heard_events, now_ms)
+    error = find_other_configuration(settings, heard_events, now_ms).error
     if error:
         raise error
     silent_ms = SIGNS_MISSED * settings.participant.presence_interval_ms

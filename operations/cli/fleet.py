@@ -83,7 +83,7 @@ def apply(
     plan_change = plan_apply(wanted, prune=prune)
     if check:
         _require_changed_files_would_work(settings, plan_change)
-    lines = _make_and_print_change(settings, plan_change, dry_run=dry_run, creates=True)
+    lines = _make_and_print_change(settings, plan_change, dry_run=dry_run, creates_topics=True)
     counts = [sum(line.startswith(sign) for line in lines) for sign in "+~-"]
     changed = "{} added, {} changed, {} removed".format(*counts)
     click.echo(f"{len(files)} files: {changed}{' (dry run)' if dry_run else ''}")
@@ -213,10 +213,10 @@ def list_fleet(ctx: click.Context, *, workers: bool, watch: bool, as_json: bool)
     ctx.exit(int(any(sink.needs_attention for sink in found.sinks.values())))
 
 
-@fleet.command()
+@fleet.command("show")
 @click.argument("sink")
 @click.pass_context
-def show(ctx: click.Context, sink: str) -> None:
+def show_sink_file(ctx: click.Context, sink: str) -> None:
     """Print a sink's file as its process reads it, for commands such as headgate status."""
     settings = _settings_of(ctx)
     from headgate.control_protocol.errors import ConfigurationError
@@ -237,13 +237,19 @@ def show(ctx: click.Context, sink: str) -> None:
 
 
 def _make_and_print_change(
-    settings: WorkerSettings, plan_change: PlanChange, *, dry_run: bool, creates: bool = False
+    settings: WorkerSettings,
+    plan_change: PlanChange,
+    *,
+    dry_run: bool,
+    creates_topics: bool = False,
 ) -> list[str]:
     """Make the change, print how it differs, and return the lines."""
     from headgate.operations.control.operator_claim import current_actor
     from headgate.runtime.fleet.fleet_topics import change_fleet
 
-    plan = change_fleet(settings, plan_change, current_actor(), dry_run=dry_run, creates=creates)
+    plan = change_fleet(
+        settings, plan_change, current_actor(), dry_run=dry_run, creates=creates_topics
+    )
     shown = plan.lines if dry_run else [line for line in plan.lines if not line.startswith(" ")]
     some = shown if dry_run else shown[:_LINES_MAX]
     for line in some:

@@ -339,19 +339,20 @@ def tables(
     docs/guides/many-tables.md says what they show.
     """
     settings = load_settings(ctx, sink)
-    from headgate.operations.cli.tables import resume_and_report, show_table_list
+    from headgate.operations.cli.tables import Afterwards, resume_and_report, show_table_list
 
+    afterwards = {None: None, True: Afterwards.REPLAY, False: Afterwards.REREAD}[replay]
     if action == "resume":
-        resume_and_report(settings, names, replay=replay)
+        resume_and_report(settings, names, afterwards)
     else:
-        show_table_list(ctx, settings, names, replay=replay, as_json=as_json)
+        show_table_list(ctx, settings, names, afterwards=afterwards, as_json=as_json)
 
 
 @main.command()
 @sink_files
 @click.option(
     "--dry-run",
-    "rehearsed",
+    "dry_run_records",
     type=click.IntRange(min=1),
     is_flag=False,
     flag_value=1_000,
@@ -365,23 +366,23 @@ def tables(
 )
 @click.pass_context
 def run(
-    ctx: click.Context, sinks: tuple[Path, ...], *, rehearsed: int | None, until_latest: bool
+    ctx: click.Context, sinks: tuple[Path, ...], *, dry_run_records: int | None, until_latest: bool
 ) -> None:
     """Run a participant of each sink until SIGINT or SIGTERM."""
-    if rehearsed is not None and until_latest:
+    if dry_run_records is not None and until_latest:
         raise click.UsageError("--dry-run writes nothing, so it does not go with --until-latest")
     if len(sinks) > 1:
-        if rehearsed is not None or until_latest:
+        if dry_run_records is not None or until_latest:
             raise click.UsageError("--dry-run and --until-latest take one sink file")
         _run_several(ctx, sinks)
-    if rehearsed is not None:
+    if dry_run_records is not None:
         early_signals.restore_and_resend_signals()
     settings = load_settings(ctx, sinks[0])
-    if rehearsed is not None:
+    if dry_run_records is not None:
         from headgate.operations.dry_run import dry_run_newest_records
         from headgate.operations.render_command_results import show_dry_run
 
-        seen = dry_run_newest_records(settings, rehearsed)
+        seen = dry_run_newest_records(settings, dry_run_records)
         show_dry_run(console(), seen)
         ctx.exit(1 if seen.needs_attention else 0)
     verbose = bool(ctx.find_root().params["verbose"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import Enum, auto
 
 import click
 
@@ -13,16 +14,25 @@ from headgate.operations.many_tables.resume import resume_and_wait_until_open, r
 from headgate.operations.render_command_results import show_tables
 
 
+class Afterwards(Enum):
+    """What is done with resumed tables, too."""
+
+    REPLAY = auto()
+    """Take what went to the quarantine instead."""
+    REREAD = auto()
+    """Write again what has expired."""
+
+
 def show_table_list(
     ctx: click.Context,
     settings: SinkSettings,
     names: Sequence[str],
     *,
-    replay: bool | None,
+    afterwards: Afterwards | None,
     as_json: bool,
 ) -> None:
-    """Show or resume tables. ``names`` and ``replay`` are for ``resume_and_report`` alone."""
-    if names or replay is not None:
+    """Show the tables, and exit. Raises ``UsageError`` if tables are named, or what to do after."""
+    if names or afterwards is not None:
         raise click.UsageError("only headgate tables SINK resume takes tables and how")
     report = list_tables(settings)
     if as_json:
@@ -32,14 +42,13 @@ def show_table_list(
     ctx.exit(report.exit_code)
 
 
-def resume_and_report(settings: SinkSettings, names: Sequence[str], *, replay: bool | None) -> None:
-    """Resume tables.
-
-    ``replay``: also replay what the quarantine took in; ``False``: also what expired.
-    """
-    if replay is None:
+def resume_and_report(
+    settings: SinkSettings, names: Sequence[str], afterwards: Afterwards | None
+) -> None:
+    """Resume tables, and do ``afterwards`` what the table has missed."""
+    if afterwards is None:
         _report_resumed(resume_tables(settings, names))
-    elif replay:
+    elif afterwards is Afterwards.REPLAY:
         from headgate.operations.many_tables.replay_quarantined import (
             replay_tables,
             require_replayable,
@@ -68,6 +77,6 @@ def _report_resumed(names: Sequence[str]) -> None:
         click.echo(f"resumed: {name}")
 
 
-def _echo_each_result(what: str, given: Sequence[object], nothing: str) -> None:
-    for each in given or (nothing,):
-        click.echo(f"{what}: {each}")
+def _echo_each_result(label: str, results: Sequence[object], text_if_none: str) -> None:
+    for each in results or (text_if_none,):
+        click.echo(f"{label}: {each}")

@@ -144,23 +144,25 @@ def commit_claim_or_raise(
     settings: SinkSettings,
     view: TableView,
     claim: CommitRecord,
-    failed: RetryLater,
+    error_if_not_landed: RetryLater,
     *,
-    back: RollbackSnapshot | None = None,
+    rollback_to: RollbackSnapshot | None = None,
     files: tuple[WrittenFile, ...] = (),
     fence: Mapping[str, str] | None = None,
 ) -> None:
-    """Commit the claim on the table as it was read; ``back``: on an older snapshot of it.
+    """Commit the claim on the table as it was read; ``rollback_to``: on an older snapshot of it.
 
     ``files`` and ``fence``: what a takeover brings (``CommitAttempt``).
-    Raises an error like ``failed``, with the reason, if it was refused or if it is unknown whether
-    it landed.
+    Raises an error like ``error_if_not_landed``, with the reason, if it was refused or if it is
+    unknown whether it landed.
     """
     with open_tables_read_only(settings) as tables, closing(tables.open_primary()) as table:
         attempt = CommitAttempt(view, claim, files, fence=fence or {})
-        outcome = table.commit(attempt) if back is None else tables.roll_back(attempt, back)
+        outcome = (
+            table.commit(attempt) if rollback_to is None else tables.roll_back(attempt, rollback_to)
+        )
         reason = why_not_landed(table, claim, outcome)
         if reason is None:
             announce_command(settings, claim.command or "claim")
             return
-    raise RetryLater(f"{failed.message}: {reason}", failed.hint)
+    raise RetryLater(f"{error_if_not_landed.message}: {reason}", error_if_not_landed.hint)

@@ -184,9 +184,12 @@ def resolve_stop(
     world: ClaimedSink,
     settings: CoordinatorSettings,
     chosen: Mapping[str, Any],
-    allows: Callable[[TableView, CommitRecord], None] = lambda *_: None,
+    require_allowed: Callable[[TableView, CommitRecord], None] = lambda *_: None,
 ) -> list[str]:
-    """Do the work of ``resolve_stop_of_sink`` in a given world. ``allows`` raises what stands in the way."""
+    """Resolve the stop of a given sink, and return the messages of the errors that were resolved.
+
+    ``require_allowed`` raises what stands in the way.
+    """
     view = world.table.read()
     answered: list[str] = []
     words = ["resume"]
@@ -211,7 +214,7 @@ def resolve_stop(
             "nothing was changed",
             "accept only what the sink's own error names",
         )
-    allows(view, attempt.record)
+    require_allowed(view, attempt.record)
     claim = attempt.record.with_author(" ".join(words), current_actor())
     attempt = replace(attempt, record=claim, changes_deletes=world.changes_deletes)
     _commit_claim(world.table, attempt)

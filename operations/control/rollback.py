@@ -187,7 +187,7 @@ class RollbackPlan:
 
     @property
     def foreign_snapshot_texts(self) -> tuple[str, ...]:
-        """Return the snapshots of others that would leave a branch, the primary table's first."""
+        """Describe the snapshots of others that would leave a branch, the primary table's first."""
         *secondaries, primary = self.tables
         return (*primary.foreign, *(text for each in secondaries for text in each.foreign))
 
@@ -195,7 +195,8 @@ class RollbackPlan:
         back = self.record.transaction
         lines = [f"back to transaction {back}, snapshot {self.target_snapshot_id}"]
         lines.append(
-            f"{len(self.dropped)} commits leave the branch, with {self.removed_primary_row_count} rows"
+            f"{len(self.dropped)} commits leave the branch, "
+            f"with {self.removed_primary_row_count} rows"
         )
         lines += [str(table) for table in self.secondary_rollbacks]
         lines += [
@@ -309,7 +310,7 @@ def carry_out_rollback(settings: SinkSettings, plan: RollbackPlan) -> None:
     )
     back = RollbackSnapshot(plan.target_snapshot_id, plan.kept_as, KEPT_MS)
     commit_claim_or_raise(
-        settings, view, with_secondary_claims(settings.quarantine, claim), failed, back=back
+        settings, view, with_secondary_claims(settings.quarantine, claim), failed, rollback_to=back
     )
 
 
@@ -431,11 +432,15 @@ def _plan_secondaries(
 
 
 def _require_unchanged(
-    goal: RollbackTarget, name: str, snapshots: TableSnapshots, filled: str | None
+    goal: RollbackTarget, name: str, snapshots: TableSnapshots, filled_uuid: str | None
 ) -> None:
     settings, now = goal.settings, snapshots.view
     delivered = now.record is not None and now.record.primary == goal.primary
-    if now.lineage is not Lineage.CONTAINS_TAG or not delivered or filled not in (None, now.uuid):
+    if (
+        now.lineage is not Lineage.CONTAINS_TAG
+        or not delivered
+        or filled_uuid not in (None, now.uuid)
+    ):
         raise ConfigurationError(
             f"{name} is not as sink {settings.name} left it",
             "start the sink: it suspends the table and says why (headgate tables SINK)",

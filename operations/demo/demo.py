@@ -155,7 +155,9 @@ def _run_demo(options: Options, screen: Screen, signals: Sequence[int]) -> int:
             _stop_participants(screen, play)
         well = _show_verdict(show, play)
         log = play.survivors[0].log
-        show_next_commands(screen, sink_file, log, kafka_runs=options.keep, here=endpoint is None)
+        show_next_commands(
+            screen, sink_file, log, kafka_runs=options.keep, is_store_local=endpoint is None
+        )
         if options.keep:
             _wait_for_ctrl_c(screen, kafka)
         return 0 if well else 1

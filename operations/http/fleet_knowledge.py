@@ -99,13 +99,16 @@ class FollowedFleet:
             return None
         return f"the fleet's reader made no turn for {silent_s:.0f} s"
 
-    def wait_for_change(self, number: int, patience_s: float = 3.0) -> None:
-        """Wait until a change of this number is seen, so that who made it sees it next."""
+    def wait_for_change(self, change_number: int, patience_s: float = 3.0) -> None:
+        """Wait until a change of this number is read, so that who made it sees it next.
+
+        Returns all the same after ``patience_s``, or if nothing is known yet.
+        """
         until_s = time.monotonic() + patience_s
         while time.monotonic() < until_s:
             with self._lock:
                 self._seen = None
-                if self._reader is None or self._reader.records.highest_number >= number:
+                if self._reader is None or self._reader.records.highest_number >= change_number:
                     return
             time.sleep(TURN_S / 4)
 

@@ -142,9 +142,8 @@ def answer_request(site: Site, request: Request) -> Answer:
         answer = refusal_answer(401, "a token is needed", "send Authorization: Bearer TOKEN")
         return Answer(answer.status, answer.body, answer.content_type, login)
     try:
-        return _answer_for_path(
-            site, request, path, (role, parse_qs(request.target.partition("?")[2]))
-        )
+        query = parse_qs(request.target.partition("?")[2])
+        return _answer_for_path(site, request, path, role, query=query)
     except HeadgateError as error:
         return error_answer(error)
 
@@ -162,9 +161,8 @@ def _path_of(request: Request) -> str:
 
 
 def _answer_for_path(
-    site: Site, request: Request, path: str, who_and_what: tuple[Role, Mapping[str, list[str]]]
+    site: Site, request: Request, path: str, role: Role, *, query: Mapping[str, list[str]]
 ) -> Answer:
-    role, query = who_and_what
     if path == "/metrics":
         return (
             _answer_metrics(site) if request.method == "GET" else method_not_allowed_answer("GET")

@@ -303,6 +303,7 @@ class _Notes:
         self.wrong: LastError | None = None
 
     def note_failure(self, what: str, error: HeadgateError) -> None:
+        """Note that ``what`` ("lag is") is not known, or an error that is no outage as wrong."""
         if isinstance(error, RetryLater | MissingRights):
             self.texts.append(f"{what} not known: {self.redact(str(error))}")
             self.exit_code, self.reachable = error.exit_code, False
