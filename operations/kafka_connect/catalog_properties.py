@@ -88,7 +88,7 @@ def fill_catalog(report: Report) -> None:
         )
     properties["type"] = {"jdbc": "sql"}.get(kind, kind)
     for name, value in keys.items():
-        _fill_catalog_property(report, kind, (name, value))
+        _fill_catalog_property(report, kind, name, value)
     _fill_from_hadoop(report)
     _complete_region(properties)
 
@@ -118,8 +118,7 @@ def _note_catalog_kind(report: Report, keys: dict[str, str]) -> str:
     return kind
 
 
-def _fill_catalog_property(report: Report, kind: str, named: tuple[str, str]) -> None:
-    name, value = named
+def _fill_catalog_property(report: Report, kind: str, name: str, value: str) -> None:
     key = f"iceberg.catalog.{name}"
     properties = report.section_at("catalog", "properties")
     if name in ("type", "catalog-impl"):

@@ -53,9 +53,9 @@ def _read_text(path: Path) -> str:
 def _parse_json(path: Path, text: str) -> dict[str, str]:
     repeated: list[str] = []
 
-    def note_repeated_keys(found: list[tuple[str, Any]]) -> dict[str, Any]:
+    def note_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         seen: dict[str, Any] = {}
-        for key, value in found:
+        for key, value in pairs:
             if key in seen:
                 repeated.append(key)
             seen[key] = value

@@ -27,16 +27,19 @@ def is_routed(report: Report) -> bool:
     )
 
 
-def fill_tables(report: Report, only: str | None) -> None:
-    """Fill ``[table]`` or ``[tables]``; ``only``: of several tables that each take every record,
-    the one that this sink file is for."""
+def fill_tables(report: Report, only_table: str | None) -> None:
+    """Fill ``[table]`` or ``[tables]``.
+
+    ``only_table``: of several tables that each take every record, the one that this sink file is
+    for.
+    """
     tables = tables_of(report)
     if is_routed(report):
         report.section_at("tables")
         _fill_branch(report, tables, routed=True)
         _fill_routes(report, tables)
     elif tables:
-        name = only or tables[0]
+        name = only_table or tables[0]
         table = report.section_at("table")
         table["identifier"] = name
         report.note_kept(

@@ -9,10 +9,10 @@ of a sink with routes get their files and the mark before, each by a commit of i
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from headgate.config.sink_settings import SinkSettings
 from headgate.config.table_settings import ICEBERG
@@ -263,16 +263,23 @@ class _Read:
     group: Mapping[TopicPartition, int]
 
 
+class _FoundTables(NamedTuple):
+    """The tables that a connector fills, and announced ones that are gone."""
+
+    present: Sequence[str]
+    gone: tuple[str, ...]
+
+
 def _find_tables(
     tables: SinkTables,
     keys: Mapping[str, str],
     connector: Connector,
     told: Iterable[WorkerAnnouncement],
-) -> tuple[list[str], tuple[str, ...]]:
-    """Return the tables that the connector fills or has announced files of, and those of them that
-    are gone."""
+) -> _FoundTables:
+    """Return the tables that the connector fills, and those that it announced files of and are
+    gone. Raises ``TakeoverUnfit`` if none is there."""
     if not tables.settings.tables:
-        return [tables.name], ()
+        return _FoundTables([tables.name], ())
     dynamic = keys.get("iceberg.tables.dynamic-enabled", "").lower() == "true"
     listed = "" if dynamic else keys.get("iceberg.tables", "")
     announced = {name for each in told for name in each.files}
@@ -286,7 +293,7 @@ def _find_tables(
             "no table is there that the connector would have filled: there is nothing to take over",
             "start the sink: source.start_at says where it begins",
         )
-    return sorted(wanted - gone), tuple(sorted(gone & announced))
+    return _FoundTables(sorted(wanted - gone), tuple(sorted(gone & announced)))
 
 
 def _has_connector_mark(tables: SinkTables, name: str, connector: Connector) -> bool:
@@ -608,7 +615,7 @@ def plan_way_back(settings: SinkSettings, keys: Mapping[str, str]) -> WayBack:
         record = require_claimable_record(settings, view)
         pending = tables.undelivered_commits(record)
         fenced = []
-        names = _find_tables(tables, keys, connector, told)[0] if settings.tables else ()
+        names = _find_tables(tables, keys, connector, told).present if settings.tables else ()
         for name in names:
             with closing(tables.open_table(name)) as opened:
                 fenced.append(opened.read())

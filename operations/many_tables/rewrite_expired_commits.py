@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from pyroaring import BitMap64
 
@@ -68,6 +69,14 @@ class RewrittenTable:
         there = f"; {self.there} were there already" if self.there else ""
         deleted = f"; {self.deleted} were deleted, and stay so" if self.deleted else ""
         return f"{self.table}: {self.rows} rows written again{there}{deleted}"
+
+
+class _RemainingRows(NamedTuple):
+    """The rows written to new files, and how many were left out: present or deleted ones."""
+
+    files: list[WrittenFile]
+    present_count: int
+    deleted_count: int
 
 
 def require_rewritable(settings: SinkSettings, names: Collection[str] = ()) -> Columns:
@@ -149,7 +158,7 @@ class _RewriteSession:
             reader, view = self._tables.read_table_if_unchanged(name)
             if not (pending_commits := self._require_rewritable_commits(view)):
                 return RewrittenTable(name)
-            files, left_out = self._write_remaining_rows(reader, pending_commits)
+            files, present, deleted = self._write_remaining_rows(reader, pending_commits)
             rows = sum(file.records for file in files)
             until = replace(
                 require_commit_record(view).replayed or Replayed(),
@@ -162,7 +171,7 @@ class _RewriteSession:
                 CommitAttempt(view, record, tuple(files))
             )
             if isinstance(outcome, Landed):
-                return RewrittenTable(name, rows, *left_out)
+                return RewrittenTable(name, rows, present, deleted)
             reason = outcome.reason
             if isinstance(outcome, Refused):
                 delete_quietly(reader.table.io, [file.path for file in files])
@@ -171,7 +180,7 @@ class _RewriteSession:
                 require_commit_record(self._tables.read_table_if_unchanged(name)[1]).replayed
                 == until
             ):
-                return RewrittenTable(name, rows, *left_out)
+                return RewrittenTable(name, rows, present, deleted)
             break
         raise RetryLater(
             f"the expired rows of {name} could not be written again: {reason}",
@@ -226,11 +235,8 @@ class _RewriteSession:
 
     def _write_remaining_rows(
         self, reader: LoadedReader, pending_commits: Sequence[PendingCommit]
-    ) -> tuple[list[WrittenFile], tuple[int, int]]:
-        """Return the pending commits' rows in new files, and how many of them were left out.
-
-        These are in the table already, or were deleted from it.
-        """
+    ) -> _RemainingRows:
+        """Write to new files what is neither in the table nor was deleted from it."""
         expired, came = TableRecords(), TableRecords()
         try:
             paths = {
@@ -295,7 +301,7 @@ class _RewriteSession:
             raise RereadRefused(
                 f"{path} does not fit the table's columns of today: {why}", _ELSEWISE
             )
-        return written, (sum(map(len, there.values())), sum(map(len, gone.values())))
+        return _RemainingRows(written, sum(map(len, there.values())), sum(map(len, gone.values())))
 
     def _read_rows_of(
         self, reader: LoadedReader, pending_commit: PendingCommit
@@ -306,20 +312,20 @@ class _RewriteSession:
         self,
         reader: LoadedReader,
         expired: TableRecords,
-        came: TableRecords,
-        there: Mapping[TopicPartition, BitMap64],
+        delivered: TableRecords,
+        present: Mapping[TopicPartition, BitMap64],
     ) -> dict[TopicPartition, BitMap64]:
         """Return what was in the table and is not any more, and what a person deleted by command.
 
-        ``came``: the records of what a delivery has brought after all.
+        ``delivered``: the records of what a delivery has brought after all.
         """
         listed = reader.history().deleted.restrict_to_topics(
             require_commit_record(self._tables.ledger).topic_ids
         )
         gone = {}
         for at, seen in expired.partitions.items():
-            once = came.offsets_of(at).offsets | bitmap_of_ranges(listed.get(at, ()))
-            if left := (seen.offsets & once) - there.get(at, BitMap64()):
+            once = delivered.offsets_of(at).offsets | bitmap_of_ranges(listed.get(at, ()))
+            if left := (seen.offsets & once) - present.get(at, BitMap64()):
                 gone[at] = left
         return gone
 
@@ -327,16 +333,17 @@ class _RewriteSession:
         self,
         reader: LoadedReader,
         pending_commits: Sequence[PendingCommit],
-        there: Mapping[TopicPartition, BitMap64],
+        records: Mapping[TopicPartition, BitMap64],
     ) -> dict[str, BitMap64]:
-        """Return, by file, the positions of the rows that are in the table already."""
+        """Return, by file, the positions of the rows of these records."""
         positions: dict[str, BitMap64] = {}
         for pending_commit in pending_commits:
             for file in self._read_rows_of(reader, pending_commit):
                 begin = 0
                 for batch in file.batches():
                     places = (
-                        begin + place for place in positions_of_records(batch, self._columns, there)
+                        begin + place
+                        for place in positions_of_records(batch, self._columns, records)
                     )
                     positions.setdefault(file.path, BitMap64()).update(places)
                     begin += batch.num_rows

@@ -200,7 +200,7 @@ def begun(home: Path, kind: str, keys: list[bytes | None], *, enclosed: bool = F
     if enclosed:
         values = [v and {"schema": None, "payload": v} for v in values]
     records = list(zip(keys * len(values), encoded(*values), strict=False))
-    proposed = propose_from_records(records, FormatSettings(), fixed=False)
+    proposed = propose_from_records(records, FormatSettings(), is_format_given=False)
     assert proposed.proposal.records == len(values)
     return build_sink_file("shop", home, "topic", {}, records=proposed)
 
