@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from math import ceil
+from typing import NamedTuple
 
 from headgate.control_protocol.columns import Struct, describe_changes
 from headgate.control_protocol.errors import BatchHopeless, BatchStuck, StopBefore, StopSink
@@ -571,19 +572,26 @@ def build_presence(
 ) -> Presence:
     """Return its sign of life, and how much its next status will hold (COMMIT-5)."""
     positions, ends = state.positions, state.source.ends
-    records, octets = buffered_amounts(state)
+    buffered = buffered_amounts(state)
     return Presence(
         kind=kind,
         concerns=concerns,
         owned={p: PartitionPresence(positions.get(p), ends.get(p)) for p in state.work.owned},
         state="paused" if state.term.paused else state.phase.value,
-        buffered_records=records,
-        buffered_bytes=octets,
+        buffered_records=buffered.records,
+        buffered_bytes=buffered.octets,
     )
 
 
-def buffered_amounts(state: State) -> tuple[int, int]:
-    """Return records and bytes: what is read and not announced, and what the next batch will read.
+class Buffered(NamedTuple):
+    """How many records and bytes a participant's next status will hold."""
+
+    records: int
+    octets: int
+
+
+def buffered_amounts(state: State) -> Buffered:
+    """Return what is read and not announced, and what the next batch will read.
 
     The bytes of what was not read yet are unknown: they are taken to be like the last batch's.
     """
@@ -592,7 +600,8 @@ def buffered_amounts(state: State) -> tuple[int, int]:
     there = {} if state.needs.open else find_backlog(state)
     waiting = min(sum(map(len, there.values())), state.settings.batch_records_max)
     records = sum(len(each.range) for each in ranges) + waiting
-    return records, sum(c.bytes_read for c in ranges) + round(waiting * state.run.record_bytes)
+    octets = sum(each.bytes_read for each in ranges) + round(waiting * state.run.record_bytes)
+    return Buffered(records, octets)
 
 
 def limit_steps_reached(state: State) -> int:

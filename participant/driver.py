@@ -99,9 +99,8 @@ class ParticipantDriver(MachineDriver[State, Input, Action]):
         deadline_ms = self._world.clock.monotonic_ms() + self.state.settings.release_timeout_ms
         self._feed_machine(ReleaseRequested(partitions))
         while self._may_still_announce(deadline_ms):
-            self._feed_batch_outcome(
-                _RELEASE_TURN_MS
-            )  # this also paces the loop when no batch runs
+            # This also paces the loop when no batch runs.
+            self._feed_batch_outcome(_RELEASE_TURN_MS)
             self._take_in_batch_and_events(0)
             self._feed_machine(Tick())
         self._feed_machine(ReleaseTimedOut())

@@ -125,6 +125,7 @@ def without_finished_repetition(state: State) -> State:
 
 
 def _cut_ranges_at(ranges: Ranges, ends: Mapping[TopicPartition, int]) -> Ranges:
+    """Cut the ranges at ``ends``, and drop those without one; but without any ends all stay."""
     if not ends:
         return ranges
     upto = {at: min(span.end, ends.get(at, 0)) for at, span in ranges.items()}

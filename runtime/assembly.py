@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from headgate.config.catalog_checks import require_usable_table_catalog
 from headgate.config.catalog_settings import Backend
@@ -289,9 +289,16 @@ class _Ending:
         return self._error or self._of_coordinator()
 
 
+class _CoordinatorLife(NamedTuple):
+    """A coordinator's driver, and what closes the ports that were opened for it."""
+
+    driver: coordinator.CoordinatorDriver
+    close: Callable[[], None]
+
+
 def _build_coordinator(
     settings: SinkSettings, tables: SinkTables, context: MemberContext
-) -> tuple[coordinator.CoordinatorDriver, Callable[[], None]]:
+) -> _CoordinatorLife:
     """Build one coordinator life. Its own incarnation marks its commits."""
     sender, meters = context.sender, context.meters
     life = replace(sender, incarnation=uuid.uuid4().hex[:12])
@@ -338,7 +345,7 @@ def _build_coordinator(
             found.new_token,
         )
         driver = build_coordinator_driver(settings, life, world)
-        return driver, opening.pop_all().close
+        return _CoordinatorLife(driver, opening.pop_all().close)
 
 
 def build_coordinator_driver(

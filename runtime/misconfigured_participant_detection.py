@@ -116,7 +116,7 @@ class Lookout:
         require_not_stopped(record, state.sink)
 
     def _other_coordinator_error(
-        self, record: CommitRecord, here: TopicId | None
+        self, record: CommitRecord, topic_id_here: TopicId | None
     ) -> HeadgateError | None:
         ours = self._settings.control.topic
         coordinated = (
@@ -129,10 +129,10 @@ class Lookout:
                 "give all participants of the sink the same file; to change control.topic, stop "
                 "all of them first",
             )
-        if here is not None and record.control_topic_id not in (None, here):
+        if topic_id_here is not None and record.control_topic_id not in (None, topic_id_here):
             return OtherConfiguration(
                 f"{coordinated} {ours} with id {record.control_topic_id}, but "
-                f"{ours} in this participant's cluster has id {here}: {lost}",
+                f"{ours} in this participant's cluster has id {topic_id_here}: {lost}",
                 "compare bootstrap.servers: all participants of a sink must use one Kafka cluster",
             )
         return None

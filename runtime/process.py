@@ -78,17 +78,17 @@ def may_take_part(settings: SinkSettings) -> bool:
 
 
 def wait_until_started(
-    settings: SinkSettings, stop: threading.Event, turned: Callable[[], None]
+    settings: SinkSettings, stop: threading.Event, on_turn: Callable[[], None]
 ) -> None:
     """Return once an operator has started the sink, or ``stop`` is set.
 
     While the table is unreachable, the sink stays stopped.
     """
-    _wait_until(lambda: not is_stopped(settings), stop, turned, LOOKED_AT_S)
+    _wait_until(lambda: not is_stopped(settings), stop, on_turn, LOOKED_AT_S)
 
 
 def wait_until_readable(
-    settings: SinkSettings, stop: threading.Event, turned: Callable[[], None], away_s: float
+    settings: SinkSettings, stop: threading.Event, on_turn: Callable[[], None], at_least_s: float
 ) -> None:
     """Return after this time, once the table can be read from here, or ``stop`` is set."""
 
@@ -96,19 +96,22 @@ def wait_until_readable(
         is_stopped(settings)
         return True
 
-    _wait_until(is_table_readable, stop, turned, away_s)
+    _wait_until(is_table_readable, stop, on_turn, at_least_s)
 
 
 def _wait_until(
-    over: Callable[[], bool], stop: threading.Event, turned: Callable[[], None], first_s: float
+    is_over: Callable[[], bool],
+    stop: threading.Event,
+    on_turn: Callable[[], None],
+    first_look_after_s: float,
 ) -> None:
-    due_s = time.monotonic() + first_s
+    due_s = time.monotonic() + first_look_after_s
     while not stop.wait(_TURN_S):
-        turned()
+        on_turn()
         if time.monotonic() < due_s:
             continue
         try:
-            if over():
+            if is_over():
                 return
         except RetryLater:
             pass
@@ -230,7 +233,7 @@ def _wait_for_others_with_other_file(settings: SinkSettings, turn: _Turn) -> Sin
     reported = ""
     while not turn.stop.is_set():
         now_ms = wall_ms()
-        error, _ = find_other_configuration(settings, read_recent_envelopes(settings), now_ms)
+        error = find_other_configuration(settings, read_recent_envelopes(settings), now_ms).error
         if error is None:
             return None
         if error.message != reported:
@@ -277,7 +280,7 @@ def _give_way_to_started_file(settings: SinkSettings, turn: _Turn) -> None:
     until_s, reported = time.monotonic() + _OTHERS_START_S, False
     while not turn.stop.is_set() and time.monotonic() < until_s:
         envelopes = read_recent_envelopes(settings)
-        error, _ = find_other_configuration(settings, envelopes, wall_ms())
+        error = find_other_configuration(settings, envelopes, wall_ms()).error
         if error:
             raise error
         if not (actor := find_last_other_starter(settings, envelopes)):
@@ -328,6 +331,7 @@ def _take_part(settings: SinkSettings, turn: _Turn) -> SinkSettings | None:
 
 
 def _run_turns(sink: Sink, settings: SinkSettings, turn: _Turn) -> SinkSettings | None:
+    """Make turns until asked to stop; return new settings that cannot be applied live."""
     first = FirstCommitLog(settings)
     while not turn.stop.is_set():
         sink.turn(idle_ms=IDLE_MS)

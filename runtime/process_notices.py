@@ -58,9 +58,8 @@ def announcing_end(settings: SinkSettings, sender: Sender) -> Iterator[None]:
     except Unreachable:
         raise  # brokers or catalog are away; ``status`` finds that out by itself
     except SinkStopped:
-        try_append_notice(
-            settings, sender, build_stop_notice()
-        )  # in order: an operator asked for it
+        # In order: an operator asked for it.
+        try_append_notice(settings, sender, build_stop_notice())
         raise
     except HeadgateError as error:
         text = f"{error.message} ({error.hint})" if error.hint else error.message

@@ -11,7 +11,7 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from headgate.config.quarantine_settings import QuarantineSettings
 from headgate.config.routed_tables import compile_name_pattern
@@ -84,6 +84,7 @@ if TYPE_CHECKING:  # a reader creates no tables and writes no files
     from headgate.data_plane.routing.table_lookup import TablePlans
     from headgate.runtime.routed_table_creation import TableMaker
     from headgate.runtime.write_planning import Planning
+    from headgate.tables.iceberg.dead_letter_rows import UnsentRows
 
 
 _log = redacted_logger("headgate.runtime")
@@ -142,6 +143,16 @@ def translate_table_error(error: Exception, what: str) -> HeadgateError:
     return translate_catalog_error(error, what)
 
 
+class DryRunTables(NamedTuple):
+    """Empty copies of a sink's tables, and the names of those that were there to copy.
+
+    There are more of these names with each table that is asked for.
+    """
+
+    tables: SinkTables
+    copied: Collection[str]
+
+
 class SinkTables:
     """The tables of one sink, resolved from its settings once; ``opening`` closes what it opens.
 
@@ -167,8 +178,8 @@ class SinkTables:
     @classmethod
     def for_dry_run(
         cls, settings: SinkSettings, folder: Path, quarantine: str, opening: ExitStack
-    ) -> tuple[SinkTables, Collection[str]]:
-        """Return empty copies of the sink's tables, and the names of those that were there to copy.
+    ) -> DryRunTables:
+        """Return empty copies of the sink's tables.
 
         A table is copied when it is first asked for; the sink's own one and a quarantine are made
         at once. Raises as a start does.
@@ -190,7 +201,7 @@ class SinkTables:
         ensure_table(catalog, name, declared)
         complete_table(catalog, name, declared)
         ensure_table(catalog, quarantine, quarantine_declaration())
-        return cls.in_catalog(settings, catalog), catalog.copied
+        return DryRunTables(cls.in_catalog(settings, catalog), catalog.copied)
 
     def with_settings(self, settings: SinkSettings) -> SinkTables:
         """Return the same tables under other settings; what closes these closes those, too."""
@@ -220,7 +231,7 @@ class SinkTables:
         place = (
             settings.quarantine.catalog if self._is_foreign_quarantine(name) else settings.catalog
         )
-        return open_iceberg_format(settings, place, self._opening, looking=self._looks)
+        return open_iceberg_format(settings, place, self._opening, read_only=self._looks)
 
     def table_spec_of(self, name: str) -> TableSpec:
         """Return what the sink file says of a table."""
@@ -446,13 +457,18 @@ class SinkTables:
         )
         return {name for name in there if any(each.fullmatch(name) for each in names)}
 
-    def create_routed_table(self, table: TableSettings, raw: str, inferred: Struct) -> bool:
+    def create_routed_table(
+        self, table: TableSettings, name_before_routing: str, inferred_columns: Struct
+    ) -> bool:
         """Create a routed table, and return whether this call did.
 
-        ``inferred`` columns, which records showed, come before those of the sink file. ``raw`` is
-        kept: the name before the route turned it into a table name.
+        ``inferred_columns``, which records showed, come before those of the sink file.
+        ``name_before_routing`` is kept: the name that the route turned into a table name.
         """
-        spec, found = spec_to_create(self.settings, table, raw, inferred), self.primary_format
+        spec, found = (
+            spec_to_create(self.settings, table, name_before_routing, inferred_columns),
+            self.primary_format,
+        )
         found.require_supported(spec)
         return found.create(spec)
 
@@ -664,15 +680,19 @@ class SinkTables:
             tables._formats[tables._is_foreign_quarantine(name)] = made.get(id(found), found)
         return tables
 
-    def unsent_rows(self, name: str) -> Any:
+    def unsent_rows(self, name: str) -> UnsentRows | None:
         """Return a quarantine's rows to send to the dead-letter topic, if its format tells them."""
         found = self.format_of(name)
         if not isinstance(found, SupportsDeadLetters):
             return None
-        return found.unsent_rows(self.table_spec_of(name), self.settings.name)
+        rows: UnsentRows = found.unsent_rows(self.table_spec_of(name), self.settings.name)
+        return rows
 
     def start_dead_letter_forwarder(self, opening: ExitStack) -> Callable[[], None]:
-        """Return what is to hear of commits to the quarantine; ``opening`` ends it."""
+        """Start the forwarder, which ``opening`` ends; return what wakes it.
+
+        That is to be called after each commit to the quarantine.
+        """
         aside, settings = self.settings.quarantine, self.settings
         rows = self.unsent_rows(aside.table) if aside.dead_letter_topic else None
         if rows is None:

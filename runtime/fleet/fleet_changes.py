@@ -192,7 +192,7 @@ def plan_balancer_moves(moves: Iterable[Move]) -> PlanChange:
         for move in moves:
             if (spec := making.specs.get(move.key)) and spec.slot != move.slot:
                 making.move_spec(spec, move.slot)
-        return making.plan(tidies=True)
+        return making.plan(always_tidies=True)
 
     return plan
 
@@ -277,9 +277,9 @@ class _Making:
     def add_lines(self, *lines: str) -> None:
         self._lines += lines
 
-    def plan(self, *, tidies: bool = False) -> Plan:
+    def plan(self, *, always_tidies: bool = False) -> Plan:
         """Return the plan; what nobody needs any more goes with whatever else is written."""
-        if self._changes or tidies:
+        if self._changes or always_tidies:
             changed = {(each.slot, each.key) for each in self._changes}
             for each in self._tidy:
                 if (each.slot, each.key) not in changed:

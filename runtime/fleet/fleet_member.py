@@ -143,6 +143,7 @@ class FleetMember:
     # --------------------------------------------------------------------- of the worker's thread
 
     def read_desired_sinks(self) -> Mapping[str, DesiredSink]:
+        """Return the followed specs as desired sinks, each once its file is written."""
         with self._lock:
             specs, lags = self._specs, self._lags
         for key in self._written.keys() - specs.keys():

@@ -326,7 +326,7 @@ class Worker:
             watch.measure(
                 now_s,
                 may_mib * MIB,
-                works=life.state is not LifeState.STARTING,
+                has_started=life.state is not LifeState.STARTING,
                 has_children=name in self._promised_mib,
             )
             taken = watch.usage.memory_bytes

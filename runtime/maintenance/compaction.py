@@ -79,9 +79,9 @@ class Rewritten:
     unfit: Mapping[str, str]
 
 
-def target_file_bytes(table: Table, named: int, otherwise: int) -> int:
+def target_file_bytes(table: Table, configured: int, default: int) -> int:
     """Return the size for compacted files: as configured, else the table's, else the sink's."""
-    wanted = named or int(table.properties.get("write.target-file-size-bytes", otherwise))
+    wanted = configured or int(table.properties.get("write.target-file-size-bytes", default))
     return min(wanted, SORTED_BYTES) if table.sort_order().fields else wanted
 
 

@@ -117,6 +117,7 @@ class Maintenance:
         return found
 
     def _maintain_table(self, table: str, places: Locations, *, search: bool) -> bool:
+        """Run the wanted steps on one table, logging what fails; return whether more is to do."""
         commit_lock, coordinator = self._commit_locks.lock_of(table), self._settings.coordinator
         calm_s = coordinator.commit_interval_ms / 2000
         patience_s = (coordinator.commit_interval_ms + coordinator.commit_timeout_ms) / 1000

@@ -170,6 +170,7 @@ class Signals:
         return is_all
 
     def _send_next_signal(self) -> bool:
+        """Send one signal if a time has passed; return whether nothing decided is left to say."""
         # The note first: of two coordinators, an old one then knows what the new one has said.
         said = Said.from_offset_metadata(self._note.read())
         complete = read_completeness(self._settings)

@@ -193,7 +193,7 @@ class SinkMeters:
         return MeteredLog(log, said=self._count_assignment_changes)
 
     def set_state_source(self, state: Callable[[], State]) -> None:
-        """Ask this for the participant's state whenever metrics are collected."""
+        """Ask this for the participant's state at every collection; it drains and waits no more."""
         self._state, self._draining, self._resting = state, False, ""
 
     def _count_assignment_changes(self, envelope: Envelope) -> None:
@@ -327,7 +327,7 @@ class CoordinatorMeters:
         """
         event = envelope.event
         if isinstance(event, WriteStatus) and envelope.sink == self._settings.name:
-            now = (time.monotonic(), wall_ms())
+            now = coordinator_progress.Moment(time.monotonic(), wall_ms())
             with self._lock:
                 self._progress = coordinator_progress.on_status(
                     self._progress, envelope.sender, event, now
@@ -344,7 +344,7 @@ class CoordinatorMeters:
                 self._progress = coordinator_progress.on_start(before, at, event, now_s)
             elif isinstance(event, Settlement) and at > before.settled:
                 self._progress = coordinator_progress.on_settlement(
-                    before, at, event, (now_s, wall_ms())
+                    before, at, event, coordinator_progress.Moment(now_s, wall_ms())
                 )
             else:
                 return

@@ -308,7 +308,9 @@ def test_a_partition_stalls_when_it_had_lag_and_did_not_move_for_a_window() -> N
     assert coordinator_progress.stalled_partitions(now, 90.9, 90) == ()
     assert coordinator_progress.stalled_partitions(now, 91.0, 90) == (P0,)
     assert coordinator_progress.condition_of(now, 91.0, 90, draining=False) is Condition.STALLED
-    moved = coordinator_progress.on_settlement(now, AT, replace(ack(11)), (92.0, 0))
+    moved = coordinator_progress.on_settlement(
+        now, AT, replace(ack(11)), coordinator_progress.Moment(92.0, 0)
+    )
     assert coordinator_progress.stalled_partitions(moved, 1_000.0, 90) == ()
 
 
@@ -419,7 +421,10 @@ def test_who_has_left_the_lead_to_others_is_not_ready_and_says_why(meters: SinkM
 def test_who_failed_and_is_silent_since_is_not_waited_for() -> None:
     failing = WriteStatus(1, failure="no space left")
     told = coordinator_progress.on_status(
-        coordinator_progress.Progress(epoch=4), LIFE, failing, (100.0, 1_000)
+        coordinator_progress.Progress(epoch=4),
+        LIFE,
+        failing,
+        coordinator_progress.Moment(100.0, 1_000),
     )
     error = coordinator_progress.current_error(told, 129.0, 30.0)
     assert error is not None
