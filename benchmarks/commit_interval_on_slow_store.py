@@ -29,7 +29,7 @@ from support.counting_proxy import CountingProxy
 from support.object_store import ObjectStore
 from support.small_rest_catalog import SmallRestCatalog
 
-from headgate.operations.demo.producer import create_topic
+from headgate.operations.demo.producer import ensure_topic
 from headgate.operations.local_kafka.broker import EmbeddedKafka, fetch_broker_jars
 
 PARTITIONS = 4
@@ -58,7 +58,7 @@ def properties(
 def apart_ms(kind: str, bootstrap: str, given: argparse.Namespace) -> list[int]:
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         home, store = Path(folder), stack.enter_context(ObjectStore())
-        create_topic(bootstrap, kind, partitions=PARTITIONS)
+        ensure_topic(bootstrap, kind, partitions=PARTITIONS)
         change = {
             "catalog.properties": properties(kind, home, store, given.delay_ms / 1000, stack),
             "coordinator": {"commit_interval_ms": given.interval_ms},

@@ -23,7 +23,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from headgate.operations.demo.producer import create_topic
+from headgate.operations.demo.producer import ensure_topic
 from headgate.operations.local_kafka.broker import EmbeddedKafka, fetch_broker_jars
 from headgate.runtime.fleet.os_processes import private_bytes, process_tree
 
@@ -183,7 +183,7 @@ def main() -> None:
             home.mkdir()
             for number in range(asked.sinks):
                 name = f"{title}{number}"
-                create_topic(broker.bootstrap, name, partitions=PARTITIONS)
+                ensure_topic(broker.bootstrap, name, partitions=PARTITIONS)
                 text = FILE.format(name=name, bootstrap=broker.bootstrap, home=home)
                 (home / f"{name}.toml").write_text(text)
             worker = Running(title, python, home)

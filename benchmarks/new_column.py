@@ -27,7 +27,7 @@ from confluent_kafka import Message, Producer
 from integration.deployment import Deployment
 
 from headgate.control_protocol.identifiers import TopicPartition
-from headgate.operations.demo.producer import create_topic
+from headgate.operations.demo.producer import ensure_topic
 from headgate.operations.local_kafka.broker import EmbeddedKafka, fetch_broker_jars
 
 TOPIC, PARTITIONS, RATE = "rows", 2, 1_000
@@ -63,7 +63,7 @@ def main() -> None:
     jars = fetch_broker_jars()
     ordinary, new = [], []
     with tempfile.TemporaryDirectory() as folder, EmbeddedKafka(Path(folder), jars) as broker:
-        create_topic(broker.bootstrap, TOPIC, partitions=PARTITIONS)
+        ensure_topic(broker.bootstrap, TOPIC, partitions=PARTITIONS)
         change = {
             "table.schema": {"unknown_fields": "evolve"},
             "coordinator": {"commit_interval_ms": given.interval_ms},

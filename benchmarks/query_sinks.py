@@ -45,7 +45,7 @@ from integration.readers import iceberg_jars, read_with_duckdb_query
 from integration.spark.cluster import standalone_cluster
 from spark_query.spark_programs import kafka_source_jars
 
-from headgate.operations.demo.producer import create_topic
+from headgate.operations.demo.producer import ensure_topic
 from headgate.operations.local_kafka.broker import EmbeddedKafka, fetch_broker_jars
 
 TOPIC = "orders"
@@ -86,7 +86,7 @@ _RESULT = "RESULT "
 
 def produce(bootstrap: str, records: int, partitions: int) -> None:
     """Fill the topic."""
-    create_topic(bootstrap, TOPIC, partitions=partitions)
+    ensure_topic(bootstrap, TOPIC, partitions=partitions)
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 50})
     note = "n" * 70
     for number in range(records):

@@ -39,7 +39,7 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import LongType, NestedField, StringType
 
 from headgate.kafka.group_offsets import store_offset
-from headgate.operations.demo.producer import create_topic
+from headgate.operations.demo.producer import ensure_topic
 from headgate.operations.kafka_connect.events import _parse_schema
 from headgate.operations.local_kafka.broker import EmbeddedKafka, fetch_broker_jars
 from headgate.tables.iceberg.catalog import load_catalog
@@ -178,8 +178,8 @@ def main() -> None:
             "warehouse": (home / "warehouse").as_uri(),
         }
         with EmbeddedKafka(home / "kafka", fetch_broker_jars()) as broker:
-            create_topic(broker.bootstrap, "trips", partitions=PARTITIONS)
-            create_topic(broker.bootstrap, CONTROL, partitions=CONTROL_PARTITIONS)
+            ensure_topic(broker.bootstrap, "trips", partitions=PARTITIONS)
+            ensure_topic(broker.bootstrap, CONTROL, partitions=CONTROL_PARTITIONS)
             with closing(load_catalog("lake", properties)) as catalog:
                 fill(broker.bootstrap, catalog, asked.announcements, asked.commits)
             connector, sink = files(home, broker.bootstrap, properties)

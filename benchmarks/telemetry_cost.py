@@ -24,7 +24,7 @@ from pathlib import Path
 import headgate
 from headgate.config.load import parse
 from headgate.config.sink_settings import SinkSettings
-from headgate.operations.demo.producer import create_topic, produce
+from headgate.operations.demo.producer import ensure_topic, produce
 from headgate.operations.http.app import serve_with_meters
 from headgate.operations.local_kafka.broker import EmbeddedKafka, fetch_broker_jars, find_free_port
 from headgate.participant.state import State
@@ -119,7 +119,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
         with EmbeddedKafka(home / "kafka", fetch_broker_jars()) as broker:
-            create_topic(broker.bootstrap, TOPIC, partitions=PARTITIONS)
+            ensure_topic(broker.bootstrap, TOPIC, partitions=PARTITIONS)
             produce(broker.bootstrap, TOPIC, records(asked.records), partitions=PARTITIONS)
             run(home, broker.bootstrap, "warm", asked.records, measured=True)
             ratios = []

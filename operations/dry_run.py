@@ -109,8 +109,8 @@ class DryRun:
         return bool(self.bad_record_count or self.diverted) or (self.stops and bool(self.unmatched))
 
 
-def try_records(settings: SinkSettings, records: int) -> DryRun:
-    """Take the newest ``records`` of every partition through the sink.
+def dry_run_newest_records(settings: SinkSettings, newest_per_partition: int) -> DryRun:
+    """Take the newest records of every partition through the sink, and write nothing of it.
 
     Raises what a start would raise, and the batch's error if it fails for a reason other than its
     records.
@@ -120,7 +120,7 @@ def try_records(settings: SinkSettings, records: int) -> DryRun:
         ExitStack() as opening,
     ):
         tables, copied = SinkTables.for_dry_run(settings, Path(folder), _QUARANTINE, opening)
-        batch = _batch_of_newest(tables, records)
+        batch = _batch_of_newest(tables, newest_per_partition)
         written = BatchWritten(batch.number, {}, ())
         if batch.ranges:
             written = _write_batch(tables.with_settings(_settings_for_dry_run(settings)), batch)
@@ -183,6 +183,7 @@ def _settings_for_dry_run(settings: SinkSettings) -> SinkSettings:
 
 
 def _batch_of_newest(tables: SinkTables, records: int) -> Batch:
+    """Return a batch of the newest records of each partition, once the named tables are there."""
     settings = tables.settings
     with opening_source_topics(settings) as topics:
         described = topics.describe()
@@ -231,6 +232,7 @@ def _build_table_start(tables: SinkTables, identifier: str) -> TableStart:
 
 
 def _write_batch(tables: SinkTables, batch: Batch) -> BatchWritten:
+    """Write the batch, changing the copied tables as it asks. Raises why it failed."""
     with open_batch_writer(tables.settings, tables.planning()) as writer:
         writer.submit(batch)
         outcome = None

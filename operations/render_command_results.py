@@ -21,6 +21,7 @@ from headgate.operations.audit.files import OnProgress
 from headgate.operations.audit.report import AuditReport, Verdict
 from headgate.operations.status.report import (
     MEND_TABLES,
+    FileStatus,
     PartitionStatus,
     RejectedRecord,
     StatusReport,
@@ -188,12 +189,13 @@ def show_status(console: Console, report: StatusReport) -> None:
     show_notes(console, report.notes)
 
 
-def show_statuses(console: Console, sinks: Iterable[tuple[str, StatusReport | None, str]]) -> None:
+def show_statuses(console: Console, statuses: Iterable[FileStatus]) -> None:
     """Show one line for each: its file, its report, or why there is none."""
     rows: list[tuple[object, ...]] = []
-    for file, report, error in sinks:
+    for each in statuses:
+        report = each.report
         if report is None:
-            rows.append((file, "not known", None, None, None, error))
+            rows.append((each.file, "not known", None, None, None, each.error))
             continue
         last_error = report.last_error
         what = f"{last_error.code} {last_error.text}" if last_error and not last_error.past else ""
@@ -261,13 +263,13 @@ def show_audit(console: Console, report: AuditReport) -> None:
     headings = (
         *("topic", "partition", "began", "next offset", "produced", "in table"),
         *(["quarantined"] if quarantined else []),
-        *(_describe_missing_records(report), "twice", "lag"),
+        *(_word_for_missing_records(report), "twice", "lag"),
     )
     console.print(_words_table(headings, rows))
     console.print(
         f"{report.commits} commits and {report.claims} claims in epochs "
         f"{', '.join(map(str, report.epochs)) or 'none'}; {report.live_files} files with "
-        f"{report.live_rows:,} rows{_describe_not_rows(report)}",
+        f"{report.live_rows:,} rows{_quarantined_and_skipped_text(report)}",
         highlight=False,
         soft_wrap=True,
     )
@@ -287,7 +289,7 @@ def show_audit(console: Console, report: AuditReport) -> None:
     console.print(_verdict_text(report), soft_wrap=True)
 
 
-def _describe_missing_records(report: AuditReport) -> str:
+def _word_for_missing_records(report: AuditReport) -> str:
     """Say which records the table lacks: none is lost before that is found."""
     words = {Verdict.NOT_PROVEN: "absent", Verdict.WELL: "deleted by persons"}
     return words.get(report.verdict, "lost") if report.sum_over_partitions("lost") else "lost"
@@ -301,7 +303,7 @@ def _verdict_text(report: AuditReport) -> Text:
     )
     lost, twice = report.sum_over_partitions("lost"), report.sum_over_partitions("twice")
     if produced is not None and present is not None:
-        lost_words = f"{lost:,} {_describe_missing_records(report)}" if lost else "none lost"
+        lost_words = f"{lost:,} {_word_for_missing_records(report)}" if lost else "none lost"
         twice = max(twice or 0, sum(report.surplus.values()))
         twice_words = f"{twice:,} twice" if twice else "none twice"
         kept = report.sum_over_partitions("in_quarantine")
@@ -319,7 +321,7 @@ def _verdict_text(report: AuditReport) -> Text:
     return Text(f"{report.sink} into {report.table}: {words}: {verdict}", colour)
 
 
-def _describe_not_rows(report: AuditReport) -> str:
+def _quarantined_and_skipped_text(report: AuditReport) -> str:
     kept = f", {report.quarantined_rows:,} quarantined" if report.quarantined_rows else ""
     return kept + (f", {report.skipped_records:,} skipped" if report.skipped_records else "")
 

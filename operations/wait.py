@@ -28,7 +28,7 @@ Topics = Mapping[str, TopicState]
 """Source topics by name."""
 
 
-def wait_until_complete(
+def wait_and_describe_behind(
     settings: SinkSettings, through_ms: int, timeout_s: float
 ) -> tuple[str, ...]:
     """Return nothing once all tables are complete up to a time (epoch ms), else what is behind.
@@ -173,17 +173,17 @@ class UntilLatest:
             self._thread.join()
         if not self.is_reached:
             with suppress(HeadgateError):
-                self.is_complete_now()
+                self.read_whether_reached()
 
     def _stop_once_complete(self) -> None:
         while not self.stop.wait(LOOKED_AT_S):
             try:
-                if self.is_complete_now():
+                if self.read_whether_reached():
                     self.stop.set()
             except HeadgateError:
                 continue  # not there yet, or away for a while: the sink itself says what is wrong
 
-    def is_complete_now(self) -> bool:
+    def read_whether_reached(self) -> bool:
         """Read the table; return whether it holds everything."""
         with open_tables_for_reading(self.settings) as tables:
             record = tables.reader.view().record

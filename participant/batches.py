@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from math import ceil
+from typing import NamedTuple
 
 from headgate.control_protocol.columns import Struct, describe_changes
 from headgate.control_protocol.errors import BatchHopeless, BatchStuck, StopBefore, StopSink
@@ -147,7 +148,7 @@ def batch_records_max(state: State) -> int:
     return max(allowed, 1)
 
 
-def _with_pace(state: State, batch: Batch, now_ms: int) -> State:
+def _with_pace_deadline(state: State, batch: Batch, now_ms: int) -> State:
     """BATCH-3: hold the next batch back until the time that this one may take has passed."""
     settings, offsets = state.settings, sum(map(len, batch.ranges.values()))
     taken_ms = 0.0
@@ -181,7 +182,7 @@ def plan_batch(state: State, ranges: Ranges, now_ms: int) -> tuple[State, Batch]
     )
     run = replace(state.run, batch=batch, number=batch.number)
     due_ms = now_ms + state.settings.batch_timeout_ms
-    state = _with_pace(replace(state, run=run), batch, now_ms)
+    state = _with_pace_deadline(replace(state, run=run), batch, now_ms)
     return state.with_deadline(Timer.BATCH, due_ms), batch
 
 
@@ -213,7 +214,7 @@ def with_batch_written(state: State, written: BatchWritten) -> State:
     return _with_run_ended(replace(state, work=work), run)
 
 
-def with_batch_ended(state: State, *, last_read_done: bool) -> State:
+def with_batch_ended_and_retries_reset(state: State, *, last_read_done: bool) -> State:
     """Forget the failures in front of a batch that ended well, and look at the source at once."""
     run = replace(state.run, unforeseen=0, outages=0)
     source = replace(state.source, last_read_done=last_read_done)
@@ -273,7 +274,7 @@ def on_batch_failed(state: State, batch: Batch, outcome: BatchFailed, now_ms: in
     if isinstance(outcome.fatal, StopBefore):
         first = _offsets_within(outcome.fatal.first, batch)
         if first:
-            return _retry_before_record(state, batch, outcome.fatal, first)
+            return _retry_up_to_stop_record(state, batch, outcome.fatal, first)
     if outcome.fatal is not None:
         return _with_run_ended(state, state.run), (Stop(outcome.fatal),)
     if not outcome.unforeseen:
@@ -329,7 +330,7 @@ def _offsets_within(first: Offsets, batch: Batch) -> Offsets:
     )
 
 
-def _retry_before_record(state: State, batch: Batch, error: StopBefore, first: Offsets) -> Step:
+def _retry_up_to_stop_record(state: State, batch: Batch, error: StopBefore, first: Offsets) -> Step:
     """BATCH-2: write the batch again without what lies at or after such a record; then stop.
 
     Behind a transform each attempt may meet but one more of them: after so many, nothing more of
@@ -343,11 +344,11 @@ def _retry_before_record(state: State, batch: Batch, error: StopBefore, first: O
         upto = upto.with_offsets({at: span.begin for at, span in batch.ranges.items()})
     text = f"writes what lies before a record, then stops before it: {error}"
     run = replace(state.run, stop=PendingStop(error, upto, cuts))
-    again = with_batch_ended(replace(state, run=run), last_read_done=False)
+    again = with_batch_ended_and_retries_reset(replace(state, run=run), last_read_done=False)
     return again, (LogLine(text, trouble=True, event=LogEvent.BATCH_FAILED),)
 
 
-def stop_when_committed(state: State) -> Step:
+def stop_if_pending_and_committed(state: State) -> Step:
     """BATCH-2: stop once all that lies before the record is committed.
 
     Whoever owns its partition meets it; so does this participant again, if it is not committed up
@@ -418,7 +419,7 @@ def on_own_presence(state: State, sequence: int, offset: ControlOffset) -> State
     return replace(state, work=replace(state.work, owned=owned))
 
 
-def with_positions(state: State, expected: Offsets, settled_to: ControlOffset) -> State:
+def with_settled_positions(state: State, expected: Offsets, settled_to: ControlOffset) -> State:
     """Apply C, once the own late statuses are judged, to the positions (POSITION-2, POSITION-3)."""
     # Files mix partitions: if one position is wrong, no file can be kept. Moving only that position
     # would announce the others' offsets with files that hold the wrong one's rows as well.
@@ -467,9 +468,11 @@ def take_work_as_status(state: State, number: int) -> tuple[State, WriteStatus]:
     """Return everything unannounced as one status, which names every owned partition (ANSWER-1)."""
     work, writing = state.work, state.term.writing
     ranges = {p: own.work for p, own in work.owned.items() if own.work and writing}
-    failed = (work.failed | _partitions_before_stop(state)) & work.owned.keys()
-    doubtful = frozenset(p for p, each in ranges.items() if _may_hold_more(state, p, each))
-    waiting = partitions_with_waiting_records(state)
+    failed = (work.failed | _partitions_with_stop_record(state)) & work.owned.keys()
+    doubtful = frozenset(
+        p for p, each in ranges.items() if _is_empty_but_not_known_idle(state, p, each)
+    )
+    waiting = partitions_with_open_needs(state)
     stop = state.run.stop
     status = WriteStatus(
         status_number=number,
@@ -480,7 +483,7 @@ def take_work_as_status(state: State, number: int) -> tuple[State, WriteStatus]:
         troubles=work.troubles,
     )
     owned = {p: _with_empty_range(own) for p, own in work.owned.items()}
-    return _without_work(state, owned), status
+    return _with_owned_without_files(state, owned), status
 
 
 def drop_work(state: State) -> State:
@@ -489,10 +492,10 @@ def drop_work(state: State) -> State:
         partition: replace(own, work=empty_range(own.work.range.begin)) if own.work else own
         for partition, own in state.work.owned.items()
     }
-    return _with_run_ended(_without_work(state, owned), state.run)
+    return _with_run_ended(_with_owned_without_files(state, owned), state.run)
 
 
-def forget_positions(state: State) -> State:
+def drop_work_and_positions(state: State) -> State:
     """EPOCH-3: begin a higher epoch, in which nothing read or known before counts."""
     dropped = drop_work(state)
     owned = {p: replace(own, work=None) for p, own in dropped.work.owned.items()}
@@ -500,7 +503,7 @@ def forget_positions(state: State) -> State:
     return without_pending_stop(with_idleness_unknown(replace(dropped, work=work)))
 
 
-def _without_work(state: State, owned: Mapping[TopicPartition, Ownership]) -> State:
+def _with_owned_without_files(state: State, owned: Mapping[TopicPartition, Ownership]) -> State:
     """Return the state with these positions; files and troubles go together with the ranges."""
     work = replace(
         state.work,
@@ -518,13 +521,15 @@ def _with_empty_range(own: Ownership) -> Ownership:
     return replace(own, work=empty_range(own.work.range.end)) if own.work else own
 
 
-def _partitions_before_stop(state: State) -> frozenset[TopicPartition]:
+def _partitions_with_stop_record(state: State) -> frozenset[TopicPartition]:
     """BATCH-2: return the partitions with a record that stops the sink: there is more than is
     named."""
     return frozenset(state.run.stop.error.first) if state.run.stop else frozenset()
 
 
-def _may_hold_more(state: State, partition: TopicPartition, written: WrittenRange) -> bool:
+def _is_empty_but_not_known_idle(
+    state: State, partition: TopicPartition, written: WrittenRange
+) -> bool:
     """ANSWER-1: return whether the partition may hold more, so that an empty range does not mean
     idle.
 
@@ -567,19 +572,26 @@ def build_presence(
 ) -> Presence:
     """Return its sign of life, and how much its next status will hold (COMMIT-5)."""
     positions, ends = state.positions, state.source.ends
-    records, octets = buffered_amounts(state)
+    buffered = buffered_amounts(state)
     return Presence(
         kind=kind,
         concerns=concerns,
         owned={p: PartitionPresence(positions.get(p), ends.get(p)) for p in state.work.owned},
         state="paused" if state.term.paused else state.phase.value,
-        buffered_records=records,
-        buffered_bytes=octets,
+        buffered_records=buffered.records,
+        buffered_bytes=buffered.octets,
     )
 
 
-def buffered_amounts(state: State) -> tuple[int, int]:
-    """Return records and bytes: what is read and not announced, and what the next batch will read.
+class Buffered(NamedTuple):
+    """How many records and bytes a participant's next status will hold."""
+
+    records: int
+    octets: int
+
+
+def buffered_amounts(state: State) -> Buffered:
+    """Return what is read and not announced, and what the next batch will read.
 
     The bytes of what was not read yet are unknown: they are taken to be like the last batch's.
     """
@@ -588,7 +600,8 @@ def buffered_amounts(state: State) -> tuple[int, int]:
     there = {} if state.needs.open else find_backlog(state)
     waiting = min(sum(map(len, there.values())), state.settings.batch_records_max)
     records = sum(len(each.range) for each in ranges) + waiting
-    return records, sum(c.bytes_read for c in ranges) + round(waiting * state.run.record_bytes)
+    octets = sum(each.bytes_read for each in ranges) + round(waiting * state.run.record_bytes)
+    return Buffered(records, octets)
 
 
 def limit_steps_reached(state: State) -> int:
@@ -607,7 +620,7 @@ def with_announced_limit_steps(state: State, steps: int) -> State:
     return replace(state, work=replace(state.work, announced_limit_steps=steps))
 
 
-def partitions_with_waiting_records(state: State) -> frozenset[TopicPartition]:
+def partitions_with_open_needs(state: State) -> frozenset[TopicPartition]:
     """SCHEMA-4: return the partitions for which a status says that there is more."""
     first = (need.proposal.first for need in state.needs.open)
     return frozenset(at for offsets in first for at in offsets) & state.work.owned.keys()

@@ -84,9 +84,9 @@ class ParticipantDriver(MachineDriver[State, Input, Action]):
             raise self._world.redaction.redact_in_place(failure)
         if failure is not None:
             raise failure
-        if self._is_log_positioned():
+        if self._try_position_log():
             self._feed_machine(Assigned(assignment))
-            self._take_in_events(timeout_ms)
+            self._take_in_batch_and_events(timeout_ms)
         self._tick()
 
     def release(self, partitions: frozenset[TopicPartition]) -> None:
@@ -99,8 +99,9 @@ class ParticipantDriver(MachineDriver[State, Input, Action]):
         deadline_ms = self._world.clock.monotonic_ms() + self.state.settings.release_timeout_ms
         self._feed_machine(ReleaseRequested(partitions))
         while self._may_still_announce(deadline_ms):
-            self._await_batch(_RELEASE_TURN_MS)  # this also paces the loop when no batch runs
-            self._take_in_events(0)
+            # This also paces the loop when no batch runs.
+            self._feed_batch_outcome(_RELEASE_TURN_MS)
+            self._take_in_batch_and_events(0)
             self._feed_machine(Tick())
         self._feed_machine(ReleaseTimedOut())
 
@@ -113,7 +114,7 @@ class ParticipantDriver(MachineDriver[State, Input, Action]):
         """Announce what is written and give up every partition; the ports stay open."""
         self.release(frozenset(self.state.work.owned))
 
-    def _is_log_positioned(self) -> bool:
+    def _try_position_log(self) -> bool:
         """Return whether the log is positioned, so that every event is heard."""
         try:
             if self._listener.behind:
@@ -125,15 +126,15 @@ class ParticipantDriver(MachineDriver[State, Input, Action]):
             self._complaint = str(error)
         return not self._listener.behind
 
-    def _take_in_events(self, timeout_ms: int) -> None:
+    def _take_in_batch_and_events(self, timeout_ms: int) -> None:
         """Take in what the writer and the log have."""
-        self._await_batch(0)
+        self._feed_batch_outcome(0)
         try:
             self._feed_events_of_log(timeout_ms)
         except RetryLater as error:
             _log.warning("%s", error)
 
-    def _await_batch(self, timeout_ms: int) -> None:
+    def _feed_batch_outcome(self, timeout_ms: int) -> None:
         outcome = self._world.writer.outcome(timeout_ms)
         if outcome is not None:
             self._feed_machine(BatchEnded(outcome))

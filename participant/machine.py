@@ -51,9 +51,9 @@ from headgate.participant.batches import (
     plan_batch,
     readable_positions,
     retry_overdue_batch_or_stop,
-    stop_when_committed,
+    stop_if_pending_and_committed,
     with_announced_limit_steps,
-    with_batch_ended,
+    with_batch_ended_and_retries_reset,
     with_batch_written,
     with_gained_partitions,
     with_last_look_done,
@@ -79,14 +79,14 @@ from headgate.participant.inputs_and_actions import (
 from headgate.participant.schema_proposals import (
     drop_or_repeat_needs,
     ends_of_repeated_batch,
-    forget_answers,
+    forget_answers_on_suspended,
+    forget_expired_refusals,
     forget_needs,
-    forget_refusals,
     log_ignored_fields,
     on_batch_needs,
     on_own_proposal,
     on_tables_event,
-    ranges_before_waiting_records,
+    ranges_readable_despite_needs,
     without_finished_repetition,
 )
 from headgate.participant.settlements import (
@@ -98,14 +98,14 @@ from headgate.participant.settlements import (
     find_other_configuration,
     is_believed,
     on_own_status,
-    open_transaction,
+    open_or_queue_transaction,
     repeat_unheard_events,
-    with_end_answered,
+    with_end_answered_and_next_opened,
     with_end_requested,
-    with_number_heard,
     with_paused,
     with_presence_heard,
-    with_resend_due,
+    with_resend_deadline,
+    with_sequence_heard,
     with_suspended,
     without_unheard_presences,
 )
@@ -130,9 +130,9 @@ def _dispatch(state: State, given: Input, now_ms: int) -> Step:
         case Assigned(partitions):
             return _on_assigned(state, partitions)
         case BatchEnded(outcome):
-            return _announce_growth(_on_batch_ended(state, outcome, now_ms))
+            return _announce_new_limit_step(_on_batch_ended(state, outcome, now_ms))
         case EndOffsetsRead():
-            return _announce_growth(_on_end_offsets(state, given, now_ms))
+            return _announce_new_limit_step(_on_end_offsets(state, given, now_ms))
         case ReleaseRequested(partitions):
             return with_leaving_partitions(state, partitions), ()
         case ReleaseTimedOut():
@@ -150,7 +150,7 @@ def _dispatch(state: State, given: Input, now_ms: int) -> Step:
 
 def _on_tick(state: State, now_ms: int) -> Step:
     """Do what is due. ``LOOK`` and ``RETRY`` only hold something back: ``_begin_due_work``."""
-    state = with_resend_due(state, now_ms)
+    state = with_resend_deadline(state, now_ms)
     actions: tuple[Action, ...] = ()
     for timer, do_it in (
         (Timer.RESEND, repeat_unheard_events),
@@ -177,24 +177,24 @@ def _begin_due_work(state: State, now_ms: int) -> Step:
     if state.run.batch is not None:
         return state, ()
     if state.work.leaving:
-        return _announce_then_release(state)
-    state, stop = stop_when_committed(state)
+        return _try_announce_and_release(state)
+    state, stop = stop_if_pending_and_committed(state)
     if stop:
         return state, stop
     if state.phase is Phase.ANSWERING:
-        return _finish_transaction(state, now_ms)
+        return _answer_end_after_last_look(state, now_ms)
     may_look = state.is_not_held_back_by(Timer.RETRY, now_ms) and now_ms >= next_look_due_ms(state)
     if state.phase is Phase.WRITING and may_look:
         return _read_end_offsets(state, now_ms)
     return state, ()
 
 
-def _finish_transaction(state: State, now_ms: int) -> Step:
+def _answer_end_after_last_look(state: State, now_ms: int) -> Step:
     """ANSWER-1: answer END once, after a last look at the end of the source."""
     may_read = not state.source.last_read_done and state.is_not_held_back_by(Timer.RETRY, now_ms)
     if may_read and readable_positions(state):
         return _read_end_offsets(state, now_ms)
-    if state.said.has_unconfirmed:
+    if state.said.has_unheard_status:
         # LOG-2: the status before this one was not heard. Were it lost, it would be appended again
         # behind this one, whose ranges continue its own: this one would be refused (RANGE-2).
         return state, ()
@@ -207,7 +207,7 @@ def _answer_end(state: State) -> Step:
     # its idle partitions by what was looked at in this one.
     if state.work.owned:
         state, actions = append_status(state, state.term.ended)
-    return with_end_answered(state), actions
+    return with_end_answered_and_next_opened(state), actions
 
 
 def _read_end_offsets(state: State, now_ms: int) -> Step:
@@ -235,7 +235,7 @@ def _on_end_offsets(state: State, known: EndOffsetsRead, now_ms: int) -> Step:
     there = find_backlog(state)
     done_again = False
     if state.needs.open or state.needs.again:
-        there = ranges_before_waiting_records(state, there, now_ms)
+        there = ranges_readable_despite_needs(state, there, now_ms)
         done_again = bool(ends_of_repeated_batch(state)) and not state.needs.open
     records_max = batch_records_max(state)
     full = sum(map(len, there.values())) >= records_max
@@ -250,7 +250,7 @@ def _on_end_offsets(state: State, known: EndOffsetsRead, now_ms: int) -> Step:
     if not ranges or state.work.leaving or held_back:
         return state, ()
     if state.needs.answers:
-        state = forget_refusals(state, now_ms)
+        state = forget_expired_refusals(state, now_ms)
     running, batch = plan_batch(state, ranges, now_ms)
     return running, (Submit(batch),)
 
@@ -274,10 +274,12 @@ def _on_batch_ended(state: State, outcome: BatchOutcome, now_ms: int) -> Step:
     if state.needs.again:
         state = without_finished_repetition(state)
     was_last = state.source.last_read_done or state.phase is Phase.ANSWERING
-    return with_batch_ended(state, last_read_done=was_last and not look_again), actions
+    return with_batch_ended_and_retries_reset(
+        state, last_read_done=was_last and not look_again
+    ), actions
 
 
-def _announce_growth(done: Step) -> Step:
+def _announce_new_limit_step(done: Step) -> Step:
     """COMMIT-5: tell the coordinator at each step how much there is, long before the next ALIVE."""
     state, actions = done
     steps = limit_steps_reached(state)
@@ -321,11 +323,11 @@ def _drop_work_and_announce_loss(state: State, lost: frozenset[TopicPartition]) 
     return append_presence(state, PresenceKind.LOST, lost)
 
 
-def _announce_then_release(state: State) -> Step:
+def _try_announce_and_release(state: State) -> Step:
     """POSITION-1: announce what the files hold, then let go."""
     actions: tuple[Action, ...] = ()
     if state.work.has_unannounced:
-        if state.said.has_unconfirmed or state.term.writing is None:
+        if state.said.has_unheard_status or state.term.writing is None:
             return state, ()
         state, actions = append_status(state, state.term.writing.number)
     # Only behind the status: the next owner's PRESENCE follows it in the log, so that the
@@ -358,7 +360,7 @@ def _on_record(state: State, record: LogRecord, now_ms: int) -> Step:
 
 def _on_own_event(state: State, record: LogRecord) -> State:
     said = record.envelope
-    state = with_number_heard(state, said.sequence)
+    state = with_sequence_heard(state, said.sequence)
     if isinstance(said.event, Proposal):
         return on_own_proposal(state, said.event)
     if isinstance(said.event, WriteStatus):
@@ -376,7 +378,7 @@ def _on_coordinator_event(state: State, record: LogRecord, now_ms: int) -> Step:
     # Before the event takes effect, whichever it is: an END or ACK of a coordinator that was not
     # known is about work of its epoch, and none of ours is (EPOCH-3).
     if not known:
-        state = _enter_epoch(state, Epoch(said.epoch), said.sender)
+        state = _enter_epoch_and_forget_needs(state, Epoch(said.epoch), said.sender)
     match said.event:
         case StartCommit() as start:
             if other := find_other_configuration(state, said.sender, start):
@@ -392,7 +394,7 @@ def _on_coordinator_event(state: State, record: LogRecord, now_ms: int) -> Step:
             return state, ()
 
 
-def _enter_epoch(state: State, epoch: Epoch, coordinator: Sender | None) -> State:
+def _enter_epoch_and_forget_needs(state: State, epoch: Epoch, coordinator: Sender | None) -> State:
     return forget_needs(enter_epoch(state, epoch, coordinator))
 
 
@@ -409,7 +411,7 @@ def _on_start(state: State, record: LogRecord, start: StartCommit) -> State:
     if state.needs.open:
         state = drop_or_repeat_needs(state, start)
     state = with_paused(state, paused=start.paused)
-    return open_transaction(state, OpenTransaction.from_start(number, start))
+    return open_or_queue_transaction(state, OpenTransaction.from_start(number, start))
 
 
 def _on_end(state: State, number: TransactionNumber) -> Step:
@@ -422,11 +424,11 @@ def _on_settlement(state: State, settlement: Settlement) -> Step:
     state = apply_settlement(state, settlement.offsets, settlement.settled_to)
     state = with_suspended(state, settlement.suspended)
     if state.needs.answers:
-        state = forget_answers(state, settlement.suspended)
-    return state, _copy_offsets(state, settlement)
+        state = forget_answers_on_suspended(state, settlement.suspended)
+    return state, _copy_offsets_to_group(state, settlement)
 
 
-def _copy_offsets(state: State, settlement: Settlement) -> tuple[Action, ...]:
+def _copy_offsets_to_group(state: State, settlement: Settlement) -> tuple[Action, ...]:
     if state.term.writing is None or not state.work.owned:
         return ()
     offsets = settlement.offsets.restrict_to(state.work.owned)
@@ -436,7 +438,7 @@ def _copy_offsets(state: State, settlement: Settlement) -> tuple[Action, ...]:
 def _on_log_truncated(state: State, reason: str) -> Step:
     """LOG-3: treat earlier events as void; every owned partition is gained again."""
     owned = frozenset(state.work.owned)
-    state = _enter_epoch(state, state.term.epoch, state.term.coordinator)
+    state = _enter_epoch_and_forget_needs(state, state.term.epoch, state.term.coordinator)
     state = without_unheard_presences(without_lost_partitions(state, owned))
     if not owned:
         return state, (control_log_warning(reason),)

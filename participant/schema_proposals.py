@@ -25,7 +25,7 @@ from headgate.control_protocol.ports import Batch, BatchNeeds, TableNeed
 from headgate.control_protocol.schema_evolution import COLUMNS_MAX
 from headgate.participant.batches import describe_proposal, find_backlog
 from headgate.participant.inputs_and_actions import Action
-from headgate.participant.settlements import next_number_after, with_schema, with_sequence_number
+from headgate.participant.settlements import number_event, number_to_count_on_from, with_schema
 from headgate.participant.state import Need, Phase, SchemaNeeds, State, TableAnswer, Timer
 
 REFUSED_MS = 60_000
@@ -72,13 +72,13 @@ def _propose(
         table=at.table,
         uuid=at.uuid,
         schema_id=at.schema_id,
-        columns=_unify_columns(before.columns, need.columns) if before else need.columns,
+        columns=_unify_columns_if_room(before.columns, need.columns) if before else need.columns,
         first=before.first.smaller_of_each(need.first) if before else need.first,
         records=need.records,
         source=source,
         raw=need.raw,
     )
-    state, said = with_sequence_number(state, batch.transaction.number, proposal)
+    state, said = number_event(state, batch.transaction.number, proposal)
     others = tuple(each for each in needs.open if each is not older)
     waits = Need(said, proposal, older.since_ms if older else now_ms)
     needs = replace(needs, open=(*others, waits), number=proposal.number)
@@ -86,13 +86,13 @@ def _propose(
     return replace(state, needs=needs), said, LogLine(text, event=LogEvent.COLUMNS_AWAITED)
 
 
-def _unify_columns(before: Struct, columns: Struct) -> Struct:
+def _unify_columns_if_room(before: Struct, columns: Struct) -> Struct:
     """Return what both ask for; only the first where no table has room for all of it."""
     both = unify_columns(before, columns)
     return both if sum(1 for _ in named_fields(both)) <= COLUMNS_MAX else before
 
 
-def ranges_before_waiting_records(state: State, ranges: Ranges, now_ms: int) -> Ranges:
+def ranges_readable_despite_needs(state: State, ranges: Ranges, now_ms: int) -> Ranges:
     """SCHEMA-4: return no ranges while an answer may come soon; then, and for an END, those before
     records that wait."""
     needs = state.needs
@@ -125,6 +125,7 @@ def without_finished_repetition(state: State) -> State:
 
 
 def _cut_ranges_at(ranges: Ranges, ends: Mapping[TopicPartition, int]) -> Ranges:
+    """Cut the ranges at ``ends``, and drop those without one; but without any ends all stay."""
     if not ends:
         return ranges
     upto = {at: min(span.end, ends.get(at, 0)) for at, span in ranges.items()}
@@ -163,7 +164,7 @@ def _newest_answers(state: State, tables: Tables, now_ms: int) -> Mapping[str, T
     return dict(list(answers.items())[-ANSWERS_MAX:])
 
 
-def forget_refusals(state: State, now_ms: int) -> State:
+def forget_expired_refusals(state: State, now_ms: int) -> State:
     """CREATE-3, ROUTE-4: forget refusals after a while, so that the table is asked for again."""
     kept = {
         name: answer
@@ -175,7 +176,7 @@ def forget_refusals(state: State, now_ms: int) -> State:
     return replace(state, needs=replace(state.needs, answers=kept))
 
 
-def forget_answers(state: State, suspended: Mapping[str, str]) -> State:
+def forget_answers_on_suspended(state: State, suspended: Mapping[str, str]) -> State:
     """SUSPEND-2: forget what TABLES said of tables that are suspended since."""
     kept = {name: said for name, said in state.needs.answers.items() if name not in suspended}
     return replace(state, needs=replace(state.needs, answers=kept))
@@ -198,7 +199,7 @@ def drop_or_repeat_needs(state: State, start: StartCommit) -> State:
     still: list[Need] = []
     for need in state.needs.open:
         if need.proposal.table != primary.table or _destination_of(need) == now:
-            state, said = with_sequence_number(state, need.said.transaction, need.proposal)
+            state, said = number_event(state, need.said.transaction, need.proposal)
             still.append(Need(said, need.proposal, need.since_ms))
     return replace(state, needs=replace(state.needs, open=tuple(still)))
 
@@ -210,7 +211,7 @@ def _destination_of(need: Need) -> Destination:
 def on_own_proposal(state: State, proposal: Proposal) -> State:
     """LOG-1, LOG-6: note that it was heard; if others used its name, go on counting from there."""
     needs = state.needs
-    if (counted := next_number_after(needs.number, proposal.number)) != needs.number:
+    if (counted := number_to_count_on_from(needs.number, proposal.number)) != needs.number:
         return replace(state, needs=replace(needs, number=counted))
     heard = tuple(
         replace(need, heard=True) if need.proposal == proposal else need for need in needs.open

@@ -34,10 +34,10 @@ from headgate.control_protocol.machine_io import Append, OutgoingEvent
 from headgate.control_protocol.offsets import Offsets
 from headgate.participant.batches import (
     build_presence,
-    forget_positions,
+    drop_work_and_positions,
     take_work_as_status,
     with_idleness_unknown,
-    with_positions,
+    with_settled_positions,
 )
 from headgate.participant.state import OpenTransaction, OwnStatus, State, Term, Timer
 
@@ -70,10 +70,10 @@ def enter_epoch(state: State, epoch: Epoch, coordinator: Sender | None) -> State
     # coordinator had settled; its ENDs count from 1.
     term = Term(epoch, coordinator, paused=state.term.paused)
     said = replace(state.said, pending=())
-    return replace(forget_positions(state), term=term, said=said)
+    return replace(drop_work_and_positions(state), term=term, said=said)
 
 
-def open_transaction(state: State, started: OpenTransaction | None) -> State:
+def open_or_queue_transaction(state: State, started: OpenTransaction | None) -> State:
     """Open a START at once, or behind the answer that is still pending (COMMIT-1)."""
     term = state.term
     if term.ended > term.answered:
@@ -91,10 +91,10 @@ def with_end_requested(state: State, number: TransactionNumber) -> State:
     return replace(state, term=replace(state.term, ended=max(number, state.term.ended)))
 
 
-def with_end_answered(state: State) -> State:
+def with_end_answered_and_next_opened(state: State) -> State:
     """Go on with the transaction whose START was heard meanwhile; without one, with none."""
     answered = replace(state, term=replace(state.term, answered=state.term.ended))
-    return open_transaction(answered, answered.term.following)
+    return open_or_queue_transaction(answered, answered.term.following)
 
 
 def with_suspended(state: State, suspended: Mapping[str, str]) -> State:
@@ -141,7 +141,7 @@ def apply_settlement(state: State, offsets: Offsets, settled_to: ControlOffset) 
         term=replace(state.term, settled_to=settled_to),
         said=replace(state.said, pending=pending, unheeded=unheeded),
     )
-    return with_positions(state, _offsets_after_late_statuses(offsets, pending), settled_to)
+    return with_settled_positions(state, _offsets_after_late_statuses(offsets, pending), settled_to)
 
 
 def _count_unheeded_in_a_row(state: State, offsets: Offsets, settled_to: ControlOffset) -> int:
@@ -177,7 +177,7 @@ def _offsets_after_late_statuses(offsets: Offsets, pending: tuple[OwnStatus, ...
 Step = tuple[State, tuple[Append, ...]]
 
 
-def with_sequence_number(
+def number_event(
     state: State,
     transaction: TransactionNumber,
     event: Presence | WriteStatus | Proposal,
@@ -190,9 +190,7 @@ def with_sequence_number(
 
 
 def append_presence(state: State, kind: PresenceKind, concerns: frozenset[TopicPartition]) -> Step:
-    state, said = with_sequence_number(
-        state, TransactionNumber(0), build_presence(state, kind, concerns)
-    )
+    state, said = number_event(state, TransactionNumber(0), build_presence(state, kind, concerns))
     if kind in (PresenceKind.JOINED, PresenceKind.GAINED):
         unheard = (*state.said.unheard, said)
         state = replace(state, said=replace(state.said, unheard=unheard))
@@ -204,7 +202,7 @@ def append_status(state: State, transaction: TransactionNumber) -> Step:
     # LOG-6: somebody may have used a higher number in its name that it never heard: catch up.
     further = min(LEAP_MAX, 1024 ** min(state.said.unheeded, 2))
     state, status = take_work_as_status(state, state.said.status_number + further)
-    state, said = with_sequence_number(state, transaction, status, further)
+    state, said = number_event(state, transaction, status, further)
     pending = (*state.said.pending, OwnStatus(said, status))
     announced = replace(state.said, pending=pending, status_number=status.status_number)
     return replace(state, said=announced), (Append((said,)),)
@@ -219,7 +217,7 @@ def append_pending_statuses_again(state: State, upto: TransactionNumber) -> Step
     return state, (Append(again),) if again else ()
 
 
-def with_resend_due(state: State, now_ms: int) -> State:
+def with_resend_deadline(state: State, now_ms: int) -> State:
     """LOG-1: what is not heard is appended again, an interval after it was first missed."""
     if not _unheard_events(state):
         return state.with_deadline(Timer.RESEND, None)
@@ -248,11 +246,11 @@ def on_own_status(state: State, number: int, offset: ControlOffset) -> State:
         else own
         for own in state.said.pending
     )
-    counted = next_number_after(state.said.status_number, number)
+    counted = number_to_count_on_from(state.said.status_number, number)
     return replace(state, said=replace(state.said, pending=pending, status_number=counted))
 
 
-def with_number_heard(state: State, sequence: int) -> State:
+def with_sequence_heard(state: State, sequence: int) -> State:
     """LOG-6: if others used its name, go on counting from there.
 
     Others may have leapt too far in it, and coordinators believed them. Behind such a number they
@@ -261,7 +259,7 @@ def with_number_heard(state: State, sequence: int) -> State:
     said = state.said
     far = abs(sequence - said.leapt) > LEAP_MAX
     believed = sequence if far else max(sequence, said.leapt)
-    counted = next_number_after(next_number_after(said.sequence, sequence), believed)
+    counted = number_to_count_on_from(number_to_count_on_from(said.sequence, sequence), believed)
     leapt = believed if believed > counted else 0
     return replace(state, said=replace(said, sequence=counted, leapt=leapt))
 
@@ -276,7 +274,7 @@ def without_unheard_presences(state: State) -> State:
     return replace(state, said=replace(state.said, unheard=()))
 
 
-def next_number_after(known: int, heard: int) -> int:
+def number_to_count_on_from(known: int, heard: int) -> int:
     """LOG-6: return the number to count on from, after what was heard in its name, its own or
     not."""
     return heard if known < heard <= known + LEAP_MAX else known

@@ -288,7 +288,7 @@ class Announced:
     (LOG-6)."""
 
     @property
-    def has_unconfirmed(self) -> bool:
+    def has_unheard_status(self) -> bool:
         """Return whether a status was appended and not yet heard: the next one has to wait."""
         return any(own.offset is None for own in self.pending)
 

@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from headgate.config.catalog_checks import require_usable_table_catalog
 from headgate.config.catalog_settings import Backend
@@ -63,9 +63,9 @@ from headgate.runtime.embedded_sink_task import SinkTask
 from headgate.runtime.participant_runner import Current, OpenSink, open_lookout
 from headgate.runtime.process_notices import (
     Complaints,
-    announce_start,
     announcing_end,
     open_control_log,
+    try_announce_start,
 )
 from headgate.runtime.reports.reported_primary import with_reports
 from headgate.runtime.sink_tables import SinkTables, named_secondary_tables
@@ -131,9 +131,9 @@ def open_task(settings: SinkSettings, steering: Steering) -> Iterator[SinkTask]:
         sender = new_sender()
         stack.enter_context(announcing_end(settings, sender))
         stack.enter_context(_redacting_secrets(settings.redaction))
-        tables = _prepare_tables(settings, stack)
+        tables = _prepare_tables_and_control_topic(settings, stack)
         planning = tables.planning()
-        _require_usable_function(planning)
+        _require_loadable_transform(planning)
         buffers = Buffers(steering, BUFFER_BYTES_MAX)
         member = EmbeddedMember(buffers)
 
@@ -169,7 +169,7 @@ def open_task(settings: SinkSettings, steering: Steering) -> Iterator[SinkTask]:
             settings.redaction,
         )
         driver = OpenSink(build_participant_state(settings, sender), world, service, watch)
-        announce_start(settings, sender, log)
+        try_announce_start(settings, sender, log)
         yield SinkTask(driver, buffers, member)
         driver.close()
 
@@ -185,7 +185,7 @@ def open_sink(
         # Before the tables: what they open in a JVM of their own would be the session's.
         shared = spark_session_conf(settings) is not None
         session = stack.enter_context(_hold_spark_session(settings)) if shared else None
-        tables = _prepare_tables(settings, stack)
+        tables = _prepare_tables_and_control_topic(settings, stack)
         writer = stack.enter_context(open_batch_writer(settings, tables.planning(), session))
         clients = LogClients(settings.kafka)
         log = open_control_log(settings, clients=clients, statuses_of=sender)
@@ -222,7 +222,7 @@ def open_sink(
         sink = OpenSink(state, world, service, watch, current=current)
         if meters:
             meters.set_state_source(lambda: sink.state)
-        announce_start(settings, sender, log)
+        try_announce_start(settings, sender, log)
         yield sink
 
 
@@ -248,7 +248,7 @@ def _redacting_secrets(redaction: Redaction) -> Iterator[None]:
             raise
 
 
-def _prepare_tables(settings: SinkSettings, stack: ExitStack) -> SinkTables:
+def _prepare_tables_and_control_topic(settings: SinkSettings, stack: ExitStack) -> SinkTables:
     """Return the sink's tables, once they and the control topic exist."""
     require_usable_table_catalog(settings)
     require_existing_sources(settings)
@@ -289,9 +289,16 @@ class _Ending:
         return self._error or self._of_coordinator()
 
 
+class _CoordinatorLife(NamedTuple):
+    """A coordinator's driver, and what closes the ports that were opened for it."""
+
+    driver: coordinator.CoordinatorDriver
+    close: Callable[[], None]
+
+
 def _build_coordinator(
     settings: SinkSettings, tables: SinkTables, context: MemberContext
-) -> tuple[coordinator.CoordinatorDriver, Callable[[], None]]:
+) -> _CoordinatorLife:
     """Build one coordinator life. Its own incarnation marks its commits."""
     sender, meters = context.sender, context.meters
     life = replace(sender, incarnation=uuid.uuid4().hex[:12])
@@ -306,7 +313,7 @@ def _build_coordinator(
             admin=context.clients.admin,
         )
         opening.callback(topics.close)
-        measures = meters.start_coordinator_life(life) if meters else None
+        measures = meters.start_coordinator_meters(life) if meters else None
         on_ended = measures.maintenance.on_round_end if measures else None
         found = tables.open_coordinator_ports(settings, topics, opening)
         if settings.maintenance:
@@ -338,7 +345,7 @@ def _build_coordinator(
             found.new_token,
         )
         driver = build_coordinator_driver(settings, life, world)
-        return driver, opening.pop_all().close
+        return _CoordinatorLife(driver, opening.pop_all().close)
 
 
 def build_coordinator_driver(
@@ -395,7 +402,7 @@ def open_batch_writer(
     It uses the ``session`` if there is one already.
     """
     if settings.spark.writer is WriterKind.IN_PROCESS:
-        _require_usable_function(planning)
+        _require_loadable_transform(planning)
         writer: BatchWriter = InProcessWriter(
             lambda batch, abandoned: planning.write_planned(
                 batch, lambda plan: write_source_ranges(plan, batch, abandoned=abandoned)
@@ -417,7 +424,7 @@ def open_batch_writer(
             yield RenewingWriter(writer, planning)
 
 
-def _require_usable_function(planning: Planning) -> None:
+def _require_loadable_transform(planning: Planning) -> None:
     """Find an unusable function before anything is read."""
     if (transform := planning.plans.shaping.transform) and transform.in_process:
         from headgate.data_plane.transform.user_function import load_function

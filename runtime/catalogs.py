@@ -27,16 +27,17 @@ def open_catalog(
     timeout_s: float = TIMEOUT_S,
     *,
     of: CatalogSettings | None = None,
-    looking: bool = False,
+    read_only: bool = False,
 ) -> Catalog:
-    """Return the catalog, which the caller closes; with ``looking``, a database is left unchanged.
+    """Return the catalog, which the caller closes.
 
-    ``of``: another catalog than that of the sink's table. Raises what ``load_catalog`` raises, and
-    ``ConfigurationError`` if Spark's JVM is needed and does not start.
+    With ``read_only`` a database is left unchanged. ``of``: another catalog than that of the sink's
+    table. Raises what ``load_catalog`` raises, and ``ConfigurationError`` if Spark's JVM is needed
+    and does not start.
     """
     catalog = of or settings.catalog
     if catalog.backend is Backend.PYICEBERG:
-        return load_catalog(catalog.name, catalog.properties, timeout_s, read_only=looking)
+        return load_catalog(catalog.name, catalog.properties, timeout_s, read_only=read_only)
     from headgate.data_plane.spark.session import open_jvm
 
     jvm = open_jvm(spark_options(settings))
@@ -44,11 +45,11 @@ def open_catalog(
 
 
 def open_iceberg_format(
-    settings: SinkSettings, of: CatalogSettings, opening: ExitStack, *, looking: bool
+    settings: SinkSettings, of: CatalogSettings, opening: ExitStack, *, read_only: bool
 ) -> IcebergFormat:
     """Open a catalog's tables; ``opening`` closes it. Raises what ``open_catalog`` raises.
 
-    With ``looking`` it is left as it is: raises ``TableMissing`` if its file does not exist.
+    With ``read_only`` it is left as it is: raises ``TableMissing`` if its file does not exist.
     """
     from headgate.runtime.dropped_table_detection import PATIENCE_S, require_never_filled
     from headgate.tables.iceberg.table_format import IcebergFormat
@@ -57,15 +58,15 @@ def open_iceberg_format(
     database = sqlite_file(of)
     if database and not database.exists():  # connecting to SQLite would create it
         require_sql_installed()
-        if looking:
+        if read_only:
             raise TableMissing(
                 f"catalog {of.name!r}: the database {database} does not exist yet",
                 "the first start creates it, or correct catalog.properties.uri",
             )
         if of is settings.catalog:
             require_never_filled(settings, PATIENCE_S)
-    timeout_s = ANSWER_S_MAX if looking else TIMEOUT_S
-    catalog = open_catalog(settings, timeout_s, of=of, looking=looking)
+    timeout_s = ANSWER_S_MAX if read_only else TIMEOUT_S
+    catalog = open_catalog(settings, timeout_s, of=of, read_only=read_only)
     opening.callback(catalog.close)
     return IcebergFormat(catalog)
 

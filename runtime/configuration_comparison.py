@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple
 
 from headgate.config.configuration_fingerprint import agreed_settings, configuration_digest
 from headgate.config.sink_settings import SinkSettings
@@ -26,22 +28,29 @@ SIGNS_MISSED = 3
 _LOOK_AGAIN_S = 1.0
 
 
+class OtherParticipants(NamedTuple):
+    """Participants at work with another file: the error that says so, and when each was heard."""
+
+    error: OtherConfiguration | None = None
+    heard_ms: Mapping[Sender, int] = MappingProxyType({})
+
+
 def find_other_configuration(
     settings: SinkSettings, envelopes: Sequence[Envelope], now_ms: int, own: Sender | None = None
-) -> tuple[OtherConfiguration | None, Mapping[Sender, int]]:
-    """Return the error of a file that differs from that of participants at work, and these.
+) -> OtherParticipants:
+    """Return the participants at work with a file that differs, and the error that names them.
 
-    They are named with the time of their last sign of life. START tells what differs. The digest of
+    START tells what differs. The digest of
     a participant that differs from ours proves nothing, for versions digest other things; the same
     digest proves that it has our file.
     """
     started = next((e for e in reversed(envelopes) if isinstance(e.event, StartCommit)), None)
     if started is None or not isinstance(started.event, StartCommit):
-        return None, {}
+        return OtherParticipants()
     settled = {"table.identifier": settings.table.identifier, **agreed_settings(settings)}
     differences = describe_configuration_differences(started.event, settled)
     if not differences:
-        return None, {}
+        return OtherParticipants()
     ours, digests = configuration_digest(settings), dict[Sender, str]()
     for each in envelopes:
         notice = each.event
@@ -56,13 +65,14 @@ def find_other_configuration(
         if sender != own and digests.get(sender) != ours
     }
     if not others:
-        return None, {}
+        return OtherParticipants()
     names = ", ".join(sorted(sender.member for sender in others)[:5])
-    return OtherConfiguration(
+    error = OtherConfiguration(
         f"sink {settings.name!r} is run by {names} with another sink file: {differences}",
         "give all participants the same file; docs/guides/deployment.md (Changing the sink file) "
         "says how to change it while they run; or give this one another name and group",
-    ), others
+    )
+    return OtherParticipants(error, others)
 
 
 def find_last_other_starter(settings: SinkSettings, envelopes: Sequence[Envelope]) -> str:

@@ -40,7 +40,7 @@ def take_over_signals(handler: Callable[[int, Any], None], signals: Sequence[int
         handler(number, None)
 
 
-def restore_signals() -> None:
+def restore_and_resend_signals() -> None:
     """Let the signals have their usual effect again, also those that came already."""
     for number in _ENDS:
         if signal.getsignal(number) is _note_signal:

@@ -178,12 +178,12 @@ def have_participants_said_goodbye(last: Iterable[Envelope], silence_ms_max: int
     return all(_is_end_notice(e.event) for e in newest if e.time_ms >= lately)
 
 
-def last_error_of_batch(failure: str, cause: LastError) -> LastError:
+def last_error_of_batch(failure: str, base: LastError) -> LastError:
     """Return a participant's report of a failed batch, with its own code unless storage failed."""
     code, _, text = failure.partition(" ")
     if not CODE.fullmatch(code):
         code, text = WriteFailed.code, failure
-    return replace(cause, code=code, text=f"a batch could not be written: {text}")
+    return replace(base, code=code, text=f"a batch could not be written: {text}")
 
 
 def without_code(code: str, text: str) -> str:
@@ -306,7 +306,7 @@ def _condition_at_work(facts: Facts) -> Condition:
     return Condition.IDLE if facts.lag == 0 else Condition.RUNNING
 
 
-def find_open_transaction(envelopes: Sequence[Envelope]) -> str | None:
+def describe_open_transaction(envelopes: Sequence[Envelope]) -> str | None:
     """Return the newest transaction that a coordinator opened and has not ended."""
     for envelope in reversed(envelopes):
         match envelope.event:

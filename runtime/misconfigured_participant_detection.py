@@ -66,7 +66,9 @@ class Lookout:
         if isinstance(event, Notice) and event.kind is NoticeKind.ASKED:
             self._asked |= envelope.sink == self._settings.name
 
-    def require_no_misconfiguration(self, state: State, now_ms: int, *, leads: bool) -> None:
+    def require_no_misconfiguration_or_stop(
+        self, state: State, now_ms: int, *, leads: bool
+    ) -> None:
         """Raise an error if others commit elsewhere, or if an operator stopped the sink.
 
         Raises ``OtherConfiguration``, ``GroupTaken`` or, by the table, ``SinkStopped``.
@@ -94,7 +96,7 @@ class Lookout:
         again, self._others = others & self._others, others
         unheard, self._refused = refused > self._refused, refused
         moves = record is not None and before is not None and not record.is_same_commit(before)
-        error = self._find_other_coordinator(record, here) if moves and record else None
+        error = self._other_coordinator_error(record, here) if moves and record else None
         if error is None and moves and unheard:
             error = self._other_key_error()
         if error is None and again:
@@ -113,8 +115,8 @@ class Lookout:
         self._asked = False
         require_not_stopped(record, state.sink)
 
-    def _find_other_coordinator(
-        self, record: CommitRecord, here: TopicId | None
+    def _other_coordinator_error(
+        self, record: CommitRecord, topic_id_here: TopicId | None
     ) -> HeadgateError | None:
         ours = self._settings.control.topic
         coordinated = (
@@ -127,10 +129,10 @@ class Lookout:
                 "give all participants of the sink the same file; to change control.topic, stop "
                 "all of them first",
             )
-        if here is not None and record.control_topic_id not in (None, here):
+        if topic_id_here is not None and record.control_topic_id not in (None, topic_id_here):
             return OtherConfiguration(
                 f"{coordinated} {ours} with id {record.control_topic_id}, but "
-                f"{ours} in this participant's cluster has id {here}: {lost}",
+                f"{ours} in this participant's cluster has id {topic_id_here}: {lost}",
                 "compare bootstrap.servers: all participants of a sink must use one Kafka cluster",
             )
         return None

@@ -105,7 +105,7 @@ class _OneSink:
         self.settings = settings
         self.error: HeadgateError | None = None
         self.ended = False
-        self.reload = Reload(path, self._adopt_settings)
+        self.reload = Reload(path, self._adopt_and_describe_when)
         self._beside = beside
 
     def run_until_asked_to_end(self) -> None:
@@ -114,7 +114,7 @@ class _OneSink:
             pause_s = AGAIN_S
             while not self._beside.stop.is_set():
                 begun_s = time.monotonic()
-                self._run_once()
+                self._run_until_ended()
                 if self.error is None:
                     return
                 if time.monotonic() - begun_s > pause_s:
@@ -123,7 +123,7 @@ class _OneSink:
                 self._wait_for_retry_or_changed_file(pause_s)
                 pause_s = min(2 * pause_s, AGAIN_S_MAX)
 
-    def _run_once(self) -> None:
+    def _run_until_ended(self) -> None:
         stop, turns = self._beside.stop, self._beside.turns
         process = Process(stop, turns.manager_of(self.name), self._beside.measuring, self.reload)
         try:
@@ -155,7 +155,7 @@ class _OneSink:
         self._beside.require_no_clash(read)
         return read
 
-    def _adopt_settings(self, before: SinkSettings, now: SinkSettings) -> str:
+    def _adopt_and_describe_when(self, before: SinkSettings, now: SinkSettings) -> str:
         self._beside.require_no_clash(now)
         self.settings = now
         return describe_when_adopted(before, now)

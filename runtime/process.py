@@ -34,7 +34,7 @@ from headgate.runtime.configuration_comparison import (
     find_other_configuration,
     read_recent_envelopes,
 )
-from headgate.runtime.process_notices import append_notice
+from headgate.runtime.process_notices import try_append_notice
 from headgate.runtime.sink import IDLE_MS, Sink
 from headgate.runtime.sink_tables import open_tables_read_only
 from headgate.runtime.startup_progress_log import FirstCommitLog
@@ -78,17 +78,17 @@ def may_take_part(settings: SinkSettings) -> bool:
 
 
 def wait_until_started(
-    settings: SinkSettings, stop: threading.Event, turned: Callable[[], None]
+    settings: SinkSettings, stop: threading.Event, on_turn: Callable[[], None]
 ) -> None:
     """Return once an operator has started the sink, or ``stop`` is set.
 
     While the table is unreachable, the sink stays stopped.
     """
-    _wait_until(lambda: not is_stopped(settings), stop, turned, LOOKED_AT_S)
+    _wait_until(lambda: not is_stopped(settings), stop, on_turn, LOOKED_AT_S)
 
 
 def wait_until_readable(
-    settings: SinkSettings, stop: threading.Event, turned: Callable[[], None], away_s: float
+    settings: SinkSettings, stop: threading.Event, on_turn: Callable[[], None], at_least_s: float
 ) -> None:
     """Return after this time, once the table can be read from here, or ``stop`` is set."""
 
@@ -96,19 +96,22 @@ def wait_until_readable(
         is_stopped(settings)
         return True
 
-    _wait_until(is_table_readable, stop, turned, away_s)
+    _wait_until(is_table_readable, stop, on_turn, at_least_s)
 
 
 def _wait_until(
-    over: Callable[[], bool], stop: threading.Event, turned: Callable[[], None], first_s: float
+    is_over: Callable[[], bool],
+    stop: threading.Event,
+    on_turn: Callable[[], None],
+    first_look_after_s: float,
 ) -> None:
-    due_s = time.monotonic() + first_s
+    due_s = time.monotonic() + first_look_after_s
     while not stop.wait(_TURN_S):
-        turned()
+        on_turn()
         if time.monotonic() < due_s:
             continue
         try:
-            if over():
+            if is_over():
                 return
         except RetryLater:
             pass
@@ -183,7 +186,9 @@ def run_participant_in(process: Process, settings: SinkSettings) -> None:
         while goes_on and not process.stop.is_set():
             with process.measuring(goes_on) as measures:
                 turn = _Turn(process, measures)
-                if goes_on is not settings and (newer := _wait_for_others(goes_on, turn)):
+                if goes_on is not settings and (
+                    newer := _wait_for_others_with_other_file(goes_on, turn)
+                ):
                     goes_on = newer
                     continue
                 goes_on = _run_or_wait(goes_on, turn)
@@ -211,15 +216,15 @@ class _Turn:
         found = reload.poll(settings) if reload else None
         if isinstance(found, RefusedFile):
             text = f"the changed sink file was not adopted: {found.error.message}"
-            append_notice(settings, sender, Notice(NoticeKind.RELOADED, found.error.code, text))
+            try_append_notice(settings, sender, Notice(NoticeKind.RELOADED, found.error.code, text))
             return None
         if found:
             digest = configuration_digest(found)
-            append_notice(settings, sender, Notice(NoticeKind.RELOADED, configuration=digest))
+            try_append_notice(settings, sender, Notice(NoticeKind.RELOADED, configuration=digest))
         return found
 
 
-def _wait_for_others(settings: SinkSettings, turn: _Turn) -> SinkSettings | None:
+def _wait_for_others_with_other_file(settings: SinkSettings, turn: _Turn) -> SinkSettings | None:
     """CONFIG-1: with another file than before, wait for those at work to leave, or to get it as
     well.
 
@@ -228,7 +233,7 @@ def _wait_for_others(settings: SinkSettings, turn: _Turn) -> SinkSettings | None
     reported = ""
     while not turn.stop.is_set():
         now_ms = wall_ms()
-        error, _ = find_other_configuration(settings, read_recent_envelopes(settings), now_ms)
+        error = find_other_configuration(settings, read_recent_envelopes(settings), now_ms).error
         if error is None:
             return None
         if error.message != reported:
@@ -249,7 +254,7 @@ def _run_or_wait(settings: SinkSettings, turn: _Turn) -> SinkSettings | None:
             try:
                 return _take_part(settings, turn)
             except LeadershipReleased as released:
-                _let_others_lead(settings, turn, released)
+                _wait_while_others_lead(settings, turn, released)
                 continue
             except SinkStopped:
                 pass
@@ -262,11 +267,11 @@ def _run_or_wait(settings: SinkSettings, turn: _Turn) -> SinkSettings | None:
         wait_until_started(settings, turn.stop, lambda: turn.report_turn(STOPPED_BY_PERSON))
         if anew := turn.reload_settings(settings, new_sender()):
             return anew
-        _wait_for_others_with_started_file(settings, turn)
+        _give_way_to_started_file(settings, turn)
     return None
 
 
-def _wait_for_others_with_started_file(settings: SinkSettings, turn: _Turn) -> None:
+def _give_way_to_started_file(settings: SinkSettings, turn: _Turn) -> None:
     """CONFIG-1: let those go first that have the sink file with which a person started the sink.
 
     Raises ``OtherConfiguration`` once they work. If nobody has that file, this one will do.
@@ -275,7 +280,7 @@ def _wait_for_others_with_started_file(settings: SinkSettings, turn: _Turn) -> N
     until_s, reported = time.monotonic() + _OTHERS_START_S, False
     while not turn.stop.is_set() and time.monotonic() < until_s:
         envelopes = read_recent_envelopes(settings)
-        error, _ = find_other_configuration(settings, envelopes, wall_ms())
+        error = find_other_configuration(settings, envelopes, wall_ms()).error
         if error:
             raise error
         if not (actor := find_last_other_starter(settings, envelopes)):
@@ -288,7 +293,9 @@ def _wait_for_others_with_started_file(settings: SinkSettings, turn: _Turn) -> N
         turn.stop.wait(_LOOKED_AT_S)
 
 
-def _let_others_lead(settings: SinkSettings, turn: _Turn, released: LeadershipReleased) -> None:
+def _wait_while_others_lead(
+    settings: SinkSettings, turn: _Turn, released: LeadershipReleased
+) -> None:
     """ELECTION-2: let others lead, for as long as this process had no answers, and until it has."""
     reported = f"{released.code} {released.message}"
     _log_event(LogEvent.LEADERSHIP_RELEASED, f"sink {settings.name}: {reported}", logging.WARNING)
@@ -324,6 +331,7 @@ def _take_part(settings: SinkSettings, turn: _Turn) -> SinkSettings | None:
 
 
 def _run_turns(sink: Sink, settings: SinkSettings, turn: _Turn) -> SinkSettings | None:
+    """Make turns until asked to stop; return new settings that cannot be applied live."""
     first = FirstCommitLog(settings)
     while not turn.stop.is_set():
         sink.turn(idle_ms=IDLE_MS)

@@ -58,20 +58,21 @@ def announcing_end(settings: SinkSettings, sender: Sender) -> Iterator[None]:
     except Unreachable:
         raise  # brokers or catalog are away; ``status`` finds that out by itself
     except SinkStopped:
-        append_notice(settings, sender, build_stop_notice())  # in order: an operator asked for it
+        # In order: an operator asked for it.
+        try_append_notice(settings, sender, build_stop_notice())
         raise
     except HeadgateError as error:
         text = f"{error.message} ({error.hint})" if error.hint else error.message
-        append_notice(settings, sender, build_stop_notice(error.code, settings.redact(text)))
+        try_append_notice(settings, sender, build_stop_notice(error.code, settings.redact(text)))
         raise
     except Exception as error:
         text = settings.redact(f"{type(error).__name__}: {error}")
-        append_notice(settings, sender, build_stop_notice(HeadgateError.code, text))
+        try_append_notice(settings, sender, build_stop_notice(HeadgateError.code, text))
         raise
-    append_notice(settings, sender, build_stop_notice())
+    try_append_notice(settings, sender, build_stop_notice())
 
 
-def announce_start(settings: SinkSettings, sender: Sender, log: ControlLog) -> None:
+def try_announce_start(settings: SinkSettings, sender: Sender, log: ControlLog) -> None:
     """Announce that a process takes part from now on, through the log that it already has open."""
     digest = configuration_digest(settings)
     page = settings.http.listen
@@ -86,7 +87,7 @@ def build_stop_notice(code: str = "", text: str = "") -> Notice:
     return Notice(NoticeKind.STOPPED, code, text[:_ERROR_CHARS_MAX])
 
 
-def append_notice(
+def try_append_notice(
     settings: SinkSettings, sender: Sender, event: Notice, answer_ms: int = _ANSWER_MS
 ) -> None:
     """Append the event if the control topic exists; asking for a missing topic might create it."""
@@ -135,7 +136,7 @@ class Complaints:
         redacted = self._settings.redact(text)[:_ERROR_CHARS_MAX]
         trouble = Notice(NoticeKind.ERROR, code, redacted, next_try_ms=next_try_ms)
         self._saying = threading.Thread(
-            target=in_same_sink_context(append_notice),
+            target=in_same_sink_context(try_append_notice),
             args=[self._settings, self._sender, trouble],
             daemon=True,
         )

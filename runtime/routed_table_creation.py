@@ -12,7 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from threading import Lock
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from headgate.config.multi_table_settings import (
     CreateFrom,
@@ -44,9 +44,11 @@ class TableCreation(Protocol):
 
     def exists(self, name: str) -> bool: ...
 
-    def table_names_in(self, namespace: str) -> Collection[str]: ...
+    def short_table_names_in(self, namespace: str) -> Collection[str]: ...
 
-    def create_routed_table(self, table: TableSettings, raw: str, inferred: Struct) -> bool: ...
+    def create_routed_table(
+        self, table: TableSettings, name_before_routing: str, inferred_columns: Struct
+    ) -> bool: ...
 
 
 class TableMaker:
@@ -71,7 +73,7 @@ class TableMaker:
         self._there: set[str] = set()
         self._refused: dict[str, float] = {}
         self._by_topic: frozenset[str] = frozenset()
-        self._guard = NewTables(settings.tables, tables.table_names_in, monotonic_s)
+        self._guard = NewTables(settings.tables, tables.short_table_names_in, monotonic_s)
 
     def create_named_tables(self, topics: Mapping[str, TopicState]) -> None:
         """Create the tables that the topics name, and those that the sink file names in full."""
@@ -85,20 +87,20 @@ class TableMaker:
                 wanted.setdefault(each.match, each.match)
         for table, raw in sorted(wanted.items()):
             if table not in self._there and self._now_s() >= self._refused.get(table, 0.0):
-                self._create_if_declared(table, raw)
+                self._try_create_if_declared(table, raw)
 
-    def try_create_requested(self, want: Want) -> Changed | None:
+    def create_requested_or_why_not(self, want: Want) -> Changed | None:
         """Create a table that a participant asks for; return why not, or ``None`` if it exists.
 
         Raises what ``ensure_table`` raises, and ``ConfigurationError`` if CREATE-3 finds no column.
         """
         try:
-            return self._try_create_requested(want)
+            return self._create_requested_or_why_not(want)
         except Exception as error:  # noqa: BLE001 - whatever a catalog raises becomes one of ours
             failure = translate_catalog_error(error, f"table {want.at.table} cannot be created")
             raise failure from (None if failure is error else error)
 
-    def _try_create_requested(self, want: Want) -> Changed | None:
+    def _create_requested_or_why_not(self, want: Want) -> Changed | None:
         tables, table = self._settings.tables, want.at.table
         each = section_of_table(tables, table) or OneTableSettings(match=table)
         if not any(pattern_of_names(route).fullmatch(table) for route in tables.routing.routes):
@@ -110,17 +112,17 @@ class TableMaker:
         if not (each.columns or (tables.create.schema.takes_columns_from_records and not each.key)):
             return Changed(table, why="its columns are not declared")
         by_topic = table in self._by_topic
-        why, ends = self._guard.admit_new_table(table, by_topic=by_topic)
-        if why and ends:
-            return Changed(table, failure=why)
-        if why:
-            return Changed(table, why=why, any_other=not by_topic)
+        admission = self._guard.admit_new_table(table, by_topic=by_topic)
+        if admission.why_not and admission.ends_by_itself:
+            return Changed(table, failure=admission.why_not)
+        if admission.why_not:
+            return Changed(table, why=admission.why_not, any_other=not by_topic)
         self._create_table(
             table, want.raw or table, each, Struct() if each.columns else want.columns
         )
         return None
 
-    def _create_if_declared(self, table: str, raw: str) -> None:
+    def _try_create_if_declared(self, table: str, raw: str) -> None:
         each = section_of_table(self._settings.tables, table)
         if each is None or not each.columns:
             return
@@ -128,7 +130,7 @@ class TableMaker:
             if not self._tables.exists(table):
                 if self._was_dropped(table):
                     return
-                self._guard.admit_topic_table(table)
+                self._guard.require_admitted_topic_table(table)
                 self._create_table(table, raw, each, Struct())
             self._there.add(table)
         except Exception as found:  # noqa: BLE001 - whatever a catalog raises becomes one of ours
@@ -141,16 +143,18 @@ class TableMaker:
         one."""
         return self._settings.tables.on_missing is OnMissing.SUSPEND and table in self._filled()
 
-    def _create_table(self, table: str, raw: str, each: OneTableSettings, columns: Struct) -> None:
+    def _create_table(
+        self, table: str, name_before_routing: str, section: OneTableSettings, columns: Struct
+    ) -> None:
         wholly = large_objects_as_maps(columns, Struct())
         names = [column.name for column in wholly.fields]
-        wanted = declaration_of_table(self._settings.tables, table, each, names)
-        if self._tables.create_routed_table(wanted, raw, wholly):
-            _log.info("table %s was made for %s", table, raw)
+        wanted = declaration_of_table(self._settings.tables, table, section, names)
+        if self._tables.create_routed_table(wanted, name_before_routing, wholly):
+            _log.info("table %s was made for %s", table, name_before_routing)
 
     @property
     def table_lister(self) -> Callable[[str], Collection[str]]:
-        return self._tables.table_names_in
+        return self._tables.short_table_names_in
 
 
 def dropped_table_text(table: str) -> str:
@@ -158,6 +162,13 @@ def dropped_table_text(table: str) -> str:
         f"{TableMissing.code} table {table} no longer exists although rows went to it: it was "
         "dropped or renamed"
     )
+
+
+class Admission(NamedTuple):
+    """Why a table is not created, if it is not; and whether the reason passes."""
+
+    why_not: str = ""
+    ends_by_itself: bool = False
 
 
 class NewTables:
@@ -181,7 +192,7 @@ class NewTables:
         self._new: deque[float] = deque()
         self._counted: dict[str, tuple[float, set[str]]] = {}
 
-    def admit_new_table(self, table: str, *, by_topic: bool) -> tuple[str, bool]:
+    def admit_new_table(self, table: str, *, by_topic: bool) -> Admission:
         """Count the table as created now; else return why not, and whether that ends by itself.
 
         Then records wait for the table, too: in the quarantine they would be lost to one with a
@@ -189,22 +200,23 @@ class NewTables:
         """
         with self._lock:
             namespace, _, short = table.rpartition(".")
-            known = self._routed_tables_in(namespace)
+            known = self._short_routed_names_in(namespace)
             if len(known) >= self._tables.max:
-                return f"there are tables.max = {self._tables.max} tables", False
+                return Admission(f"there are tables.max = {self._tables.max} tables")
             if not by_topic and not self._take_creation_permit():
                 most = self._tables.new_per_minute_max
-                return f"tables.new_per_minute_max = {most} tables were created", True
+                why_not = f"tables.new_per_minute_max = {most} tables were created"
+                return Admission(why_not, ends_by_itself=True)
             known.add(short)
-            return "", False
+            return Admission()
 
-    def admit_topic_table(self, table: str) -> None:
+    def require_admitted_topic_table(self, table: str) -> None:
         """Count a table that a topic names. Raises ``TablesUnfit`` if there are too many."""
-        why, _ = self.admit_new_table(table, by_topic=True)
-        if why:
-            raise TablesUnfit(why, "raise it, or narrow the routes")
+        admission = self.admit_new_table(table, by_topic=True)
+        if admission.why_not:
+            raise TablesUnfit(admission.why_not, "raise it, or narrow the routes")
 
-    def _routed_tables_in(self, namespace: str) -> set[str]:
+    def _short_routed_names_in(self, namespace: str) -> set[str]:
         """Return the namespace's tables that routes can name, looked up now and then."""
         until_s, known = self._counted.get(namespace, (0.0, set[str]()))
         if self._now_s() >= until_s:
@@ -235,6 +247,7 @@ class MakingTopics:
         self._maker = maker
 
     def describe(self) -> Mapping[str, TopicState]:
+        """Describe the topics, and create the tables that they and the sink file name."""
         states = self._topics.describe()
         self._maker.create_named_tables(states)
         return states

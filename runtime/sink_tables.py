@@ -11,7 +11,7 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from headgate.config.quarantine_settings import QuarantineSettings
 from headgate.config.routed_tables import compile_name_pattern
@@ -84,6 +84,7 @@ if TYPE_CHECKING:  # a reader creates no tables and writes no files
     from headgate.data_plane.routing.table_lookup import TablePlans
     from headgate.runtime.routed_table_creation import TableMaker
     from headgate.runtime.write_planning import Planning
+    from headgate.tables.iceberg.dead_letter_rows import UnsentRows
 
 
 _log = redacted_logger("headgate.runtime")
@@ -142,6 +143,16 @@ def translate_table_error(error: Exception, what: str) -> HeadgateError:
     return translate_catalog_error(error, what)
 
 
+class DryRunTables(NamedTuple):
+    """Empty copies of a sink's tables, and the names of those that were there to copy.
+
+    There are more of these names with each table that is asked for.
+    """
+
+    tables: SinkTables
+    copied: Collection[str]
+
+
 class SinkTables:
     """The tables of one sink, resolved from its settings once; ``opening`` closes what it opens.
 
@@ -167,8 +178,8 @@ class SinkTables:
     @classmethod
     def for_dry_run(
         cls, settings: SinkSettings, folder: Path, quarantine: str, opening: ExitStack
-    ) -> tuple[SinkTables, Collection[str]]:
-        """Return empty copies of the sink's tables, and the names of those that were there to copy.
+    ) -> DryRunTables:
+        """Return empty copies of the sink's tables.
 
         A table is copied when it is first asked for; the sink's own one and a quarantine are made
         at once. Raises as a start does.
@@ -190,7 +201,7 @@ class SinkTables:
         ensure_table(catalog, name, declared)
         complete_table(catalog, name, declared)
         ensure_table(catalog, quarantine, quarantine_declaration())
-        return cls.in_catalog(settings, catalog), catalog.copied
+        return DryRunTables(cls.in_catalog(settings, catalog), catalog.copied)
 
     def with_settings(self, settings: SinkSettings) -> SinkTables:
         """Return the same tables under other settings; what closes these closes those, too."""
@@ -220,7 +231,7 @@ class SinkTables:
         place = (
             settings.quarantine.catalog if self._is_foreign_quarantine(name) else settings.catalog
         )
-        return open_iceberg_format(settings, place, self._opening, looking=self._looks)
+        return open_iceberg_format(settings, place, self._opening, read_only=self._looks)
 
     def table_spec_of(self, name: str) -> TableSpec:
         """Return what the sink file says of a table."""
@@ -309,7 +320,7 @@ class SinkTables:
         spec = self.table_spec_of(name)
         table = found.open(spec, settings.name, use)
         if use is Use.PRIMARY and isinstance(table, SupportsColumnCheck):
-            self._require_columns_at_commit(table)
+            self._set_column_check_at_commit(table)
         if isinstance(table, SupportsStaging):
             return cast("SecondaryTable", table)
         evolves = Capability.EVOLUTION in found.capabilities
@@ -324,7 +335,7 @@ class SinkTables:
         """Return the sink's table, which the caller closes."""
         return self.open_table(self.name, use)
 
-    def _require_columns_at_commit(self, table: SupportsColumnCheck) -> None:
+    def _set_column_check_at_commit(self, table: SupportsColumnCheck) -> None:
         """Raise at a commit what a start would; not where the sink itself changes columns
         (SCHEMA-5)."""
         from headgate.runtime.start_checks import require_fitting_schema  # not for readers
@@ -356,7 +367,7 @@ class SinkTables:
         )
 
     @contextmanager
-    def open_at_rest(self, name: str) -> Iterator[TableAtRest]:
+    def open_for_reading(self, name: str) -> Iterator[TableAtRest]:
         """Open a table for reading. Raises ``TableMissing``, and what reading a catalog raises."""
         reader = self.format_of(name).reader(self.table_spec_of(name), self.settings.name)
         with closing(reader):
@@ -378,7 +389,7 @@ class SinkTables:
         )
         return TableAtRest(reader, staged_rows, lambda: reader.view().schema_id)
 
-    def open_each_at_rest(self, names: Collection[str]) -> Iterator[tuple[str, Answer]]:
+    def open_each_for_reading(self, names: Collection[str]) -> Iterator[tuple[str, Answer]]:
         """Yield each routed table that exists with its name, or the error that says why it is not
         read; the caller closes the readers.
 
@@ -415,7 +426,7 @@ class SinkTables:
         """Return whether a table exists, usable or not. Raises ``RetryLater``."""
         return self.format_of(name).exists(self.table_spec_of(name))
 
-    def table_names_in(self, namespace: str) -> Collection[str]:
+    def short_table_names_in(self, namespace: str) -> Collection[str]:
         """Return the last part of the name of each table there; some may not be tables."""
         return self.primary_format.list_table_names(self.table_spec_of(f"{namespace}.any"))
 
@@ -425,7 +436,7 @@ class SinkTables:
         if self.catalog_format_of():  # a list takes one call for all of them
             spaces = {name.rpartition(".")[0] for name in names}
             wanted -= {
-                f"{space}.{short}" for space in spaces for short in self.table_names_in(space)
+                f"{space}.{short}" for space in spaces for short in self.short_table_names_in(space)
             }
         return sorted(name for name in wanted if not self.exists(name))
 
@@ -441,16 +452,23 @@ class SinkTables:
         patterns = [compile_name_pattern(space) for space in spaces - plain]
         listed = found.namespaces() if patterns else ()
         spaces = plain | {each for each in listed if any(p.fullmatch(each) for p in patterns)}
-        there = (f"{space}.{short}" for space in spaces for short in self.table_names_in(space))
+        there = (
+            f"{space}.{short}" for space in spaces for short in self.short_table_names_in(space)
+        )
         return {name for name in there if any(each.fullmatch(name) for each in names)}
 
-    def create_routed_table(self, table: TableSettings, raw: str, inferred: Struct) -> bool:
+    def create_routed_table(
+        self, table: TableSettings, name_before_routing: str, inferred_columns: Struct
+    ) -> bool:
         """Create a routed table, and return whether this call did.
 
-        ``inferred`` columns, which records showed, come before those of the sink file. ``raw`` is
-        kept: the name before the route turned it into a table name.
+        ``inferred_columns``, which records showed, come before those of the sink file.
+        ``name_before_routing`` is kept: the name that the route turned into a table name.
         """
-        spec, found = spec_to_create(self.settings, table, raw, inferred), self.primary_format
+        spec, found = (
+            spec_to_create(self.settings, table, name_before_routing, inferred_columns),
+            self.primary_format,
+        )
         found.require_supported(spec)
         return found.create(spec)
 
@@ -462,7 +480,7 @@ class SinkTables:
 
         Raises what opening it raises; ``TableMissing`` without one.
         """
-        return self._opening.enter_context(self.open_at_rest(self.name)).reader
+        return self._opening.enter_context(self.open_for_reading(self.name)).reader
 
     def undelivered_commits(self, record: CommitRecord | None) -> tuple[PendingCommit, ...]:
         """Return what is pending for secondary tables, as far as these can be read (rule
@@ -529,7 +547,7 @@ class SinkTables:
         try:
             there = require_fit_or_creatable_table(self)
         except TableChanged:
-            if not self._add_declared_columns():
+            if not self._try_add_declared_columns():
                 raise
             there = require_fit_or_creatable_table(self)
         if not there:
@@ -539,7 +557,7 @@ class SinkTables:
             self.prepare_quarantine()
         return self
 
-    def _add_declared_columns(self) -> bool:
+    def _try_add_declared_columns(self) -> bool:
         """Add columns that the sink file has got since a start created the table, which still has
         no rows; return whether it may have them now."""
         from headgate.tables.iceberg.complete_empty_table import complete_table
@@ -621,7 +639,7 @@ class SinkTables:
             partial(self.open_table, use=use),
             on_commit,
             required=named_secondary_tables(settings.quarantine) if settings.tables else None,
-            make=maker.try_create_requested if maker else None,
+            make=maker.create_requested_or_why_not if maker else None,
             listed=maker.table_lister if maker else lambda _: (),
             together=self.atomic_commits() if maker else None,
         )
@@ -662,15 +680,19 @@ class SinkTables:
             tables._formats[tables._is_foreign_quarantine(name)] = made.get(id(found), found)
         return tables
 
-    def unsent_dead_letters(self, name: str) -> Any:
+    def unsent_dead_letters(self, name: str) -> UnsentRows | None:
         """Return a quarantine's rows to send to the dead-letter topic, if its format tells them."""
         found = self.format_of(name)
         if not isinstance(found, SupportsDeadLetters):
             return None
-        return found.unsent_dead_letters(self.table_spec_of(name), self.settings.name)
+        rows: UnsentRows = found.unsent_dead_letters(self.table_spec_of(name), self.settings.name)
+        return rows
 
     def start_dead_letter_forwarder(self, opening: ExitStack) -> Callable[[], None]:
-        """Return what is to hear of commits to the quarantine; ``opening`` ends it."""
+        """Start the forwarder, which ``opening`` ends; return what wakes it.
+
+        That is to be called after each commit to the quarantine.
+        """
         aside, settings = self.settings.quarantine, self.settings
         rows = self.unsent_dead_letters(aside.table) if aside.dead_letter_topic else None
         if rows is None:

@@ -32,14 +32,14 @@ def main() -> int:
         from headgate.runtime.process import run
 
         log_to_stderr([settings])
-        run(settings, on_progress=lambda _: _stop_with_parent(parent, stop), stop=stop)
+        run(settings, on_progress=lambda _: _stop_if_parent_ended(parent, stop), stop=stop)
     except HeadgateError as error:
         print(redacted(str(error)), file=sys.stderr)  # noqa: T201 - this is a command
         return error.exit_code
     return 0
 
 
-def _stop_with_parent(parent: int, stop: threading.Event) -> None:
+def _stop_if_parent_ended(parent: int, stop: threading.Event) -> None:
     """Stop when the parent process ends: a signal to ``spark-submit`` reaches only its JVM."""
     if os.getppid() != parent:
         stop.set()

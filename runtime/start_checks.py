@@ -117,7 +117,7 @@ def require_writable_location(location: str) -> None:
             )
 
 
-def require_writable_catalog(catalog: CatalogSettings) -> None:
+def require_writable_sqlite_catalog(catalog: CatalogSettings) -> None:
     """Raises ``MissingRights`` for a SQLite catalog whose file exists and may not be written."""
     database = sqlite_file(catalog)
     if database and database.exists() and not is_writable(database):

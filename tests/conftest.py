@@ -24,7 +24,7 @@ from support.topics import delete_topics
 
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.native import kernels
-from headgate.operations.demo.producer import create_topic
+from headgate.operations.demo.producer import ensure_topic
 from headgate.operations.local_kafka.broker import EmbeddedKafka, fetch_broker_jars, require_java
 
 TopicFactory = Callable[..., str]
@@ -168,7 +168,7 @@ def topic_factory(bootstrap: str, admin: AdminClient, unique_name: str) -> Itera
 
     def make(partitions: int = 1, config: Mapping[str, str] | None = None) -> str:
         name = f"{unique_name}-{len(made)}"
-        create_topic(bootstrap, name, partitions=partitions, config=config)
+        ensure_topic(bootstrap, name, partitions=partitions, config=config)
         made.append(name)
         return name
 

@@ -10,7 +10,7 @@ import numpy as np
 from confluent_kafka import Producer
 
 from comparison.workloads import Workload
-from headgate.operations.demo.producer import create_topic
+from headgate.operations.demo.producer import ensure_topic
 
 SEED = 7
 _STRIDE = 500
@@ -27,7 +27,7 @@ class Topic:
     """One topic of the workload's records, spread evenly."""
 
     def __init__(self, bootstrap: str, name: str, workload: Workload, partitions: int) -> None:
-        create_topic(bootstrap, name, partitions=partitions)
+        ensure_topic(bootstrap, name, partitions=partitions)
         self.name = name
         self.partitions = partitions
         self._workload = workload

@@ -12,7 +12,7 @@ from typing import Any
 
 from comparison.job import Job, LoggedProcess
 from comparison.target import CATALOG, IDENTIFIER
-from headgate.operations.demo.producer import create_topic
+from headgate.operations.demo.producer import ensure_topic
 from headgate.operations.java_installation import require_java
 from headgate.operations.local_kafka.broker import find_free_port
 from rivals.jars import connect_jars, connect_plugin_jars
@@ -31,7 +31,7 @@ class Connect:
     name = "Kafka Connect"
 
     def start(self, job: Job) -> _Worker:
-        create_topic(job.bootstrap, f"{job.run}-control", partitions=1)
+        ensure_topic(job.bootstrap, f"{job.run}-control", partitions=1)
         return _Worker(job)
 
 

@@ -113,7 +113,7 @@ def create_and_change_tables(
         for need in needs.tables
     ]
     opened = partial(tables.open_table, use=Use.SECONDARY)
-    make = maker.try_create_requested if maker else None
+    make = maker.create_requested_or_why_not if maker else None
     with closing(SecondaryTables(opened, make=make)) as secondaries:
         changed = secondaries.change_tables(wants)
     if failures := [outcome.failure for outcome in changed if outcome.failure]:

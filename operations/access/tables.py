@@ -150,7 +150,7 @@ def open_filled_tables(tables: SinkTables, sure: Collection[str]) -> Iterator[tu
 def _open_named_tables(
     tables: SinkTables, names: Collection[str], sure: Collection[str]
 ) -> Iterator[tuple[str, Answer]]:
-    for name, answer in tables.open_each_at_rest(sorted(names)):
+    for name, answer in tables.open_each_for_reading(sorted(names)):
         if name in sure or (isinstance(answer, TableAtRest) and answer.tagged):
             yield name, answer
 

@@ -553,7 +553,7 @@ class SinkAudit:
         if not any(marks.values()):
             return replayed
         name = self._settings.quarantine.table
-        with self._tables.open_at_rest(name) as at_rest:
+        with self._tables.open_for_reading(name) as at_rest:
             reader = cast("LoadedReader", at_rest.reader)  # replays are of tables in a catalog
             record = reader.view().record
         if record is None:

@@ -80,7 +80,7 @@ def check_quarantine(
     """
     assert primary.current_record is not None, "asked only of a sink that has committed"
     settings, uuid = tables.settings, primary.uuid
-    with tables.open_at_rest(settings.quarantine.table) as at_rest:
+    with tables.open_for_reading(settings.quarantine.table) as at_rest:
         table = open_audited_table(at_rest.reader, Role.QUARANTINE)
         evidence = _examine_quarantine(
             table, at_rest, primary, on_progress, routed=bool(settings.tables)
@@ -93,7 +93,7 @@ def check_quarantine(
     } - names_of_own_tables(tables)
     for name in sorted(former - primary.filled.keys()):
         try:
-            with tables.open_at_rest(name) as former_table:
+            with tables.open_for_reading(name) as former_table:
                 evidence.came |= find_late_deliveries(
                     former_table, primary.current_record.expired, uuid, COLUMNS
                 )

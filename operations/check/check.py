@@ -63,7 +63,7 @@ from headgate.operations.check.table import (
     TableCheck,
     check_catalog_rights,
 )
-from headgate.operations.http.app import require_server
+from headgate.operations.http.app import require_server_library
 from headgate.operations.http.certificates import tls_context_of
 from headgate.operations.java_installation import java_version, require_java
 from headgate.operations.many_tables.list import check_routes
@@ -425,7 +425,7 @@ def _check_clock(settings: SinkSettings) -> str:
 def _check_participant_configuration(settings: SinkSettings) -> str:
     """CONFIG-1: ask what a start asks: whether those at work have this file."""
     heard_events, now_ms = read_recent_envelopes(settings), wall_ms()
-    error, _ = find_other_configuration(settings, heard_events, now_ms)
+    error = find_other_configuration(settings, heard_events, now_ms).error
     if error:
         raise error
     silent_ms = SIGNS_MISSED * settings.participant.presence_interval_ms
@@ -527,7 +527,7 @@ def _check_http(settings: SinkSettings) -> str:
     """Ask what a participant asks before it serves its state or sends metrics."""
     require_libraries(settings.telemetry)
     if settings.http.listen:
-        require_server()
+        require_server_library()
     encrypted = tls_context_of(settings.http) is not None
     listen = settings.http.listen
     where = f"listens at {listen} {'with' if encrypted else 'without'} TLS" if listen else ""

@@ -76,7 +76,7 @@ def check_keys(settings: SinkSettings) -> str:
                 }
             names = {name for name in names if routing.key_of(name)}
             unread = list[HeadgateError]()
-            for name, answer in tables.open_each_at_rest(sorted(names)):
+            for name, answer in tables.open_each_for_reading(sorted(names)):
                 if isinstance(answer, HeadgateError):
                     unread.append(answer)
                 else:

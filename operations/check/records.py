@@ -25,7 +25,7 @@ from headgate.data_plane.quarantine.rejected_records import ROUTE, TABLE, TOMBST
 from headgate.data_plane.routing.keyed_routes import may_have_key
 from headgate.kafka.record_samples import read_newest_records
 from headgate.operations.access.kafka_connection import opening_source_topics
-from headgate.operations.dry_run import DryRun, try_records
+from headgate.operations.dry_run import DryRun, dry_run_newest_records
 
 SAMPLE_RECORDS = 200
 _TOPICS_MAX = 3
@@ -264,7 +264,7 @@ def check_by_dry_run(settings: SinkSettings) -> str:
     with opening_source_topics(settings) as topics:
         partitions = sum(len(topic.partitions) for topic in topics.describe().values())
     return describe_dry_run(
-        settings, try_records(settings, max(1, SAMPLE_RECORDS // max(1, partitions)))
+        settings, dry_run_newest_records(settings, max(1, SAMPLE_RECORDS // max(1, partitions)))
     )
 
 

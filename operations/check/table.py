@@ -56,8 +56,8 @@ from headgate.runtime.start_checks import (
     require_expirable_rows,
     require_fillable_table,
     require_fitting_file_schema,
-    require_writable_catalog,
     require_writable_location,
+    require_writable_sqlite_catalog,
 )
 from headgate.tables.iceberg.catalog import require_atomic_swap, translate_catalog_error
 from headgate.tables.iceberg.complete_empty_table import completed_schema, plan_completion
@@ -140,7 +140,7 @@ class TableCheck:
                 raise
             self._require_not_dropped()
             return f"{error.message}: the first start creates it"
-        require_writable_catalog(catalog)
+        require_writable_sqlite_catalog(catalog)
         in_java = ", in Java" if catalog.backend is Backend.JAVA else ""
         return f"{catalog.name!r} ({catalog.properties.get('type', 'by its uri')}) opens{in_java}"
 
@@ -504,7 +504,7 @@ def check_quarantine(
     """
     wanted = settings.quarantine
     catalog = wanted.catalog if settings.has_foreign_quarantine else settings.catalog
-    require_writable_catalog(catalog)
+    require_writable_sqlite_catalog(catalog)
     try:
         with open_tables_read_only(settings) as tables:
             uuid = tables.require_fit_quarantine()

@@ -26,7 +26,7 @@ _LATER = (
 @click.command()
 @sink_file
 @click.option("--where", metavar="PREDICATE", help="Rows to delete: \"email = 'a@b.c'\".")
-@click.option("--quarantine-where", "aside", metavar="PREDICATE", help="Quarantined records.")
+@click.option("--quarantine-where", metavar="PREDICATE", help="Quarantined records.")
 @click.option("--table", "tables", multiple=True, help="Only in this table; default: all tables.")
 @click.option("--dry-run", is_flag=True, help="Show what it would do; change nothing.")
 @click.option("--yes", is_flag=True, help="Do it without asking.")
@@ -38,7 +38,7 @@ def delete(
     sink: Path,
     *,
     where: str | None,
-    aside: str | None,
+    quarantine_where: str | None,
     tables: tuple[str, ...],
     dry_run: bool,
     yes: bool,
@@ -48,13 +48,13 @@ def delete(
 
     docs/guides/maintenance.md#deleting-rows has the rules.
     """
-    if where is None and aside is None:
+    if where is None and quarantine_where is None:
         raise click.UsageError("give --where, --quarantine-where, or both")
     settings = load_settings(ctx, sink)
     # imports Arrow: not for every command
     from headgate.operations.control.delete_rows import RowDeletion
 
-    deletion = RowDeletion(where, aside, tables)
+    deletion = RowDeletion(where, quarantine_where, tables)
     if (dry_run or not yes) and not _show_and_confirm(
         settings, deletion, dry_run=dry_run, as_json=as_json
     ):
@@ -65,7 +65,7 @@ def delete(
 def _show_and_confirm(
     settings: SinkSettings, deletion: RowDeletion, *, dry_run: bool, as_json: bool
 ) -> bool:
-    """Return whether there is something to delete and the user has seen it and agrees."""
+    """Return whether rows match and are to be deleted now; a "no" aborts the command."""
     from headgate.operations.control.delete_rows import plan_deletion
 
     planned = plan_deletion(settings, deletion)
@@ -92,11 +92,11 @@ def _delete_and_report(settings: SinkSettings, deletion: RowDeletion, *, as_json
         click.echo(_LATER)
 
 
-def _echo_deletions(redacted: Callable[[str], str], tables: list[Deleted], what: str) -> None:
+def _echo_deletions(redact: Callable[[str], str], tables: list[Deleted], outcome: str) -> None:
     for each in tables:
-        text = f"{each.table}: {each.rows} rows in {each.files} files {what}"
+        text = f"{each.table}: {each.rows} rows in {each.files} files {outcome}"
         if each.pending:
             text += f"; {each.pending} rows are still pending for it, and were not looked at"
         if each.expired:
             text += f"; {each.expired} rows expired, were not looked at, and come with --reread"
-        click.echo(redacted(text))
+        click.echo(redact(text))

@@ -82,8 +82,8 @@ def apply(
     wanted = {name: Wanting(text, memory_mib) for name, text in files.items()}
     plan_change = plan_apply(wanted, prune=prune)
     if check:
-        _require_sinks_would_work(settings, plan_change)
-    lines = _make_change(settings, plan_change, dry_run=dry_run, creates=True)
+        _require_changed_files_would_work(settings, plan_change)
+    lines = _make_and_print_change(settings, plan_change, dry_run=dry_run, creates_topics=True)
     counts = [sum(line.startswith(sign) for line in lines) for sign in "+~-"]
     changed = "{} added, {} changed, {} removed".format(*counts)
     click.echo(f"{len(files)} files: {changed}{' (dry run)' if dry_run else ''}")
@@ -99,7 +99,7 @@ def _add_state_command(name: str, state: str, text: str) -> click.Command:
         from headgate.runtime.fleet.fleet_changes import plan_state
         from headgate.runtime.fleet.sink_life import DesiredState
 
-        _announce_change(settings, plan_state(sinks, DesiredState(state)), dry_run=dry_run)
+        _make_change_and_report(settings, plan_state(sinks, DesiredState(state)), dry_run=dry_run)
 
     return command
 
@@ -119,7 +119,7 @@ def restart(ctx: click.Context, sinks: tuple[str, ...], *, dry_run: bool) -> Non
     settings = _settings_of(ctx)
     from headgate.runtime.fleet.fleet_changes import plan_restart
 
-    _announce_change(settings, plan_restart(sinks), dry_run=dry_run)
+    _make_change_and_report(settings, plan_restart(sinks), dry_run=dry_run)
 
 
 @fleet.command()
@@ -131,7 +131,7 @@ def remove(ctx: click.Context, sinks: tuple[str, ...], *, dry_run: bool) -> None
     settings = _settings_of(ctx)
     from headgate.runtime.fleet.fleet_changes import plan_remove
 
-    _announce_change(settings, plan_remove(sinks), dry_run=dry_run)
+    _make_change_and_report(settings, plan_remove(sinks), dry_run=dry_run)
 
 
 @fleet.command()
@@ -144,7 +144,7 @@ def scale(ctx: click.Context, sink: str, *, participants: int, dry_run: bool) ->
     settings = _settings_of(ctx)
     from headgate.runtime.fleet.fleet_changes import plan_scale
 
-    _announce_change(settings, plan_scale(sink, participants), dry_run=dry_run)
+    _make_change_and_report(settings, plan_scale(sink, participants), dry_run=dry_run)
 
 
 @fleet.command()
@@ -155,9 +155,9 @@ def scale(ctx: click.Context, sink: str, *, participants: int, dry_run: bool) ->
 def move(ctx: click.Context, sinks: tuple[str, ...], *, worker: str, dry_run: bool) -> None:
     """Let sinks go to another worker; the balancer leaves them there."""
     settings = _settings_of(ctx)
-    from headgate.runtime.fleet.fleet_changes import plan_move
+    from headgate.runtime.fleet.fleet_changes import plan_pinned_move
 
-    _announce_change(settings, plan_move(sinks, worker), dry_run=dry_run)
+    _make_change_and_report(settings, plan_pinned_move(sinks, worker), dry_run=dry_run)
 
 
 @fleet.command()
@@ -173,7 +173,7 @@ def drain(ctx: click.Context, worker: str, *, timeout_s: float, dry_run: bool) -
     settings = _settings_of(ctx)
     from headgate.runtime.fleet.fleet_changes import plan_drain
 
-    _announce_change(settings, plan_drain(worker), dry_run=dry_run)
+    _make_change_and_report(settings, plan_drain(worker), dry_run=dry_run)
     if not dry_run:
         _wait_until_drained(settings, worker, timeout_s)
         click.echo(f"worker {worker} runs no sink; end it when you like")
@@ -213,10 +213,10 @@ def list_fleet(ctx: click.Context, *, workers: bool, watch: bool, as_json: bool)
     ctx.exit(int(any(sink.needs_attention for sink in found.sinks.values())))
 
 
-@fleet.command()
+@fleet.command("show")
 @click.argument("sink")
 @click.pass_context
-def show(ctx: click.Context, sink: str) -> None:
+def show_sink_file(ctx: click.Context, sink: str) -> None:
     """Print a sink's file as its process reads it, for commands such as headgate status."""
     settings = _settings_of(ctx)
     from headgate.control_protocol.errors import ConfigurationError
@@ -236,14 +236,20 @@ def show(ctx: click.Context, sink: str) -> None:
 # -------------------------------------------------------------------------------------- changing
 
 
-def _make_change(
-    settings: WorkerSettings, plan_change: PlanChange, *, dry_run: bool, creates: bool = False
+def _make_and_print_change(
+    settings: WorkerSettings,
+    plan_change: PlanChange,
+    *,
+    dry_run: bool,
+    creates_topics: bool = False,
 ) -> list[str]:
     """Make the change, print how it differs, and return the lines."""
     from headgate.operations.control.operator_claim import current_actor
     from headgate.runtime.fleet.fleet_topics import change_fleet
 
-    plan = change_fleet(settings, plan_change, current_actor(), dry_run=dry_run, creates=creates)
+    plan = change_fleet(
+        settings, plan_change, current_actor(), dry_run=dry_run, creates=creates_topics
+    )
     shown = plan.lines if dry_run else [line for line in plan.lines if not line.startswith(" ")]
     some = shown if dry_run else shown[:_LINES_MAX]
     for line in some:
@@ -253,7 +259,7 @@ def _make_change(
     return [*plan.lines]
 
 
-def _require_sinks_would_work(settings: WorkerSettings, plan_change: PlanChange) -> None:
+def _require_changed_files_would_work(settings: WorkerSettings, plan_change: PlanChange) -> None:
     """Check each sink whose file would be new. Raises ``FleetFilesUnfit`` if one would not work."""
     from headgate.control_protocol.errors import FleetFilesUnfit
     from headgate.operations.check.check import State
@@ -288,8 +294,10 @@ def _require_sinks_would_work(settings: WorkerSettings, plan_change: PlanChange)
     click.echo(f"{len(answers)} changed files: each would work")
 
 
-def _announce_change(settings: WorkerSettings, plan_change: PlanChange, *, dry_run: bool) -> None:
-    if not _make_change(settings, plan_change, dry_run=dry_run):
+def _make_change_and_report(
+    settings: WorkerSettings, plan_change: PlanChange, *, dry_run: bool
+) -> None:
+    if not _make_and_print_change(settings, plan_change, dry_run=dry_run):
         click.echo("nothing to change: the specs say so already")
 
 

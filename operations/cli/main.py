@@ -277,7 +277,7 @@ def events(ctx: click.Context, sink: Path, *, follow: bool, last: int, as_json: 
     settings = load_settings(ctx, sink)
     from headgate.operations.render_command_results import show_event
     from headgate.operations.status.event_tail import event_fields
-    from headgate.operations.status.event_tail import follow_events as said
+    from headgate.operations.status.event_tail import tail_events as said
 
     shown = console()
     try:
@@ -339,19 +339,20 @@ def tables(
     docs/guides/many-tables.md says what they show.
     """
     settings = load_settings(ctx, sink)
-    from headgate.operations.cli.tables import resume_and_report, show_or_resume
+    from headgate.operations.cli.tables import Afterwards, resume_and_report, show_table_list
 
+    afterwards = {None: None, True: Afterwards.REPLAY, False: Afterwards.REREAD}[replay]
     if action == "resume":
-        resume_and_report(settings, names, replay=replay)
+        resume_and_report(settings, names, afterwards)
     else:
-        show_or_resume(ctx, settings, names, replay=replay, as_json=as_json)
+        show_table_list(ctx, settings, names, afterwards=afterwards, as_json=as_json)
 
 
 @main.command()
 @sink_files
 @click.option(
     "--dry-run",
-    "rehearsed",
+    "dry_run_records",
     type=click.IntRange(min=1),
     is_flag=False,
     flag_value=1_000,
@@ -365,23 +366,23 @@ def tables(
 )
 @click.pass_context
 def run(
-    ctx: click.Context, sinks: tuple[Path, ...], *, rehearsed: int | None, until_latest: bool
+    ctx: click.Context, sinks: tuple[Path, ...], *, dry_run_records: int | None, until_latest: bool
 ) -> None:
     """Run a participant of each sink until SIGINT or SIGTERM."""
-    if rehearsed is not None and until_latest:
+    if dry_run_records is not None and until_latest:
         raise click.UsageError("--dry-run writes nothing, so it does not go with --until-latest")
     if len(sinks) > 1:
-        if rehearsed is not None or until_latest:
+        if dry_run_records is not None or until_latest:
             raise click.UsageError("--dry-run and --until-latest take one sink file")
         _run_several(ctx, sinks)
-    if rehearsed is not None:
-        early_signals.restore_signals()
+    if dry_run_records is not None:
+        early_signals.restore_and_resend_signals()
     settings = load_settings(ctx, sinks[0])
-    if rehearsed is not None:
-        from headgate.operations.dry_run import try_records
+    if dry_run_records is not None:
+        from headgate.operations.dry_run import dry_run_newest_records
         from headgate.operations.render_command_results import show_dry_run
 
-        seen = try_records(settings, rehearsed)
+        seen = dry_run_newest_records(settings, dry_run_records)
         show_dry_run(console(), seen)
         ctx.exit(1 if seen.needs_attention else 0)
     verbose = bool(ctx.find_root().params["verbose"])
@@ -429,9 +430,9 @@ def wait(ctx: click.Context, sink: Path, moment: str, timeout_s: float) -> None:
     """Wait until the table holds every record up to a time."""
     settings = load_settings(ctx, sink)
     from headgate.config.sink_sections import parse_timestamp_ms
-    from headgate.operations.wait import wait_until_complete
+    from headgate.operations.wait import wait_and_describe_behind
 
-    behind = wait_until_complete(settings, parse_timestamp_ms(moment, "--through"), timeout_s)
+    behind = wait_and_describe_behind(settings, parse_timestamp_ms(moment, "--through"), timeout_s)
     for text in behind:
         click.echo(text)
     if not behind:
@@ -473,9 +474,9 @@ def resume(
     """
     settings = load_settings(ctx, sink)
     if accepted:
-        from headgate.operations.control.resolve_stop import accept_stop
+        from headgate.operations.control.resolve_stop import resolve_stop_of_sink
 
-        for error in accept_stop(settings, accepted, deleted_back=deleted_back):
+        for error in resolve_stop_of_sink(settings, accepted, deleted_back=deleted_back):
             click.echo(f"accepted, once: {error}")
         click.echo("start the sink: it continues from there")
         return
@@ -553,8 +554,8 @@ def rollback(
     settings = load_settings(ctx, sink)
     from headgate.operations.control.rollback import (
         carry_out_rollback,
+        make_rollback_branches,
         plan_rollback,
-        show_rollback_on_branch,
     )
 
     looks = branch is not None
@@ -565,7 +566,7 @@ def rollback(
     if dry_run:
         return
     if branch is not None:
-        show_rollback_on_branch(settings, plan, branch)
+        make_rollback_branches(settings, plan, branch)
         click.echo(f"branch {branch} of {settings.table.identifier} shows it, for seven days")
         return
     if not yes:

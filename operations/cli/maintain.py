@@ -23,7 +23,7 @@ _STEPS = click.Choice(["rows", "compact", "expire", "orphans"])
 @click.command()
 @sink_file
 @click.option("--table", "tables", multiple=True, help="Only this table, not all of the sink.")
-@click.option("--only", multiple=True, type=_STEPS, help="Only this job; default: all.")
+@click.option("--only", "steps", multiple=True, type=_STEPS, help="Only this job; default: all.")
 @click.option("--dry-run", is_flag=True, help="Show what it would do; change nothing.")
 @as_json_option
 @click.pass_context
@@ -39,7 +39,7 @@ def maintain(ctx: click.Context, /, sink: Path, **asked: Any) -> None:
 def _maintain_and_report(
     settings: SinkSettings,
     tables: Collection[str],
-    only: Collection[str],
+    steps: Collection[str],
     *,
     dry_run: bool,
     as_json: bool,
@@ -52,7 +52,7 @@ def _maintain_and_report(
     results: list[Done] = []
     with showing_progress() as on_progress:
         for done in maintain_tables(
-            settings, tables, only or STEPS, dry_run=dry_run, on_progress=on_progress
+            settings, tables, steps or STEPS, dry_run=dry_run, on_progress=on_progress
         ):
             results.append(done)
             if not as_json:

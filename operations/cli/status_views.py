@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
@@ -19,20 +18,10 @@ from headgate.control_protocol.errors import HeadgateError, RetryLater
 from headgate.operations.cli.options import worst_exit_code
 from headgate.operations.command_output import print_json
 from headgate.operations.render_command_results import show_status, show_statuses
-from headgate.operations.status.report import StatusReport
+from headgate.operations.status.report import FileStatus
 from headgate.operations.status.status import read_status
 
 _AT_ONCE = 4
-
-
-@dataclass(frozen=True, slots=True)
-class FileStatus:
-    """What is known about one file's sink: its report, or why there is none."""
-
-    file: str
-    report: StatusReport | None
-    error: str = ""
-    exit_code: int = 0
 
 
 def show_folder(console: Console, folder: Path, *, as_json: bool) -> int:
@@ -48,7 +37,7 @@ def show_folder(console: Console, folder: Path, *, as_json: bool) -> int:
             ]
         )
     else:
-        show_statuses(console, [(each.file, each.report, each.error) for each in statuses])
+        show_statuses(console, statuses)
     return worst_exit_code(each.exit_code for each in statuses)
 
 

@@ -3,26 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import Enum, auto
 
 import click
 
 from headgate.config.sink_settings import SinkSettings
 from headgate.operations.command_output import console, print_json
 from headgate.operations.many_tables.list import list_tables
-from headgate.operations.many_tables.resume import resume_and_open, resume_tables
+from headgate.operations.many_tables.resume import resume_and_wait_until_open, resume_tables
 from headgate.operations.render_command_results import show_tables
 
 
-def show_or_resume(
+class Afterwards(Enum):
+    """What is done with resumed tables, too."""
+
+    REPLAY = auto()
+    """Take what went to the quarantine instead."""
+    REREAD = auto()
+    """Write again what has expired."""
+
+
+def show_table_list(
     ctx: click.Context,
     settings: SinkSettings,
     names: Sequence[str],
     *,
-    replay: bool | None,
+    afterwards: Afterwards | None,
     as_json: bool,
 ) -> None:
-    """Show or resume tables. ``names`` and ``replay`` are for ``resume_and_report`` alone."""
-    if names or replay is not None:
+    """Show the tables, and exit. Raises ``UsageError`` if tables are named, or what to do after."""
+    if names or afterwards is not None:
         raise click.UsageError("only headgate tables SINK resume takes tables and how")
     report = list_tables(settings)
     if as_json:
@@ -32,33 +42,34 @@ def show_or_resume(
     ctx.exit(report.exit_code)
 
 
-def resume_and_report(settings: SinkSettings, names: Sequence[str], *, replay: bool | None) -> None:
-    """Resume tables.
-
-    ``replay``: also replay what the quarantine took in; ``False``: also what expired.
-    """
-    if replay is None:
+def resume_and_report(
+    settings: SinkSettings, names: Sequence[str], afterwards: Afterwards | None
+) -> None:
+    """Resume tables, and do ``afterwards`` what the table has missed."""
+    if afterwards is None:
         _report_resumed(resume_tables(settings, names))
-    elif replay:
+    elif afterwards is Afterwards.REPLAY:
         from headgate.operations.many_tables.replay_quarantined import (
             replay_tables,
             require_replayable,
         )
 
         require_replayable(settings, names)
-        _report_resumed(resume_and_open(settings, names))
-        _report_replayed(
+        _report_resumed(resume_and_wait_until_open(settings, names))
+        _echo_each_result(
             "replayed", replay_tables(settings, names), "nothing waits in the quarantine"
         )
     else:
         from headgate.operations.many_tables.rewrite_expired_commits import (
             require_rewritable,
-            rewrite_tables,
+            rewrite_expired_of_tables,
         )
 
         require_rewritable(settings, names)
-        _report_resumed(resume_and_open(settings, names))
-        _report_replayed("reread", rewrite_tables(settings, names), "nothing has expired")
+        _report_resumed(resume_and_wait_until_open(settings, names))
+        _echo_each_result(
+            "reread", rewrite_expired_of_tables(settings, names), "nothing has expired"
+        )
 
 
 def _report_resumed(names: Sequence[str]) -> None:
@@ -66,6 +77,6 @@ def _report_resumed(names: Sequence[str]) -> None:
         click.echo(f"resumed: {name}")
 
 
-def _report_replayed(what: str, given: Sequence[object], nothing: str) -> None:
-    for each in given or (nothing,):
-        click.echo(f"{what}: {each}")
+def _echo_each_result(label: str, results: Sequence[object], text_if_none: str) -> None:
+    for each in results or (text_if_none,):
+        click.echo(f"{label}: {each}")

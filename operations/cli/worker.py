@@ -70,7 +70,7 @@ def worker(
         _run_fleet_worker(settings, verbose=verbose)
         return
     if lists:
-        early_signals.restore_signals()
+        early_signals.restore_and_resend_signals()
         ctx.exit(_list_sinks(folder, state_file, as_json=as_json))
     _run_worker(folder, memory_mib=memory_mib, state_file=state_file, verbose=verbose)
 

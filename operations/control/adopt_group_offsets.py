@@ -47,7 +47,9 @@ def plan_offsets_from_group(
     with opening_source_topics(settings) as source:
         topics = source.describe()
     places = [TopicPartition(t, n) for t, state in topics.items() for n in state.partitions]
-    offsets = _read_group_offsets_mapped(settings.kafka, group, places, _parse_maps(maps, places))
+    offsets = _read_group_offsets_mapped(
+        settings.kafka, group, places, _parse_maps_to_old_partitions(maps, places)
+    )
     if not offsets:
         raise ConfigurationError(
             f"group {group} has no offsets of {', '.join(sorted(topics))}",
@@ -66,17 +68,17 @@ def plan_offsets_from_group(
 def _read_group_offsets_mapped(
     kafka: Mapping[str, str],
     group: str,
-    places: Sequence[TopicPartition],
-    old: Mapping[TopicPartition, TopicPartition],
+    sink_partitions: Sequence[TopicPartition],
+    group_partition_of: Mapping[TopicPartition, TopicPartition],
 ) -> dict[TopicPartition, int]:
     """Return the group's offsets by the sink's partitions, as far as it has some."""
-    asked = {old.get(at, at): at for at in places}
+    asked = {group_partition_of.get(at, at): at for at in sink_partitions}
     offsets = read_group_offsets(with_log_silenced(kafka), group, asked, ANSWER_S_MAX)
     return {asked[at]: offset for at, offset in offsets.items()}
 
 
-def _parse_maps(
-    texts: Sequence[str], places: Sequence[TopicPartition]
+def _parse_maps_to_old_partitions(
+    texts: Sequence[str], sink_partitions: Sequence[TopicPartition]
 ) -> dict[TopicPartition, TopicPartition]:
     """Return the group's partition of each of the sink's that has another name there."""
     old_names: dict[TopicPartition, TopicPartition] = {}
@@ -90,7 +92,7 @@ def _parse_maps(
         )
         if (old_number is None) != (new_number is None):
             raise ConfigurationError(f"{text!r} maps a topic to a partition", _FORM)
-        for at in places:
+        for at in sink_partitions:
             if at.topic == to and new_number in (None, at.partition):
                 number = at.partition if old_number is None else old_number
                 old_names[at] = TopicPartition(of, number)

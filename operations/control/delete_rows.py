@@ -29,11 +29,11 @@ from headgate.runtime.sink_tables import SinkTables, open_tables_read_only
 class RowDeletion:
     """What to delete:
 
-    ``where`` in the sink's tables or only in ``tables``, ``aside`` in its quarantine.
+    ``where`` in the sink's tables or only in ``tables``, ``quarantine_where`` in its quarantine.
     """
 
     where: str | None = None
-    aside: str | None = None
+    quarantine_where: str | None = None
     tables: tuple[str, ...] = ()
 
 
@@ -127,8 +127,8 @@ def _open_deletions(
         keys = KeysByRoute.from_settings(settings)
         if keyed := sorted(filter(keys.is_keyed_table, predicates)):
             raise _keyed_tables_error(", ".join(keyed))
-        if asked.aside is not None:
-            predicates[settings.quarantine.table] = asked.aside
+        if asked.quarantine_where is not None:
+            predicates[settings.quarantine.table] = asked.quarantine_where
         yield (
             opened,
             [
@@ -151,7 +151,7 @@ def _require_deletable(tables: SinkTables, asked: RowDeletion) -> None:
     settings = tables.settings
     if settings.replaces_rows:
         raise _keyed_tables_error(settings.table.identifier)
-    if asked.aside is not None and not settings.quarantine.keeps_rejected:
+    if asked.quarantine_where is not None and not settings.quarantine.keeps_rejected:
         raise DeletionRefused(
             f"sink {settings.name} has no quarantine", "leave --quarantine-where out"
         )

@@ -38,7 +38,7 @@ from headgate.control_protocol.ports import (
     Unknown,
 )
 from headgate.control_protocol.table_format import RollbackSnapshot
-from headgate.runtime.process_notices import append_notice
+from headgate.runtime.process_notices import try_append_notice
 from headgate.runtime.sink_tables import open_tables_read_only
 
 # Identifies who issues a command, for commit records and notices.
@@ -79,7 +79,7 @@ def announce_command(settings: SinkSettings, what: str) -> None:
     sender = Sender(OPERATOR, uuid.uuid4().hex[:12])
     digest = configuration_digest(settings)
     notice = Notice(NoticeKind.ASKED, text=what, actor=current_actor(), configuration=digest)
-    append_notice(settings, sender, notice, answer_ms=_ANSWER_MS)
+    try_append_notice(settings, sender, notice, answer_ms=_ANSWER_MS)
 
 
 def make_first_record(
@@ -144,23 +144,25 @@ def commit_claim_or_raise(
     settings: SinkSettings,
     view: TableView,
     claim: CommitRecord,
-    failed: RetryLater,
+    error_if_not_landed: RetryLater,
     *,
-    back: RollbackSnapshot | None = None,
+    rollback_to: RollbackSnapshot | None = None,
     files: tuple[WrittenFile, ...] = (),
     fence: Mapping[str, str] | None = None,
 ) -> None:
-    """Commit the claim on the table as it was read; ``back``: on an older snapshot of it.
+    """Commit the claim on the table as it was read; ``rollback_to``: on an older snapshot of it.
 
     ``files`` and ``fence``: what a takeover brings (``CommitAttempt``).
-    Raises an error like ``failed``, with the reason, if it was refused or if it is unknown whether
-    it landed.
+    Raises an error like ``error_if_not_landed``, with the reason, if it was refused or if it is
+    unknown whether it landed.
     """
     with open_tables_read_only(settings) as tables, closing(tables.open_primary()) as table:
         attempt = CommitAttempt(view, claim, files, fence=fence or {})
-        outcome = table.commit(attempt) if back is None else tables.roll_back(attempt, back)
+        outcome = (
+            table.commit(attempt) if rollback_to is None else tables.roll_back(attempt, rollback_to)
+        )
         reason = why_not_landed(table, claim, outcome)
         if reason is None:
             announce_command(settings, claim.command or "claim")
             return
-    raise RetryLater(f"{failed.message}: {reason}", failed.hint)
+    raise RetryLater(f"{error_if_not_landed.message}: {reason}", error_if_not_landed.hint)

@@ -66,7 +66,7 @@ def send_until_applied(
         except TableMissing:  # a missing control topic is told first
             _require_control_topic(settings.kafka, settings.control.topic)
             raise
-        if record := _claim_for_query(settings, view, event):
+        if record := _commit_claim_if_of_query(settings, view, event):
             return record
         _require_control_topic(settings.kafka, settings.control.topic)
         patience_s = default_patience_s(settings.coordinator) if patience_s is None else patience_s
@@ -75,7 +75,7 @@ def send_until_applied(
         log = KafkaLog(config, settings.control.topic, times, settings.event_wire)
         opening.callback(log.close)
         request = _envelope_of_request(settings.name, event)
-        record = _send_until_recorded(request, log, table, (holds, patience_s))
+        record = _send_until_recorded(request, log, table, holds, patience_s=patience_s)
         announce_command(settings, type(event).__name__.lower())
         return record
 
@@ -88,7 +88,7 @@ def _require_control_topic(kafka: Mapping[str, str], topic: str) -> None:
         )
 
 
-def _claim_for_query(
+def _commit_claim_if_of_query(
     settings: SinkSettings, view: TableView, event: Pause | Resume
 ) -> CommitRecord | None:
     """QUERY-14: write the record of a sink that a Spark query fills, for it hears no request.
@@ -116,9 +116,10 @@ def _send_until_recorded(
     request: Envelope,
     log: KafkaLog,
     table: SinkTable,
-    awaited: tuple[Callable[[CommitRecord], bool], float],
+    is_applied: Callable[[CommitRecord], bool],
+    *,
+    patience_s: float,
 ) -> CommitRecord:
-    holds, patience_s = awaited
     begun_s = time.monotonic()
     again_s = begun_s
     record = table.read().record
@@ -127,7 +128,7 @@ def _send_until_recorded(
             log.append([_with_newest_transaction(request, record)])
             again_s = time.monotonic() + _SAID_AGAIN_S
         record = table.read().record
-        if record is not None and holds(record):
+        if record is not None and is_applied(record):
             return record
         if time.monotonic() - begun_s >= patience_s:
             raise RetryLater(

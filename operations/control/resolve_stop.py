@@ -57,7 +57,7 @@ from headgate.operations.access.tables import open_tables_for_claim
 from headgate.operations.control.operator_claim import announce_command, current_actor
 from headgate.operations.control.undelete_guard import (
     raise_deletions_unknown,
-    require_not_read_again,
+    require_deleted_not_read_again,
 )
 from headgate.runtime.sink_tables import named_secondary_tables
 from headgate.runtime.wall_clock import wall_ms
@@ -106,7 +106,7 @@ class ClaimedSink:
     changes_deletes: bool = False
 
 
-def accept_stop(
+def resolve_stop_of_sink(
     settings: SinkSettings, choices: Iterable[str], *, deleted_back: bool = False
 ) -> list[str]:
     """Resolve the stop, and return the errors that the choices (``HG-201=follow-table``) resolved.
@@ -121,7 +121,7 @@ def accept_stop(
     chosen = _parse_choices(choices)
     deletes = chosen.pop(_OF_DELETES, None)
     if deletes is not None:
-        _require_accepted_deletes(settings, deletes)
+        _require_same_on_delete(settings, deletes)
     if settings.changes.history and "HG-206" in chosen:
         raise ConfigurationError(
             f"--accept HG-206={chosen['HG-206']}: changes.history is set, and versions of a key "
@@ -165,7 +165,7 @@ def accept_stop(
             changes_deletes=deletes is not None,
         )
 
-        def require_kept_deleted(view: TableView, record: CommitRecord) -> None:
+        def require_deleted_stay_deleted(view: TableView, record: CommitRecord) -> None:
             if deleted_back:
                 return
             if view.settled_record is None:
@@ -173,9 +173,9 @@ def accept_stop(
                     raise_deletions_unknown(view.table)
                 return
             before = view.record.offsets if view.record else Offsets()
-            require_not_read_again(settings, before, record.offsets, record.topic_ids)
+            require_deleted_not_read_again(settings, before, record.offsets, record.topic_ids)
 
-        answered = resolve_stop(world, settings.coordinator, chosen, require_kept_deleted)
+        answered = resolve_stop(world, settings.coordinator, chosen, require_deleted_stay_deleted)
         announce_command(settings, " ".join(["resume", *(f"--accept {text}" for text in choices)]))
         return answered
 
@@ -184,9 +184,12 @@ def resolve_stop(
     world: ClaimedSink,
     settings: CoordinatorSettings,
     chosen: Mapping[str, Any],
-    allows: Callable[[TableView, CommitRecord], None] = lambda *_: None,
+    require_allowed: Callable[[TableView, CommitRecord], None] = lambda *_: None,
 ) -> list[str]:
-    """Do the work of ``accept_stop`` in a given world. ``allows`` raises what stands in the way."""
+    """Resolve the stop of a given sink, and return the messages of the errors that were resolved.
+
+    ``require_allowed`` raises what stands in the way.
+    """
     view = world.table.read()
     answered: list[str] = []
     words = ["resume"]
@@ -211,14 +214,14 @@ def resolve_stop(
             "nothing was changed",
             "accept only what the sink's own error names",
         )
-    allows(view, attempt.record)
+    require_allowed(view, attempt.record)
     claim = attempt.record.with_author(" ".join(words), current_actor())
     attempt = replace(attempt, record=claim, changes_deletes=world.changes_deletes)
     _commit_claim(world.table, attempt)
     return answered
 
 
-def _require_accepted_deletes(settings: SinkSettings, choice: OnDelete) -> None:
+def _require_same_on_delete(settings: SinkSettings, choice: OnDelete) -> None:
     if settings.tables:
         raise TablesUnfit(
             f"--accept {_OF_DELETES}={choice} is for a sink with one table",

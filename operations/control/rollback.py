@@ -52,10 +52,13 @@ from headgate.operations.control.operator_claim import (
     make_claim,
     with_secondary_claims,
 )
-from headgate.operations.control.set_offsets import require_stopped, require_unchanged_record
+from headgate.operations.control.set_offsets import (
+    require_record_of_unchanged_table,
+    require_stopped,
+)
 from headgate.operations.control.undelete_guard import (
     BRING_BACK_HINT,
-    require_not_read_again,
+    require_deleted_not_read_again,
 )
 from headgate.runtime.sink_tables import SinkTables, TableAtRest, open_tables_read_only
 
@@ -88,7 +91,7 @@ class RemovedSnapshots:
         return sum(record.records for record in self.own_commit_records)
 
     @property
-    def foreign_snapshots(self) -> tuple[str, ...]:
+    def foreign_snapshot_texts(self) -> tuple[str, ...]:
         return tuple(
             f"snapshot {each.snapshot_id} "
             f"({f'{each.deleted} deleted rows would be back' if each.deleted else each.by_others})"
@@ -178,13 +181,13 @@ class RollbackPlan:
         return self.goal.snapshot
 
     @property
-    def removed_row_count(self) -> int:
+    def removed_primary_row_count(self) -> int:
         """Return how many rows of ``dropped`` would leave the primary table."""
         return self.tables[-1].rows
 
     @property
-    def foreign_snapshots(self) -> tuple[str, ...]:
-        """Return the snapshots of others that would leave a branch, the primary table's first."""
+    def foreign_snapshot_texts(self) -> tuple[str, ...]:
+        """Describe the snapshots of others that would leave a branch, the primary table's first."""
         *secondaries, primary = self.tables
         return (*primary.foreign, *(text for each in secondaries for text in each.foreign))
 
@@ -192,12 +195,13 @@ class RollbackPlan:
         back = self.record.transaction
         lines = [f"back to transaction {back}, snapshot {self.target_snapshot_id}"]
         lines.append(
-            f"{len(self.dropped)} commits leave the branch, with {self.removed_row_count} rows"
+            f"{len(self.dropped)} commits leave the branch, "
+            f"with {self.removed_primary_row_count} rows"
         )
         lines += [str(table) for table in self.secondary_rollbacks]
         lines += [
             f"so does a snapshot of another writer: {snapshot}"
-            for snapshot in self.foreign_snapshots
+            for snapshot in self.foreign_snapshot_texts
         ]
         lines += [
             f"{at}: continues from {offset}" for at, offset in sorted(self.record.offsets.items())
@@ -224,7 +228,7 @@ def plan_rollback(
 ) -> RollbackPlan:
     """Plan the way to a transaction (``4.17``) or to the tag that a rollback kept.
 
-    Nobody needs to stop to ``look_only`` (``show_rollback_on_branch``). ``deleted_back``: rows that
+    Nobody needs to stop to ``look_only`` (``make_rollback_branches``). ``deleted_back``: rows that
     people deleted come back; else they stand in the way (``DeletedBack``).
 
     Raises ``ConfigurationError`` for an invalid target, while participants are alive, for snapshots
@@ -237,7 +241,7 @@ def plan_rollback(
             require_stopped(settings)
         with closing(opened.open_primary()) as primary:
             view = primary.read()
-        before = require_unchanged_record(settings, view)
+        before = require_record_of_unchanged_table(settings, view)
         if before.going_back != to:
             require_rollback_finished(before, settings.name)
         snapshots = format_.snapshots_of(opened.reader)
@@ -253,7 +257,9 @@ def plan_rollback(
             raise ConfigurationError(f"the table is at {to} already", "name an earlier transaction")
         own = _plan_table(goal, name, snapshots, removed)
         if not deleted_back:
-            require_not_read_again(settings, before.offsets, record.offsets, before.topic_ids)
+            require_deleted_not_read_again(
+                settings, before.offsets, record.offsets, before.topic_ids
+            )
         secondaries = _plan_secondaries(goal, opened, view) if settings.tables else ()
     plan = RollbackPlan(
         view=view,
@@ -267,9 +273,9 @@ def plan_rollback(
             settings.name, before.transaction.epoch + (before.going_back is None)
         ),
     )
-    if plan.foreign_snapshots and not drop_foreign:
+    if plan.foreign_snapshot_texts and not drop_foreign:
         raise ConfigurationError(
-            f"others have written since {to}: {'; '.join(plan.foreign_snapshots)}",
+            f"others have written since {to}: {'; '.join(plan.foreign_snapshot_texts)}",
             "--drop-foreign also removes their snapshots from the branch",
         )
     with opening_source_topics(settings) as topics:
@@ -288,7 +294,7 @@ def carry_out_rollback(settings: SinkSettings, plan: RollbackPlan) -> None:
     )
     view, goal = plan.view, plan.goal
     if plan.secondary_rollbacks:
-        view = _commit_rollback_claim(plan, failed)
+        view = _commit_rollback_fence(plan, failed)
         assert view.record is not None, "the claim is under the tag"
         goal = replace(goal, before=view.record)
         _roll_back_secondaries(goal, plan)
@@ -304,11 +310,11 @@ def carry_out_rollback(settings: SinkSettings, plan: RollbackPlan) -> None:
     )
     back = RollbackSnapshot(plan.target_snapshot_id, plan.kept_as, KEPT_MS)
     commit_claim_or_raise(
-        settings, view, with_secondary_claims(settings.quarantine, claim), failed, back=back
+        settings, view, with_secondary_claims(settings.quarantine, claim), failed, rollback_to=back
     )
 
 
-def _commit_rollback_claim(plan: RollbackPlan, failed: RetryLater) -> TableView:
+def _commit_rollback_fence(plan: RollbackPlan, failed: RetryLater) -> TableView:
     """ROLLBACK-1: put the claim that tables are going back under the ledger's tag, unless it is
     there."""
     goal, settings = plan.goal, plan.goal.settings
@@ -340,7 +346,7 @@ def _pending_fields_after_rollback(
     }
 
 
-def show_rollback_on_branch(settings: SinkSettings, plan: RollbackPlan, branch: str) -> None:
+def make_rollback_branches(settings: SinkSettings, plan: RollbackPlan, branch: str) -> None:
     """O5: show the resulting tables on a branch for seven days; nothing else changes.
 
     Raises as ``SupportsRollback.make_branch``.
@@ -426,11 +432,15 @@ def _plan_secondaries(
 
 
 def _require_unchanged(
-    goal: RollbackTarget, name: str, snapshots: TableSnapshots, filled: str | None
+    goal: RollbackTarget, name: str, snapshots: TableSnapshots, filled_uuid: str | None
 ) -> None:
     settings, now = goal.settings, snapshots.view
     delivered = now.record is not None and now.record.primary == goal.primary
-    if now.lineage is not Lineage.CONTAINS_TAG or not delivered or filled not in (None, now.uuid):
+    if (
+        now.lineage is not Lineage.CONTAINS_TAG
+        or not delivered
+        or filled_uuid not in (None, now.uuid)
+    ):
         raise ConfigurationError(
             f"{name} is not as sink {settings.name} left it",
             "start the sink: it suspends the table and says why (headgate tables SINK)",
@@ -468,7 +478,9 @@ def _plan_table(
     if not goal.deleted_back:
         _require_deleted_stay_deleted(name, removed)
     _require_delivery_boundary(goal, name, snapshots, removed)
-    return TableRollback(name, removed.target, removed.removed_row_count, removed.foreign_snapshots)
+    return TableRollback(
+        name, removed.target, removed.removed_row_count, removed.foreign_snapshot_texts
+    )
 
 
 def _require_deleted_stay_deleted(name: str, removed: RemovedSnapshots) -> None:

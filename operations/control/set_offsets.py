@@ -33,7 +33,7 @@ from headgate.operations.control.operator_claim import (
     make_claim,
     with_secondary_claims,
 )
-from headgate.operations.control.undelete_guard import require_not_read_again
+from headgate.operations.control.undelete_guard import require_deleted_not_read_again
 from headgate.operations.status.status import read_status
 
 _WORDS = ("earliest", "latest")
@@ -65,23 +65,23 @@ class OffsetMove:
 class OffsetPlan:
     """What to do to the table as it was read; a plan changes nothing.
 
-    ``anew``: topics that are others than those of the stored offsets.
+    ``recreated_topics``: topics that are others than those of the stored offsets.
     """
 
     view: TableView
     record: CommitRecord
     moves: tuple[OffsetMove, ...]
-    anew: frozenset[str] = frozenset()
+    recreated_topics: frozenset[str] = frozenset()
 
     def describe_moves(self) -> Iterator[str]:
         """Yield what each move does; where no offset is stored none brings or takes a record."""
-        if self.anew:
+        if self.recreated_topics:
             yield (
-                f"{', '.join(sorted(self.anew))}: not the topic that was read before (another "
-                "cluster, or re-created); its records begin where the group's word says"
+                f"{', '.join(sorted(self.recreated_topics))}: not the topic that was read before "
+                "(another cluster, or re-created); its records begin where the group's word says"
             )
         for move in self.moves:
-            if self.view.record is None or move.partition.topic in self.anew:
+            if self.view.record is None or move.partition.topic in self.recreated_topics:
                 yield f"{move.partition}: begins at {move.end}"
             else:
                 yield str(move)
@@ -128,7 +128,7 @@ def plan_offset_moves(
     _require_versions_once(settings, moves, anew)
     if not deleted_back:
         after = {move.partition: move.end for move in moves}
-        require_not_read_again(settings, record.offsets, after, record.topic_ids)
+        require_deleted_not_read_again(settings, record.offsets, after, record.topic_ids)
     wanted = (move for move in moves if move.begin != move.end or move.partition.topic in anew)
     return OffsetPlan(view, record, tuple(wanted), anew)
 
@@ -162,14 +162,15 @@ def _require_not_added_partitions(
 
 
 def _require_versions_once(
-    settings: SinkSettings, moves: Iterable[OffsetMove], anew: Collection[str]
+    settings: SinkSettings, moves: Iterable[OffsetMove], recreated_topics: Collection[str]
 ) -> None:
     """KEY-16: refuse what would bring the versions of a history twice, or out of their order."""
     back = [str(each.partition) for each in moves if each.end < each.begin]
-    if settings.changes.history and (back or anew):
+    if settings.changes.history and (back or recreated_topics):
         raise ConfigurationError(
-            f"{', '.join(back or sorted(anew))}: changes.history is set: records that are read "
-            "again would be second versions, and offsets of another topic have another order",
+            f"{', '.join(back or sorted(recreated_topics))}: changes.history is set: records that "
+            "are read again would be second versions, and offsets of another topic have another "
+            "order",
             "fill a new table: drop this one, and start with "
             'coordinator.on_table_recreated = "restart"',
         )
@@ -264,14 +265,15 @@ def require_stopped(settings: SinkSettings) -> None:
 def require_claimable_record(settings: SinkSettings, view: TableView) -> CommitRecord:
     """Return the record that a person's claim may follow.
 
-    Raises as ``require_unchanged_record``, and amid a rollback of many tables (ROLLBACK-1).
+    Raises as ``require_record_of_unchanged_table``, and amid a rollback of many tables
+    (ROLLBACK-1).
     """
-    record = require_unchanged_record(settings, view)
+    record = require_record_of_unchanged_table(settings, view)
     require_rollback_finished(record, settings.name)
     return record
 
 
-def require_unchanged_record(settings: SinkSettings, view: TableView) -> CommitRecord:
+def require_record_of_unchanged_table(settings: SinkSettings, view: TableView) -> CommitRecord:
     """Return the record of a table that is as the sink left it.
 
     Raises ``ConfigurationError`` without one, ``StopSink`` for a table that was changed.

@@ -46,7 +46,7 @@ def stop_sink(settings: SinkSettings, patience_s: float = _PATIENCE_S) -> StopRe
     sink without a record, ``StopSink`` for a table that is not in order, ``RetryLater`` if the
     request was not stored.
     """
-    before = read_record(settings)
+    before = read_claimable_record(settings)
     if not before.stopped:
         if read_status(settings).condition in (Condition.RUNNING, Condition.IDLE):
             with suppress(RetryLater):  # it stops all the same, and reads again what was under way
@@ -57,7 +57,7 @@ def stop_sink(settings: SinkSettings, patience_s: float = _PATIENCE_S) -> StopRe
 
 def start_sink(settings: SinkSettings) -> CommitRecord:
     """End a stop; waiting processes continue within seconds. Raises as ``stop_sink``."""
-    before = read_record(settings)
+    before = read_claimable_record(settings)
     return _store_request(settings, "start", stopped=False) if before.stopped else before
 
 
@@ -70,7 +70,7 @@ def restart_sink(settings: SinkSettings) -> StopResult:
     return StopResult(start_sink(settings), stopping.participants)
 
 
-def read_record(settings: SinkSettings) -> CommitRecord:
+def read_claimable_record(settings: SinkSettings) -> CommitRecord:
     """Return the sink's record, as its table says now."""
     with open_primary(settings) as table:
         return require_claimable_record(settings, table.read())

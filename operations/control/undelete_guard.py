@@ -25,7 +25,7 @@ BRING_BACK_HINT = (
 _HEAD = Newest(1, 2**63)
 
 
-def require_not_read_again(
+def require_deleted_not_read_again(
     settings: SinkSettings,
     before: Mapping[TopicPartition, int],
     after: Mapping[TopicPartition, int],
@@ -62,5 +62,5 @@ def _read_deletions(tables: SinkTables) -> Iterator[tuple[str, DeletedRecords]]:
             for name, secondary in every.tables.items():
                 yield name, secondary.reader.history(_HEAD).deleted
     if settings.quarantine.keeps_rejected:
-        with tables.open_at_rest(settings.quarantine.table) as quarantine:
+        with tables.open_for_reading(settings.quarantine.table) as quarantine:
             yield settings.quarantine.table, quarantine.reader.history(_HEAD).deleted

@@ -117,7 +117,7 @@ class Observation:
                 return TransactionEnding(envelope.sender.member, self.ended)
             case AckCommit() | AbortCommit() as settlement:
                 self.settled = self.settled.with_offsets(settlement.offsets)
-                return self._on_ack(_transaction_of(envelope), settlement)
+                return self._on_settlement(_transaction_of(envelope), settlement)
         return None
 
     def _on_start(self, envelope: Envelope, offsets: Offsets) -> CoordinatorLeads | None:
@@ -129,7 +129,7 @@ class Observation:
         self.coordinator = envelope.sender.member
         return CoordinatorLeads(self.coordinator, self.epoch)
 
-    def _on_ack(
+    def _on_settlement(
         self, transaction: TransactionId, settlement: AckCommit | AbortCommit
     ) -> TransactionCommitted | None:
         if self.ended == transaction:

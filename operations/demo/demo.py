@@ -27,16 +27,21 @@ from headgate.operations.audit.report import AuditReport
 from headgate.operations.demo.failover_scenario import FailoverScenario
 from headgate.operations.demo.final_report import (
     Contents,
+    audit_and_show,
     read_contents,
-    show_audit_result,
     show_contents,
     show_next_commands,
 )
 from headgate.operations.demo.processes import ParticipantProcess
-from headgate.operations.demo.producer import TripStream, create_topic
+from headgate.operations.demo.producer import TripStream, ensure_topic
 from headgate.operations.demo.s3_server import BUCKET, EmbeddedS3
 from headgate.operations.demo.screen import Screen
-from headgate.operations.demo.workspace import PARTITIONS, TOPIC, lock_demo_folder, sink_file_text
+from headgate.operations.demo.workspace import (
+    PARTITIONS,
+    TOPIC,
+    locking_emptied_folder,
+    sink_file_text,
+)
 from headgate.operations.local_kafka.broker import (
     KAFKA_VERSION,
     EmbeddedKafka,
@@ -117,7 +122,7 @@ def _run_from_command_line(**chosen: Any) -> int:
     table exactly once.
     """
     screen = Screen(_console())
-    with _raising_on_sigterm() as received:
+    with _raising_interrupt_on_signals() as received:
         try:
             return _run_demo(Options(**chosen), screen, received)
         except (KeyboardInterrupt, HeadgateError):
@@ -135,7 +140,7 @@ def _run_demo(options: Options, screen: Screen, signals: Sequence[int]) -> int:
     )
     screen.show_text(f"Everything is kept in {options.folder}.\n", "dim")
     with ExitStack() as stage:
-        folder = stage.enter_context(lock_demo_folder(options.folder))
+        folder = stage.enter_context(locking_emptied_folder(options.folder))
         kafka = EmbeddedKafka(folder / "kafka", _fetch_jars(screen))
         with screen.showing_spinner("starting Kafka"):
             stage.enter_context(kafka)
@@ -145,12 +150,14 @@ def _run_demo(options: Options, screen: Screen, signals: Sequence[int]) -> int:
         sink_file.write_text(sink_file_text(sink_file, kafka.bootstrap, options.writer, endpoint))
         show = Show(options, screen, sink_file, load(sink_file))
         with ExitStack() as cast:
-            play = _start_scenario(show, cast)
+            play = _set_up_scenario(show, cast)
             play.run(signals)
             _stop_participants(screen, play)
         well = _show_verdict(show, play)
         log = play.survivors[0].log
-        show_next_commands(screen, sink_file, log, kafka_runs=options.keep, here=endpoint is None)
+        show_next_commands(
+            screen, sink_file, log, kafka_runs=options.keep, is_store_local=endpoint is None
+        )
         if options.keep:
             _wait_for_ctrl_c(screen, kafka)
         return 0 if well else 1
@@ -169,10 +176,10 @@ def _fetch_jars(screen: Screen) -> Path:
         return fetch_broker_jars(on_progress=on_progress)
 
 
-def _start_scenario(show: Show, cast: ExitStack) -> FailoverScenario:
+def _set_up_scenario(show: Show, cast: ExitStack) -> FailoverScenario:
     options, screen, settings = show.options, show.screen, show.settings
     bootstrap = settings.kafka["bootstrap.servers"]
-    create_topic(bootstrap, TOPIC, partitions=PARTITIONS)
+    ensure_topic(bootstrap, TOPIC, partitions=PARTITIONS)
     ensure_control_topic(settings.kafka, settings.control.topic)
     screen.show_line(
         "topic", f"{TOPIC} with {PARTITIONS} partitions; {options.records:,} trips to come"
@@ -208,7 +215,7 @@ def _show_verdict(show: Show, play: FailoverScenario) -> bool:
     screen = show.screen
     held = read_contents(show.settings)
     show_contents(screen, held)
-    report = show_audit_result(screen, show.settings)
+    report = audit_and_show(screen, show.settings)
     complaints = [
         *_describe_kill_doubts(play, held),
         *_describe_record_doubts(show.options.records, report),
@@ -267,7 +274,7 @@ def _console() -> Console:
 
 
 @contextmanager
-def _raising_on_sigterm() -> Iterator[list[int]]:
+def _raising_interrupt_on_signals() -> Iterator[list[int]]:
     """Make SIGTERM end the demo as Ctrl-C does, closing everything it has opened.
 
     Yields the signals that were received.

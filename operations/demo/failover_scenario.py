@@ -113,7 +113,7 @@ class FailoverScenario:
         if isinstance(happening, TransactionEnding) and self._is_time_to_kill(happening):
             self._kill_coordinator(happening)
         elif happening:
-            self._report_happening(happening)
+            self._on_happening(happening)
 
     def _is_time_to_kill(self, end: TransactionEnding) -> bool:
         """Return whether to kill the coordinator: rows under way, and somebody to take over."""
@@ -152,7 +152,7 @@ class FailoverScenario:
             "silence", "Kafka misses its heartbeats after 6 s and gives its partitions to the other"
         )
 
-    def _report_happening(self, happening: Happening) -> None:
+    def _on_happening(self, happening: Happening) -> None:
         say = self._screen.show_line
         match happening:
             case ParticipantArrived(member, partitions):
@@ -161,7 +161,7 @@ class FailoverScenario:
                 if self._have_all_participants_partitions:
                     self._stream.lift_backlog_limit()
             case CoordinatorLeads():
-                self._report_leader(happening)
+                self._on_coordinator_leads(happening)
             case FilesReported(member, transaction, records):
                 if self.kill and transaction == self.kill.transaction and records:
                     say(
@@ -176,7 +176,7 @@ class FailoverScenario:
                     "bold green",
                 )
 
-    def _report_leader(self, leader: CoordinatorLeads) -> None:
+    def _on_coordinator_leads(self, leader: CoordinatorLeads) -> None:
         pid = pid_of(leader.member)
         if self.kill and self.taken_over_s is None:
             self.taken_over_s = time.monotonic() - self.kill.at_s

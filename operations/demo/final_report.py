@@ -48,6 +48,7 @@ class Contents:
 
 
 def read_contents(settings: SinkSettings) -> Contents:
+    """Return the table's history of commits, and the first few of its rows."""
     with open_tables_read_only(settings) as tables:
         history, (_, files) = tables.reader.history(), tables.reader.scan(COLUMNS_SHOWN)
         batches = (batch.slice(0, ROWS_SHOWN) for file in files for batch in file.batches())
@@ -97,7 +98,7 @@ def _cell_text(value: object) -> str:
     return f"{value:%Y-%m-%d %H:%M:%S}" if isinstance(value, datetime) else str(value)
 
 
-def show_audit_result(screen: Screen, settings: SinkSettings) -> AuditReport:
+def audit_and_show(screen: Screen, settings: SinkSettings) -> AuditReport:
     screen.show_heading("The audit: every record of the topic against every row of the table")
     with showing_progress() as on_progress:
         report = audit(settings, on_progress=on_progress)
@@ -106,21 +107,30 @@ def show_audit_result(screen: Screen, settings: SinkSettings) -> AuditReport:
 
 
 def show_next_commands(
-    screen: Screen, sink_file: Path, survivor_log: Path, *, kafka_runs: bool, here: bool = True
+    screen: Screen,
+    sink_file: Path,
+    survivor_log: Path,
+    *,
+    kafka_runs: bool,
+    is_store_local: bool = True,
 ) -> None:
     """Show what to type next.
 
-    ``here``: the table is in the demo's folder, not on its object store.
+    ``is_store_local``: the table is in the demo's folder, not on its object store.
     """
-    stopped = "Kafka is stopped, the table stays" if here else "Kafka and the store are stopped"
+    stopped = (
+        "Kafka is stopped, the table stays" if is_store_local else "Kafka and the store are stopped"
+    )
     screen.show_heading("What to type next" + ("" if kafka_runs else f" ({stopped})"))
-    for what, command in next_commands(sink_file, survivor_log, kafka_runs=kafka_runs, here=here):
+    for what, command in next_commands(
+        sink_file, survivor_log, kafka_runs=kafka_runs, is_store_local=is_store_local
+    ):
         line = Text.assemble((f"  {what:<20} ", "dim"), command)
         screen.console.print(line, soft_wrap=True)  # text to copy must not be folded
 
 
 def next_commands(
-    sink_file: Path, survivor_log: Path, *, kafka_runs: bool, here: bool = True
+    sink_file: Path, survivor_log: Path, *, kafka_runs: bool, is_store_local: bool = True
 ) -> list[tuple[str, str]]:
     """Return what there is to see, each with the command that works from the current folder."""
     headgate, sink = headgate_command(), _shell_path(sink_file)
@@ -139,13 +149,13 @@ def next_commands(
     reader = [("another reader", f"{pyiceberg} --uri sqlite:///{catalog} describe {TABLE}")]
     commands = [
         *files,
-        *(table if here or kafka_runs else []),
-        *(reader if here else []),
+        *(table if is_store_local or kafka_runs else []),
+        *(reader if is_store_local else []),
         ("a sink of your own", f"{headgate} init my-sink"),
     ]
     if kafka_runs:
         return [*commands, ("one more participant", f"{headgate} run {sink}")]
-    left_on = f"{headgate} demo{'' if here else ' --store s3'} --keep"
+    left_on = f"{headgate} demo{'' if is_store_local else ' --store s3'} --keep"
     return [*commands, ("with Kafka left on", left_on)]
 
 

@@ -29,7 +29,7 @@ PRODUCER_SETTINGS = {
 }
 
 
-def create_topic(
+def ensure_topic(
     bootstrap: str, topic: str, *, partitions: int = 4, config: Mapping[str, str] | None = None
 ) -> None:
     """Create the topic, or check that it is as it should be; it can be used when this returns.

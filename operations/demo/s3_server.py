@@ -60,7 +60,7 @@ class EmbeddedS3:
 
     def _await_server_and_bucket(self, process: subprocess.Popen[bytes]) -> None:
         deadline = time.monotonic() + START_SECONDS_MAX
-        while not _has_made_bucket(self._port):
+        while not _try_make_bucket(self._port):
             if process.poll() is not None or time.monotonic() > deadline:
                 raise Unreachable(
                     f"the demo's object store did not come up; its log is "
@@ -74,7 +74,7 @@ class EmbeddedS3:
             kill_child(process)
 
 
-def _has_made_bucket(port: int) -> bool:
+def _try_make_bucket(port: int) -> bool:
     """Return whether the server answers and has the bucket now. It needs no keys."""
     connection = http.client.HTTPConnection(HOST, port, timeout=5)
     try:

@@ -119,9 +119,9 @@ def _pick_weighted(chance: random.Random, weighted: Mapping[T, int]) -> T:
 
 
 @functools.lru_cache(maxsize=1 << 14)
-def _format_pickup_time(since_first: int) -> str:
+def _format_pickup_time(seconds_since_first: int) -> str:
     # Neighbouring trips share their seconds: most texts serve many trips.
-    return (FIRST_PICKUP + timedelta(seconds=since_first)).strftime("%Y-%m-%dT%H:%M:%S")
+    return (FIRST_PICKUP + timedelta(seconds=seconds_since_first)).strftime("%Y-%m-%dT%H:%M:%S")
 
 
 def _format_money(cents: int) -> str:

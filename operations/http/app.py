@@ -46,12 +46,15 @@ def serve_sinks(
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise ConfigurationError(f"two sinks are called {twice[0]}", "serve them on two ports")
     for settings in sinks[1:]:
-        if not _is_same_server(settings, first):
+        if not _has_same_http_but_listen(settings, first):
             raise ConfigurationError(
                 f"[http] of sink {settings.name} is not that of sink {first.name}",
                 "give all sinks of one server the same tokens and certificate, or a server each",
             )
-    followed = [(ServedSink(each), Reload(path, describe_reload)) for path, each in files.items()]
+    followed = [
+        (ServedSink(each), Reload(path, require_same_http_and_describe_when))
+        for path, each in files.items()
+    ]
     served = {str(sink.settings.name): sink for sink, _ in followed}
     telemetry = OpenTelemetry(first.telemetry)
     telemetry.register_gauges(lambda: gauges_of_sinks(served.values()))
@@ -109,7 +112,7 @@ def serve_fleet(settings: WorkerSettings, listen: str, stop: threading.Event | N
         telemetry.close()
 
 
-def _is_same_server(one: SinkSettings, other: SinkSettings) -> bool:
+def _has_same_http_but_listen(one: SinkSettings, other: SinkSettings) -> bool:
     return replace(one.http, listen="") == replace(other.http, listen="")
 
 
@@ -124,12 +127,12 @@ def follow_sink_files(followed: Sequence[tuple[ServedSink, Reload]], stop: threa
                     sink.adopt_settings(reloaded)
 
 
-def describe_reload(before: SinkSettings, now: SinkSettings) -> str:
+def require_same_http_and_describe_when(before: SinkSettings, now: SinkSettings) -> str:
     """Say when the settings apply.
 
     Raises ``ConfigurationError`` for what a server cannot change.
     """
-    if not _is_same_server(before, now):
+    if not _has_same_http_but_listen(before, now):
         raise ConfigurationError(
             "[http] has changed, and the server reads it only when it starts",
             "restart headgate serve",
@@ -137,7 +140,7 @@ def describe_reload(before: SinkSettings, now: SinkSettings) -> str:
     return "from now on"
 
 
-def require_server() -> None:
+def require_server_library() -> None:
     """Raise ``ConfigurationError`` if what serves HTTP is not installed."""
     try:
         import_module("headgate.operations.http.server")
@@ -151,7 +154,7 @@ def require_server() -> None:
 @contextmanager
 def _serving_http(listen: str, http: HttpSettings, site: Site) -> Iterator[str]:
     """Serve until the end of the body; only who serves needs the library. Yield the URL."""
-    require_server()
+    require_server_library()
     from headgate.operations.http.server import serving_http
 
     with serving_http(listen, http, site) as url:

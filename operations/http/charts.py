@@ -24,7 +24,7 @@ class Series:
     steps: bool = False
 
 
-def draw_line_chart(series: Series, begin: str, end: str) -> str:
+def draw_time_series(series: Series, begin: str, end: str) -> str:
     """Draw one chart; ``begin`` and ``end`` are written below."""
     values = [value for _, value in series.points]
     if not values:

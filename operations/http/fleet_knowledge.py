@@ -99,13 +99,16 @@ class FollowedFleet:
             return None
         return f"the fleet's reader made no turn for {silent_s:.0f} s"
 
-    def wait_for_change(self, number: int, patience_s: float = 3.0) -> None:
-        """Wait until a change of this number is seen, so that who made it sees it next."""
+    def wait_for_change(self, change_number: int, patience_s: float = 3.0) -> None:
+        """Wait until a change of this number is read, so that who made it sees it next.
+
+        Returns all the same after ``patience_s``, or if nothing is known yet.
+        """
         until_s = time.monotonic() + patience_s
         while time.monotonic() < until_s:
             with self._lock:
                 self._seen = None
-                if self._reader is None or self._reader.records.highest_number >= number:
+                if self._reader is None or self._reader.records.highest_number >= change_number:
                     return
             time.sleep(TURN_S / 4)
 
@@ -137,11 +140,11 @@ class FollowedFleet:
         while not self._ended.is_set():
             begun_s = time.monotonic()
             try:
-                self._read_until_end()
+                self._read_until_ended()
             except HeadgateError as error:
-                self._log_problem(self.settings.redact(str(error)))
+                self._note_problem(self.settings.redact(str(error)))
             except Exception:  # noqa: BLE001 - who looks must hear that nothing newer comes
-                self._log_problem("a bug in headgate; the log of this process says more")
+                self._note_problem("a bug in headgate; the log of this process says more")
                 _log.exception("fleet %s cannot be followed", self.settings.fleet.name)
             again_s = 1.0 if time.monotonic() - begun_s > 60 else min(2 * again_s, _AGAIN_S_MAX)
             self._turned_s = time.monotonic()
@@ -150,12 +153,12 @@ class FollowedFleet:
     def end(self) -> None:
         self._ended.set()
 
-    def _log_problem(self, problem: str) -> None:
+    def _note_problem(self, problem: str) -> None:
         if problem != self._problem:
             _log.warning("fleet %s: %s", self.settings.fleet.name, problem)
         self._problem = problem
 
-    def _read_until_end(self) -> None:
+    def _read_until_ended(self) -> None:
         """Read until the end, or until what is read is no longer the fleet's. Raises."""
         admin = TopicAdmin(self.settings.kafka)
         reader = FleetReader(self.settings)
@@ -171,14 +174,14 @@ class FollowedFleet:
                 if came:
                     self._count_restarts(reader)
                 if time.monotonic() - looked_s >= LOOK_S:
-                    self._confirm_same_topics(admin, reader)
+                    self._confirm_topics_and_adopt_reader(admin, reader)
                     looked_s = time.monotonic()
                 self._ended.wait(0.0 if came else TURN_S)
         finally:
             with suppress(Exception):
                 reader.close()
 
-    def _confirm_same_topics(self, admin: TopicAdmin, reader: FleetReader) -> None:
+    def _confirm_topics_and_adopt_reader(self, admin: TopicAdmin, reader: FleetReader) -> None:
         """Ask for both topics; only an answer makes the knowledge that of now.
 
         Raises ``FleetTopicUnfit`` if one is gone, or another one. While nobody answers, the reader
@@ -188,7 +191,7 @@ class FollowedFleet:
         try:
             found = {name: admin.describe_topic(name) for name in (fleet.name, fleet.state_topic)}
         except Unreachable as error:
-            self._log_problem(self.settings.redact(str(error)))
+            self._note_problem(self.settings.redact(str(error)))
             return
         for topic, facts in found.items():
             if facts is None:

@@ -20,13 +20,13 @@ def gauge_of_unread_fleet(name: str, begun_ms: int) -> Gauge:
 
 def fleet_gauges(known: Known) -> list[Gauge]:
     """Return all series of a fleet; each has the label ``fleet``."""
-    series = [*_gauges_of_fleet(known)]
+    series = [*_fleet_wide_gauges(known)]
     for sink in known.fleet.sinks.values():
         series += _gauges_of_sink(sink)
     return [Gauge(g.name, g.value, {"fleet": known.name, **g.labels}) for g in series]
 
 
-def _gauges_of_fleet(known: Known) -> Iterable[Gauge]:
+def _fleet_wide_gauges(known: Known) -> Iterable[Gauge]:
     fleet = known.fleet
     yield Gauge(names.FLEET_READ, known.now_ms / 1_000)
     states = Counter(sink.state for sink in fleet.sinks.values())

@@ -71,8 +71,8 @@ def fleet_page(known: Known, choice: Choice) -> str:
     body = [
         f"<h1>Fleet {escape_text(known.name)}</h1>",
         f'<p class="pale">{sinks} on {_count_text(alive, "worker")}</p>',
-        _staleness_text(known),
-        _unowned_slots_text(known),
+        _staleness_html(known),
+        _unowned_slots_html(known),
         _choice_links(fleet, choice),
         _search_form(choice),
         _sink_table(shown, known.now_ms),
@@ -90,8 +90,8 @@ def fleet_sink_page(known: Known, sink: SinkView) -> str:
     body = [
         '<p class="pale"><a href="/">all sinks</a></p>',
         f"<h1>{escape_text(sink.key)}</h1>",
-        f'<p>{_state_badge(sink)} <span class="pale">{_place_text(sink)}</span></p>',
-        _staleness_text(known),
+        f'<p>{_state_badge(sink)} <span class="pale">{_place_html(sink)}</span></p>',
+        _staleness_html(known),
         *(f'<p class="error">{text}</p>' for text in _problem_lines(sink, now_ms)),
         render_facts({name: _shorten(value) for name, value in _fact_rows(sink, now_ms)}),
     ]
@@ -320,7 +320,7 @@ def _fact_rows(sink: SinkView, now_ms: int) -> Iterable[tuple[str, str]]:
             yield "memory that it may take", f"{spec.memory_mib:,} MiB"
 
 
-def _place_text(sink: SinkView) -> str:
+def _place_html(sink: SinkView) -> str:
     worker, owner = _worker_text_of(sink), sink.worker
     said = f"on {worker}" if worker else "on no worker"
     if owner != worker:
@@ -331,7 +331,7 @@ def _place_text(sink: SinkView) -> str:
 # ------------------------------------------------------------------------------------ said often
 
 
-def _staleness_text(known: Known) -> str:
+def _staleness_html(known: Known) -> str:
     """Say how old the knowledge is, where nothing newer can be had."""
     if not known.problem:
         return ""
@@ -342,7 +342,7 @@ def _staleness_text(known: Known) -> str:
     )
 
 
-def _unowned_slots_text(known: Known) -> str:
+def _unowned_slots_html(known: Known) -> str:
     unowned = known.unowned_slots
     if not unowned or not known.fleet.sinks:
         return ""

@@ -35,7 +35,7 @@ from headgate.runtime.fleet.fleet_changes import (
     Wanting,
     plan_apply,
     plan_drain,
-    plan_move,
+    plan_pinned_move,
     plan_remove,
     plan_restart,
     plan_scale,
@@ -170,7 +170,7 @@ def answer_fleet_request(fleet: ServedFleet, asked: Asked) -> Answer:
         case ("api", "v1", "sinks", _, _):
             return refusal_answer(404, "a fleet's sinks are changed by specs", f"see {API}")
         case ("api", "v1", "fleet"):
-            return _refusal_unless_get(asked) or _answer_sink_list(fleet, known)
+            return _refusal_unless_get(asked) or _answer_fleet_document(fleet, known)
         case ("api", "v1", "fleet", "sinks", key):
             return _answer_sink_api(fleet, known, asked, key)
         case ("api", "v1", "fleet", "sinks", key, move):
@@ -251,7 +251,7 @@ def _answer_sink_names(fleet: ServedFleet, known: Known | None) -> Answer:
     return json_answer(200, sorted({sink_of_key(key) for key in known.fleet.sinks}))
 
 
-def _answer_sink_list(fleet: ServedFleet, known: Known | None) -> Answer:
+def _answer_fleet_document(fleet: ServedFleet, known: Known | None) -> Answer:
     if known is None:
         return _unknown_yet_answer(fleet)
     return json_answer(
@@ -345,7 +345,7 @@ def _parse_body(body: bytes) -> Given:
     return given
 
 
-def _require_known_keys(given: Given, **known: type) -> None:
+def _require_known_keys_and_types(given: Given, **known: type) -> None:
     if unknown := sorted(given.keys() - known.keys()):
         raise ConfigurationError(
             f"{unknown[0]!r} is not a known key", f"known are: {', '.join(sorted(known)) or 'none'}"
@@ -360,7 +360,7 @@ def _require_known_keys(given: Given, **known: type) -> None:
 
 def _plan_apply(name: str, given: Given) -> PlanChange:
     """Take a sink file, or ``{"file": TEXT, "memory_mib": 0}``. Raises as ``apply`` does."""
-    _require_known_keys(given, file=str, memory_mib=int)
+    _require_known_keys_and_types(given, file=str, memory_mib=int)
     file, memory_mib = given.get("file") or "", given.get("memory_mib") or 0
     if not file:
         raise ConfigurationError("no sink file is given", "send its text as the body")
@@ -376,26 +376,26 @@ def _plan_apply(name: str, given: Given) -> PlanChange:
 
 
 def _plan_remove(name: str, given: Given) -> PlanChange:
-    _require_known_keys(given)
+    _require_known_keys_and_types(given)
     return plan_remove([name])
 
 
 def _plan_restart(name: str, given: Given) -> PlanChange:
-    _require_known_keys(given)
+    _require_known_keys_and_types(given)
     return plan_restart([name])
 
 
 def _plan_move(name: str, given: Given) -> PlanChange:
     """Take ``{"to": WORKER}``."""
-    _require_known_keys(given, to=str)
+    _require_known_keys_and_types(given, to=str)
     if not given.get("to"):
         raise ConfigurationError("no worker is named", 'send {"to": "WORKER"}')
-    return plan_move([name], given["to"])
+    return plan_pinned_move([name], given["to"])
 
 
 def _plan_scale(name: str, given: Given) -> PlanChange:
     """Take ``{"participants": 3}``."""
-    _require_known_keys(given, participants=int)
+    _require_known_keys_and_types(given, participants=int)
     participants = given.get("participants") or 0
     if not 1 <= participants <= PARTICIPANTS_MAX:
         raise ConfigurationError(
@@ -405,13 +405,13 @@ def _plan_scale(name: str, given: Given) -> PlanChange:
 
 
 def _plan_drain(worker: str, given: Given) -> PlanChange:
-    _require_known_keys(given)
+    _require_known_keys_and_types(given)
     return plan_drain(worker)
 
 
 def _planner_of_state(state: DesiredState) -> MakePlan:
     def make(name: str, given: Given) -> PlanChange:
-        _require_known_keys(given)
+        _require_known_keys_and_types(given)
         return plan_state([name], state)
 
     return make

@@ -52,10 +52,10 @@ class KeptSocket(socket.socket):
         """Return whether something is here that was read already, and put back."""
         return bool(self._unread)
 
-    def push_back(self, received: bytes, by: KeptSelector) -> None:
+    def push_back(self, received: bytes, selector: KeptSelector) -> None:
         """Let whoever reads next get this first; the loop of that selector sees that it can."""
         self._unread = received
-        by.mark_readable(self)
+        selector.mark_readable(self)
 
     def recv(self, size: int, flags: int = 0) -> bytes:
         if self._unread:

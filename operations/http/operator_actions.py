@@ -48,21 +48,21 @@ def _pause_or_resume(
 def _stop(settings: SinkSettings, given: Given, dry_run: bool) -> Mapping[str, Any]:  # noqa: FBT001
     """Stop the sink; stored in the table, so that it stays stopped when processes restart."""
     _require_known_keys(given, frozenset())
-    before = stopping.read_record(settings)
+    before = stopping.read_claimable_record(settings)
     done = None if dry_run else stopping.stop_sink(settings)
     return _describe_stop_or_start(dry_run, before, done)
 
 
 def _start(settings: SinkSettings, given: Given, dry_run: bool) -> Mapping[str, Any]:  # noqa: FBT001
     _require_known_keys(given, frozenset())
-    before = stopping.read_record(settings)
+    before = stopping.read_claimable_record(settings)
     done = None if dry_run else stopping.StopResult(stopping.start_sink(settings), ())
     return _describe_stop_or_start(dry_run, before, done, starts=True)
 
 
 def _restart(settings: SinkSettings, given: Given, dry_run: bool) -> Mapping[str, Any]:  # noqa: FBT001
     _require_known_keys(given, frozenset())
-    before = stopping.read_record(settings)
+    before = stopping.read_claimable_record(settings)
     done = None if dry_run else stopping.restart_sink(settings)
     return {**_describe_stop_or_start(dry_run, before, done), "changes": True}
 
@@ -119,7 +119,7 @@ def _roll_back(settings: SinkSettings, given: Given, dry_run: bool) -> Mapping[s
     looks = branch is not None
     plan = rollback.plan_rollback(settings, to, drop_foreign=drop_foreign, look_only=looks)
     if branch is not None and not dry_run:
-        rollback.show_rollback_on_branch(settings, plan, branch)
+        rollback.make_rollback_branches(settings, plan, branch)
     elif not dry_run:
         rollback.carry_out_rollback(settings, plan)
     return {
@@ -128,8 +128,8 @@ def _roll_back(settings: SinkSettings, given: Given, dry_run: bool) -> Mapping[s
         "to": str(plan.record.transaction),
         "snapshot": plan.target_snapshot_id,
         "dropped": plan.dropped,
-        "rows": plan.removed_row_count,
-        "foreign": plan.foreign_snapshots,
+        "rows": plan.removed_primary_row_count,
+        "foreign": plan.foreign_snapshot_texts,
         "tables": [
             {"table": each.table, "snapshot": each.target, "rows": each.rows}
             for each in plan.secondary_rollbacks

@@ -95,13 +95,16 @@ def format_epoch_ms(epoch_ms: int) -> str:
 def render_table(
     heads: Sequence[str],
     rows: Iterable[Sequence[str]],
-    numbers: Iterable[int],
-    long: Iterable[int] = (),
+    number_columns: Iterable[int],
+    long_columns: Iterable[int] = (),
     *,
     cards: bool = False,
 ) -> str:
     """Return a table; ``rows`` are HTML already. ``cards``: one for each row on a phone."""
-    kinds = {**dict.fromkeys(numbers, ' class="n"'), **dict.fromkeys(long, ' class="long"')}
+    kinds = {
+        **dict.fromkeys(number_columns, ' class="n"'),
+        **dict.fromkeys(long_columns, ' class="long"'),
+    }
     head = "".join(f"<th{kinds.get(i, '')}>{escape_text(h)}</th>" for i, h in enumerate(heads))
     told = [f' data-head="{escape_text(h)}"' if cards and i else "" for i, h in enumerate(heads)]
     body = "".join(

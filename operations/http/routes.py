@@ -77,7 +77,7 @@ def _is_equal_secret(given: str, secret: str) -> bool:
     return equal and bool(secret)
 
 
-def is_own_host(headers: Mapping[str, str], http: HttpSettings) -> bool:
+def is_host_allowed(headers: Mapping[str, str], http: HttpSettings) -> bool:
     """Return whether the request names this machine.
 
     Without tokens, a foreign name that resolves to this machine gets no answer: a page under that
@@ -134,7 +134,7 @@ def answer_request(site: Site, request: Request) -> Answer:
     if is_probe(request):
         why = site.not_live() if path == "/livez" else site.not_ready()
         return text_answer(503, why) if why else text_answer(200, "ok")
-    if not is_own_host(request.headers, site.http):
+    if not is_host_allowed(request.headers, site.http):
         return refusal_answer(421, "this server does not know that name", "ask it as 127.0.0.1")
     role = role_of(request.headers.get("Authorization", ""), site.http)
     if role is Role.NOBODY:
@@ -142,9 +142,8 @@ def answer_request(site: Site, request: Request) -> Answer:
         answer = refusal_answer(401, "a token is needed", "send Authorization: Bearer TOKEN")
         return Answer(answer.status, answer.body, answer.content_type, login)
     try:
-        return _answer_for_path(
-            site, request, path, (role, parse_qs(request.target.partition("?")[2]))
-        )
+        query = parse_qs(request.target.partition("?")[2])
+        return _answer_for_path(site, request, path, role, query=query)
     except HeadgateError as error:
         return error_answer(error)
 
@@ -162,9 +161,8 @@ def _path_of(request: Request) -> str:
 
 
 def _answer_for_path(
-    site: Site, request: Request, path: str, who_and_what: tuple[Role, Mapping[str, list[str]]]
+    site: Site, request: Request, path: str, role: Role, *, query: Mapping[str, list[str]]
 ) -> Answer:
-    role, query = who_and_what
     if path == "/metrics":
         return (
             _answer_metrics(site) if request.method == "GET" else method_not_allowed_answer("GET")

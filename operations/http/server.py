@@ -138,7 +138,7 @@ class _Waiting:
         self._schedule_drop_late(earliest=now + _CLOSED_EACH_S)
 
 
-def is_whole_head(received: bytes) -> bool:
+def is_head_complete_or_invalid(received: bytes) -> bool:
     """Return whether that is all of a head; what is none, or is too long, is refused as it is."""
     is_none = received[0] <= ord(" ") or len(received) > _HEAD_BYTES_MAX
     return (
@@ -146,7 +146,7 @@ def is_whole_head(received: bytes) -> bool:
     )
 
 
-def is_whole_hello(received: bytes) -> bool:
+def is_hello_complete_or_absent(received: bytes) -> bool:
     """Return whether that is all of TLS's first record, or is none."""
     return received[0] != _HANDSHAKE or len(received) >= 5 + int.from_bytes(
         received[3:5].ljust(2, b"\xff")
@@ -168,12 +168,12 @@ class _Caller:
         self.received = b""
         self.drop: Callable[[], object] = self.close_connection
         self._waiting, self._is_whole = waiting, is_whole
-        asyncio.get_running_loop().add_reader(taken.fileno(), self._read_until_whole_request)
+        asyncio.get_running_loop().add_reader(taken.fileno(), self._on_readable)
         waiting.add_caller(self)
         # It has mostly spoken by now, and a turn of the loop may take long.
-        self._read_until_whole_request()
+        self._on_readable()
 
-    def _read_until_whole_request(self) -> None:
+    def _on_readable(self) -> None:
         try:
             part = self.socket.recv(_READ_BYTES)
         except (BlockingIOError, InterruptedError):
@@ -240,7 +240,7 @@ class _Application:
 
     def __init__(self, site: Site) -> None:
         self._site = site
-        self._answer = in_same_sink_context(self._answer_or_fail)
+        self._answer = in_same_sink_context(self._answer_or_500)
         self._open = 0
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -297,7 +297,7 @@ class _Application:
         threading.Thread(target=work, name="headgate-http-answer", daemon=True).start()
         return await answer
 
-    def _answer_or_fail(self, request: Request) -> Answer:
+    def _answer_or_500(self, request: Request) -> Answer:
         looked = Request("GET", request.target, request.headers)
         try:
             return answer_request(self._site, looked if request.method == "HEAD" else request)
@@ -335,7 +335,7 @@ class _Server:
     def __init__(self, site: Site, listening: socket.socket, tls: ssl.SSLContext | None) -> None:
         self._listening = listening
         self._tls = tls
-        self._is_whole = is_whole_hello if tls else is_whole_head
+        self._is_whole = is_hello_complete_or_absent if tls else is_head_complete_or_invalid
         self._config = uvicorn.Config(
             _Application(site),
             interface="asgi3",
@@ -369,7 +369,7 @@ class _Server:
             self._loop.call_soon_threadsafe(self._stopped.set)
 
     async def _serve(self) -> None:
-        self._listen()
+        self._watch_listening_socket()
         try:
             await self._stopped.wait()
         finally:
@@ -383,7 +383,7 @@ class _Server:
             for connection in tuple(self._state.connections):
                 connection.transport.abort()
 
-    def _listen(self) -> None:
+    def _watch_listening_socket(self) -> None:
         if not self._stopped.is_set():
             self._loop.add_reader(self._listening, self._accept)
 
@@ -398,14 +398,14 @@ class _Server:
             _log.debug("a connection was not accepted: %s", error)
             self._waiting.drop_oldest()  # there may be no descriptor left
             self._loop.remove_reader(self._listening)
-            self._loop.call_later(_NO_ROOM_S, self._listen)
+            self._loop.call_later(_NO_ROOM_S, self._watch_listening_socket)
 
     def _schedule_serving(self) -> None:
         if not self._serves:
             self._serves = True
-            self._loop.call_soon(self._serve_newest)
+            self._loop.call_soon(self._begin_next_connections)
 
-    def _serve_newest(self) -> None:
+    def _begin_next_connections(self) -> None:
         """Begin with the newest: a probe that comes last would else wait for all before it.
 
         But first with who asks rarely: a probe would else wait for all who come behind it.

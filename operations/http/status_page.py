@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from itertools import pairwise
 
 from headgate.control_protocol.commit_record import KEY_COUNTS
-from headgate.operations.http.charts import Series, draw_bar_chart, draw_line_chart, format_number
+from headgate.operations.http.charts import Series, draw_bar_chart, draw_time_series, format_number
 from headgate.operations.http.page_parts import (
     describe_age,
     describe_duration,
@@ -31,7 +31,7 @@ def sink_page(report: StatusReport, now_ms: int) -> str:
     body = [
         '<p class="pale"><a href="/">all sinks</a></p>',
         f"<h1>{escape_text(report.sink)}</h1>",
-        f'<p><span class="state{_colour_of(report.condition)}">{escape_text(condition)}</span>',
+        f'<p><span class="state{_css_class_of(report.condition)}">{escape_text(condition)}</span>',
         f' <span class="pale">into {escape_text(f"{report.table} ({report.branch})")}</span></p>',
         _error_html(report),
         *(f'<p class="error">{escape_text(note)}</p>' for note in report.notes),
@@ -43,7 +43,7 @@ def sink_page(report: StatusReport, now_ms: int) -> str:
         _participant_table(report),
         "<h2>Last commits</h2>",
         _table_of_commits(report.transactions[:20]),
-        *_rejected_record_lines(report),
+        *_rejected_records_html(report),
     ]
     return render_page(f"{report.sink}: {report.condition}", body, now_ms)
 
@@ -58,7 +58,7 @@ def index_page(sinks: Mapping[str, StatusReport | str], now_ms: int) -> str:
                 (link, '<span class="state unknown">not known</span>', "", "", escape_text(report))
             )
             continue
-        colour = _colour_of(report.condition)
+        colour = _css_class_of(report.condition)
         state = f'<span class="state{colour}">{escape_text(report.condition)}</span>'
         last_error = report.last_error
         error = f"{last_error.code} {last_error.text}" if last_error and not last_error.past else ""
@@ -74,7 +74,7 @@ def _is_also_paused(report: StatusReport) -> bool:
     return report.paused and report.condition != Condition.PAUSED
 
 
-def _colour_of(condition: str) -> str:
+def _css_class_of(condition: str) -> str:
     code = EXIT_CODES[Condition(condition)]
     return {0: "", 1: " bad"}.get(code, " unknown")
 
@@ -138,14 +138,14 @@ def _render_charts(report: StatusReport) -> str:
     owned = {p.member: float(len(p.partitions)) for p in report.participants}
     gaps = [(b.committed_ms, (b.committed_ms - a.committed_ms) / 1000) for a, b in pairwise(course)]
     drawn = [
-        draw_line_chart(
+        draw_time_series(
             Series("Rows per commit", [(c.committed_ms, c.records) for c in course], bars=True),
             begin,
             end,
         ),
-        draw_line_chart(Series("Valid-through behind its commit", fresh, " s"), begin, end),
-        draw_line_chart(Series("Time since the commit before", gaps, " s"), begin, end),
-        draw_line_chart(Series("Epoch", epochs, steps=True), begin, end),
+        draw_time_series(Series("Valid-through behind its commit", fresh, " s"), begin, end),
+        draw_time_series(Series("Time since the commit before", gaps, " s"), begin, end),
+        draw_time_series(Series("Epoch", epochs, steps=True), begin, end),
         draw_bar_chart("Lag by partition", lags, " records"),
         draw_bar_chart("Partitions by owner", owned),
     ]
@@ -192,7 +192,7 @@ def _table_of_commits(commits: Sequence[CommitSummary]) -> str:
     return render_table(heads, rows, set(range(3, len(heads))))
 
 
-def _rejected_record_lines(report: StatusReport) -> list[str]:
+def _rejected_records_html(report: StatusReport) -> list[str]:
     if not report.rejected_records:
         return []
     rows = [

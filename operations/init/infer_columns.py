@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from headgate.control_protocol.schema_evolution import RESERVED
 from headgate.data_plane.formats.casting.times import parse_date, parse_timestamp
@@ -84,6 +84,14 @@ def propose_columns(documents: Iterable[Mapping[str, Any] | None]) -> Proposal:
     return Proposal(tuple(columns), tuple(guess.left_out), len(values), values.count(None))
 
 
+class _FieldGuess(NamedTuple):
+    """What objects hold under a name: its type, or why that needs a rule, and the values."""
+
+    name: str
+    type: str | _NeedsRule
+    values: list[Any]
+
+
 @dataclass(slots=True)
 class _ColumnGuess:
     left_out: list[tuple[str, str]] = field(default_factory=list)
@@ -93,10 +101,13 @@ class _ColumnGuess:
     def guess_columns(self, objects: Sequence[Mapping[str, Any]]) -> list[ProposedColumn]:
         """Return the columns of the records, with those of inner fields that need a rule."""
         columns: list[ProposedColumn] = []
-        for name, kind, contents in self._guess_fields(objects, ""):
+        for name, kind, values in self._guess_fields(objects, ""):
             column = kind.proposed_column(name) if isinstance(kind, _NeedsRule) else None
             columns.append(
-                column or ProposedColumn(name, str(kind), note=_note_on_times(str(kind), contents))
+                column
+                or ProposedColumn(
+                    name, str(kind), note=_describe_values_not_times(str(kind), values)
+                )
             )
         taken = {column.name.lower() for column in columns}
         for column in self._apart:
@@ -108,29 +119,26 @@ class _ColumnGuess:
             columns.append(column)
         return columns
 
-    def _guess_fields(
-        self, objects: Iterable[Mapping[str, Any]], path: str
-    ) -> list[tuple[str, str | _NeedsRule, list[Any]]]:
-        """Return name, type and values of what these objects hold, of every depth together."""
+    def _guess_fields(self, objects: Iterable[Mapping[str, Any]], path: str) -> list[_FieldGuess]:
+        """Guess the fields of these objects; note in ``left_out`` those that cannot be columns."""
         contents: dict[str, list[Any]] = {}
         for some in objects:
             for name, content in some.items():
                 contents.setdefault(name, []).append(content)
-        typed: list[tuple[str, str | _NeedsRule, list[Any]]] = []
-        lowered: set[str] = set()
+        typed: list[_FieldGuess] = []
+        taken_names: set[str] = set()
         for name, there in contents.items():
             try:
-                typed.append(
-                    (name, self._guess_field_type(name, there, f"{path}{name}", lowered), there)
-                )
+                kind = self._guess_field_type(name, there, f"{path}{name}", taken_names)
+                typed.append(_FieldGuess(name, kind, there))
             except _NoType as unclear:
                 self.left_out.append((f"{path}{name}", str(unclear)))
             except _NeedsRule as rule:
-                lowered.add(name.lower())
+                taken_names.add(name.lower())
                 if not path:
-                    typed.append((name, rule, there))
+                    typed.append(_FieldGuess(name, rule, there))
                 elif "[]" in path:
-                    why = "its values are of several kinds: " + _kinds_of(there)
+                    why = "its values are of several kinds: " + _kinds_text(there)
                     self.left_out.append((f"{path}{name}", why))
                 else:
                     own = f"{path}{name}".replace(".", "_")
@@ -138,19 +146,19 @@ class _ColumnGuess:
         return typed
 
     def _guess_field_type(
-        self, name: str, contents: list[Any], path: str, lowered: set[str]
+        self, name: str, contents: list[Any], path: str, taken_names: set[str]
     ) -> str:
         if not _NAME.fullmatch(name):
             raise _NoType("a column cannot have this name")
         if path == name and name.lower() in RESERVED:
             raise _NoType("Iceberg keeps this name for itself")
-        if name.lower() in lowered:
+        if name.lower() in taken_names:
             raise _NoType("another column has this name but for case")
         if self._count == COLUMNS_MAX:
             raise _NoType(f"there are {COLUMNS_MAX} columns already")
         self._count += 1
         kind = self._guess_type(contents, path)
-        lowered.add(name.lower())
+        taken_names.add(name.lower())
         return kind
 
     def _guess_type(self, contents: Iterable[Any], path: str) -> str:
@@ -219,7 +227,7 @@ def _type_of_several_kinds(values: list[Any]) -> str:
     raise _NeedsRule
 
 
-def _note_on_times(kind: str, contents: list[Any]) -> str:
+def _describe_values_not_times(kind: str, contents: list[Any]) -> str:
     """Name the values that keep a column of text from being one of times."""
     texts = [content for content in contents if isinstance(content, str)]
     others = [text for text in texts if not _is_time(text)] if kind == "string" else []
@@ -231,7 +239,7 @@ def _note_on_times(kind: str, contents: list[Any]) -> str:
     )
 
 
-def _kinds_of(values: Iterable[Any]) -> str:
+def _kinds_text(values: Iterable[Any]) -> str:
     kinds = {type(value) for value in values if value is not None}
     return ", ".join(sorted({_json_type_name(kind) for kind in kinds}))
 

@@ -11,7 +11,8 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
-from typing import Any, cast
+from itertools import islice
+from typing import Any, NamedTuple, cast
 
 from headgate.config.sink_sections import FormatSettings
 from headgate.control_protocol.columns import Column, ListOf, MapOf, Struct, Type, unify_columns
@@ -61,6 +62,13 @@ _REGISTRY = "-registry"
 _GLUE_REGISTRY = "glue-registry"
 
 
+class KeyChoice(NamedTuple):
+    """The columns of a key, and whether they are a guess."""
+
+    columns: tuple[str, ...]
+    is_guess: bool
+
+
 @dataclass(frozen=True, slots=True)
 class ProposedRecords:
     """What records are, and the columns of their rows.
@@ -77,9 +85,9 @@ class ProposedRecords:
     def envelope(self) -> Envelope:
         return self.looks.envelope or Envelope.PLAIN
 
-    def takes_given_options(self, *, fixed: bool) -> bool:
+    def takes_given_options(self, *, is_format_given: bool) -> bool:
         """Return whether the options that were given belong to the format."""
-        return fixed or self.format_name.endswith(_REGISTRY)
+        return is_format_given or self.format_name.endswith(_REGISTRY)
 
     def describe_records(self) -> str:
         """Say how many records there were, and how many of them had no fields to look at."""
@@ -91,27 +99,27 @@ class ProposedRecords:
             text += f", {self.looks.tombstones:,} of them without a value"
         return text
 
-    def choose_key(self) -> tuple[tuple[str, ...], bool]:
-        """Return the columns of the key, and whether they are a guess: the first suitable one."""
+    def choose_key(self) -> KeyChoice:
+        """Return the columns of the message keys, else the first suitable one as a guess."""
         known = {column.name for column in self.proposal.columns if not column.as_text}
         if self.key and all(name in known for name in self.key):
-            return self.key, False
+            return KeyChoice(self.key, is_guess=False)
         plain = (each for each in self.proposal.columns if not (each.as_text or each.path))
         fit = (column.name for column in plain if column.type.startswith(_KINDS))
-        return tuple(name for name, _ in zip(fit, range(1), strict=False)), True
+        return KeyChoice(tuple(islice(fit, 1)), is_guess=True)
 
 
-def propose_records(
-    records: Sequence[KeyAndValue], given: FormatSettings, *, fixed: bool
+def propose_from_records(
+    records: Sequence[KeyAndValue], given: FormatSettings, *, is_format_given: bool
 ) -> ProposedRecords:
-    """Look at records; ``fixed``: their format is the given one, else it is found out.
+    """Look at records; ``is_format_given``: their format is the given one, else it is found out.
 
     ``given`` may have a registry's address. Raises ``ConfigurationError`` where the format has no
     names for fields, and what a registry raises.
     """
     values = [value for _, value in records]
-    name = given.type if fixed else _find_format(values, given.options)
-    if not fixed and not name.endswith(_REGISTRY):
+    name = given.type if is_format_given else _find_format(values, given.options)
+    if not is_format_given and not name.endswith(_REGISTRY):
         return _propose_from_json(records, "", {})
     if name in _JSON:
         return _propose_from_json(records, name, given.options)
@@ -227,7 +235,7 @@ def _propose_from_json(
         name,
         looks,
         replace(proposal, records=looks.record_count, others=looks.unreadable),
-        _common_fields(key for key in keys if key),
+        _fields_if_all_same(key for key in keys if key),
     )
 
 
@@ -254,7 +262,7 @@ def _row_in(document: Document, envelope: Envelope) -> Document | None:
     return {name: value for name, value in document.items() if name not in ENVELOPE_FIELDS}
 
 
-def _common_fields(keys: Iterable[Document]) -> tuple[str, ...]:
+def _fields_if_all_same(keys: Iterable[Document]) -> tuple[str, ...]:
     """Return the fields of the keys, if all have the same."""
     distinct = {tuple(key) for key in keys}
     return distinct.pop() if len(distinct) == 1 else ()

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
+from typing import NamedTuple
 
 from headgate.config.load import parse
 from headgate.control_protocol.errors import ConfigurationError
@@ -15,7 +16,7 @@ from headgate.data_plane.formats.registry.frames import record_reader_of
 from headgate.kafka.cluster_queries import Cluster
 from headgate.kafka.record_samples import read_newest_records
 from headgate.operations.init.infer_columns import ProposedColumn
-from headgate.operations.init.infer_record_format import ProposedRecords, propose_records
+from headgate.operations.init.infer_record_format import ProposedRecords, propose_from_records
 
 SAMPLE_RECORDS = 1_000
 
@@ -142,7 +143,7 @@ def write_sink_file(
         Cluster(settings.kafka).count_brokers()  # its error names the address
         reading = record_reader_of(settings.format.options, settings.format.key_options)
         newest = read_newest_records(settings.kafka, topic, SAMPLE_RECORDS, reading)
-        records = propose_records(newest, settings.format, fixed="type" in format)
+        records = propose_from_records(newest, settings.format, is_format_given="type" in format)
         text = build_sink_file(name, folder, topic, kafka, format=format, records=records)
         parse(text)
     try:
@@ -174,19 +175,19 @@ def build_sink_file(
         "home": folder.resolve(),
         "identifier": f"default.{name}",
         "topic": _toml_string(topic or name),
-        "kafka": "\n".join(_toml_lines_of(_KAFKA | _kafka_client_properties(kafka))),
+        "kafka": "\n".join(_toml_lines_of(_KAFKA | _without_auth_keys(kafka))),
         "kafka_auth": _auth_section("kafka.auth", kafka),
     }
     if records is None:
         format_text = _section_of_format(format.get("type", _format_taking_options(format)), format)
         return _TEMPLATE.format(**parts, **_APPENDED, format=format_text, columns=_COLUMNS)
-    texts, key = _settings_for_changes(records)
-    kept = format if records.takes_given_options(fixed="type" in format) else {}
+    changes = _settings_for_changes(records)
+    kept = format if records.takes_given_options(is_format_given="type" in format) else {}
     return _TEMPLATE.format(
         **parts,
-        **texts,
+        **changes.template_parts,
         format=_section_of_format(records.format_name, kept),
-        columns=_columns_section(topic or name, records, key),
+        columns=_columns_section(topic or name, records, changes.key),
     )
 
 
@@ -201,7 +202,7 @@ def _toml_lines_of(properties: Mapping[str, str]) -> list[str]:
     return [f"{_toml_string(key)} = {_toml_string(value)}" for key, value in properties.items()]
 
 
-def _kafka_client_properties(given: Mapping[str, str]) -> dict[str, str]:
+def _without_auth_keys(given: Mapping[str, str]) -> dict[str, str]:
     return {key: value for key, value in given.items() if not key.startswith(_AUTH)}
 
 
@@ -217,23 +218,28 @@ def _auth_section(section: str, given: Mapping[str, str]) -> str:
 
 
 def _section_of_format(name: str, given: Mapping[str, str]) -> str:
-    options = {
-        key: value for key, value in _kafka_client_properties(given).items() if key != "type"
-    }
+    options = {key: value for key, value in _without_auth_keys(given).items() if key != "type"}
     lines = ["[format]", f"type = {_toml_string(name)}"]
     if options:
         lines += ["", "[format.options]", *_toml_lines_of(options)]
     return "\n".join([*lines, _auth_section("format.auth", given)]).rstrip("\n")
 
 
-def _settings_for_changes(records: ProposedRecords) -> tuple[Mapping[str, str], Sequence[str]]:
+class _ChangeTexts(NamedTuple):
+    """The template's texts for changes, and the columns of their key: none for plain records."""
+
+    template_parts: Mapping[str, str]
+    key: Sequence[str]
+
+
+def _settings_for_changes(records: ProposedRecords) -> _ChangeTexts:
     """Return the file's settings for changes, and the columns of their key."""
     texts = dict(_APPENDED)
     if records.envelope is Envelope.PLAIN or not records.proposal.columns:
-        return texts, ()
+        return _ChangeTexts(texts, ())
     key, guessed = records.choose_key()
     if not key:
-        return texts, ()
+        return _ChangeTexts(texts, ())
     why = "a guess: it must be the primary key" if guessed else "as the messages' keys have it"
     texts["key"] = f"key = {json.dumps(key)}  # {why}"
     texts["tombstones"] = ""  # changes.tombstones says what a record without a value does
@@ -241,7 +247,7 @@ def _settings_for_changes(records: ProposedRecords) -> tuple[Mapping[str, str], 
         f"[changes]{' ' * 28}# docs/guides/upserts-and-deletes.md\n"
         f"envelope = {_toml_string(records.envelope)}\n\n"
     )
-    return texts, key
+    return _ChangeTexts(texts, key)
 
 
 def _columns_section(topic: str, records: ProposedRecords, key: Sequence[str]) -> str:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--set",
-    "given",
+    "overrides",
     multiple=True,
     metavar="KEY=VALUE",
     help="A key that neither file has, such as value.converter=NAME.",
@@ -40,7 +40,7 @@ def import_command(
     connector: Path,
     *,
     worker: Path | None,
-    given: tuple[str, ...],
+    overrides: tuple[str, ...],
     left_out: tuple[str, ...],
     topic: str,
     dry_run: bool,
@@ -52,13 +52,13 @@ def import_command(
     """
     from headgate.operations.kafka_connect.import_connector import import_connector
 
-    given_keys = {key: value for key, _, value in (text.partition("=") for text in given)}
-    if "" in given_keys or not all("=" in text for text in given):
+    given_keys = {key: value for key, _, value in (text.partition("=") for text in overrides)}
+    if "" in given_keys or not all("=" in text for text in overrides):
         raise click.UsageError("--set takes KEY=VALUE, such as value.converter=NAME")
     complete = import_connector(
         connector,
         worker=worker,
-        given=given_keys,
+        overrides=given_keys,
         left_out=left_out,
         topic=topic,
         folder=None if dry_run else Path(),
@@ -113,21 +113,22 @@ def takeover_command(
     keys = read_connector(connector)
     if back:
         way = taking.plan_way_back(settings, keys)
-        if _show_and_confirm(settings, way.describe_plan(), yes=yes):
+        _show_plan(settings, way.describe_plan(), yes=yes)
+        if yes:
             taking.carry_out_way_back(settings, way)
             click.echo("done; next: start the connector")
         return
     request = taking.TakeoverRequest(adopt, heal, taking.parse_began_offsets(began))
     planned = taking.plan_takeover_of_sink(settings, keys, request)
-    if _show_and_confirm(settings, planned.describe_plan(), yes=yes):
+    _show_plan(settings, planned.describe_plan(), yes=yes)
+    if yes:
         taking.carry_out_takeover(settings, planned)
         click.echo(f"taken over; next: headgate run {sink}")
 
 
-def _show_and_confirm(settings: SinkSettings, lines: Iterable[str], *, yes: bool) -> bool:
-    """Show a plan; return whether it is to be carried out."""
+def _show_plan(settings: SinkSettings, lines: Iterable[str], *, yes: bool) -> None:
+    """Show a plan and, without ``yes``, what carries it out."""
     for text in lines:
         click.echo(to_printable_line(settings.redact(text)))
     if not yes:
         click.echo("nothing was changed; --yes does it")
-    return yes

@@ -78,7 +78,7 @@ def fill_catalog(report: Report) -> None:
     catalog = report.section_at("catalog")
     catalog["name"] = report.connector_value("iceberg.catalog") or "iceberg"
     report.note_kept("iceberg.catalog", "catalog.name")
-    kind = _fill_catalog_type(report, keys)
+    kind = _note_catalog_kind(report, keys)
     properties = report.section_at("catalog", "properties")
     if kind == "hive":
         catalog["backend"] = "java"
@@ -88,12 +88,12 @@ def fill_catalog(report: Report) -> None:
         )
     properties["type"] = {"jdbc": "sql"}.get(kind, kind)
     for name, value in keys.items():
-        _fill_catalog_property(report, kind, (name, value))
+        _fill_catalog_property(report, kind, name, value)
     _fill_from_hadoop(report)
     _complete_region(properties)
 
 
-def _fill_catalog_type(report: Report, keys: dict[str, str]) -> str:
+def _note_catalog_kind(report: Report, keys: dict[str, str]) -> str:
     if made := keys.get("catalog-impl"):
         key, kind = "iceberg.catalog.catalog-impl", _CLASSES.get(made, "")
     elif named := keys.get("type"):
@@ -118,8 +118,7 @@ def _fill_catalog_type(report: Report, keys: dict[str, str]) -> str:
     return kind
 
 
-def _fill_catalog_property(report: Report, kind: str, named: tuple[str, str]) -> None:
-    name, value = named
+def _fill_catalog_property(report: Report, kind: str, name: str, value: str) -> None:
     key = f"iceberg.catalog.{name}"
     properties = report.section_at("catalog", "properties")
     if name in ("type", "catalog-impl"):

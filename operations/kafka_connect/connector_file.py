@@ -53,16 +53,16 @@ def _read_text(path: Path) -> str:
 def _parse_json(path: Path, text: str) -> dict[str, str]:
     repeated: list[str] = []
 
-    def reject_repeated_keys(found: list[tuple[str, Any]]) -> dict[str, Any]:
+    def note_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         seen: dict[str, Any] = {}
-        for key, value in found:
+        for key, value in pairs:
             if key in seen:
                 repeated.append(key)
             seen[key] = value
         return seen
 
     try:
-        document = json.loads(text, object_pairs_hook=reject_repeated_keys)
+        document = json.loads(text, object_pairs_hook=note_repeated_keys)
     except json.JSONDecodeError as error:
         raise ConnectorFileUnfit(
             f"{path}:{error.lineno}:{error.colno}: is not valid JSON: {error.msg}", _SHAPES

@@ -59,7 +59,7 @@ def write_group_offsets(
         raise Unreachable(f"the offsets of group {group} cannot be set: {error}") from error
 
 
-def read_committed_ends(settings: Mapping[str, str], topic: str, group: str) -> dict[int, int]:
+def read_last_stable_offsets(settings: Mapping[str, str], topic: str, group: str) -> dict[int, int]:
     """Return where the control topic ends for whoever reads only what is committed."""
     consumer = _new_consumer(settings, group, "read_committed")
     try:

@@ -26,7 +26,7 @@ def import_connector(
     connector: Path,
     *,
     worker: Path | None = None,
-    given: Mapping[str, str] | None = None,
+    overrides: Mapping[str, str] | None = None,
     left_out: Sequence[str] = (),
     topic: str = "",
     folder: Path | None = None,
@@ -37,13 +37,13 @@ def import_connector(
     Returns whether nothing is missing; without a ``folder`` nothing is written. Raises
     ``ConnectorFileUnfit``, and ``ConnectorRefused`` for what a sink cannot do: nothing is written.
     """
-    shared = {**(read_worker(worker) if worker else {}), **(given or {})}
+    shared = {**(read_worker(worker) if worker else {}), **(overrides or {})}
     sinks = translate_connector(read_connector(connector), shared, left_out=left_out, topic=topic)
     for sink in sinks:
         for text in _describe_fates(sink, alone=len(sinks) == 1):
             say(to_printable_line(text))
     for sink in sinks:
-        _require_accepted(connector, sink)
+        _require_usable_sink(connector, sink)
     if folder is not None:
         for path in _write_sink_files(folder, connector, sinks):
             say(f"{path} is written; next: headgate check {path}")
@@ -60,7 +60,7 @@ def _describe_fates(sink: Translated, *, alone: bool) -> Iterator[str]:
         yield f"set in the environment: {names}"
 
 
-def _require_accepted(connector: Path, sink: Translated) -> None:
+def _require_usable_sink(connector: Path, sink: Translated) -> None:
     if refused := sink.refused_fates:
         raise ConnectorRefused(
             f"{connector}: {len(refused)} keys have no counterpart: "
@@ -83,7 +83,7 @@ def _require_loadable(connector: Path, text: str) -> None:
 
 
 def _with_stand_ins(text: str, folder: Path) -> str:
-    """Return the text with a value for each reference: nothing is set here yet."""
+    """Return the text with stand-ins for its references: to files, which are written for them."""
     (folder / "one").write_text(_STAND_IN)
     (folder / "pair").write_text(f"user:{_STAND_IN}")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
 
 from headgate.kafka import client_settings
 from headgate.operations.kafka_connect.translation_report import Report
@@ -57,31 +58,38 @@ def fill_kafka(report: Report) -> None:
     _fill_servers(report, keys)
     _fill_start_at(report, keys)
     _fill_authentication(report, keys)
-    _fill_stores(report, keys)
-    for name, (key, value) in keys.items():
-        if key not in report.fates:
-            _fill_client_key(report, client, (name, key, value))
+    _fill_key_and_trust_stores(report, keys)
+    for name, written in keys.items():
+        if written.key not in report.fates:
+            _fill_client_key(report, client, name, written)
 
 
-def _client_keys(report: Report) -> dict[str, tuple[str, str]]:
-    """Return the client's keys, each with the key as written and the value that counts."""
-    found: dict[str, tuple[str, str]] = {}
+class _ClientKey(NamedTuple):
+    """A key of a client as somebody wrote it, and the value that counts."""
+
+    key: str
+    value: str
+
+
+def _client_keys(report: Report) -> dict[str, _ClientKey]:
+    """Return the reading client's keys by Kafka's names, and note overridden ones as dropped."""
+    found: dict[str, _ClientKey] = {}
     for key, value in report.worker.items():
         inner = key.removeprefix("consumer.")
         if inner != key or key.startswith(_OF_WORKER):
-            found[inner] = (key, value)
+            found[inner] = _ClientKey(key, value)
     for prefix in reversed(_SOURCES):
         for key, value in report.keys.items():
             if key.startswith(prefix):
                 inner = key.removeprefix(prefix)
                 before = found.get(inner)
-                if before and before[0] in report.keys:
-                    report.note_dropped((before[0],), f"{key} says it for the reading client")
-                found[inner] = (key, value)
+                if before and before.key in report.keys:
+                    report.note_dropped((before.key,), f"{key} says it for the reading client")
+                found[inner] = _ClientKey(key, value)
     return found
 
 
-def _fill_servers(report: Report, keys: dict[str, tuple[str, str]]) -> None:
+def _fill_servers(report: Report, keys: dict[str, _ClientKey]) -> None:
     client = report.section_at("kafka")
     if "bootstrap.servers" in keys:
         key, value = keys["bootstrap.servers"]
@@ -97,7 +105,7 @@ def _fill_servers(report: Report, keys: dict[str, tuple[str, str]]) -> None:
     )
 
 
-def _fill_start_at(report: Report, keys: dict[str, tuple[str, str]]) -> None:
+def _fill_start_at(report: Report, keys: dict[str, _ClientKey]) -> None:
     """Fill ``source.start_at``: Connect begins at the earliest record unless its consumer says."""
     key, value = keys.get("auto.offset.reset", ("", "earliest"))
     source = report.section_at("source")
@@ -110,7 +118,7 @@ def _fill_start_at(report: Report, keys: dict[str, tuple[str, str]]) -> None:
         report.note_missing(key, f"{value!r}: source.start_at is earliest, latest or a time")
 
 
-def _fill_authentication(report: Report, keys: dict[str, tuple[str, str]]) -> None:
+def _fill_authentication(report: Report, keys: dict[str, _ClientKey]) -> None:
     mechanism_key, mechanism = keys.get("sasl.mechanism", ("", ""))
     jaas_key, jaas = keys.get("sasl.jaas.config", ("", ""))
     login = _LOGIN.search(jaas)
@@ -164,9 +172,7 @@ def _fill_msk_auth(report: Report, keys: tuple[str, ...], options: dict[str, str
         report.note_kept(key, "kafka.auth, type aws-msk-iam")
 
 
-def _fill_oidc_auth(
-    report: Report, keys: dict[str, tuple[str, str]], options: dict[str, str]
-) -> None:
+def _fill_oidc_auth(report: Report, keys: dict[str, _ClientKey], options: dict[str, str]) -> None:
     auth = report.section_at("kafka", "auth")
     url_key, url = keys.get("sasl.oauthbearer.token.endpoint.url", ("", ""))
     jaas_key = keys.get("sasl.jaas.config", ("sasl.jaas.config", ""))[0]
@@ -190,7 +196,7 @@ def _fill_oidc_auth(
             report.note_kept(key, "kafka.auth, type oidc")
 
 
-def _fill_stores(report: Report, keys: dict[str, tuple[str, str]]) -> None:
+def _fill_key_and_trust_stores(report: Report, keys: dict[str, _ClientKey]) -> None:
     """Take key and trust stores that librdkafka can read."""
     client = report.section_at("kafka")
     for store, pem in (("truststore", "ssl.ca.location"), ("keystore", "")):
@@ -216,9 +222,9 @@ def _fill_stores(report: Report, keys: dict[str, tuple[str, str]]) -> None:
 
 
 def _fill_client_key(
-    report: Report, client: dict[str, object], named: tuple[str, str, str]
+    report: Report, client: dict[str, object], name: str, written: _ClientKey
 ) -> None:
-    name, key, value = named
+    key, value = written
     target = _RENAMED.get(name, name)
     why = _OTHER.get(name)
     refusal = client_settings.why_key_refused(target)

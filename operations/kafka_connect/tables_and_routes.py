@@ -27,16 +27,19 @@ def is_routed(report: Report) -> bool:
     )
 
 
-def fill_tables(report: Report, only: str | None) -> None:
-    """Fill ``[table]`` or ``[tables]``; ``only``: of several tables that each take every record,
-    the one that this sink file is for."""
+def fill_tables(report: Report, only_table: str | None) -> None:
+    """Fill ``[table]`` or ``[tables]``.
+
+    ``only_table``: of several tables that each take every record, the one that this sink file is
+    for.
+    """
     tables = tables_of(report)
     if is_routed(report):
         report.section_at("tables")
         _fill_branch(report, tables, routed=True)
         _fill_routes(report, tables)
     elif tables:
-        name = only or tables[0]
+        name = only_table or tables[0]
         table = report.section_at("table")
         table["identifier"] = name
         report.note_kept(
@@ -169,12 +172,12 @@ def fill_columns_and_creation(report: Report) -> None:
         elif key.startswith("iceberg.tables.write-props."):
             report.note_missing(key, "set it as a property of the table: writers follow the table")
         elif key in ("iceberg.tables.upsert-mode-enabled", "iceberg.tables.cdc-field"):
-            _refuse_upserts(report, key)
+            _note_upsert_key(report, key)
         elif key.startswith("iceberg.table.") and key.endswith(_OF_TABLE):
             report.note_dropped((key,), "of a table that iceberg.tables does not name")
 
 
-def _refuse_upserts(report: Report, key: str) -> None:
+def _note_upsert_key(report: Report, key: str) -> None:
     if report.connector_value(key).lower() in ("false", ""):
         report.note_dropped((key,), "every record adds a row")
         return

@@ -9,10 +9,10 @@ of a sink with routes get their files and the mark before, each by a commit of i
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from headgate.config.sink_settings import SinkSettings
 from headgate.config.table_settings import ICEBERG
@@ -54,8 +54,8 @@ from headgate.operations.control.set_offsets import require_claimable_record, re
 from headgate.operations.kafka_connect.control_topic import (
     TRANSACTION_S_MAX,
     ControlTopic,
-    read_committed_ends,
     read_control_topic,
+    read_last_stable_offsets,
     require_empty_group,
     write_group_offsets,
 )
@@ -235,7 +235,7 @@ def plan_takeover_of_sink(
     told = assemble_announcements(control.records, connector.control_topic, connector.group)
     with opening_source_topics(settings) as source:
         topics = source.describe()
-    _require_same_topics(told, topics)
+    _require_topics_of_connector(told, topics)
     at = (TopicPartition(t, n) for t, state in topics.items() for n in state.partitions)
     group = read_group_offsets(with_log_silenced(kafka), connector.group, at, ANSWER_S_MAX)
     require_empty_group(kafka, connector.group)
@@ -263,16 +263,23 @@ class _Read:
     group: Mapping[TopicPartition, int]
 
 
+class _FoundTables(NamedTuple):
+    """The tables that a connector fills, and announced ones that are gone."""
+
+    present: Sequence[str]
+    gone: tuple[str, ...]
+
+
 def _find_tables(
     tables: SinkTables,
     keys: Mapping[str, str],
     connector: Connector,
     told: Iterable[WorkerAnnouncement],
-) -> tuple[list[str], tuple[str, ...]]:
-    """Return the tables that the connector fills or has announced files of, and those of them that
-    are gone."""
+) -> _FoundTables:
+    """Return the tables that the connector fills, and those that it announced files of and are
+    gone. Raises ``TakeoverUnfit`` if none is there."""
     if not tables.settings.tables:
-        return [tables.name], ()
+        return _FoundTables([tables.name], ())
     dynamic = keys.get("iceberg.tables.dynamic-enabled", "").lower() == "true"
     listed = "" if dynamic else keys.get("iceberg.tables", "")
     announced = {name for each in told for name in each.files}
@@ -286,7 +293,7 @@ def _find_tables(
             "no table is there that the connector would have filled: there is nothing to take over",
             "start the sink: source.start_at says where it begins",
         )
-    return sorted(wanted - gone), tuple(sorted(gone & announced))
+    return _FoundTables(sorted(wanted - gone), tuple(sorted(gone & announced)))
 
 
 def _has_connector_mark(tables: SinkTables, name: str, connector: Connector) -> bool:
@@ -382,7 +389,9 @@ def _require_unclaimed(settings: SinkSettings, tables: SinkTables) -> None:
         )
 
 
-def _require_same_topics(told: list[WorkerAnnouncement], topics: Mapping[str, TopicState]) -> None:
+def _require_topics_of_connector(
+    told: list[WorkerAnnouncement], topics: Mapping[str, TopicState]
+) -> None:
     named = {at.topic for each in told for at in each.offsets}
     if strange := sorted(named - topics.keys()):
         raise TakeoverUnfit(
@@ -532,7 +541,7 @@ def carry_out_takeover(settings: SinkSettings, takeover: Takeover) -> None:
 def _require_still_at_rest(settings: SinkSettings, takeover: Takeover) -> None:
     connector = takeover.connector
     require_empty_group(settings.kafka, connector.group)
-    ends = read_committed_ends(settings.kafka, connector.control_topic, connector.group)
+    ends = read_last_stable_offsets(settings.kafka, connector.control_topic, connector.group)
     if ends != dict(takeover.ends):
         raise ConnectorAwake(
             f"control topic {connector.control_topic} has grown since it was read",
@@ -606,7 +615,7 @@ def plan_way_back(settings: SinkSettings, keys: Mapping[str, str]) -> WayBack:
         record = require_claimable_record(settings, view)
         pending = tables.undelivered_commits(record)
         fenced = []
-        names = _find_tables(tables, keys, connector, told)[0] if settings.tables else ()
+        names = _find_tables(tables, keys, connector, told).present if settings.tables else ()
         for name in names:
             with closing(tables.open_table(name)) as opened:
                 fenced.append(opened.read())

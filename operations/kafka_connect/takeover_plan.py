@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import Offsets
@@ -58,7 +59,7 @@ class ControlLog:
     begins: Mapping[int, int]
     oldest_ms: Mapping[int, int]
 
-    def is_followed_from(self, time_ms: int) -> bool:
+    def is_complete_since(self, time_ms: int) -> bool:
         """Return whether nothing that was announced later than this has expired (TAKEOVER-7)."""
         return all(
             partition in self.oldest_ms and time_ms > self.oldest_ms[partition] + _CLOCKS_APART_MS
@@ -120,7 +121,7 @@ class _Judged:
     halves: list[Announcement] = field(default_factory=list)
     by_mark: int = 0
 
-    def is_held(self, announced: Announcement) -> bool:
+    def judge_announcement(self, announced: Announcement) -> bool:
         """TAKEOVER-4: all of its files are in the branch's history, or the mark speaks for them."""
         missing = {path: n for path, n in announced.files.items() if path not in self.history.ever}
         if not missing:
@@ -149,7 +150,7 @@ def plan_takeover(
     also adds what the connector lost.
     """
     judged = _Judged(history)
-    held = [judged.is_held(each) for each in log.announcements]
+    held = [judged.judge_announcement(each) for each in log.announcements]
     told = _group_by_partition(log.announcements, held)
     moved = [
         text for at in sorted({*told, *group}) for text in _describe_moved_group(at, told, group)
@@ -221,67 +222,74 @@ def _doubts_with_tables(
     return tuple(f"{', '.join(named)}: {doubt}" for doubt, named in tables.items())
 
 
-_Told = tuple[int, Announcement, bool]
-"""Where an announcement ends in a partition, itself, and whether the table holds it."""
+class _Judgment(NamedTuple):
+    """Where an announcement ends in a partition, itself, and whether the table holds it."""
+
+    end: int
+    announcement: Announcement
+    is_held: bool
 
 
 def _group_by_partition(
     announcements: Iterable[Announcement], held: Iterable[bool]
-) -> dict[TopicPartition, list[_Told]]:
+) -> dict[TopicPartition, list[_Judgment]]:
     """TAKEOVER-5: return a partition's announcements in the order of their end offsets."""
-    found: dict[TopicPartition, list[_Told]] = {}
+    found: dict[TopicPartition, list[_Judgment]] = {}
     for each, is_held in zip(announcements, held, strict=True):
         for at, end in each.offsets.items():
-            found.setdefault(at, []).append((end, each, is_held))
-    return {at: sorted(told, key=lambda one: one[0]) for at, told in found.items()}
+            found.setdefault(at, []).append(_Judgment(end, each, is_held))
+    return {at: sorted(told, key=lambda one: one.end) for at, told in found.items()}
 
 
 def _find_start_of(
-    at: TopicPartition, told: Sequence[_Told], log: ControlLog, began: int | None
+    at: TopicPartition, announced: Sequence[_Judgment], log: ControlLog, began_offset: int | None
 ) -> tuple[int | None, list[str]]:
     """Return the end of the longest prefix that the table holds, and what is against it."""
-    if not told:
+    if not announced:
         return None, []
-    missing = next((n for n, (*_, held) in enumerate(told) if not held), len(told))
-    behind = [each for _, each, held in told[missing:] if held and each.files]
+    missing = next((n for n, each in enumerate(announced) if not each.is_held), len(announced))
+    behind = [each for each in announced[missing:] if each.is_held and each.announcement.files]
     doubts = []
     if behind:
         doubts.append(
-            f"{at}: an announcement up to {told[missing][0]} is not in the table, a later one is"
+            f"{at}: an announcement up to {announced[missing].end} is not in the table, "
+            "a later one is"
         )
     if missing:
-        start, last, _ = told[missing - 1]
-        if missing < len(told) and not log.is_followed_from(last.time_ms):
+        start, last, _ = announced[missing - 1]
+        if missing < len(announced) and not log.is_complete_since(last.time_ms):
             doubts.append(
-                f"{at}: an announcement between {start} and {told[missing][0]} may have "
+                f"{at}: an announcement between {start} and {announced[missing].end} may have "
                 "expired, and its rows be in the table"
             )
         return start, doubts
-    if began is None:
+    if began_offset is None:
         doubts.append(
-            f"{at}: the first announcement that is left, up to {told[0][0]}, is not in the table, "
-            "and nothing says where it begins"
+            f"{at}: the first announcement that is left, up to {announced[0].end}, is not in the "
+            "table, and nothing says where it begins"
         )
-    return began, doubts
+    return began_offset, doubts
 
 
 def _describe_moved_group(
     at: TopicPartition,
-    told: Mapping[TopicPartition, Sequence[_Told]],
-    group: Mapping[TopicPartition, int],
+    announced: Mapping[TopicPartition, Sequence[_Judgment]],
+    group_offsets: Mapping[TopicPartition, int],
 ) -> list[str]:
     """TAKEOVER-6: describe signs that the group was moved by hand: rows are twice, or missing."""
-    ends = [end for end, *_ in told.get(at, ())]
+    ends = [each.end for each in announced.get(at, ())]
     if not ends:
         return []
     found = []
-    by_time = sorted(told[at], key=lambda one: (one[1].time_ms, one[1].last))
-    if [end for end, *_ in by_time] != ends or len(set(ends)) < len(ends):
+    by_time = sorted(
+        announced[at], key=lambda one: (one.announcement.time_ms, one.announcement.last)
+    )
+    if [each.end for each in by_time] != ends or len(set(ends)) < len(ends):
         found.append(f"{at}: the connector went back, so rows of a range are there twice")
-    if at in group and group[at] != ends[-1]:
+    if at in group_offsets and group_offsets[at] != ends[-1]:
         found.append(
-            f"{at}: the group is at {group[at]}, and its last announcement ends at {ends[-1]}: "
-            "somebody moved it"
+            f"{at}: the group is at {group_offsets[at]}, and its last announcement ends at "
+            f"{ends[-1]}: somebody moved it"
         )
     return found
 

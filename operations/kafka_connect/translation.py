@@ -108,31 +108,35 @@ def translate_connector(
     tables = tables_of(report)
     several = len(tables) > 1 and not is_routed(report)
     wanted: Sequence[str | None] = tables if several else [None]
-    return tuple(_translate_to_one_sink(keys, worker, only, (left_out, topic)) for only in wanted)
+    return tuple(
+        _translate_to_one_sink(keys, worker, only_table, left_out=left_out, first_topic=topic)
+        for only_table in wanted
+    )
 
 
 def _translate_to_one_sink(
     keys: Mapping[str, str],
     worker: Mapping[str, str],
-    only: str | None,
-    asked: tuple[Sequence[str], str],
+    only_table: str | None,
+    *,
+    left_out: Sequence[str],
+    first_topic: str,
 ) -> Translated:
-    left_out, topic = asked
     report = Report(keys, worker)
     for key in left_out:
         report.note_fate(key, Verdict.NOT_NEEDED, "left out, as asked")
     name = to_sink_name(
         report.connector_value("name") or report.connector_value("iceberg.tables") or "connector"
     )
-    if only:
-        name = to_sink_name(f"{name}-{only}")
+    if only_table:
+        name = to_sink_name(f"{name}-{only_table}")
     report.document["name"] = name
     _note_class(report)
-    _fill_topics(report, topic)
+    _fill_topics(report, first_topic)
     fill_kafka(report)
     fill_catalog(report)
     fill_format_of_converters(report)
-    fill_tables(report, only)
+    fill_tables(report, only_table)
     fill_record_columns_of_transforms(report)
     fill_columns_and_creation(report)
     _fill_quarantine(report)
@@ -169,7 +173,7 @@ def _note_class(report: Report) -> None:
         report.note_refused(key, f"{found or 'none'} is not Iceberg's sink ({APACHE})")
 
 
-def _fill_topics(report: Report, first: str) -> None:
+def _fill_topics(report: Report, first_topic: str) -> None:
     source = report.section_at("source")
     if named := report.connector_value("topics"):
         source["topics"] = [t.strip() for t in named.split(",") if t.strip()]
@@ -184,10 +188,12 @@ def _fill_topics(report: Report, first: str) -> None:
         re.compile(pattern)
     except re.error as error:
         report.note_refused("topics.regex", f"Java's pattern is none of Python's: {error}")
-    leads = first or report.variable_reference("topics.regex", "FIRST_TOPIC")
+    leads = first_topic or report.variable_reference("topics.regex", "FIRST_TOPIC")
     source["topics"] = [leads, f"^(?:{pattern})\\Z"]
-    if first:
-        report.note_kept("topics.regex", f"source.topics; {first} leads, for a pattern cannot")
+    if first_topic:
+        report.note_kept(
+            "topics.regex", f"source.topics; {first_topic} leads, for a pattern cannot"
+        )
     else:
         report.note_missing(
             "topics.regex",

@@ -73,7 +73,10 @@ class Report:
         return {k.removeprefix(prefix): v for k, v in self.keys.items() if k.startswith(prefix)}
 
     def note_fate(self, key: str, verdict: Verdict, text: str) -> None:
-        """Note what became of a key; of a key that nobody wrote only what is wrong."""
+        """Note what became of a key, unless that is noted already.
+
+        Of a key that nobody wrote only what is wrong is noted.
+        """
         written = key in self.keys or key in self.worker
         if written or verdict in (Verdict.MISSING, Verdict.REFUSED):
             self.fates.setdefault(key, Fate(key, verdict, text))

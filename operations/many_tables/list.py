@@ -100,7 +100,9 @@ def list_tables(settings: SinkSettings) -> TablesReport:
         return TablesReport(
             settings.tables.ledger,
             str(record.transaction) if record else None,
-            tuple(_with_suspension(table, suspended.get(table.table), record) for table in tables),
+            tuple(
+                _with_state_of_ledger(table, suspended.get(table.table), record) for table in tables
+            ),
         )
 
 
@@ -110,7 +112,7 @@ def _tables_of_topics(tables: TablesSettings, record: CommitRecord | None) -> se
     return {target.table for target in tables.routing.tables_of_topics(topics).values()}
 
 
-def _with_suspension(
+def _with_state_of_ledger(
     table: FilledTable, suspended: Suspended | None, record: CommitRecord | None
 ) -> FilledTable:
     if suspended is not None:
@@ -163,7 +165,7 @@ def check_routes(settings: SinkSettings) -> str:
     with opening_source_topics(settings) as topics:
         known = sorted(topics.describe())
     notes = [
-        *_describe_unrouted(settings.tables, known),
+        *_describe_routes(settings.tables, known),
         *_describe_collisions(settings.tables, known),
     ]
     if settings.tables.create.schema is CreateFrom.OFF:
@@ -173,7 +175,7 @@ def check_routes(settings: SinkSettings) -> str:
     return "; ".join(notes)
 
 
-def _describe_unrouted(tables: TablesSettings, topics: list[str]) -> Iterator[str]:
+def _describe_routes(tables: TablesSettings, topics: list[str]) -> Iterator[str]:
     routing = tables.routing
     takes: dict[int, list[str]] = {number: [] for number in range(len(routing.routes))}
     for topic in topics:

@@ -115,7 +115,7 @@ def replay_tables(settings: SinkSettings, names: Collection[str]) -> tuple[Repla
     with open_tables_read_only(settings) as tables:
         session = _ReplaySession(tables)
         given = tuple(
-            map(session.replay_table, sorted(names) if names else session.tables_with_records())
+            map(session.replay_table, sorted(names) if names else session.replayable_tables())
         )
     announce_command(settings, f"{REPLAY} {' '.join(each.table for each in given)}".rstrip())
     return given
@@ -130,7 +130,7 @@ class _ReplaySession:
         self._tables = FilledTables(tables)
         self._quarantine = self._open_quarantine(self._settings.quarantine.table)
 
-    def tables_with_records(self) -> Iterator[str]:
+    def replayable_tables(self) -> Iterator[str]:
         """Yield the tables with records in the quarantine that are neither suspended nor keyed."""
         suspended, routing = self._tables.suspension_reasons(), self._settings.tables.routing
         return (
@@ -157,9 +157,9 @@ class _ReplaySession:
             self._commit_portion(view, files, records, until)
             bad = len(portion) - records
             given = ReplayedTable(name, given.records + records, given.left + bad)
-            places = self._find_remaining_places(name, portion, places)
+            places = self._require_portion_still_there(name, portion, places)
 
-    def _find_remaining_places(
+    def _require_portion_still_there(
         self, name: str, portion: Sequence[Place], places: Sequence[Place]
     ) -> Sequence[Place]:
         """Return the places that the quarantine holds by now.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection
+from typing import NamedTuple
 
 from headgate.config.multi_table_settings import CreateFrom, TablesSettings
 from headgate.config.routed_tables import section_of_table
@@ -71,7 +72,7 @@ def resume_tables(
     return tuple(sorted(resumed))
 
 
-def resume_and_open(
+def resume_and_wait_until_open(
     settings: SinkSettings, names: Collection[str], patience_s: float | None = None
 ) -> tuple[str, ...]:
     """Resume those of the tables that are suspended, and wait until they take rows.
@@ -104,24 +105,32 @@ def _wait_until_open(
         if not waiting:
             return
         if time.monotonic() >= until_s:
-            name, (why, then) = next(iter(sorted(waiting.items())))
-            raise RetryLater(f"{', '.join(sorted(waiting))}: {name} {why}", then)
+            name, first = min(waiting.items())
+            raise RetryLater(f"{', '.join(sorted(waiting))}: {name} {first.why}", first.hint)
         time.sleep(LOOKED_AT_S)
+
+
+class _NotOpenYet(NamedTuple):
+    """Why a table takes no rows yet, and what to do."""
+
+    why: str
+    hint: str
 
 
 def _describe_tables_not_open_yet(
     tables: SinkTables, names: Collection[str], gone: Collection[str]
-) -> dict[str, tuple[str, str]]:
+) -> dict[str, _NotOpenYet]:
     """Return, by table that takes no rows yet, why not and what to do."""
     delivered = "it receives what is pending for it first (headgate tables SINK); then ask again"
-    suspended, _ = _read_suspended(tables)
-    waiting = {n: ("is resuming, but not open yet", delivered) for n in names if n in suspended}
+    suspended = _read_suspended(tables).by_name
+    resuming = _NotOpenYet("is resuming, but not open yet", delivered)
+    waiting = {name: resuming for name in names if name in suspended}
     if recreated := (set(names) & set(gone)) - waiting.keys():
         history = tables.reader.history()
         pending = {each.table for each in tables.undelivered_commits(history.current_record)}
         there = recreated - set(tables.find_missing_tables(recreated))
         for name in recreated - (there & history.filled.keys() - pending):
-            waiting[name] = (
+            waiting[name] = _NotOpenYet(
                 "was gone, and is created again with the next record for it",
                 "ask again once it has taken one (headgate tables SINK)",
             )
@@ -136,9 +145,15 @@ def _may_create(tables: TablesSettings, table: str) -> bool:
     return creates_from.takes_columns_from_records or declared
 
 
-def _read_suspended(tables: SinkTables) -> tuple[dict[str, Suspended], set[str]]:
-    """Return what is suspended, by name, and the names of those that are gone."""
+class _SuspendedTables(NamedTuple):
+    """The suspended tables, and the names of those that are gone."""
+
+    by_name: dict[str, Suspended]
+    gone: set[str]
+
+
+def _read_suspended(tables: SinkTables) -> _SuspendedTables:
     record = tables.reader.history().current_record
     suspended = {each.table: each for each in (record.suspended if record else ())}
     dropped = {n for n, each in suspended.items() if each.why.startswith(TableMissing.code)}
-    return suspended, {name for name in dropped if not tables.exists(name)}
+    return _SuspendedTables(suspended, {name for name in dropped if not tables.exists(name)})

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from pyroaring import BitMap64
 
@@ -70,6 +71,14 @@ class RewrittenTable:
         return f"{self.table}: {self.rows} rows written again{there}{deleted}"
 
 
+class _RemainingRows(NamedTuple):
+    """The rows written to new files, and how many were left out: present or deleted ones."""
+
+    files: list[WrittenFile]
+    present_count: int
+    deleted_count: int
+
+
 def require_rewritable(settings: SinkSettings, names: Collection[str] = ()) -> Columns:
     """Return the columns that tell which record a row comes from, in every table of the sink.
 
@@ -90,7 +99,9 @@ def require_rewritable(settings: SinkSettings, names: Collection[str] = ()) -> C
     return columns
 
 
-def rewrite_tables(settings: SinkSettings, names: Collection[str]) -> tuple[RewrittenTable, ...]:
+def rewrite_expired_of_tables(
+    settings: SinkSettings, names: Collection[str]
+) -> tuple[RewrittenTable, ...]:
     """Write again what has expired of these tables; without names, of all that are in order.
 
     Raises ``ReplayUnfit``, ``ReplayRefused``, ``RereadRefused`` if the rows are not available,
@@ -102,7 +113,10 @@ def rewrite_tables(settings: SinkSettings, names: Collection[str]) -> tuple[Rewr
     with open_tables_read_only(settings) as tables:
         session = _RewriteSession(tables, columns)
         written = tuple(
-            map(session.rewrite_table, sorted(names) if names else session.tables_with_expired())
+            map(
+                session.rewrite_expired_of_table,
+                sorted(names) if names else session.rewritable_tables(),
+            )
         )
     announce_command(settings, f"{REREAD} {' '.join(each.table for each in written)}".rstrip())
     return written
@@ -125,7 +139,7 @@ class _RewriteSession:
             else ()
         )
 
-    def tables_with_expired(self) -> Sequence[str]:
+    def rewritable_tables(self) -> Sequence[str]:
         """Return routed tables without a key that have expired pending commits and were not
         replaced since."""
         ledger, settings = require_commit_record(self._tables.ledger), self._settings
@@ -137,14 +151,14 @@ class _RewriteSession:
         names -= {settings.quarantine.table, *self._tables.suspension_reasons()}
         return sorted(name for name in names if not settings.tables.routing.key_of(name))
 
-    def rewrite_table(self, name: str) -> RewrittenTable:
+    def rewrite_expired_of_table(self, name: str) -> RewrittenTable:
         """Write in one call; start over if the table has moved meanwhile."""
         reason = ""
         for _ in range(_TRIES):
             reader, view = self._tables.read_table_if_unchanged(name)
             if not (pending_commits := self._require_rewritable_commits(view)):
                 return RewrittenTable(name)
-            files, left_out = self._write_remaining_rows(reader, pending_commits)
+            files, present, deleted = self._write_remaining_rows(reader, pending_commits)
             rows = sum(file.records for file in files)
             until = replace(
                 require_commit_record(view).replayed or Replayed(),
@@ -157,7 +171,7 @@ class _RewriteSession:
                 CommitAttempt(view, record, tuple(files))
             )
             if isinstance(outcome, Landed):
-                return RewrittenTable(name, rows, *left_out)
+                return RewrittenTable(name, rows, present, deleted)
             reason = outcome.reason
             if isinstance(outcome, Refused):
                 delete_quietly(reader.table.io, [file.path for file in files])
@@ -166,7 +180,7 @@ class _RewriteSession:
                 require_commit_record(self._tables.read_table_if_unchanged(name)[1]).replayed
                 == until
             ):
-                return RewrittenTable(name, rows, *left_out)
+                return RewrittenTable(name, rows, present, deleted)
             break
         raise RetryLater(
             f"the expired rows of {name} could not be written again: {reason}",
@@ -221,11 +235,8 @@ class _RewriteSession:
 
     def _write_remaining_rows(
         self, reader: LoadedReader, pending_commits: Sequence[PendingCommit]
-    ) -> tuple[list[WrittenFile], tuple[int, int]]:
-        """Return the pending commits' rows in new files, and how many of them were left out.
-
-        These are in the table already, or were deleted from it.
-        """
+    ) -> _RemainingRows:
+        """Write to new files what is neither in the table nor was deleted from it."""
         expired, came = TableRecords(), TableRecords()
         try:
             paths = {
@@ -272,9 +283,7 @@ class _RewriteSession:
             )
         gone = self._find_deleted_records(reader, expired, came, there)
         without = {at: there.get(at, BitMap64()) | gone.get(at, BitMap64()) for at in there | gone}
-        dead = (
-            self._find_positions_already_there(reader, pending_commits, without) if without else {}
-        )
+        dead = self._find_positions_of_records(reader, pending_commits, without) if without else {}
         manifests = [pending_commit.manifest for pending_commit in pending_commits]
         size_bytes = self._settings.coordinator.target_file_bytes
         try:
@@ -292,7 +301,7 @@ class _RewriteSession:
             raise RereadRefused(
                 f"{path} does not fit the table's columns of today: {why}", _ELSEWISE
             )
-        return written, (sum(map(len, there.values())), sum(map(len, gone.values())))
+        return _RemainingRows(written, sum(map(len, there.values())), sum(map(len, gone.values())))
 
     def _read_rows_of(
         self, reader: LoadedReader, pending_commit: PendingCommit
@@ -303,37 +312,38 @@ class _RewriteSession:
         self,
         reader: LoadedReader,
         expired: TableRecords,
-        came: TableRecords,
-        there: Mapping[TopicPartition, BitMap64],
+        delivered: TableRecords,
+        present: Mapping[TopicPartition, BitMap64],
     ) -> dict[TopicPartition, BitMap64]:
         """Return what was in the table and is not any more, and what a person deleted by command.
 
-        ``came``: the records of what a delivery has brought after all.
+        ``delivered``: the records of what a delivery has brought after all.
         """
         listed = reader.history().deleted.restrict_to_topics(
             require_commit_record(self._tables.ledger).topic_ids
         )
         gone = {}
         for at, seen in expired.partitions.items():
-            once = came.offsets_of(at).offsets | bitmap_of_ranges(listed.get(at, ()))
-            if left := (seen.offsets & once) - there.get(at, BitMap64()):
+            once = delivered.offsets_of(at).offsets | bitmap_of_ranges(listed.get(at, ()))
+            if left := (seen.offsets & once) - present.get(at, BitMap64()):
                 gone[at] = left
         return gone
 
-    def _find_positions_already_there(
+    def _find_positions_of_records(
         self,
         reader: LoadedReader,
         pending_commits: Sequence[PendingCommit],
-        there: Mapping[TopicPartition, BitMap64],
+        records: Mapping[TopicPartition, BitMap64],
     ) -> dict[str, BitMap64]:
-        """Return, by file, the positions of the rows that are in the table already."""
+        """Return, by file, the positions of the rows of these records."""
         positions: dict[str, BitMap64] = {}
         for pending_commit in pending_commits:
             for file in self._read_rows_of(reader, pending_commit):
                 begin = 0
                 for batch in file.batches():
                     places = (
-                        begin + place for place in positions_of_records(batch, self._columns, there)
+                        begin + place
+                        for place in positions_of_records(batch, self._columns, records)
                     )
                     positions.setdefault(file.path, BitMap64()).update(places)
                     begin += batch.num_rows

@@ -37,18 +37,18 @@ _TURN_MS = 500
 _NAMES_SHOWN = 5
 
 
-def follow_events(settings: SinkSettings, number: int, *, follow: bool) -> Iterator[Envelope]:
-    """Yield the last ``number`` of the sink's events and, with ``follow``, those to come.
+def tail_events(settings: SinkSettings, last: int, *, follow: bool) -> Iterator[Envelope]:
+    """Yield the ``last`` newest of the sink's events and, with ``follow``, those to come.
 
     Mere signs of life are left out. Raises ``Unreachable``.
     """
     if not follow:
-        yield from _select_newest_to_show(read_control_tail(settings, RECORDS_READ), number)
+        yield from _select_newest_to_show(read_control_tail(settings, RECORDS_READ), last)
         return
     with closing(open_control_log(settings)) as log:
         log.seek(log.end_offset())
         tail = read_control_tail(settings, RECORDS_READ)
-        yield from _select_newest_to_show(tail, number)
+        yield from _select_newest_to_show(tail, last)
         shown = {_identity_of_event(envelope) for envelope in tail}
         while True:
             try:

@@ -79,7 +79,7 @@ def describe_held_partitions(
     why = (
         f"held for {held_ms / 1000:g} s since the coordinator first saw them, and until what the "
         "older ones held then is in the table. The table does not say since when"
-        f"{_describe_earliest_time(commits)}; the coordinator's log does (partitions.held)"
+        f"{_describe_hold_not_before(commits)}; the coordinator's log does (partitions.held)"
     )
     return [f"{text}. They are {why}"]
 
@@ -97,7 +97,7 @@ def _describe_no_multiples(held: Collection[HeldPartition]) -> str:
     )
 
 
-def _describe_earliest_time(commits: Iterable[SinkCommit]) -> str:
+def _describe_hold_not_before(commits: Iterable[SinkCommit]) -> str:
     """Name the newest claim: each coordinator begins to count again."""
     claims = [each for each in commits if each.record.is_claim and not each.record.is_by_operator]
     if not claims:

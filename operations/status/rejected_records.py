@@ -22,7 +22,7 @@ _ROWS_SOUGHT_AMONG = 100_000
 _COLUMNS = ("topic", "partition", "offset", "error_class", "message", "epoch", "transaction")
 
 
-def read_rejected_records(tables: SinkTables) -> tuple[RejectedRecord, ...]:
+def read_newest_rejected_records(tables: SinkTables) -> tuple[RejectedRecord, ...]:
     """Return some records of the newest commit that added any, the last first.
 
     Without ``quarantine.excerpts`` the reason is only its class. Raises ``HeadgateError``.
@@ -51,7 +51,7 @@ def _read_newest_rows(tables: SinkTables) -> list[dict[str, Any]]:
     settings, name = tables.settings, tables.settings.quarantine.table
     if unsent := tables.unsent_dead_letters(name):
         return list(unsent.newest_rows(SHOWN, _COLUMNS, _ROWS_LOOKED_AT))
-    with tables.open_at_rest(name) as secondary:
+    with tables.open_for_reading(name) as secondary:
         reader = secondary.reader
         commits = reader.history(Newest(_COMMITS_LOOKED_AT, _ANY_TIME_MS)).commits
         brought = [commit for commit in commits if commit.added_records]

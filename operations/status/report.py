@@ -134,3 +134,13 @@ def total_lag_of(
     if not lags or len(known) < len(lags):
         return None
     return sum(known) + sum(each.records for each in held)
+
+
+@dataclass(frozen=True, slots=True)
+class FileStatus:
+    """What is known about one file's sink: its report, or why there is none."""
+
+    file: str
+    report: StatusReport | None
+    error: str = ""
+    exit_code: int = 0

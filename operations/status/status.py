@@ -65,7 +65,7 @@ from headgate.runtime.health import (
     Heard,
     LastError,
     condition_from,
-    find_open_transaction,
+    describe_open_transaction,
     summarize_heard_events,
 )
 from headgate.runtime.sink_tables import SinkTables
@@ -117,7 +117,7 @@ def read_status(
     logs = _read_source_logs(settings, notes, unread_since_ms=since_ms)
     partitions, held = (
         tuple(_partition_statuses(history, logs)),
-        _held_partitions(settings, history, logs, notes),
+        _find_and_note_held_partitions(settings, history, logs, notes),
     )
     # Brokers that did not answer once are not waited for again.
     envelopes = _read_last_events(settings, notes) if notes.reachable else []
@@ -162,8 +162,8 @@ def read_status(
         sink=settings.name,
         condition=condition.value,
         table=settings.table.identifier,
-        **_fields_from_record(history),
-        open_transaction=find_open_transaction(envelopes),
+        **_report_fields_of(history),
+        open_transaction=describe_open_transaction(envelopes),
         pending_rows=sum(pending_commit.record_count for pending_commit in table_status.pending),
         partitions=partitions,
         held=held,
@@ -184,7 +184,7 @@ def read_status(
     return report
 
 
-def _fields_from_record(history: History) -> Mapping[str, Any]:
+def _report_fields_of(history: History) -> Mapping[str, Any]:
     record = history.current_record
     who = record.actor or record.coordinator.member if record else ""
     return {
@@ -238,7 +238,7 @@ def read_offsets(settings: SinkSettings) -> OffsetsReport:
         history = tables.reader.history()
     logs = _read_source_logs(settings, notes)
     partitions = tuple(_partition_statuses(history, logs))
-    _held_partitions(settings, history, logs, notes)
+    _find_and_note_held_partitions(settings, history, logs, notes)
     error = notes.wrong
     if error:
         notes.texts.append(f"{error.code} {error.text}")
@@ -281,11 +281,11 @@ def _read_rejected_records(
     if not any(commit.record.quarantined for commit in history.commits):
         return ()
     from headgate.operations.status.rejected_records import (
-        read_rejected_records,
+        read_newest_rejected_records,
     )  # only if there are some
 
     try:
-        return read_rejected_records(tables)
+        return read_newest_rejected_records(tables)
     except HeadgateError as error:
         text = f"the last bad records are not known: {error}"
         notes.texts.append(tables.settings.redact(text))
@@ -303,6 +303,7 @@ class _Notes:
         self.wrong: LastError | None = None
 
     def note_failure(self, what: str, error: HeadgateError) -> None:
+        """Note that ``what`` ("lag is") is not known, or an error that is no outage as wrong."""
         if isinstance(error, RetryLater | MissingRights):
             self.texts.append(f"{what} not known: {self.redact(str(error))}")
             self.exit_code, self.reachable = error.exit_code, False
@@ -334,7 +335,7 @@ def _partition_statuses(
         )
 
 
-def _held_partitions(
+def _find_and_note_held_partitions(
     settings: SinkSettings,
     history: History,
     logs: Mapping[TopicPartition, _PartitionLog],

@@ -14,12 +14,12 @@ from headgate.config.worker_settings import WorkerSettings
 from headgate.control_protocol.errors import FleetChangedMeanwhile, HeadgateError
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.kafka.compacted_log import CompactedProducer, KeyedValue
-from headgate.runtime.fleet.fleet_changes import plan_moves
+from headgate.runtime.fleet.fleet_changes import plan_balancer_moves
 from headgate.runtime.fleet.fleet_topics import FleetReader, change_fleet
 from headgate.runtime.fleet.fleet_view import (
     FleetRecords,
     FleetView,
-    find_stale_keys,
+    find_stale_state_keys,
     outdated_specs,
 )
 from headgate.runtime.fleet.outage_log import OutageLog
@@ -37,7 +37,7 @@ RESTS_S = 60.0
 
 
 class Balancer:
-    """Has a thread while this worker leads; ``run_while_leading`` says whether it does."""
+    """Has a thread while this worker leads; ``start_or_stop`` says whether it does."""
 
     def __init__(self, settings: WorkerSettings) -> None:
         self._settings = settings
@@ -47,7 +47,7 @@ class Balancer:
         self._move_trouble = OutageLog("sinks cannot be moved")
         self._state_trouble = OutageLog("states of workers that are gone are not taken back")
 
-    def run_while_leading(self, *, leads: bool) -> None:
+    def start_or_stop(self, *, leads: bool) -> None:
         if not leads:
             self._ends.set()
         elif self._thread is None or not self._thread.is_alive():
@@ -66,14 +66,14 @@ class Balancer:
         while not ends.is_set():
             try:
                 with closing(FleetReader(self._settings, wait_ms=WAIT_MS)) as reader:
-                    self._balance_until(ends, reader)
+                    self._balance_and_tidy_until(ends, reader)
             except HeadgateError as error:
                 self._read_trouble.log_outage(self._settings.redact(str(error)))
             except Exception:  # noqa: BLE001 - placement may be late; it must stop no sink
                 _log.exception("sinks are not balanced: a bug in headgate")
             ends.wait(EVERY_S)
 
-    def _balance_until(self, ends: threading.Event, reader: FleetReader) -> None:
+    def _balance_and_tidy_until(self, ends: threading.Event, reader: FleetReader) -> None:
         workers: frozenset[tuple[str, str]] = frozenset()
         rests_until_s = due_s = time.monotonic() + EVERY_S
         producer = CompactedProducer(self._settings.kafka)
@@ -89,13 +89,13 @@ class Balancer:
             present = _incarnations_taking_sinks(fleet)
             if present != workers:
                 workers, rests_until_s = present, now_s + RESTS_S
-            for key in find_stale_keys(reader.records, fleet, wall_ms()):
+            for key in find_stale_state_keys(reader.records, fleet, wall_ms()):
                 producer.try_write(KeyedValue(self._settings.fleet.state_topic, 0, key, None))
-            self._state_trouble.log_outage_of_producer(producer)
+            self._state_trouble.log_or_end_outage_of_producer(producer)
             if now_s >= rests_until_s:
                 self._balance(reader.records, fleet)
         producer.flush(1.0)
-        self._state_trouble.log_outage_of_producer(producer)
+        self._state_trouble.log_or_end_outage_of_producer(producer)
 
     def _balance(self, records: FleetRecords, fleet: FleetView) -> None:
         moves = find_moves(fleet, wall_ms())
@@ -103,7 +103,7 @@ class Balancer:
             return
         actor = f"balancer of {self._settings.worker.name}"
         try:
-            plan = change_fleet(self._settings, plan_moves(moves), actor, tries=1)
+            plan = change_fleet(self._settings, plan_balancer_moves(moves), actor, tries=1)
         except FleetChangedMeanwhile:
             return  # a person's change goes first
         except HeadgateError as error:

@@ -88,7 +88,7 @@ def plan_apply(wanted: Mapping[SinkName, Wanting], *, prune: bool) -> PlanChange
         there = {sink_of_key(key) for key in making.specs}
         for name, want in sorted(wanted.items()):
             if name not in there:
-                making.add_spec(
+                making.add_and_place_spec(
                     SinkSpec(
                         key=name,
                         slot=0,
@@ -107,7 +107,7 @@ def plan_state(keys: Sequence[str], state: DesiredState) -> PlanChange:
 
     def plan(records: FleetRecords, occasion: Occasion) -> Plan:
         making = _Making(records, occasion)
-        for spec in making.find_specs(keys):
+        for spec in making.require_specs(keys):
             if spec.state is not state:
                 text = f"~ {spec.key}: {spec.state.value} becomes {state.value}"
                 making.add_change(replace(spec, state=state), text)
@@ -121,7 +121,7 @@ def plan_restart(keys: Sequence[str]) -> PlanChange:
 
     def plan(records: FleetRecords, occasion: Occasion) -> Plan:
         making = _Making(records, occasion)
-        for spec in making.find_specs(keys):
+        for spec in making.require_specs(keys):
             again = replace(spec, restarts=spec.restarts + 1)
             making.add_change(again, f"~ {spec.key}: starts anew")
         return making.plan()
@@ -134,7 +134,7 @@ def plan_remove(keys: Sequence[str]) -> PlanChange:
 
     def plan(records: FleetRecords, occasion: Occasion) -> Plan:
         making = _Making(records, occasion)
-        for spec in making.find_specs(keys):
+        for spec in making.require_specs(keys):
             making.remove_spec(spec)
         return making.plan()
 
@@ -146,7 +146,7 @@ def plan_scale(sink: str, participants: int) -> PlanChange:
 
     def plan(records: FleetRecords, occasion: Occasion) -> Plan:
         making = _Making(records, occasion)
-        first, *others = sorted(making.find_specs([sink]), key=lambda spec: spec.key)
+        first, *others = sorted(making.require_specs([sink]), key=lambda spec: spec.key)
         name = sink_of_key(first.key)
         keys = [key_of_participant(name, number) for number in range(1, participants + 1)]
         for spec in (first, *others):
@@ -154,18 +154,20 @@ def plan_scale(sink: str, participants: int) -> PlanChange:
                 making.remove_spec(spec)
         for key in keys:
             if key not in making.specs:
-                making.add_spec(replace(first, key=key, pinned=False, moved_ms=0, restarts=0))
+                making.add_and_place_spec(
+                    replace(first, key=key, pinned=False, moved_ms=0, restarts=0)
+                )
         return making.plan()
 
     return plan
 
 
-def plan_move(keys: Sequence[str], worker: str) -> PlanChange:
+def plan_pinned_move(keys: Sequence[str], worker: str) -> PlanChange:
     """Plan that these sinks go to a worker, and that the balancer leaves them there."""
 
     def plan(records: FleetRecords, occasion: Occasion) -> Plan:
         making = _Making(records, occasion)
-        moving = [*making.find_specs(keys)]
+        moving = [*making.require_specs(keys)]
         making.require_worker(worker)
         if worker not in making.placing.owners.values():
             raise ConfigurationError(
@@ -182,7 +184,7 @@ def plan_move(keys: Sequence[str], worker: str) -> PlanChange:
     return plan
 
 
-def plan_moves(moves: Iterable[Move]) -> PlanChange:
+def plan_balancer_moves(moves: Iterable[Move]) -> PlanChange:
     """Plan the moves of the balancer, as far as these sinks are still there."""
 
     def plan(records: FleetRecords, occasion: Occasion) -> Plan:
@@ -190,7 +192,7 @@ def plan_moves(moves: Iterable[Move]) -> PlanChange:
         for move in moves:
             if (spec := making.specs.get(move.key)) and spec.slot != move.slot:
                 making.move_spec(spec, move.slot)
-        return making.plan(tidies=True)
+        return making.plan(always_tidies=True)
 
     return plan
 
@@ -211,8 +213,8 @@ def plan_drain(worker: str) -> PlanChange:
             drain = Drain(worker=worker, incarnation=observed.incarnation, slot=slot, number=0)
             making.add_change(drain)
         moving = [sink.key for sink in making.fleet.sinks.values() if sink.worker == worker]
-        making.add_line(f"~ worker {worker}: gives {len(observed.slots)} slots to others")
-        making.add_line(*(f"~ {key}: leaves {worker}" for key in moving))
+        making.add_lines(f"~ worker {worker}: gives {len(observed.slots)} slots to others")
+        making.add_lines(*(f"~ {key}: leaves {worker}" for key in moving))
         return making.plan()
 
     return plan
@@ -229,9 +231,9 @@ class _Making:
         self.fleet: FleetView = build_fleet_view(records, occasion.now_ms)
         self.specs = {key: s.spec for key, s in self.fleet.sinks.items() if s.spec is not None}
         self.placing = Placing.from_fleet(self.fleet, occasion.slots)
-        self._tidy = [*_outdated_records(records, self.fleet)]
+        self._tidy = [*_removals_of_outdated_records(records, self.fleet)]
 
-    def find_specs(self, keys: Sequence[str]) -> Iterator[SinkSpec]:
+    def require_specs(self, keys: Sequence[str]) -> Iterator[SinkSpec]:
         """Yield the specs that are named: a sink's name names all of its participants."""
         for name in keys:
             found = [w for key, w in self.specs.items() if name in (key, sink_of_key(key))]
@@ -252,7 +254,7 @@ class _Making:
             )
         return found
 
-    def add_spec(self, spec: SinkSpec) -> None:
+    def add_and_place_spec(self, spec: SinkSpec) -> None:
         placed = replace(spec, slot=self.placing.place(spec.key))
         worker = self.placing.owners.get(placed.slot, "")
         self.add_change(placed, f"+ {spec.key}{f' on {worker}' if worker else ''}")
@@ -270,14 +272,14 @@ class _Making:
         occasion = self._occasion
         said = {"number": self._number, "actor": occasion.actor, "time_ms": occasion.now_ms}
         self._changes.append(replace(value, **said))  # type: ignore[arg-type]
-        self.add_line(*lines)
+        self.add_lines(*lines)
 
-    def add_line(self, *lines: str) -> None:
+    def add_lines(self, *lines: str) -> None:
         self._lines += lines
 
-    def plan(self, *, tidies: bool = False) -> Plan:
+    def plan(self, *, always_tidies: bool = False) -> Plan:
         """Return the plan; what nobody needs any more goes with whatever else is written."""
-        if self._changes or tidies:
+        if self._changes or always_tidies:
             changed = {(each.slot, each.key) for each in self._changes}
             for each in self._tidy:
                 if (each.slot, each.key) not in changed:
@@ -285,7 +287,7 @@ class _Making:
         return Plan(tuple(self._changes), tuple(self._lines))
 
 
-def _outdated_records(records: FleetRecords, fleet: FleetView) -> Iterator[Removal]:
+def _removals_of_outdated_records(records: FleetRecords, fleet: FleetView) -> Iterator[Removal]:
     """Yield the removal of specs that do not count, and of drains of workers' earlier starts."""
     for slot, key in outdated_specs(records):
         yield Removal(key=key, slot=slot, number=0)

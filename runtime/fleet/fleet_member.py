@@ -56,7 +56,7 @@ from headgate.runtime.fleet.fleet_topics import (
     FleetReader,
     missing_topic_error,
     parse_spec_record,
-    read_lags,
+    read_reported_lags,
 )
 from headgate.runtime.fleet.fleet_view import describe_refusal
 from headgate.runtime.fleet.os_processes import private_bytes
@@ -113,7 +113,7 @@ class FleetMember:
         self._own_folder = not settings.worker.folder
         # First what may be refused: a folder of its own would stay behind.
         self._producer = CompactedProducer(settings.kafka)
-        self._folder = _working_folder(settings.worker.folder)
+        self._folder = _make_working_folder(settings.worker.folder)
         self._lock = threading.Lock()
         self._held = HeldSlots()
         self._specs: Mapping[str, SinkSpec] = {}
@@ -143,13 +143,17 @@ class FleetMember:
     # --------------------------------------------------------------------- of the worker's thread
 
     def read_desired_sinks(self) -> Mapping[str, DesiredSink]:
+        """Return the followed specs as desired sinks, each once its file is written."""
         with self._lock:
             specs, lags = self._specs, self._lags
         for key in self._written.keys() - specs.keys():
             del self._written[key]  # its process may still read it: the file stays
-        return {key: self._desired_sink(key, spec, lags.get(key, 0)) for key, spec in specs.items()}
+        return {
+            key: self._prepare_desired_sink(key, spec, lags.get(key, 0))
+            for key, spec in specs.items()
+        }
 
-    def _desired_sink(self, key: str, spec: SinkSpec, lag_records: int) -> DesiredSink:
+    def _prepare_desired_sink(self, key: str, spec: SinkSpec, lag_records: int) -> DesiredSink:
         path = self._folder / f"{key}.toml"
         written = self._written.get(key)
         if written is None or written.text != spec.file or written.may_be_retried:
@@ -198,12 +202,12 @@ class FleetMember:
             before, told_s = self._told.get(key, (None, 0.0))
             is_due = before is None or _is_news(before, observed) or now_s - told_s >= TELL_S
             is_due = is_due and (each.name in specs or observed.slot in here)
-            if is_due and self._try_write_record(key, encode_observed(observed)):
+            if is_due and self._try_write_state(key, encode_observed(observed)):
                 before, told_s = observed, now_s
             if before is not None:
                 seen[key] = (before, told_s)
         for key in self._told.keys() - seen.keys():
-            if self._told[key][0].slot in here and not self._try_write_record(key, None):
+            if self._told[key][0].slot in here and not self._try_write_state(key, None):
                 seen[key] = self._told[key]
         self._told = seen
         self._report_worker(now_s, sum(bool(t.life and t.life.has_process) for t in told))
@@ -270,14 +274,14 @@ class FleetMember:
             return
         self._alive = replace(alive, memory_bytes=private_bytes(os.getpid()))
         self._alive_s = now_s
-        self._try_write_record(state_key(self._alive), encode_observed(self._alive))
-        self._state_trouble.log_outage_of_producer(self._producer)
+        self._try_write_state(state_key(self._alive), encode_observed(self._alive))
+        self._state_trouble.log_or_end_outage_of_producer(self._producer)
 
-    def _try_write_record(self, key: str, value: bytes | None) -> bool:
+    def _try_write_state(self, key: str, value: bytes | None) -> bool:
         topic = self._settings.fleet.state_topic
         return self._producer.try_write(KeyedValue(topic, 0, key, value))
 
-    def leave(self) -> bool:
+    def try_leave(self) -> bool:
         self._ends.set()
         return self._left.is_set()
 
@@ -288,8 +292,8 @@ class FleetMember:
             here = self._here
         for key, (observed, _) in self._told.items():
             if observed.slot in here:
-                self._try_write_record(key, None)
-        self._try_write_record(state_key(self._alive), None)
+                self._try_write_state(key, None)
+        self._try_write_state(state_key(self._alive), None)
         self._producer.flush(FLUSH_S)
         self._thread.join(FLUSH_S)
         if self._own_folder:
@@ -332,9 +336,7 @@ class FleetMember:
             with closing(member):
                 self._follow_slots(member, wire, admin, facts.topic_id)
         finally:
-            self._balancer.run_while_leading(
-                leads=False
-            )  # others balance, where this one has no seat
+            self._balancer.start_or_stop(leads=False)  # others balance, where this one has no seat
         self._on_left()
 
     def _follow_slots(
@@ -347,11 +349,11 @@ class FleetMember:
             now_s = time.monotonic()
             if now_s - looked_s >= IDENTITY_S:
                 looked_s = now_s
-                self._require_same_topic(admin, topic_id)
+                self._require_same_topic_or_orphan_specs(admin, topic_id)
             if self._held.orphans and now_s - orphans_s >= IDENTITY_S:
                 orphans_s = now_s
-                self._drop_specs_found_again()
-            self._balancer.run_while_leading(
+                self._release_orphans_with_new_specs()
+            self._balancer.start_or_stop(
                 leads=0 in self._held.owned_slots and not self._held.orphans
             )
 
@@ -370,7 +372,7 @@ class FleetMember:
                     self._log_slots("gained", slots)
                 case SlotsRevoked(slots):
                     # A topic that is gone has no slots, and takes nothing back.
-                    self._require_same_topic(admin, topic_id)
+                    self._require_same_topic_or_orphan_specs(admin, topic_id)
                     self._held.on_revoked(slots)
                     self._log_slots("gave away", slots)
                 case SlotsLost(slots):
@@ -381,8 +383,8 @@ class FleetMember:
                 case CompactedRecord():
                     self._held.on_record(parse_spec_record(event, wire))
         self._held.on_tick(now_ms)
-        self._publish_followed_specs()
-        if self._held.is_drained(self._name, self._incarnation):
+        self._share_followed_specs_with_worker()
+        if self._held.is_drain_requested(self._name, self._incarnation):
             _log.info(
                 "worker %s: gives its slots to others, as it is asked to",
                 self._name,
@@ -390,7 +392,7 @@ class FleetMember:
             )
             self._left.set()
 
-    def _require_same_topic(self, admin: TopicAdmin, topic_id: TopicId) -> None:
+    def _require_same_topic_or_orphan_specs(self, admin: TopicAdmin, topic_id: TopicId) -> None:
         """Raise ``FleetTopicUnfit`` if the topic is gone, or another one. What cannot be asked is
         as before."""
         try:
@@ -400,7 +402,7 @@ class FleetMember:
         if found is not None and found.topic_id == topic_id:
             return
         self._held.on_topic_gone()
-        self._publish_followed_specs()
+        self._share_followed_specs_with_worker()
         if found is None:
             raise missing_topic_error(self._settings.fleet.name)
         raise FleetTopicUnfit(
@@ -412,13 +414,13 @@ class FleetMember:
         """Ask who has most to read, for a worker starts few at a time. Without an answer all wait
         alike."""
         try:
-            lags = read_lags(self._settings, LAGS_S)
+            lags = read_reported_lags(self._settings, LAGS_S)
         except HeadgateError:
             return
         with self._lock:
             self._lags = lags
 
-    def _drop_specs_found_again(self) -> None:
+    def _release_orphans_with_new_specs(self) -> None:
         """Let go of sinks whose topic was lost, as soon as the fleet has specs of them again."""
         try:
             with closing(FleetReader(self._settings)) as reader:
@@ -427,9 +429,9 @@ class FleetMember:
             return
         said = frozenset(key for _, key in records.specs)
         self._held.on_specs_elsewhere(said & self._held.orphans.keys())
-        self._publish_followed_specs()
+        self._share_followed_specs_with_worker()
 
-    def _publish_followed_specs(self) -> None:
+    def _share_followed_specs_with_worker(self) -> None:
         """Let the worker's thread see what is followed."""
         refused = {
             f"{record.key} ({SpecNotBelieved.code}): {describe_refusal(record)}"
@@ -462,7 +464,7 @@ def _is_news(told: ObservedSink, now: ObservedSink) -> bool:
     return replace(told, **quiet) != replace(now, **quiet)  # type: ignore[arg-type]
 
 
-def _working_folder(name: str) -> Path:
+def _make_working_folder(name: str) -> Path:
     if not name:
         return Path(tempfile.mkdtemp(prefix="headgate-worker-"))
     path = Path(name)

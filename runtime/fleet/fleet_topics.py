@@ -90,7 +90,7 @@ class FleetReader:
                 self.records.take_record(parse_observed_record(record))
 
 
-def read_lags(settings: WorkerSettings, patience_s: float) -> Mapping[str, int]:
+def read_reported_lags(settings: WorkerSettings, patience_s: float) -> Mapping[str, int]:
     """Return how many records each sink had still to read, as a worker told last, by its key.
 
     Raises ``Unreachable`` after this time, also without a state topic; ``MissingRights``.

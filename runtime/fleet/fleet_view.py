@@ -203,7 +203,7 @@ def build_fleet_view(records: FleetRecords, now_ms: int) -> FleetView:
         if isinstance(record.value, ObservedSink):
             heard_ms = _last_told_ms(record, record.value, workers)
             told.setdefault(record.value.key, []).append(_Told(record.value, record, heard_ms))
-    placed = placed_specs(records.specs.values())
+    placed = effective_specs(records.specs.values())
     refused = {
         each.key: each
         for each in records.refused.values()
@@ -248,7 +248,7 @@ def _last_told_ms(
     return max(record.time_ms, worker.told_ms)
 
 
-def placed_specs(specs: Iterable[CommandRecord]) -> Mapping[str, CommandRecord]:
+def effective_specs(specs: Iterable[CommandRecord]) -> Mapping[str, CommandRecord]:
     """Return the spec of each key that counts: in two slots, the higher number, else lower slot."""
     found: dict[str, CommandRecord] = {}
     for record in specs:
@@ -265,7 +265,7 @@ def _placement_rank(record: CommandRecord) -> tuple[int, int]:
 
 def outdated_specs(records: FleetRecords) -> Mapping[Place, SinkSpec]:
     """Return specs that do not count, for their key has a newer one in another slot (FLEET-2)."""
-    placed = placed_specs(records.specs.values())
+    placed = effective_specs(records.specs.values())
     return {
         place: record.value
         for place, record in records.specs.items()
@@ -372,7 +372,7 @@ WORKER_GONE_MS = 3_600_000
 """A worker that is lost is shown for so long."""
 
 
-def find_stale_keys(records: FleetRecords, fleet: FleetView, now_ms: int) -> list[str]:
+def find_stale_state_keys(records: FleetRecords, fleet: FleetView, now_ms: int) -> list[str]:
     """Return keys of the state topic that nobody will ever take back: of workers that are gone."""
     stale = []
     for key, record in records.observed.items():

@@ -102,7 +102,7 @@ def kill_group(leader: int) -> None:
         os.killpg(leader, signal.SIGKILL)
 
 
-def kill_process(pid: int) -> None:
+def kill_process_and_group(pid: int) -> None:
     """Kill a process that was not seen to end, and its group, which it may not lead yet."""
     kill_group(pid)
     with suppress(OSError):
@@ -125,27 +125,27 @@ class ProcessWatch:
         self._works_for_s = self._permille = 0.0
 
     def measure(
-        self, now_s: float, may_bytes: int, *, works: bool, has_children: bool = False
+        self, now_s: float, limit_bytes: int, *, has_started: bool, has_children: bool = False
     ) -> None:
-        """Look again. ``works``: it has started, which takes much and says nothing of its load."""
+        """Look again. Not ``has_started``: to start takes much, and says nothing of its load."""
         pids = process_tree(self.pid) if has_children else [self.pid]
         spent_ms, before_ms = _sum_over_processes(used_cpu_ms, pids), self.usage.cpu_ms
         lately = None
         # What a child took goes with it.
-        if works and spent_ms is not None and before_ms is not None and spent_ms >= before_ms:
+        if has_started and spent_ms is not None and before_ms is not None and spent_ms >= before_ms:
             since_s = now_s - self._looked_s
             self._works_for_s += since_s
             weight = since_s / min(self._works_for_s, LATELY_S)
             self._permille += min(1.0, weight) * ((spent_ms - before_ms) / since_s - self._permille)
             lately = round(self._permille)
         self._looked_s = now_s
-        self.usage = Usage(self._measure_memory(now_s, may_bytes, pids), spent_ms, lately)
+        self.usage = Usage(self._measure_memory(now_s, limit_bytes, pids), spent_ms, lately)
 
-    def _measure_memory(self, now_s: float, may_bytes: int, pids: Sequence[int]) -> int | None:
+    def _measure_memory(self, now_s: float, limit_bytes: int, pids: Sequence[int]) -> int | None:
         """Measure now and then, and whenever it may have more than it may have."""
         if now_s - self._measured_s < MEASURE_S:
             resident = _sum_over_processes(resident_bytes, pids)
-            if not may_bytes or resident is None or resident <= may_bytes:
+            if not limit_bytes or resident is None or resident <= limit_bytes:
                 return self.usage.memory_bytes
         self._measured_s = now_s
         return _sum_over_processes(private_bytes, pids)

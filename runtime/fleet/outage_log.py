@@ -26,7 +26,7 @@ class OutageLog:
             _log.info("over: %s", self._what)
         self._said.clear()
 
-    def log_outage_of_producer(self, producer: CompactedProducer) -> None:
+    def log_or_end_outage_of_producer(self, producer: CompactedProducer) -> None:
         """Say why records were not written lately; it is over once some were, and none failed."""
         failures, written = producer.take_failures(), producer.take_written_flag()
         for failure in failures:

@@ -151,13 +151,13 @@ def with_fleet_settings(text: str, sink: SinkName, session_timeout_ms: int) -> s
     partitions for so long, also when a new one has long been there.
     """
     text = _with_missing_setting(text, "control", "topic", control_topic_of(sink))
-    if _has_own_session_timeout(text):
+    if _needs_no_session_timeout(text):
         return text
     session_ms = min(session_timeout_ms, _SESSION_MS_MAX)
     return _with_missing_setting(text, "kafka", "session.timeout.ms", session_ms)
 
 
-def _has_own_session_timeout(text: str) -> bool:
+def _needs_no_session_timeout(text: str) -> bool:
     """Return whether the file, or the brokers of KIP-848's protocol, say how long a session is."""
     document = parse_sink_document(text) or {}
     source, kafka = document.get("source"), document.get("kafka")
@@ -176,11 +176,11 @@ def _with_missing_setting(text: str, section: str, key: str, value: str | int) -
     if not isinstance(there, dict) or key in there:
         return text
     wanted = {**document, section: {**there, key: value}}
-    drafts = _with_line(text, section, f"{json.dumps(key)} = {json.dumps(value)}")
+    drafts = _drafts_with_line(text, section, f"{json.dumps(key)} = {json.dumps(value)}")
     return next((each for each in drafts if parse_sink_document(each) == wanted), text)
 
 
-def _with_line(text: str, section: str, line: str) -> Iterator[str]:
+def _drafts_with_line(text: str, section: str, line: str) -> Iterator[str]:
     """Yield the text with the line where the section may take it."""
     yield f"{text.rstrip()}\n\n[{section}]\n{line}\n"
     header = rf"^[ \t]*\[[ \t]*{section}[ \t]*\][^\n]*$"

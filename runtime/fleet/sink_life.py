@@ -295,7 +295,7 @@ def step(life: Life, given: Given, now_ms: int) -> Step:
             return _on_ended(life, given, now_ms)
         case Passed(may_start, away_ms):
             heard = replace(life, turned_ms=life.turned_ms + away_ms) if away_ms else life
-            return _on_passed(heard, now_ms, may_start=may_start)
+            return _on_time_passed(heard, now_ms, may_start=may_start)
 
 
 def _with_event(life: Life, event: LifeEvent, now_ms: int) -> Life:
@@ -338,10 +338,10 @@ def _on_started(life: Life, given: Started, now_ms: int) -> Step:
     started = replace(
         started, pid=given.pid, asked_start=False, turned_ms=now_ms, killed=False, doing=""
     )
-    return (started, ()) if _may_have_process(started) else _ask_to_leave(started, now_ms)
+    return (started, ()) if _is_process_wanted(started) else _ask_to_leave(started, now_ms)
 
 
-def _may_have_process(life: Life) -> bool:
+def _is_process_wanted(life: Life) -> bool:
     return life.wanted and life.spec.state is not DesiredState.STOPPED
 
 
@@ -385,7 +385,7 @@ def _on_ended(life: Life, given: Ended, now_ms: int) -> Step:
     )
 
 
-def _on_passed(life: Life, now_ms: int, *, may_start: bool) -> Step:
+def _on_time_passed(life: Life, now_ms: int, *, may_start: bool) -> Step:
     match life.state:
         case LifeState.IDLE | LifeState.ERROR if not life.asked_start:
             waits = life.state is LifeState.ERROR and now_ms < life.due_ms
@@ -402,12 +402,12 @@ def _on_passed(life: Life, now_ms: int, *, may_start: bool) -> Step:
         ):
             return _kill_process(life, SinkHangs.code, killed_for_hanging_text(SILENT_MS_MAX))
         case LifeState.RUNNING | LifeState.PAUSED | LifeState.STOPPED if life.has_process:
-            return _on_disagreement(life, now_ms)
+            return _ask_if_state_disagrees(life, now_ms)
         case _:
             return life, ()
 
 
-def _on_disagreement(life: Life, now_ms: int) -> Step:
+def _ask_if_state_disagrees(life: Life, now_ms: int) -> Step:
     """Ask the table to agree with the spec: a level, for nobody knows what was heard (FLEET-7)."""
     request = life.spec.state and _REQUESTS.get((life.spec.state, life.state))
     asked_lately = life.asked_ms is not None and now_ms - life.asked_ms < ASKED_AGAIN_MS

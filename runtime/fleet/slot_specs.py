@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from headgate.control_protocol.message_encoding import Skipped
 from headgate.runtime.fleet.fleet_records import SinkSpec
-from headgate.runtime.fleet.fleet_view import CommandRecord, FleetRecords, placed_specs
+from headgate.runtime.fleet.fleet_view import CommandRecord, FleetRecords, effective_specs
 
 RETAINED_MS = 15_000
 """So long after the group has answered again are slots kept that were lost and did not come back:
@@ -102,7 +102,7 @@ class HeldSlots:
     def followed_specs(self) -> Mapping[str, SinkSpec]:
         """Return what is followed: of a key in two slots, the spec with the higher number."""
         said = [r for slot in self.slots.values() for r in slot.records.specs.values()]
-        found = {key: record.value for key, record in placed_specs(said).items()}
+        found = {key: record.value for key, record in effective_specs(said).items()}
         return {
             **self.orphans,
             **{k: each for k, each in found.items() if isinstance(each, SinkSpec)},
@@ -112,7 +112,7 @@ class HeldSlots:
         """Return the records that are not believed, and are not followed."""
         return [r for slot in self.slots.values() for r in slot.records.refused.values()]
 
-    def is_drained(self, worker: str, incarnation: str) -> bool:
+    def is_drain_requested(self, worker: str, incarnation: str) -> bool:
         """Return whether somebody wants this start of this worker to give its slots away."""
         return any(
             (drain.worker, drain.incarnation) == (worker, incarnation)

@@ -33,7 +33,7 @@ from headgate.runtime.fleet.os_processes import (
     ProcessWatch,
     die_with_parent,
     kill_group,
-    kill_process,
+    kill_process_and_group,
     send_term_signal,
 )
 from headgate.runtime.fleet.sink_life import (
@@ -104,7 +104,7 @@ class _Nothing:
     def report_sinks(self, told: Sequence[ToldSink], now_ms: int) -> None:
         """Tell nobody."""
 
-    def leave(self) -> bool:
+    def try_leave(self) -> bool:
         return True
 
     def close(self) -> None:
@@ -218,7 +218,7 @@ class Worker:
 
     def _on_event(self, said: Mapping[str, Any]) -> None:
         pid = next((said[key] for key in _PIDS if key in said), 0)
-        if self._take_request_event(pid, said):
+        if self._handle_if_request_event(pid, said):
             return
         if pid not in self._names and "sink" in said:
             # Its own first words may come before those of the parent that forked it.
@@ -238,7 +238,7 @@ class Worker:
             kill_group(pid)  # what the process has left behind, such as its JVM
             self._feed_life(name, Ended(pid, *cause_of_exit(said["status"]), self._draw()))
 
-    def _take_request_event(self, pid: int, said: Mapping[str, Any]) -> bool:
+    def _handle_if_request_event(self, pid: int, said: Mapping[str, Any]) -> bool:
         """Take what is said of a process that makes a request; return whether it is."""
         if "asks" in said:
             self._asking[pid] = said["sink"]
@@ -260,7 +260,7 @@ class Worker:
         if self._ends:
             # Others begin at once: for a moment a sink is in two places, which is harmless.
             self._leave_by_s = self._leave_by_s or now_s + LEAVE_S
-            if self._source.leave() or now_s >= self._leave_by_s:
+            if self._source.try_leave() or now_s >= self._leave_by_s:
                 self._specs = {}
         elif now_s - self._looked_s >= LOOK_S:
             self._looked_s = now_s
@@ -276,7 +276,7 @@ class Worker:
             if found is None or found.refused:
                 self._feed_life(name, Unwanted())
         if now_s - self._watched_s >= WATCH_S:
-            self._watch_processes(now_s)
+            self._measure_and_kill_too_large(now_s)
             self._watched_s = now_s
         away_ms, self._turned_ms = _now_ms() - self._turned_ms, _now_ms()
         away_ms = away_ms if away_ms > AWAY_MS else 0
@@ -311,7 +311,7 @@ class Worker:
             f"such sinks {promised:,} are promised"
         )
 
-    def _watch_processes(self, now_s: float) -> None:
+    def _measure_and_kill_too_large(self, now_s: float) -> None:
         """Look what each process takes, and kill who takes too much memory."""
         for name, life in [*self._lives.items()]:
             if not life.has_process:
@@ -326,7 +326,7 @@ class Worker:
             watch.measure(
                 now_s,
                 may_mib * MIB,
-                works=life.state is not LifeState.STARTING,
+                has_started=life.state is not LifeState.STARTING,
                 has_children=name in self._promised_mib,
             )
             taken = watch.usage.memory_bytes
@@ -369,7 +369,7 @@ class Worker:
             case AskToLeave(pid):
                 send_term_signal(pid)
             case Kill(pid):
-                kill_process(pid)
+                kill_process_and_group(pid)
 
     def _request_process(self, asked: Mapping[str, str]) -> None:
         assert self._parent.stdin is not None

@@ -83,9 +83,9 @@ class Rewritten:
     unfit: Mapping[str, str]
 
 
-def target_file_bytes(table: Table, named: int, otherwise: int) -> int:
+def target_file_bytes(table: Table, configured: int, default: int) -> int:
     """Return the size for compacted files: as configured, else the table's, else the sink's."""
-    wanted = named or int(table.properties.get("write.target-file-size-bytes", otherwise))
+    wanted = configured or int(table.properties.get("write.target-file-size-bytes", default))
     return min(wanted, SORTED_BYTES) if table.sort_order().fields else wanted
 
 
@@ -182,19 +182,19 @@ class Rewriting:
         sorter = self._shape.sorter
         at_once = BUFFER_BYTES if sorter else self._shape.encoding.write_bytes_max
         runs: list[Positions] = []
-        for rows in self._read_sorted_runs(portion, at_once):
+        for rows in self._read_runs_to_sort(portion, at_once):
             writing.write(key, rows)
             if sorter:
                 runs.append(sorter.sorted_indices(rows).to_numpy().astype(np.int64))
-        return _row_numbers(runs) if sorter else None
+        return _written_numbers_of_read_rows(runs) if sorter else None
 
-    def _read_sorted_runs(
+    def _read_runs_to_sort(
         self, portion: Sequence[CandidateFile], at_once: int
     ) -> Iterator[pa.Table]:
         waiting: list[pa.Table] = []
         size_bytes = 0
         for file in portion:
-            for some in self._read_all_live_rows(file):
+            for some in self._read_checked_live_rows(file):
                 waiting.append(some)
                 size_bytes += some.nbytes
                 if size_bytes >= at_once:
@@ -205,7 +205,7 @@ class Rewriting:
         if any(some.num_rows for some in waiting):
             yield pa.concat_tables(waiting)
 
-    def _read_all_live_rows(self, file: CandidateFile) -> Iterator[pa.Table]:
+    def _read_checked_live_rows(self, file: CandidateFile) -> Iterator[pa.Table]:
         """Yield the file's live rows, as many as its manifest counts.
 
         Raises ``Unfit`` with its path.
@@ -214,7 +214,7 @@ class Rewriting:
         if len(dead) == file.records:
             return
         try:
-            for some in self._read_live_rows(file):
+            for some in self._read_all_rows(file):
                 here = dead[(dead >= rows) & (dead < rows + some.num_rows)] - rows
                 rows += some.num_rows
                 yield _without_rows(some, here) if len(here) else some
@@ -226,7 +226,7 @@ class Rewriting:
             unfit.path = file.path
             raise unfit
 
-    def _read_live_rows(self, file: CandidateFile) -> Iterator[pa.Table]:
+    def _read_all_rows(self, file: CandidateFile) -> Iterator[pa.Table]:
         with self._shape.io.new_input(file.path).open() as stream:
             parquet = pq.ParquetFile(stream)
             position = 0
@@ -236,14 +236,14 @@ class Rewriting:
 
     def _conform_rows(self, rows: pa.Table, file: CandidateFile, position: int) -> pa.Table:
         there = {_field_id(field): place for place, field in enumerate(rows.schema)}
-        columns = [self._column_or_default(rows, there, field) for field in self._columns]
+        columns = [self._fit_column_or_nulls(rows, there, field) for field in self._columns]
         schema = self._columns
         if self._numbered:
             columns += _row_lineage_columns(rows, there, file, position)
             schema = self._shape.arrow_schema
         return pa.table(columns, schema=schema)
 
-    def _column_or_default(
+    def _fit_column_or_nulls(
         self, rows: pa.Table, there: dict[int, int], field: pa.Field
     ) -> pa.ChunkedArray:
         place = there.get(_field_id(field))
@@ -280,7 +280,7 @@ class Rewriting:
         return PartitionKey(binary, folder)
 
 
-def _row_numbers(runs: Sequence[Positions]) -> Positions:
+def _written_numbers_of_read_rows(runs: Sequence[Positions]) -> Positions:
     """Return, for each row read in sorted runs, its number among the rows written."""
     begins = np.cumsum([0, *(len(order) for order in runs)])
     read = [begin + order for begin, order in zip(begins, runs, strict=False)]

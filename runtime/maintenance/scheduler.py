@@ -97,7 +97,7 @@ class Maintenance:
             self._ended(Done(name, failed=str(error)), True)  # noqa: FBT003 - a callback
         there = list(places.locations)
         self._unfit = {name: self._unfit.get(name, {}) for name in there}
-        searched = self._next_for_orphan_search(there) if search else ()
+        searched = self._take_next_for_orphan_search(there) if search else ()
         first = random.randrange(len(there)) if there else 0
         more = False
         for name in (*there[first:], *there[:first]):
@@ -106,7 +106,7 @@ class Maintenance:
             more |= self._maintain_table(name, places, search=name in searched)
         return more
 
-    def _next_for_orphan_search(self, names: Sequence[str]) -> Sequence[str]:
+    def _take_next_for_orphan_search(self, names: Sequence[str]) -> Sequence[str]:
         """Return the tables whose orphans are looked for: those behind the last ones."""
         if len(names) <= ORPHANS_AT_ONCE:
             return names
@@ -117,6 +117,7 @@ class Maintenance:
         return found
 
     def _maintain_table(self, table: str, places: Locations, *, search: bool) -> bool:
+        """Run the wanted steps on one table, logging what fails; return whether more is to do."""
         commit_lock, coordinator = self._commit_locks.lock_of(table), self._settings.coordinator
         calm_s = coordinator.commit_interval_ms / 2000
         patience_s = (coordinator.commit_interval_ms + coordinator.commit_timeout_ms) / 1000

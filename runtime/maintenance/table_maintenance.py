@@ -267,7 +267,7 @@ class Round:
             self.table,
             ages,
             beside=self.beside,
-            deciding=partial(read_deciding_tags, self.settings)
+            deciding=partial(read_deciding_records, self.settings)
             if self.settings.has_foreign_quarantine
             else None,
         )
@@ -303,7 +303,7 @@ class Round:
             )
 
 
-def read_deciding_tags(settings: SinkSettings) -> PrimaryTags:
+def read_deciding_records(settings: SinkSettings) -> PrimaryTags:
     """Read what the primary table says to the maintenance of an Iceberg quarantine beside it."""
     with open_tables_read_only(settings) as tables:
         history = tables.reader.history(_LAST)

@@ -70,7 +70,7 @@ def _delivered_through(tables: SinkTables, record: CommitRecord, through: int | 
     aside = {tables.settings.quarantine.table, *(each.table for each in record.suspended)}
     waiting = {each.table for each in tables.undelivered_commits(record)} - aside
     for name in sorted(waiting):
-        with tables.open_at_rest(name) as table:
+        with tables.open_for_reading(name) as table:
             own = table.reader.view().record
         if own is None or own.valid_through_ms is None or through is None:
             return None
@@ -140,7 +140,7 @@ class Signals:
         self._refresh_s = 0.0
         group = f"{settings.source.group_id}-signal"
         self._note = GroupNote(settings.kafka, group, settings.control.topic)
-        self._thread = WokenThread("headgate-signal", self._send_passed_signals, Pauses())
+        self._thread = WokenThread("headgate-signal", self._try_send_next_signal, Pauses())
         self._thread.wake()  # whoever led before may have died before it said something
 
     def on_landed(self, view: TableView) -> None:
@@ -153,7 +153,7 @@ class Signals:
         """End the thread. The next coordinator says what is not said yet."""
         self._thread.close()
 
-    def _send_passed_signals(self) -> bool:
+    def _try_send_next_signal(self) -> bool:
         """Say what has passed, and return whether all is said."""
         try:
             is_all = self._send_next_signal()
@@ -170,6 +170,7 @@ class Signals:
         return is_all
 
     def _send_next_signal(self) -> bool:
+        """Send one signal if a time has passed; return whether nothing decided is left to say."""
         # The note first: of two coordinators, an old one then knows what the new one has said.
         said = Said.from_offset_metadata(self._note.read())
         complete = read_completeness(self._settings)

@@ -171,9 +171,9 @@ class Lineage:
             )
             if not self._is_started:
                 return False
-        return self._send_commits(Kind.RUNNING, read)
+        return self._send_event_of_new_commits(Kind.RUNNING, read)
 
-    def _send_commits(self, kind: Kind, read: TableRead, code: str = "") -> bool:
+    def _send_event_of_new_commits(self, kind: Kind, read: TableRead, code: str = "") -> bool:
         """Send an event of the commits that no event has told of."""
         new = [each for each in read.own if int(each.record.transaction.number) > self._told]
         if kind is Kind.RUNNING and not new:
@@ -220,7 +220,7 @@ class Lineage:
             read = read_commits(self._settings, self._life, self._since_ms)
             if not read.own:
                 return
-            if self._send_commits(Kind.COMPLETE if orderly else Kind.FAIL, read, code):
+            if self._send_event_of_new_commits(Kind.COMPLETE if orderly else Kind.FAIL, read, code):
                 epoch = self._epoch_of_commit(read, read.own[-1])
                 self._note.store(json.dumps([read.uuid, epoch.number]))
         except Exception as trouble:  # noqa: BLE001 - as in _tell

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 SPEC = "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/RunEvent"
@@ -233,19 +233,26 @@ def _column_lineage_facet(
     return {"fields": fields, **_facet_base(sink, "ColumnLineageDatasetFacet")} if fields else {}
 
 
-def dataset_of(location: str, catalog: str, name: str) -> tuple[str, str]:
-    """Return namespace and name of a table's dataset, by where its files are.
+class Dataset(NamedTuple):
+    """How OpenLineage names a dataset."""
+
+    namespace: str
+    name: str
+
+
+def dataset_of(location: str, catalog: str, name: str) -> Dataset:
+    """Return a table's dataset, by where its files are, else by its catalog.
 
     Who may read them is nobody's business: a user, a password or a query are left out.
     """
     found = urlsplit(location)
     if not found.path:
-        return f"iceberg://{catalog}", name
+        return Dataset(f"iceberg://{catalog}", name)
     host = found.netloc.rpartition("@")[2]
     if not found.scheme or found.scheme == "file":
-        return "file", found.path.rstrip("/")
+        return Dataset("file", found.path.rstrip("/"))
     scheme = re.sub(r"^s3[an]$", "s3", found.scheme)
-    return f"{scheme}://{host}", found.path.strip("/")
+    return Dataset(f"{scheme}://{host}", found.path.strip("/"))
 
 
 def _facet_base(sink: Sink, facet: str) -> Mapping[str, str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from headgate.control_protocol.events import Settlement, StartCommit, WriteStatus
 from headgate.control_protocol.identifiers import (
@@ -67,10 +68,10 @@ class Progress:
             at: max(0, log.end - self.stored[at])
             for at, log in self.logs.items()
             if at in self.stored
-        } | {at: len(log) for at, log in self.unread_ranges.items()}
+        } | {at: len(log) for at, log in self.logs_of_unread_partitions.items()}
 
     @property
-    def unread_ranges(self) -> Mapping[TopicPartition, OffsetRange]:
+    def logs_of_unread_partitions(self) -> Mapping[TopicPartition, OffsetRange]:
         """Return partitions of topics that are read, which nobody reads: they may be held
         (KEY-8)."""
         topics = {at.topic for at in self.stored}
@@ -101,10 +102,17 @@ def on_start(before: Progress, at: TransactionId, start: StartCommit, now_s: flo
     )
 
 
+class Moment(NamedTuple):
+    """The same moment by two clocks."""
+
+    monotonic_s: float
+    wall_ms: int
+
+
 def on_settlement(
-    before: Progress, at: TransactionId, settlement: Settlement, now: tuple[float, int]
+    before: Progress, at: TransactionId, settlement: Settlement, now: Moment
 ) -> Progress:
-    """Take a settlement that was not heard before; ``now`` is monotonic s, and epoch ms."""
+    """Return the progress after a settlement that was not heard before."""
     now_s, now_ms = now
     rows = any(table.records for table in settlement.tables if table.snapshot_id)
     return _with_offsets(
@@ -122,10 +130,8 @@ def on_settlement(
     )
 
 
-def on_status(
-    before: Progress, sender: Sender, status: WriteStatus, now: tuple[float, int]
-) -> Progress:
-    """Take a participant's status; ``now`` is monotonic s, and epoch ms."""
+def on_status(before: Progress, sender: Sender, status: WriteStatus, now: Moment) -> Progress:
+    """Return the progress after a participant's status, which may tell of a failed batch."""
     now_s, now_ms = now
     others = {who: error for who, error in before.batches.items() if who != sender}
     if not status.failure:
@@ -134,15 +140,15 @@ def on_status(
     return replace(before, batches={**others, sender: (now_s, error)})
 
 
-def current_error(now: Progress, now_s: float, window_s: float) -> LastError | None:
+def current_error(progress: Progress, now_s: float, window_s: float) -> LastError | None:
     """Return the error that counts.
 
     A participant's failed batch counts for a window, since the participant may have died of it.
     """
-    if now.error and not now.error.past:
-        return now.error
-    lately = [error for at_s, error in now.batches.values() if now_s - at_s < window_s]
-    return max(lately, key=lambda error: error.time_ms or 0, default=now.error)
+    if progress.error and not progress.error.past:
+        return progress.error
+    lately = [error for at_s, error in progress.batches.values() if now_s - at_s < window_s]
+    return max(lately, key=lambda error: error.time_ms or 0, default=progress.error)
 
 
 def on_source_logs(
@@ -171,43 +177,49 @@ def _stalled_since(
     return {at: since_s.get(at, now_s) for at, lag in lags if lag and at in after.stored}
 
 
-def stalled_partitions(now: Progress, now_s: float, window_s: float) -> tuple[TopicPartition, ...]:
+def stalled_partitions(
+    progress: Progress, now_s: float, window_s: float
+) -> tuple[TopicPartition, ...]:
     """Return the partitions with lag that have not moved for the whole window."""
-    if now.paused:
+    if progress.paused:
         return ()
-    return tuple(sorted(at for at, since in now.still_since_s.items() if now_s - since >= window_s))
+    return tuple(
+        sorted(at for at, since in progress.still_since_s.items() if now_s - since >= window_s)
+    )
 
 
-def condition_of(now: Progress, now_s: float, window_s: float, *, draining: bool) -> Condition:
+def condition_of(progress: Progress, now_s: float, window_s: float, *, draining: bool) -> Condition:
     """Return the condition of a sink whose coordinator runs here."""
     return condition_from(
         Facts(
             reachable=True,
-            epoch=now.epoch,
-            paused=now.paused,
-            lag=sum(now.lags.values()),
+            epoch=progress.epoch,
+            paused=progress.paused,
+            lag=sum(progress.lags.values()),
             alive=1,
             ended=None,
-            error=current_error(now, now_s, window_s),
-            stalled=stalled_partitions(now, now_s, window_s),
+            error=current_error(progress, now_s, window_s),
+            stalled=stalled_partitions(progress, now_s, window_s),
             draining=draining,
         )
     )
 
 
-def sink_gauges(now: Progress, state: Condition, still: int, now_ms: int) -> Iterable[Gauge]:
+def sink_gauges(
+    progress: Progress, condition: Condition, stalled_count: int, now_ms: int
+) -> Iterable[Gauge]:
     """Yield everything that is reported once per sink, except what is reported per topic."""
-    yield from state_gauges(state)
-    if now.error and not now.error.past:
-        yield Gauge(names.ERROR_INFO, 1, {"code": now.error.code})
-    yield Gauge(names.EPOCH, now.epoch)
-    yield Gauge(names.STALLED_PARTITIONS, still)
-    yield from unread_partition_gauges(now.unread_ranges)
-    if now.last_commit_ms is not None:
-        yield Gauge(names.LAST_COMMIT, now.last_commit_ms / 1000)
-    if now.valid_through_ms is not None:
-        yield Gauge(names.VALID_THROUGH, now.valid_through_ms / 1000)
-    yield from lag_gauges(now.lags, now.first_ms, now_ms)
+    yield from state_gauges(condition)
+    if progress.error and not progress.error.past:
+        yield Gauge(names.ERROR_INFO, 1, {"code": progress.error.code})
+    yield Gauge(names.EPOCH, progress.epoch)
+    yield Gauge(names.STALLED_PARTITIONS, stalled_count)
+    yield from unread_partition_gauges(progress.logs_of_unread_partitions)
+    if progress.last_commit_ms is not None:
+        yield Gauge(names.LAST_COMMIT, progress.last_commit_ms / 1000)
+    if progress.valid_through_ms is not None:
+        yield Gauge(names.VALID_THROUGH, progress.valid_through_ms / 1000)
+    yield from lag_gauges(progress.lags, progress.first_ms, now_ms)
 
 
 def state_gauges(condition: Condition) -> Iterable[Gauge]:
@@ -225,10 +237,10 @@ def unread_partition_gauges(logs: Mapping[TopicPartition, OffsetRange]) -> Itera
         yield Gauge(names.UNREAD_RECORDS, count, {"topic": topic})
 
 
-def table_gauges(now: Progress) -> Iterable[Gauge]:
+def table_gauges(progress: Progress) -> Iterable[Gauge]:
     """Yield what is reported about a sink's many tables."""
-    yield Gauge(names.SUSPENDED_TABLES, now.suspended)
-    for table, valid_through_ms in now.fresh_ms.items():
+    yield Gauge(names.SUSPENDED_TABLES, progress.suspended)
+    for table, valid_through_ms in progress.fresh_ms.items():
         yield Gauge(names.TABLE_VALID_THROUGH, valid_through_ms / 1000, {"table": table})
 
 

@@ -51,11 +51,11 @@ def with_meters(
     closing.callback(life.close)
     closing.callback(LagLookout(settings, life).close)
 
-    def note_failure(text: str, next_try_ms: int | None) -> None:
+    def on_trouble(text: str, next_try_ms: int | None) -> None:
         life.note_failure(text, next_try_ms)
         ports.on_trouble(text, next_try_ms)
 
     secondaries = life.metered_secondaries(ports.secondaries) if ports.secondaries else None
     return Ports(
-        life.metered_log(ports.log), life.metered_table(ports.table), secondaries, note_failure
+        life.metered_log(ports.log), life.metered_table(ports.table), secondaries, on_trouble
     )

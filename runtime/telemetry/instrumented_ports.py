@@ -226,7 +226,7 @@ def settlement_outcome(event: Settlement) -> str:
     return "aborted" if isinstance(event, AbortCommit) else "acked"
 
 
-def is_coordinator_event(event: object) -> bool:
+def is_start_or_settlement(event: object) -> bool:
     """Return whether an event shows a coordinator's progress."""
     return isinstance(event, StartCommit | Settlement)
 

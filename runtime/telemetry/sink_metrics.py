@@ -173,7 +173,7 @@ class SinkMeters:
             return "no coordinator has been heard yet"
         if unwell := self._unwell():
             return str(unwell)
-        life = self.coordinator_life
+        life = self.coordinator_meters
         condition = life.condition() if life else Condition.RUNNING
         error = life.current_error() if life else None
         if EXIT_CODES[condition]:
@@ -190,13 +190,13 @@ class SinkMeters:
         return MeteredWriter(writer, self.count, self.observe)
 
     def metered_log(self, log: ControlLog) -> ControlLog:
-        return MeteredLog(log, said=self._count_appended)
+        return MeteredLog(log, said=self._count_assignment_changes)
 
     def set_state_source(self, state: Callable[[], State]) -> None:
-        """Ask this for the participant's state whenever metrics are collected."""
+        """Ask this for the participant's state at every collection; it drains and waits no more."""
         self._state, self._draining, self._resting = state, False, ""
 
-    def _count_appended(self, envelope: Envelope) -> None:
+    def _count_assignment_changes(self, envelope: Envelope) -> None:
         kind = assignment_kind(envelope)
         if kind is not None:
             concerned = len(envelope.event.concerns)  # type: ignore[union-attr]
@@ -204,7 +204,7 @@ class SinkMeters:
 
     # ------------------------------------------------------------------------- the coordinator
 
-    def start_coordinator_life(self, life: Sender) -> CoordinatorMeters:
+    def start_coordinator_meters(self, life: Sender) -> CoordinatorMeters:
         """Start to follow a coordinator's life in this process; the caller closes the result."""
         with self._lock:
             self._life = CoordinatorMeters(self, life, self._settings)
@@ -216,13 +216,13 @@ class SinkMeters:
                 self._life = None
 
     @property
-    def coordinator_life(self) -> CoordinatorMeters | None:
+    def coordinator_meters(self) -> CoordinatorMeters | None:
         with self._lock:
             return self._life
 
     def _gauges(self) -> Iterable[Gauge]:
         sink = {"sink": self._settings.name}
-        life = self.coordinator_life
+        life = self.coordinator_meters
         for gauge in (*self._participant_gauges(), *self._sink_gauges(life)):
             yield replace(gauge, labels={**sink, **gauge.labels})
 
@@ -327,7 +327,7 @@ class CoordinatorMeters:
         """
         event = envelope.event
         if isinstance(event, WriteStatus) and envelope.sink == self._settings.name:
-            now = (time.monotonic(), wall_ms())
+            now = coordinator_progress.Moment(time.monotonic(), wall_ms())
             with self._lock:
                 self._progress = coordinator_progress.on_status(
                     self._progress, envelope.sender, event, now
@@ -344,7 +344,7 @@ class CoordinatorMeters:
                 self._progress = coordinator_progress.on_start(before, at, event, now_s)
             elif isinstance(event, Settlement) and at > before.settled:
                 self._progress = coordinator_progress.on_settlement(
-                    before, at, event, (now_s, wall_ms())
+                    before, at, event, coordinator_progress.Moment(now_s, wall_ms())
                 )
             else:
                 return

@@ -388,7 +388,9 @@ def _participant(world: World, bounds: Bounds, index: int) -> Iterator[Step]:
         )
     yield from _membership(world, bounds, index)
     waits = (
-        Timer.RETRY in state.deadlines and not state.said.unheard and not state.said.has_unconfirmed
+        Timer.RETRY in state.deadlines
+        and not state.said.unheard
+        and not state.said.has_unheard_status
     )
     waits = waits or any(need.since_ms > NOW_MS - WAIT_MS for need in state.needs.open)
     if waits or _has_to_repeat(world, index):

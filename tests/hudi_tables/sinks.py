@@ -28,7 +28,7 @@ from headgate.config.load import load
 from headgate.config.table_format_registry import primary_table_spec, secondary_table_spec
 from headgate.control_protocol.table_format import TableSpec
 from headgate.operations.cli.main import main
-from headgate.operations.demo.producer import create_topic
+from headgate.operations.demo.producer import ensure_topic
 from headgate.tables.hudi.jvm import open_spark_context
 from headgate.tables.hudi.table_properties import HudiLocation
 from headgate.tables.hudi.write_client import HudiJava
@@ -65,7 +65,7 @@ class HudiSink:
             **self.filled(dict(hudi_settings), key),
         }
         self.file.write_text(toml(patient(sections)))
-        create_topic(bootstrap, TOPIC, partitions=2)
+        ensure_topic(bootstrap, TOPIC, partitions=2)
 
     def filled(self, properties: dict[str, str], key: str) -> Sections:
         """What the sink file says of its table."""

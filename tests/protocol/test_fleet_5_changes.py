@@ -18,9 +18,9 @@ from headgate.runtime.fleet.fleet_changes import (
     PlanChange,
     Wanting,
     plan_apply,
+    plan_balancer_moves,
     plan_drain,
-    plan_move,
-    plan_moves,
+    plan_pinned_move,
     plan_remove,
     plan_restart,
     plan_scale,
@@ -67,7 +67,7 @@ def test_fleet_5_every_change_counts_up_and_names_who_asked() -> None:
 
 def test_fleet_5_a_move_is_a_removal_and_a_spec_and_is_never_seen_halfway() -> None:
     records = fleet_of([spec("a", 0)], {"w0": (0, 1), "w1": (2, 3)})
-    plan = planned(records, plan_move(["a"], "w1"))
+    plan = planned(records, plan_pinned_move(["a"], "w1"))
     removal, moved = plan.changes
     assert isinstance(removal, Removal)
     assert isinstance(moved, SinkSpec)
@@ -75,7 +75,7 @@ def test_fleet_5_a_move_is_a_removal_and_a_spec_and_is_never_seen_halfway() -> N
     assert moved.slot in (2, 3)
     assert plan.lines == ("~ a: w0 to w1",)
     assert build_fleet_view(after(records, plan), 1_000).sinks["a"].worker == "w1"
-    assert planned(records, plan_move(["a"], "w1")) == Plan()
+    assert planned(records, plan_pinned_move(["a"], "w1")) == Plan()
 
 
 def test_fleet_5_who_is_not_there_is_named_and_nothing_is_planned() -> None:
@@ -83,7 +83,7 @@ def test_fleet_5_who_is_not_there_is_named_and_nothing_is_planned() -> None:
     with pytest.raises(ConfigurationError, match=r"no sink trip .*did you mean trips"):
         planned(records, plan_state(["trips", "trip"], DesiredState.PAUSED))
     with pytest.raises(ConfigurationError, match=r"no worker w9 now .*there are: w0"):
-        planned(records, plan_move(["trips"], "w9"))
+        planned(records, plan_pinned_move(["trips"], "w9"))
     with pytest.raises(ConfigurationError, match="only one"):
         planned(records, plan_drain("w0"))
 
@@ -111,13 +111,13 @@ def test_fleet_5_a_drain_is_said_in_each_slot_of_this_start_of_the_worker() -> N
 
 def test_fleet_5_who_changes_the_fleet_removes_specs_that_do_not_count() -> None:
     records = fleet_of([spec("a", 0, 1), spec("a", 3, 2), spec("b", 1)])
-    assert planned(records, plan_moves([])).changes == (
+    assert planned(records, plan_balancer_moves([])).changes == (
         Removal(key="a", slot=0, number=3, actor="alice", time_ms=1_000),
     )
 
 
 def test_fleet_5_a_move_of_a_sink_that_is_gone_is_left_out() -> None:
-    assert planned(fleet_of([]), plan_moves([Move("a", 3)])) == Plan()
+    assert planned(fleet_of([]), plan_balancer_moves([Move("a", 3)])) == Plan()
 
 
 # -------------------------------------------------------------------------------------- FLEET-6

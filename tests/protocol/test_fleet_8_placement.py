@@ -11,7 +11,13 @@ import pytest
 from support.fleet_records import FILE, fleet_of
 
 from headgate.control_protocol.identifiers import SinkName
-from headgate.runtime.fleet.fleet_changes import Occasion, Plan, Wanting, plan_apply, plan_moves
+from headgate.runtime.fleet.fleet_changes import (
+    Occasion,
+    Plan,
+    Wanting,
+    plan_apply,
+    plan_balancer_moves,
+)
 from headgate.runtime.fleet.fleet_records import ObservedSink, SinkSpec
 from headgate.runtime.fleet.fleet_view import (
     CommandRecord,
@@ -176,7 +182,7 @@ def test_fleet_8_a_thousand_sinks_of_any_load_come_within_a_quarter_of_even(seed
             break
         rounds += 1
         moved.update(move.key for move in found)
-        plan = plan_moves(found)(records, Occasion("balancer", now_ms, SLOTS))
+        plan = plan_balancer_moves(found)(records, Occasion("balancer", now_ms, SLOTS))
         write(records, plan)
         placed = [r.value for r in records.specs.values() if isinstance(r.value, SinkSpec)]
         records = fleet_of(placed, dealt(5), [seen(w, permille[w.key]) for w in placed])

@@ -116,8 +116,8 @@ def test_fleet_9_specs_of_a_topic_that_is_gone_are_followed_until_another_speaks
 
 def test_fleet_10_a_drain_is_of_one_start_of_one_worker() -> None:
     held = holding()
-    assert not held.is_drained("w0", "one")
+    assert not held.is_drain_requested("w0", "one")
     held.on_record(record(Drain(worker="w0", incarnation="one", slot=0, number=1)))
-    assert held.is_drained("w0", "one")
-    assert not held.is_drained("w0", "two")
-    assert not held.is_drained("w1", "one")
+    assert held.is_drain_requested("w0", "one")
+    assert not held.is_drain_requested("w0", "two")
+    assert not held.is_drain_requested("w1", "one")

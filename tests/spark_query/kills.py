@@ -45,7 +45,7 @@ from headgate.config.load import load
 from headgate.control_protocol.errors import TableMissing
 from headgate.control_protocol.spark_batch_decision import is_record_of_query
 from headgate.operations.audit.audit import audit
-from headgate.operations.demo.producer import create_topic
+from headgate.operations.demo.producer import ensure_topic
 from headgate.operations.local_kafka.broker import EmbeddedKafka, fetch_broker_jars
 from headgate.operations.status.status import read_offsets
 from headgate.runtime.sink_tables import open_tables_read_only
@@ -442,7 +442,7 @@ def main() -> None:
         if cluster:
             cluster.add_workers(WORKERS)
         for seed in count(asked.seed):
-            create_topic(bootstrap, f"trips-{seed}", partitions=PARTITIONS)
+            ensure_topic(bootstrap, f"trips-{seed}", partitions=PARTITIONS)
             (home := folder / str(seed)).mkdir()
             kills = Kills(seed, home, bootstrap, f"trips-{seed}", cluster=cluster)
             print(f"seed {seed}, load {os.getloadavg()[0]:.0f}", flush=True)

@@ -34,7 +34,7 @@ from rich.console import Console
 from rich.table import Table
 
 from headgate.operations.audit.report import AuditReport
-from headgate.operations.demo.producer import create_topic
+from headgate.operations.demo.producer import ensure_topic
 from headgate.operations.local_kafka.broker import EmbeddedKafka, fetch_broker_jars
 
 PARTITIONS = 4
@@ -58,7 +58,7 @@ def run(options: argparse.Namespace, home: Path, console: Console) -> Mapping[st
         store_of(options.store, keys_of(options.catalog)) as store,
         table_of_kind(options, home, store) as catalog,
     ):
-        create_topic(broker.bootstrap, "rows", partitions=PARTITIONS)
+        ensure_topic(broker.bootstrap, "rows", partitions=PARTITIONS)
         change = {
             **(WITH_SPARK if options.writer == "spark" else {}),
             "kafka": {"max.poll.interval.ms": POLL_MS_MAX},

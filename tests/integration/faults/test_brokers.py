@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from integration.deployment import Deployment
 
-from headgate.operations.demo.producer import create_topic
+from headgate.operations.demo.producer import ensure_topic
 from headgate.operations.local_kafka.broker import EmbeddedKafka
 
 pytestmark = pytest.mark.integration
@@ -45,7 +45,7 @@ def test_f40_the_broker_is_restarted_and_killed_and_then_the_control_topic_goes(
 @contextmanager
 def sink_on(kafka: EmbeddedKafka, home: Path) -> Iterator[Deployment]:
     """Two participants of a sink on a broker of their own."""
-    create_topic(kafka.bootstrap, "rows", partitions=2)
+    ensure_topic(kafka.bootstrap, "rows", partitions=2)
     with Deployment(home, kafka.bootstrap, ["rows"], group="rows") as sink:
         sink.start(2)
         yield sink

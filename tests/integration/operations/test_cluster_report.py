@@ -31,7 +31,7 @@ from unit.operations.filled_table import sink_file_text
 
 from headgate.kafka.cluster_queries import Cluster
 from headgate.operations.cli.main import main
-from headgate.operations.demo.producer import create_topic, produce
+from headgate.operations.demo.producer import ensure_topic, produce
 from headgate.operations.local_kafka.broker import EmbeddedKafka, fetch_broker_jars
 
 pytestmark = pytest.mark.integration
@@ -54,7 +54,7 @@ def topics(bootstrap: str) -> list[str]:
 def test_a_cluster_that_can_all_is_said_to_be_one(tmp_path: Path, bootstrap: str) -> None:
     before = topics(bootstrap)
     if "trips" not in before:
-        create_topic(bootstrap, "trips", partitions=1)
+        ensure_topic(bootstrap, "trips", partitions=1)
         produce(bootstrap, "trips", [b"{}"], partitions=1)
     found = report(tmp_path, bootstrap)
     asked = (
@@ -84,7 +84,7 @@ def guarded(tmp_path: Path) -> Iterator[str]:
 def test_without_the_right_to_create_topics_what_could_not_be_tried_is_said(
     tmp_path: Path, guarded: str
 ) -> None:
-    create_topic(guarded, "trips", partitions=1)
+    ensure_topic(guarded, "trips", partitions=1)
     # What the brokers themselves need; whatever is not named here nobody may do.
     needed = (AclOperation.CLUSTER_ACTION, AclOperation.DESCRIBE, AclOperation.IDEMPOTENT_WRITE)
     rules = Rules(guarded)
@@ -119,7 +119,7 @@ class KafkaWithoutMuch(EmbeddedKafka):
 @pytest.mark.wide
 def test_a_cluster_that_can_less_is_said_to_need_settings(tmp_path: Path) -> None:
     with KafkaWithoutMuch(tmp_path / "kafka", fetch_broker_jars()) as kafka:
-        create_topic(kafka.bootstrap, "trips", partitions=1)
+        ensure_topic(kafka.bootstrap, "trips", partitions=1)
         found = report(tmp_path, kafka.bootstrap)
     assert found["rebalance: classic"][0] == "ok"
     assert found["rebalance: consumer"][0] == "unchecked"
@@ -138,7 +138,7 @@ def test_a_cluster_that_is_not_there_is_said_not_to_be(tmp_path: Path) -> None:
 def test_behind_tokens_every_kind_of_client_is_tried(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text(SECRET)
     with TokenServer() as server, KafkaWithTokens(tmp_path / "kafka", server) as kafka:
-        create_topic(kafka.bootstrap, "trips", partitions=1)
+        ensure_topic(kafka.bootstrap, "trips", partitions=1)
         auth = (
             f'"security.protocol" = "SASL_PLAINTEXT"\n[kafka.auth]\ntype = "oidc"\n'
             f'token_url = "{server.url}"\nclient_id = "me"\n'
@@ -157,7 +157,7 @@ def test_a_cluster_that_tells_neither_settings_nor_ids_and_has_no_transactions(
     """As Event Hubs may; a real broker, of which clients are told a part."""
     newest = {METADATA: 9, DESCRIBE_CONFIGS: None, ADD_PARTITIONS: None, END_TRANSACTION: None}
     with LesserKafka(tmp_path / "kafka", newest) as kafka:
-        create_topic(kafka.bootstrap, "trips", partitions=1)
+        ensure_topic(kafka.bootstrap, "trips", partitions=1)
         found = report(tmp_path, kafka.lesser)
         with Deployment(tmp_path, kafka.lesser, ["trips"], group="trips", partitions=1) as sink:
             sink.start(2)

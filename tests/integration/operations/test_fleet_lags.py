@@ -10,7 +10,7 @@ from support.fleet_scene import Fleet
 from headgate.control_protocol.errors import Unreachable
 from headgate.kafka.compacted_log import CompactedProducer, KeyedValue
 from headgate.runtime.fleet.fleet_records import ObservedSink, encode_observed, state_key
-from headgate.runtime.fleet.fleet_topics import ensure_fleet_topics, read_lags
+from headgate.runtime.fleet.fleet_topics import ensure_fleet_topics, read_reported_lags
 from headgate.runtime.fleet.sink_life import LifeState
 
 pytestmark = pytest.mark.integration
@@ -21,9 +21,9 @@ def test_the_newest_word_on_a_sinks_lag_counts(
 ) -> None:
     with Fleet(tmp_path, bootstrap, f"{unique_name}-fleet") as fleet:
         with pytest.raises(Unreachable):
-            read_lags(fleet.settings, 0.5)
+            read_reported_lags(fleet.settings, 0.5)
         ensure_fleet_topics(fleet.settings)
-        assert read_lags(fleet.settings, 30) == {}
+        assert read_reported_lags(fleet.settings, 30) == {}
         producer = CompactedProducer(fleet.settings.kafka)
         said = (("a", 1, 9), ("a", 2, 5), ("b", 1, 7), ("a#2", 3, 1), ("c", 4, None))
         for key, slot, lag in said:
@@ -38,4 +38,4 @@ def test_the_newest_word_on_a_sinks_lag_counts(
             topic = fleet.settings.fleet.state_topic
             producer.try_write(KeyedValue(topic, 0, state_key(told), encode_observed(told)))
         producer.flush(30)
-        assert read_lags(fleet.settings, 30) == {"a": 5, "b": 7, "a#2": 1}
+        assert read_reported_lags(fleet.settings, 30) == {"a": 5, "b": 7, "a#2": 1}

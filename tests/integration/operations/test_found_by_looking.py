@@ -21,7 +21,7 @@ from support.small_rest_catalog import SmallRestCatalog, _Handler
 from support.topics import delete_topics
 
 from headgate.control_protocol.errors import HeadgateError
-from headgate.operations.demo.producer import create_topic
+from headgate.operations.demo.producer import ensure_topic
 from headgate.operations.http.sink_status_cache import ServedSink, gauges_of_sinks
 from headgate.operations.http.status_page import sink_page
 from headgate.operations.status.status import read_status
@@ -135,7 +135,7 @@ def test_a_topic_that_was_dropped(deploy: Deploy, admin: AdminClient) -> None:
     delete_topics(admin, *sink.topics)
     # For a minute it may be the brokers' metadata that lags: who works says that it asks again.
     finds(sink, "HG-100", participant, where=sink.topics[0], logs="HG-401")
-    create_topic(sink.bootstrap, sink.topics[0], partitions=sink.partitions)  # for who tidies up
+    ensure_topic(sink.bootstrap, sink.topics[0], partitions=sink.partitions)  # for who tidies up
 
 
 class Forbidding(SmallRestCatalog):

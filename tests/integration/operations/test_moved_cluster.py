@@ -23,7 +23,7 @@ from headgate.kafka.group_offsets import read_group_offsets
 from headgate.operations.audit.audit import audit
 from headgate.operations.audit.report import Verdict
 from headgate.operations.cli.main import main
-from headgate.operations.demo.producer import create_topic
+from headgate.operations.demo.producer import ensure_topic
 from headgate.operations.local_kafka.broker import EmbeddedKafka, fetch_broker_jars
 
 pytestmark = [pytest.mark.integration, pytest.mark.wide]
@@ -80,7 +80,7 @@ def test_a_sink_goes_on_at_a_cluster_that_its_topic_was_mirrored_to(
 ) -> None:
     """``behind``: there the group's offset is translated from a mark somewhere before it."""
     old, new = own_kafka.bootstrap, new_kafka.bootstrap
-    create_topic(old, "rows", partitions=PARTITIONS)
+    ensure_topic(old, "rows", partitions=PARTITIONS)
     with Deployment(tmp_path, old, ["rows"], group="rows") as sink:
         sink.start()
         sink.produce(400)

@@ -21,7 +21,7 @@ from headgate.control_protocol.errors import PoisonRecord, TableChanged, TableMi
 from headgate.operations.audit.audit import audit
 from headgate.operations.check.check import State, check
 from headgate.operations.cli.run import run_until_latest
-from headgate.operations.dry_run import try_records
+from headgate.operations.dry_run import dry_run_newest_records
 from headgate.operations.init.sink_file_template import write_sink_file
 from headgate.runtime.process import run
 from headgate.runtime.sink_tables import open_tables_read_only
@@ -112,7 +112,7 @@ def test_a_first_start_that_stopped_without_a_row_leaves_a_table_that_a_forgotte
     path.write_text(corrected)
     (columns,) = (answer for answer in check(load(path)) if answer.what == "columns")
     assert (columns.state, columns.detail[-5:]) == (State.OK, "+late")
-    (table,) = try_records(load(path), 10).tables
+    (table,) = dry_run_newest_records(load(path), 10).tables
     assert {row["late"] for row in table.rows} == {"x1", "x2", "x3"}
     assert run_until_latest(load(path)).is_reached
     with open_tables_read_only(load(path)) as tables:

@@ -15,7 +15,7 @@ from integration.operations.test_served_sinks import asked, series
 from integration.operations.test_status import asked as status
 from support.topics import delete_topics
 
-from headgate.operations.demo.producer import create_topic
+from headgate.operations.demo.producer import ensure_topic
 from headgate.operations.local_kafka.broker import EmbeddedKafka
 from headgate.runtime.health import Condition
 from headgate.runtime.telemetry import metric_catalog as names
@@ -44,7 +44,7 @@ def all_ready(sink: Deployment) -> bool:
 def test_a_broker_that_is_silent_makes_every_participant_unready(
     own_kafka: EmbeddedKafka, tmp_path: Path
 ) -> None:
-    create_topic(own_kafka.bootstrap, "rows", partitions=2)
+    ensure_topic(own_kafka.bootstrap, "rows", partitions=2)
     with Deployment(tmp_path, own_kafka.bootstrap, ["rows"], group="rows", change=FACE) as sink:
         sink.start(2)
         sink.produce()
@@ -83,4 +83,4 @@ def test_a_source_topic_that_is_deleted_makes_a_participant_unready(
 
     sink.wait_until(both_say_the_same, "probe and command say the same")
     sink.kill(participant)
-    create_topic(sink.bootstrap, topic, partitions=2)  # its maker deletes it
+    ensure_topic(sink.bootstrap, topic, partitions=2)  # its maker deletes it

@@ -18,7 +18,7 @@ from headgate.operations.audit.audit import audit
 from headgate.operations.audit.report import Verdict
 from headgate.operations.cli.main import main
 from headgate.operations.control.set_offsets import carry_out_offset_plan, plan_offset_moves
-from headgate.operations.demo.producer import create_topic
+from headgate.operations.demo.producer import ensure_topic
 
 pytestmark = pytest.mark.integration
 
@@ -162,7 +162,7 @@ def test_a_topic_that_is_another_one_begins_where_the_group_says(
     """As on another cluster (TAKEOVER-12)."""
     (topic,) = sink.topics
     delete_topics(admin, topic)
-    create_topic(sink.bootstrap, topic, partitions=2)
+    ensure_topic(sink.bootstrap, topic, partitions=2)
     sink.produce(60)
     group = f"{sink.settings.source.group_id}-before"
     read_by_a_group(sink, group, topic, 10)

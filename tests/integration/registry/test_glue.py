@@ -36,7 +36,7 @@ from headgate.data_plane.formats.record_format import RecordFormat, UndecodableR
 from headgate.operations.audit.audit import audit
 from headgate.operations.check.check import State, check
 from headgate.operations.demo.producer import produce
-from headgate.operations.init.infer_record_format import propose_records
+from headgate.operations.init.infer_record_format import propose_from_records
 
 ROW = record(x="long", y="string")
 JSON_ROW = {
@@ -375,7 +375,7 @@ def test_init_recognizes_glue_s_records_and_proposes_their_columns(
         framed(one, encoded(ROW, {"x": 1, "y": "one"}), compressed=True),
         framed(two, b'{"z": 1.5}'),
     ]
-    found = propose_records([(None, value) for value in values], given, fixed=False)
+    found = propose_from_records([(None, value) for value in values], given, is_format_given=False)
     assert found.format_name == "glue-registry"
     assert {each.name: each.type for each in found.proposal.columns} == {
         "x": "long",

@@ -17,12 +17,12 @@ from unit.data_plane.formats.avro_worlds import record
 from headgate.config.sink_sections import FormatSettings
 from headgate.control_protocol.errors import ConfigurationError, Unreachable
 from headgate.data_plane.cdc.policy import Envelope
-from headgate.operations.init.infer_record_format import ProposedRecords, propose_records
+from headgate.operations.init.infer_record_format import ProposedRecords, propose_from_records
 
 
 def proposed(url: str, values: list[bytes | None], key: bytes | None = None) -> ProposedRecords:
     given = FormatSettings(options={"registry.url": url, "registry.max.retries": "0"})  # type: ignore[arg-type]
-    return propose_records([(key, value) for value in values], given, fixed=False)
+    return propose_from_records([(key, value) for value in values], given, is_format_given=False)
 
 
 def named(called: str, **fields: Any) -> Any:
@@ -91,7 +91,7 @@ def test_columns_of_json_s_schemas(troubled: RegistryServer) -> None:
 
 def test_records_of_a_registry_without_its_address_say_how_to_give_it() -> None:
     with pytest.raises(ConfigurationError, match="--registry URL"):
-        propose_records([(None, b"\0\0\0\0\1x")], FormatSettings(), fixed=False)
+        propose_from_records([(None, b"\0\0\0\0\1x")], FormatSettings(), is_format_given=False)
 
 
 def test_a_registry_that_is_away_is_named(troubled: RegistryServer) -> None:

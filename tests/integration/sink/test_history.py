@@ -30,7 +30,7 @@ from headgate.operations.audit.audit import audit
 from headgate.operations.audit.report import Verdict
 from headgate.operations.check.check import check
 from headgate.operations.control.delete_rows import RowDeletion, carry_out_deletion
-from headgate.operations.control.resolve_stop import accept_stop
+from headgate.operations.control.resolve_stop import resolve_stop_of_sink
 from headgate.operations.control.set_offsets import plan_offset_moves
 
 pytestmark = pytest.mark.integration
@@ -200,7 +200,7 @@ def test_key_14_key_15_over_kills_each_change_is_one_version(deploy: Deploy, env
     with pytest.raises(ConfigurationError, match="would be second versions"):
         plan_offset_moves(sink.settings, [f"{sink.topics[0]}/0=earliest"])
     with pytest.raises(ConfigurationError, match="which begin anew"):
-        accept_stop(sink.settings, ["HG-206=earliest"])
+        resolve_stop_of_sink(sink.settings, ["HG-206=earliest"])
     (done,) = carry_out_deletion(sink.settings, RowDeletion("id = 7"))
     assert done.rows == len(orders.changes.pop(7))
     assert_history(sink, orders)
@@ -293,7 +293,7 @@ def test_key_14_a_rollback_that_the_offsets_follow_neither_loses_nor_doubles_a_v
         table.manage_snapshots().rollback_to_snapshot(commits[0].snapshot_id).commit()
     sink.start()
     sink.stopped_by_itself("HG-201")
-    accept_stop(sink.settings, ["HG-201=follow-table"])
+    resolve_stop_of_sink(sink.settings, ["HG-201=follow-table"])
     orders.produce(100)
     sink.start()
     sink.wait_until_lag_zero()

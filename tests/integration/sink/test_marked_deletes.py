@@ -23,7 +23,7 @@ from headgate.operations.audit.audit import audit
 from headgate.operations.audit.report import Verdict
 from headgate.operations.check.check import check
 from headgate.operations.control.maintain import maintain
-from headgate.operations.control.resolve_stop import accept_stop
+from headgate.operations.control.resolve_stop import resolve_stop_of_sink
 
 pytestmark = pytest.mark.integration
 
@@ -172,7 +172,7 @@ def test_key_13_what_deletes_do_changes_only_by_a_persons_word(deploy: Deploy) -
     sink.wait_until_lag_zero()
     sink.stop()
     with pytest.raises(ConfigurationError, match="the sink file says something else"):
-        accept_stop(sink.settings, ["HG-297=mark"])
+        resolve_stop_of_sink(sink.settings, ["HG-297=mark"])
 
     with sink.table() as table, table.update_schema() as update:
         update.add_column("deleted_at", TimestamptzType())
@@ -182,9 +182,9 @@ def test_key_13_what_deletes_do_changes_only_by_a_persons_word(deploy: Deploy) -
     sink.start()
     said = sink.stopped_by_itself("HG-297")
     assert "deletes remove rows so far" in said
-    accept_stop(sink.settings, ["HG-297=mark"])
+    resolve_stop_of_sink(sink.settings, ["HG-297=mark"])
     with pytest.raises(ConfigurationError, match="nothing was changed"):
-        accept_stop(sink.settings, ["HG-297=mark"])
+        resolve_stop_of_sink(sink.settings, ["HG-297=mark"])
 
     deletes.marking = True
     deletes.produce(300)
@@ -200,7 +200,7 @@ def test_key_13_what_deletes_do_changes_only_by_a_persons_word(deploy: Deploy) -
     sink.change({"changes": {**removing, "on_delete": "remove"}})
     sink.start()
     assert "deletes mark rows in the column deleted_at so far" in sink.stopped_by_itself("HG-297")
-    accept_stop(sink.settings, ["HG-297=remove"])
+    resolve_stop_of_sink(sink.settings, ["HG-297=remove"])
     deletes.marking = False
     deletes.produce(200)
     sink.start()

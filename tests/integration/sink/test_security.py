@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from integration.deployment import Deployment
 
 from headgate.operations.cli.main import main
-from headgate.operations.demo.producer import create_topic
+from headgate.operations.demo.producer import ensure_topic
 from headgate.operations.local_kafka.broker import EmbeddedKafka, fetch_broker_jars, find_free_port
 
 pytestmark = pytest.mark.integration
@@ -41,7 +41,7 @@ class KafkaWithPasswords(EmbeddedKafka):
 @pytest.fixture(scope="module")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaWithPasswords]:
     with KafkaWithPasswords(tmp_path_factory.mktemp("guarded")) as kafka:
-        create_topic(kafka.bootstrap, "rows", partitions=2)
+        ensure_topic(kafka.bootstrap, "rows", partitions=2)
         yield kafka
 
 

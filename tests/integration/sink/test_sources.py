@@ -16,7 +16,7 @@ from support.topics import delete_topics
 
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.operations.audit.audit import audit
-from headgate.operations.demo.producer import create_topic
+from headgate.operations.demo.producer import ensure_topic
 
 pytestmark = pytest.mark.integration
 
@@ -141,7 +141,7 @@ def passed_by_retention(sink: Deployment, admin: AdminClient) -> Unread:
 def created_anew(sink: Deployment, admin: AdminClient) -> Unread:
     topic = sink.topics[0]
     delete_topics(admin, topic)
-    create_topic(sink.bootstrap, topic, partitions=2)
+    ensure_topic(sink.bootstrap, topic, partitions=2)
     sink.produce(300)
     return list(range(200, 500))
 

@@ -21,7 +21,7 @@ from headgate.kafka.record_fetch import try_batch_consumer
 from headgate.operations.check.check import State
 from headgate.operations.check.check import check as check_all
 from headgate.operations.cli.main import main
-from headgate.operations.demo.producer import create_topic
+from headgate.operations.demo.producer import ensure_topic
 from headgate.operations.init.sink_file_template import write_sink_file
 
 pytestmark = pytest.mark.integration
@@ -48,7 +48,7 @@ def sink(
     kafka: KafkaWithTokens, server: TokenServer, tmp_path: Path, unique_name: str
 ) -> Iterator[Deployment]:
     server.go("ok")
-    create_topic(kafka.bootstrap, unique_name, partitions=2)
+    ensure_topic(kafka.bootstrap, unique_name, partitions=2)
     (tmp_path / "secret").write_text(SECRET)
     auth = {
         "type": "oidc",

@@ -12,7 +12,7 @@ from headgate.control_protocol.errors import Unreachable
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.kafka.consumer_group import KafkaGroupMember
 from headgate.kafka.source_topics import KafkaSourceTopics
-from headgate.operations.demo.producer import create_topic
+from headgate.operations.demo.producer import ensure_topic
 from headgate.operations.local_kafka.broker import EmbeddedKafka
 
 pytestmark = pytest.mark.integration
@@ -35,7 +35,7 @@ def answered(question: Callable[[], _Answer]) -> _Answer:
 
 @pytest.mark.wide
 def test_both_roles_know_the_sources_ends_soon_after_a_restart(own_kafka: EmbeddedKafka) -> None:
-    create_topic(own_kafka.bootstrap, "rows", partitions=2)
+    ensure_topic(own_kafka.bootstrap, "rows", partitions=2)
     kafka = {"bootstrap.servers": own_kafka.bootstrap}
     partitions = [TopicPartition("rows", number) for number in range(2)]
     topics = KafkaSourceTopics(kafka, ["rows"], "group")

@@ -23,7 +23,7 @@ from pyiceberg.table.sorting import NullOrder
 from pyiceberg.transforms import IdentityTransform
 from support.local_catalog import LocalCatalog, local_catalog
 
-from headgate.operations.demo.producer import create_topic
+from headgate.operations.demo.producer import ensure_topic
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
@@ -55,7 +55,7 @@ def spark(catalog: LocalCatalog, bootstrap: str) -> Iterator[SparkProcess]:
 def full_topic(bootstrap: str) -> str:
     """Every partition with records of every zone."""
     topic = f"shaped-{uuid4().hex}"
-    create_topic(bootstrap, topic, partitions=PARTITIONS)
+    ensure_topic(bootstrap, topic, partitions=PARTITIONS)
     settings = {"enable.idempotence": True, "queue.buffering.max.messages": 10**6}  # in order
     producer = Producer({"bootstrap.servers": bootstrap, **settings})
     for number in range(EACH * PARTITIONS):

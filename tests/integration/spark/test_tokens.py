@@ -17,7 +17,7 @@ from integration.spark.test_planted_secrets import RECORDER
 from support.token_kit import SECRET, KafkaWithTokens, TokenServer
 from unit.operations.filled_table import sink_file_text
 
-from headgate.operations.demo.producer import create_topic
+from headgate.operations.demo.producer import ensure_topic
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
@@ -42,7 +42,7 @@ def sink(
     server: TokenServer, registry: RegistryServer, tmp_path: Path, unique_name: str
 ) -> Iterator[Deployment]:
     with KafkaWithTokens(tmp_path / "kafka", server) as kafka:
-        create_topic(kafka.bootstrap, unique_name, partitions=2)
+        ensure_topic(kafka.bootstrap, unique_name, partitions=2)
         (tmp_path / "secret").write_text(SECRET)
         auth = {
             "type": "oidc",

@@ -23,7 +23,7 @@ from headgate.operations.access.kafka_connection import opening_source_topics
 from headgate.operations.audit.audit import audit
 from headgate.operations.check.check import check
 from headgate.operations.cli.main import main
-from headgate.operations.many_tables.resume import resume_and_open, resume_tables
+from headgate.operations.many_tables.resume import resume_and_wait_until_open, resume_tables
 from headgate.operations.status.status import read_status
 from headgate.runtime.process import run
 
@@ -103,7 +103,7 @@ def test_suspend_6_a_dropped_table_has_its_records_replayed_once_it_is_there_aga
         produce(sink)
         wait_until_decided(sink)
         with pytest.raises(RetryLater, match="is created again with the next record"):
-            resume_and_open(sink.settings, [by_name], patience_s=2)
+            resume_and_wait_until_open(sink.settings, [by_name], patience_s=2)
         assert replayed(sink, by_name) != 0, "it says so, and ends with no traceback"
         produce(sink)
         wait_until_decided(sink)

@@ -27,7 +27,7 @@ from headgate.control_protocol.errors import RetryLater, TableStillSuspended
 from headgate.operations.audit.audit import audit
 from headgate.operations.demo.producer import produce
 from headgate.operations.many_tables.replay_quarantined import replay_tables
-from headgate.operations.many_tables.resume import resume_and_open
+from headgate.operations.many_tables.resume import resume_and_wait_until_open
 
 pytestmark = [pytest.mark.integration, pytest.mark.soak]
 
@@ -154,7 +154,7 @@ def test_how_it_is_judged_sixty_topics_amid_kills_pauses_and_bad_tables(
 
 def resumed(sink: Deployment, names: list[str]) -> bool:
     try:
-        resume_and_open(sink.settings, names)
+        resume_and_wait_until_open(sink.settings, names)
     except (RetryLater, TableStillSuspended):
         return False
     return True

@@ -114,7 +114,7 @@ def no_answer_without_work(right: Any, state: State) -> Any:
     """Nothing to claim, nothing said."""
     if state.work.has_unannounced:
         return right(state)
-    return participant.with_end_answered(state), ()
+    return participant.with_end_answered_and_next_opened(state), ()
 
 
 @FAMILY.replaces("ANSWER-1", (participant, "_on_end"))
@@ -173,13 +173,13 @@ def commits_of_any_age(right: Any, *given: Any) -> bool:
     return False
 
 
-@FAMILY.replaces("ANSWER-1", (batches, "_may_hold_more"))
+@FAMILY.replaces("ANSWER-1", (batches, "_is_empty_but_not_known_idle"))
 def unseen_is_idle(right: Any, state: State, partition: Any, claim: Any) -> bool:
     """What nobody could ask for its end is said to be idle."""
     return False
 
 
-@FAMILY.replaces("BATCH-2", (participant, "stop_when_committed"))
+@FAMILY.replaces("BATCH-2", (participant, "stop_if_pending_and_committed"))
 def stops_before_it_is_committed(right: Any, state: State) -> Any:
     """A record stops the sink at once, whatever lies before it."""
     if state.run.stop is None:

@@ -33,7 +33,7 @@ def unanswered_update_is_believed(_: Any, state: Any, *__: Any) -> Any:
 
 
 @FAMILY.replaces(
-    "SCHEMA-2", (participant, "with_resend_due"), (participant, "repeat_unheard_events")
+    "SCHEMA-2", (participant, "with_resend_deadline"), (participant, "repeat_unheard_events")
 )
 def proposal_is_said_once(right: Any, state: Any, now_ms: int) -> Any:
     """A proposal that is lost is not said again."""

@@ -22,7 +22,7 @@ GAINED = (participant, "_announce_gain")
 SETTLED = (participant, "apply_settlement")
 
 
-@FAMILY.replaces("POSITION-1", (participant, "_announce_then_release"))
+@FAMILY.replaces("POSITION-1", (participant, "_try_announce_and_release"))
 def gives_up_silently(right: Any, state: State) -> Any:
     """Work is not announced when partitions are given up."""
     return participant.without_lost_partitions(drop_work(state), state.work.leaving), ()

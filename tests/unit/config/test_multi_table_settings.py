@@ -28,7 +28,7 @@ from headgate.control_protocol.table_format import Use
 from headgate.control_protocol.testing.contract.world import record
 from headgate.coordinator.settings import DeliveryLinger, RollbackPolicy
 from headgate.data_plane.routing.routes import RAW_NAME_PROPERTY
-from headgate.operations.control.resolve_stop import accept_stop
+from headgate.operations.control.resolve_stop import resolve_stop_of_sink
 from headgate.operations.many_tables.list import list_tables
 from headgate.runtime.assembly import build_coordinator_identity
 from headgate.runtime.catalogs import open_catalog
@@ -207,7 +207,7 @@ def test_what_no_route_can_see_behind_a_transform_is_refused(
 def test_a_ledger_is_not_let_back_by_hand_either() -> None:
     for choice in ("HG-201=follow-table", "HG-202=restart", "HG-203=follow-table"):
         with pytest.raises(TablesUnfit, match="go back"):
-            accept_stop(parse(FILE), [choice])
+            resolve_stop_of_sink(parse(FILE), [choice])
     assert parse(FILE).coordinator.on_rollback is RollbackPolicy.FAIL
 
 

@@ -148,7 +148,7 @@ class World:
         monkeypatch.setattr(sink, "open_sink", self._opened)
         monkeypatch.setattr(sink, "announcing_end", self._departing)
         monkeypatch.setattr(process, "may_take_part", lambda _: True)
-        monkeypatch.setattr(process, "append_notice", lambda *said: self.said.append(said[2]))
+        monkeypatch.setattr(process, "try_append_notice", lambda *said: self.said.append(said[2]))
 
     @contextmanager
     def _opened(self, settings: SinkSettings, *_: object) -> Iterator[Opened]:

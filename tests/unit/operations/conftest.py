@@ -23,7 +23,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     def say(settings: object, sender: object, event: Notice, answer_ms: int) -> None:
         said.append(event.text)
 
-    monkeypatch.setattr(operator_claim, "append_notice", say)
+    monkeypatch.setattr(operator_claim, "try_append_notice", say)
     return said
 
 

@@ -24,7 +24,7 @@ from headgate.kafka.push_source import Record
 from headgate.kafka.record_fetch import Chunk
 from headgate.operations import dry_run
 from headgate.operations.cli.main import main
-from headgate.operations.dry_run import try_records
+from headgate.operations.dry_run import dry_run_newest_records
 from headgate.tables.iceberg.catalog import load_catalog
 from headgate.tables.iceberg.dry_run_catalog import DryRunCatalog
 from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
@@ -100,7 +100,7 @@ def test_many_tables_are_rehearsed_table_by_table(desk: Desk) -> None:
     zones = ["here", None, "gone", "HERE"]
     desk.fill([{"id": n, "zone": zones[n // 2 % 4]} for n in range(40)] + [{"id": "x"}])
     files = desk.files()
-    seen = try_records(load(desk.path), 1_000)
+    seen = dry_run_newest_records(load(desk.path), 1_000)
     assert [(t.table, t.exists, t.records, t.files) for t in seen.tables] == [
         ("db.here", True, 10, 1),
         ("db.rest", False, 10, 1),
@@ -124,7 +124,7 @@ def test_tables_that_would_be_made_are_shown_as_they_would_be(desk: Desk) -> Non
     zones = ["here", "gone"]
     desk.fill([{"id": n, "zone": zones[n // 2 % 2], "tip": n} for n in range(20)])
     files = desk.files()
-    seen = try_records(load(desk.path), 1_000)
+    seen = dry_run_newest_records(load(desk.path), 1_000)
     assert [(t.table, t.exists, t.records) for t in seen.tables] == [
         ("db.gone", False, 10),
         ("db.here", True, 10),
@@ -141,7 +141,7 @@ def test_ledger_2_what_was_filled_and_is_gone_would_not_be_made(desk: Desk) -> N
     catalog = load_catalog("default", settings.catalog.properties)
     ensure_table(catalog, "db.ledger", TableDeclaration({"note": "string"}, properties=properties))
     catalog.close()
-    seen = try_records(settings, 1_000)
+    seen = dry_run_newest_records(settings, 1_000)
     assert seen.tables == ()
     assert any("HG-102 table db.rest no longer exists" in misfit.reason for misfit in seen.misfits)
     assert (seen.bad_record_count, seen.unmatched, seen.diverted, seen.needs_attention) == (
@@ -173,7 +173,7 @@ def test_tables_that_are_delivered_together_are_rehearsed_one_by_one(
     settings = load(desk.path)
     monkeypatch.setattr("headgate.config.sink_settings.require_valid_sink", lambda *_: None)
     together = replace(settings, tables=replace(settings.tables, atomic=True))
-    assert not try_records(together, 1_000).needs_attention
+    assert not dry_run_newest_records(together, 1_000).needs_attention
 
 
 KEYED = """
@@ -194,7 +194,7 @@ def test_changes_are_rehearsed_as_rows_and_deletes(desk: Desk) -> None:
     desk.path.write_text(text[:begin] + KEYED + text[end:])
     row = {"id": 1, "zone": "a"}
     desk.fill([{"op": "c", "after": row}, {"op": "d", "before": row}, {"op": "?", "after": row}])
-    seen = try_records(load(desk.path), 1_000)
+    seen = dry_run_newest_records(load(desk.path), 1_000)
     (table,) = seen.tables
     assert (table.records, table.deletes, seen.bad_record_count) == (1, 1, 1)
     assert [row["zone"] for row in table.rows] == ["a"]

@@ -74,7 +74,7 @@ def start(settings: SinkSettings = RUNNING) -> Envelope:
 
 
 def found(said: Sequence[Envelope], settings: SinkSettings = OTHER) -> OtherConfiguration | None:
-    return find_other_configuration(settings, said, NOW)[0]
+    return find_other_configuration(settings, said, NOW).error
 
 
 def test_config_1_what_differs_from_those_at_work_is_named() -> None:

@@ -123,7 +123,11 @@ def failing_with(error: Exception) -> Any:
 @pytest.mark.parametrize("opening", ["open_sink", "open_task"])
 def test_embedding_raises_redacted_errors(monkeypatch: pytest.MonkeyPatch, opening: str) -> None:
     settings = parse(LOGS_IN)
-    monkeypatch.setattr(assembly, "_prepare_tables", failing_with(Unreachable(f"refused {SECRET}")))
+    monkeypatch.setattr(
+        assembly,
+        "_prepare_tables_and_control_topic",
+        failing_with(Unreachable(f"refused {SECRET}")),
+    )
     made = (
         assembly.open_sink(settings)
         if opening == "open_sink"

@@ -116,7 +116,7 @@ class Shop:
         self.secondaries = SecondaryTables(
             partial(SinkTables.in_catalog(self.settings, catalog).open_table, use=Use.SECONDARY),
             threads=False,
-            make=self.maker.try_create_requested,
+            make=self.maker.create_requested_or_why_not,
         )
         self.planning = SinkTables.in_catalog(self.settings, catalog).planning()
 

@@ -24,7 +24,7 @@ from headgate.operations.audit.audit import audit
 from headgate.operations.check.required_grants import Role, commands_to_grant_rights
 from headgate.operations.check.table import NotChecked, check_catalog_rights, check_quarantine
 from headgate.operations.control.maintain import maintain
-from headgate.operations.status.rejected_records import read_rejected_records
+from headgate.operations.status.rejected_records import read_newest_rejected_records
 from headgate.operations.status.status import read_status
 from headgate.runtime.maintenance.table_maintenance import Done
 from headgate.tables.iceberg.maintenance.snapshot_selection import KEEP_MIN, MAX_AGE_MS
@@ -92,7 +92,7 @@ def test_bad_records_are_in_an_iceberg_table_and_all_others_in_the_delta_table(
     assert not (lake / "orders_quarantine").exists()
     assert not audit(shop.settings, with_source=False).findings
     with open_tables_for_reading(shop.settings) as primary:
-        newest = read_rejected_records(primary)
+        newest = read_newest_rejected_records(primary)
     assert {record.offset for record in newest} <= {7, 17, 27}
     assert read_status(shop.settings).pending_rows == 0
 

@@ -13,7 +13,7 @@ from support.topics import delete_topics
 
 from headgate.control_protocol.errors import ConfigurationError, Unreachable
 from headgate.operations.demo import producer as producing
-from headgate.operations.demo.producer import create_topic, produce
+from headgate.operations.demo.producer import ensure_topic, produce
 from headgate.operations.demo.trips import generate_trips
 
 pytestmark = pytest.mark.integration
@@ -50,10 +50,10 @@ def test_a_topic_is_made_once_and_must_fit(
     bootstrap: str, unique_name: str, admin: AdminClient
 ) -> None:
     try:
-        create_topic(bootstrap, unique_name, partitions=2)
-        create_topic(bootstrap, unique_name, partitions=2)
+        ensure_topic(bootstrap, unique_name, partitions=2)
+        ensure_topic(bootstrap, unique_name, partitions=2)
         with pytest.raises(ConfigurationError, match="has 2 partitions, not 4"):
-            create_topic(bootstrap, unique_name)
+            ensure_topic(bootstrap, unique_name)
     finally:
         delete_topics(admin, unique_name)
 
@@ -61,4 +61,4 @@ def test_a_topic_is_made_once_and_must_fit(
 def test_no_broker_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(producing, "REQUEST_SECONDS_MAX", 0.5)
     with pytest.raises(Unreachable, match=r"127\.0\.0\.1:1: topic 'trips' was not created"):
-        create_topic("127.0.0.1:1", "trips")
+        ensure_topic("127.0.0.1:1", "trips")

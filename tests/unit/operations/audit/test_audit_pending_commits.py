@@ -104,7 +104,7 @@ def test_what_is_missing_beside_the_table_is_not_called_the_table(
         open_tables_for_audit(owing.settings, asks_group=True) as reader,
     ):
         owing.catalog.drop_table(ASIDE)
-        with reader.open_at_rest(ASIDE):
+        with reader.open_for_reading(ASIDE):
             pass
     owing.catalog.drop_table("db.trips")
     with (

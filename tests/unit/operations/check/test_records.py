@@ -27,7 +27,7 @@ from headgate.operations.check.records import (
     describe_values,
     require_readable_keys,
 )
-from headgate.operations.init.infer_record_format import propose_records
+from headgate.operations.init.infer_record_format import propose_from_records
 from headgate.operations.init.sink_file_template import build_sink_file
 
 
@@ -200,7 +200,7 @@ def begun(home: Path, kind: str, keys: list[bytes | None], *, enclosed: bool = F
     if enclosed:
         values = [v and {"schema": None, "payload": v} for v in values]
     records = list(zip(keys * len(values), encoded(*values), strict=False))
-    proposed = propose_records(records, FormatSettings(), fixed=False)
+    proposed = propose_from_records(records, FormatSettings(), is_format_given=False)
     assert proposed.proposal.records == len(values)
     return build_sink_file("shop", home, "topic", {}, records=proposed)
 

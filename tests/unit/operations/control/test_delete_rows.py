@@ -404,7 +404,7 @@ def test_a_rollback_says_which_deleted_rows_it_would_bring_back(make: Make) -> N
 
     removed = find_removed_snapshots(past, head.snapshot_id, target.snapshot_id)
 
-    assert [text.partition(" (")[2] for text in removed.foreign_snapshots] == [
+    assert [text.partition(" (")[2] for text in removed.foreign_snapshot_texts] == [
         "1 deleted rows would be back)"
     ]
 

@@ -79,7 +79,7 @@ def test_a_stop_is_resolved_by_the_command_on_the_sinks_own_table(
     filled.table.manage_snapshots().rollback_to_snapshot(
         filled.table.snapshots()[1].snapshot_id
     ).commit()
-    (answered,) = resolve_stop.accept_stop(settings, ["HG-201=keep-offsets"])
+    (answered,) = resolve_stop.resolve_stop_of_sink(settings, ["HG-201=keep-offsets"])
     assert "rolled back" in answered
     view = IcebergTable(catalog, "db.trips", SINK).read()
     assert view.record is not None
@@ -115,7 +115,7 @@ def test_the_claim_knows_what_the_sink_file_says(
         table=replace(settings.table, shared_with=("others",)),
     )
     with pytest.raises(ConfigurationError, match="nothing was changed"):
-        resolve_stop.accept_stop(changed, ["HG-201=keep-offsets"])
+        resolve_stop.resolve_stop_of_sink(changed, ["HG-201=keep-offsets"])
     (world,) = worlds
     assert world.identity.shared_with == frozenset({"others"})
     assert world.start_at.where == where
@@ -127,7 +127,7 @@ def test_key_12_a_keyed_table_is_not_kept_without_its_changes_by_hand_either(
 ) -> None:
     keyed = replace(settings, table=replace(settings.table, key=("id",)))
     with pytest.raises(ConfigurationError, match="KEY-12"):
-        resolve_stop.accept_stop(keyed, ["HG-201=keep-offsets"])
+        resolve_stop.resolve_stop_of_sink(keyed, ["HG-201=keep-offsets"])
 
 
 class Alive:

@@ -20,8 +20,8 @@ from headgate.operations.audit.audit import audit
 from headgate.operations.control import rollback
 from headgate.operations.control.rollback import (
     carry_out_rollback,
+    make_rollback_branches,
     plan_rollback,
-    show_rollback_on_branch,
 )
 from headgate.operations.http.operator_actions import MOVES
 from headgate.tables.iceberg.table import IcebergTable
@@ -70,7 +70,11 @@ def test_table_and_offsets_go_back_in_one_call(
 ) -> None:
     before = table.read()
     plan = plan_rollback(settings, "1.1")
-    assert (plan.dropped, plan.removed_row_count, plan.foreign_snapshots) == (("1.2",), 10, ())
+    assert (plan.dropped, plan.removed_primary_row_count, plan.foreign_snapshot_texts) == (
+        ("1.2",),
+        10,
+        (),
+    )
     assert rows(filled) == 20, "a plan changes nothing"
     carry_out_rollback(settings, plan)
     after = table.read()
@@ -105,7 +109,7 @@ def test_the_way_back_is_the_same_move(
 ) -> None:
     carry_out_rollback(settings, plan_rollback(settings, "1.1"))
     plan = plan_rollback(settings, "headgate.trips.before-2")
-    assert (plan.dropped, plan.removed_row_count) == (("2.0",), 0)
+    assert (plan.dropped, plan.removed_primary_row_count) == (("2.0",), 0)
     carry_out_rollback(settings, plan)
     after = table.read()
     assert after.record is not None
@@ -195,7 +199,7 @@ def test_a_branch_shows_what_it_would_be_and_nothing_else_changes(
 ) -> None:
     before = table.read()
     plan = plan_rollback(settings, "1.1", look_only=True)
-    show_rollback_on_branch(settings, plan, "look")
+    make_rollback_branches(settings, plan, "look")
     assert table.read() == before
     assert rows(filled) == 20
     look = filled.table.metadata.refs["look"]
@@ -205,7 +209,7 @@ def test_a_branch_shows_what_it_would_be_and_nothing_else_changes(
     assert told == ["rollback --to-branch look"]
     for taken in ("look", "main", tag_name(SINK)):
         with pytest.raises(ConfigurationError, match="already"):
-            show_rollback_on_branch(settings, plan, taken)
+            make_rollback_branches(settings, plan, taken)
     assert table.read() == before
     carry_out_rollback(settings, plan_rollback(settings, "1.1"))
     assert rows(filled) == 10

@@ -48,8 +48,8 @@ from headgate.operations.cli.main import main
 from headgate.operations.control import rollback
 from headgate.operations.control.rollback import (
     carry_out_rollback,
+    make_rollback_branches,
     plan_rollback,
-    show_rollback_on_branch,
 )
 from headgate.operations.control.set_offsets import require_claimable_record
 from headgate.operations.http.operator_actions import MOVES
@@ -88,7 +88,7 @@ def test_rollback_1_all_tables_go_back_and_the_ledger_last(
     shop: Shop, settings: SinkSettings
 ) -> None:
     plan = plan_rollback(settings, "1.1")
-    assert (plan.dropped, plan.removed_row_count) == (("1.3", "1.2"), 3)
+    assert (plan.dropped, plan.removed_primary_row_count) == (("1.3", "1.2"), 3)
     assert f"{LATE}: to before its first rows; 1 rows leave it" in str(plan)
     assert shop.rows() == FULL, "a plan changes nothing"
     carry_out_rollback(settings, plan)
@@ -322,7 +322,7 @@ def test_rollback_1_snapshots_of_others_go_along_where_asked(
 
 def test_rollback_1_a_branch_of_each_table_shows_it(shop: Shop, settings: SinkSettings) -> None:
     before = shop.ledger.read()
-    show_rollback_on_branch(settings, plan_rollback(settings, "1.1", look_only=True), "look")
+    make_rollback_branches(settings, plan_rollback(settings, "1.1", look_only=True), "look")
     assert shop.ledger.read() == before
     assert shop.rows() == FULL
     for name, rows in ((ORDERS, 2), (CLICKS, 1)):

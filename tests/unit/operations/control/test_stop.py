@@ -17,7 +17,12 @@ from headgate.control_protocol.errors import ConfigurationError, RetryLater
 from headgate.control_protocol.ports import CommitAttempt, Refused
 from headgate.operations.control import stop as module
 from headgate.operations.control.operator_claim import acting_as_operator
-from headgate.operations.control.stop import read_record, restart_sink, start_sink, stop_sink
+from headgate.operations.control.stop import (
+    read_claimable_record,
+    restart_sink,
+    start_sink,
+    stop_sink,
+)
 from headgate.operations.http import operator_actions
 from headgate.runtime import process
 from headgate.tables.iceberg.table import IcebergTable
@@ -52,7 +57,7 @@ def table(filled: FilledTable, catalog: Catalog) -> IcebergTable:
 def test_a_stop_is_stored_with_who_asked_and_ends_with_a_start(
     table: IcebergTable, settings: SinkSettings, told: list[str]
 ) -> None:
-    before = read_record(settings)
+    before = read_claimable_record(settings)
     with acting_as_operator("ann@one"):
         done = stop_sink(settings)
     record = table.read().record

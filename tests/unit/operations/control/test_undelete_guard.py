@@ -30,7 +30,10 @@ from headgate.operations.control import resolve_stop as accept
 from headgate.operations.control.delete_rows import Deleted, RowDeletion, carry_out_deletion
 from headgate.operations.control.resolve_stop import ClaimedSink, resolve_stop
 from headgate.operations.many_tables.replay_quarantined import ReplayedTable, replay_tables
-from headgate.operations.many_tables.rewrite_expired_commits import RewrittenTable, rewrite_tables
+from headgate.operations.many_tables.rewrite_expired_commits import (
+    RewrittenTable,
+    rewrite_expired_of_tables,
+)
 from headgate.tables.iceberg.history import read_history
 from headgate.tables.iceberg.table import IcebergTable
 
@@ -166,7 +169,7 @@ def test_a_row_that_expired_came_and_was_deleted_is_not_written_again(
         deleted(late.settings, "offset = 3", None, CLICKS)
     if compacted:
         compact(late)
-    assert rewrite_tables(late.settings, [CLICKS]) == (
+    assert rewrite_expired_of_tables(late.settings, [CLICKS]) == (
         RewrittenTable(CLICKS, 1, there=1, deleted=1),
     )
     assert offsets(late) == [2, 4, 5]
@@ -175,7 +178,9 @@ def test_a_row_that_expired_came_and_was_deleted_is_not_written_again(
 def test_all_rows_of_a_expired_pending_commit_were_deleted_and_stay_so(late: Shop) -> None:
     deleted(late.settings, "offset in (3, 4)", None, CLICKS)
     compact(late)
-    assert rewrite_tables(late.settings, [CLICKS]) == (RewrittenTable(CLICKS, 1, deleted=2),)
+    assert rewrite_expired_of_tables(late.settings, [CLICKS]) == (
+        RewrittenTable(CLICKS, 1, deleted=2),
+    )
     assert offsets(late) == [2, 5]
 
 
@@ -185,14 +190,14 @@ def test_where_no_snapshot_tells_whether_rows_came_nothing_is_written_again(late
     late.commits({CLICKS: [6]})
     expire_all_but_refs(late.catalog, CLICKS)
     with pytest.raises(DeletedBack, match="has expired with older snapshots"):
-        rewrite_tables(late.settings, [CLICKS])
+        rewrite_expired_of_tables(late.settings, [CLICKS])
     assert offsets(late) == [2, 6]
 
 
 def test_a_deletion_tells_of_rows_that_expired_and_were_not_looked_at(late: Shop) -> None:
     (done,) = deleted(late.settings, "offset = 3", None, CLICKS)
     assert (done.rows, done.expired) == (1, 3)
-    rewrite_tables(late.settings, [CLICKS])
+    rewrite_expired_of_tables(late.settings, [CLICKS])
     (done,) = deleted(late.settings, "offset = 5", None, CLICKS)
     assert (done.rows, done.expired) == (1, 0)
 
@@ -203,7 +208,7 @@ def test_an_older_commit_that_is_left_tells_that_rows_never_came(shop: Shop) -> 
     oldest = shop.catalog.load_table(CLICKS).snapshots()[0].snapshot_id
     expires(shop, shop.decides({CLICKS: [3]}))
     shop.catalog.load_table(CLICKS).maintenance.expire_snapshots().by_id(oldest).commit()
-    assert rewrite_tables(shop.settings, [CLICKS]) == (RewrittenTable(CLICKS, 1),)
+    assert rewrite_expired_of_tables(shop.settings, [CLICKS]) == (RewrittenTable(CLICKS, 1),)
     assert offsets(shop) == [1, 2, 3]
 
 
@@ -308,8 +313,8 @@ def test_a_rollback_by_others_is_not_followed_over_deleted_records(
     deleted(settings, "offset = 7 and partition = 0")
     filled_sink.table.refresh().manage_snapshots().rollback_to_snapshot(first).commit()
     with pytest.raises(DeletedBack, match="1 records"):
-        accept.accept_stop(settings, ["HG-201=follow-table"])
-    assert accept.accept_stop(settings, ["HG-201=follow-table"], deleted_back=True)
+        accept.resolve_stop_of_sink(settings, ["HG-201=follow-table"])
+    assert accept.resolve_stop_of_sink(settings, ["HG-201=follow-table"], deleted_back=True)
 
 
 @pytest.mark.parametrize("tagged", [True, False])
@@ -346,8 +351,8 @@ def test_a_table_that_is_gone_took_the_list_of_its_deletions_along(
     catalog.drop_table("db.trips")
     catalog.create_table("db.trips", SCHEMA)
     with pytest.raises(DeletedBack, match=r"the table that knew .* is gone"):
-        accept.accept_stop(settings, ["HG-202=restart"])
-    assert accept.accept_stop(settings, ["HG-202=restart"], deleted_back=True)
+        accept.resolve_stop_of_sink(settings, ["HG-202=restart"])
+    assert accept.resolve_stop_of_sink(settings, ["HG-202=restart"], deleted_back=True)
 
 
 def test_routed_tables_and_the_quarantine_are_looked_at_too(

@@ -51,7 +51,7 @@ def test_nothing_is_told_about_a_table_that_is_gone_with_its_store(
     tmp_path: Path, *, kafka_runs: bool
 ) -> None:
     sink = tmp_path / "sink.toml"
-    told = next_commands(sink, tmp_path / "1.log", kafka_runs=kafka_runs, here=False)
+    told = next_commands(sink, tmp_path / "1.log", kafka_runs=kafka_runs, is_store_local=False)
     assert ("the audit again" in dict(told)) == kafka_runs
     assert "another reader" not in dict(told)
     assert kafka_runs or told[-1][1].endswith("headgate demo --store s3 --keep")

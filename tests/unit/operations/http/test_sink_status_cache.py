@@ -20,8 +20,8 @@ from headgate.config.setting_types import Secret
 from headgate.control_protocol.errors import ConfigurationError, HeadgateError, Unreachable
 from headgate.operations.http import sink_status_cache
 from headgate.operations.http.app import (
-    describe_reload,
     follow_sink_files,
+    require_same_http_and_describe_when,
     serve_sinks,
     serve_with_meters,
 )
@@ -150,7 +150,8 @@ def followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[
     file.write_text(MINIMAL)
     sink = ServedSink(parse(MINIMAL))
     thread = threading.Thread(
-        target=follow_sink_files, args=([(sink, Reload(file, describe_reload))], stop)
+        target=follow_sink_files,
+        args=([(sink, Reload(file, require_same_http_and_describe_when))], stop),
     )
     thread.start()
     yield sink, file

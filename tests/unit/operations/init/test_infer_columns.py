@@ -21,7 +21,7 @@ from headgate.operations.init.infer_columns import (
     ProposedColumn,
     propose_columns,
 )
-from headgate.operations.init.infer_record_format import propose_records
+from headgate.operations.init.infer_record_format import propose_from_records
 from headgate.tables.iceberg.type_parser import parse_columns
 
 
@@ -107,7 +107,9 @@ def test_what_is_deep_is_text() -> None:
 def test_records_that_are_no_objects_are_counted() -> None:
     values = (b'{"a": 1}', b"[1]", b"not json", b"[" * 100_000)
     given = FormatSettings(type="json")
-    proposal = propose_records([(None, value) for value in values], given, fixed=True).proposal
+    proposal = propose_from_records(
+        [(None, value) for value in values], given, is_format_given=True
+    ).proposal
     assert (proposal.records, proposal.others) == (4, 3)
     assert proposal.columns == (ProposedColumn("a", "long"),)
 

@@ -229,10 +229,10 @@ def test_reread_resumes_first(
     suspends(desk, one="HG-201 was rolled back")
     assert "HG-164 tables.record_columns names no topic" in desk.asks("resume", "--reread").output
     desk.write('[tables.record_columns]\ntopic = "t"\npartition = "p"\noffset = "o"\n')
-    monkeypatch.setattr(tables, "resume_and_open", lambda _, names: tuple(names))
+    monkeypatch.setattr(tables, "resume_and_wait_until_open", lambda _, names: tuple(names))
     monkeypatch.setattr(
         rewrite_expired_commits,
-        "rewrite_tables",
+        "rewrite_expired_of_tables",
         lambda _, names: tuple(RewrittenTable(n, 7, 2) for n in names),
     )
     told = desk.asks("resume", "db.one", "--reread").stdout.splitlines()

@@ -35,7 +35,7 @@ from headgate.operations.status.event_tail import (
     describe_event,
     event_fields,
     event_name,
-    follow_events,
+    tail_events,
 )
 
 GAINED = Presence(PresenceKind.GAINED, frozenset(TopicPartition("t", n) for n in range(7)), {})
@@ -76,9 +76,9 @@ def test_the_newest_without_signs_of_life(monkeypatch: pytest.MonkeyPatch) -> No
     heard = [said(START, 3), said(ALIVE, 2), said(ACK, 1)]
     monkeypatch.setattr(module, "read_control_tail", lambda *_: heard)
     settings = parse(MINIMAL)
-    assert [e.event for e in follow_events(settings, 50, follow=False)] == [START, ACK]
-    assert [e.event for e in follow_events(settings, 1, follow=False)] == [ACK]
-    assert list(follow_events(settings, 0, follow=False)) == []
+    assert [e.event for e in tail_events(settings, 50, follow=False)] == [START, ACK]
+    assert [e.event for e in tail_events(settings, 1, follow=False)] == [ACK]
+    assert list(tail_events(settings, 0, follow=False)) == []
 
 
 def test_a_hostile_text_stays_on_its_line() -> None:
@@ -145,7 +145,7 @@ def test_following_shows_each_event_once_and_survives_a_new_log(
     monkeypatch.setattr(module, "open_control_log", lambda _: log)
     settings = replace(parse(MINIMAL), name=tail[0].sink)
     shown: list[Event] = []
-    following = follow_events(settings, 50, follow=True)
+    following = tail_events(settings, 50, follow=True)
     with pytest.raises(KeyboardInterrupt):
         while True:
             shown.append(next(following).event)

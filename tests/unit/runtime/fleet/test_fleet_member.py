@@ -59,7 +59,7 @@ class Cluster:
         self.asked_for_specs += 1
         raise Unreachable("the brokers are away")
 
-    def read_lags(self, *_: object) -> dict[str, int]:
+    def read_reported_lags(self, *_: object) -> dict[str, int]:
         if self.lags is None:
             raise Unreachable("the brokers are away")
         return self.lags
@@ -90,7 +90,7 @@ class Cluster:
     def flush(self, _: float) -> None:
         """Wait for nothing."""
 
-    def run_while_leading(self, *, leads: bool) -> None:
+    def start_or_stop(self, *, leads: bool) -> None:
         self.leads.append(leads)
 
 
@@ -101,7 +101,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
         monkeypatch.setattr(fleet_member, name, played.client)
     monkeypatch.setattr(fleet_member, "SlotMember", played.seat)
     monkeypatch.setattr(fleet_member, "FleetReader", played.reader)
-    monkeypatch.setattr(fleet_member, "read_lags", played.read_lags)
+    monkeypatch.setattr(fleet_member, "read_reported_lags", played.read_reported_lags)
     for name in ("AGAIN_S", "IDENTITY_S", "SIGN_OF_LIFE_S"):
         monkeypatch.setattr(fleet_member, name, 0.02)
     return played
@@ -193,7 +193,7 @@ def test_failures_to_write_are_told_once_until_something_was_written(
     trouble = OutageLog("states are not taken back")
     for failures, written in (("no right", False), ("no right", True), ("", True), ("no right", 0)):
         cluster.failed, cluster.written = [failures] if failures else [], bool(written)
-        trouble.log_outage_of_producer(cluster)  # type: ignore[arg-type]
+        trouble.log_or_end_outage_of_producer(cluster)  # type: ignore[arg-type]
     assert [each.message for each in caplog.records] == 2 * ["states are not taken back: no right"]
 
 

@@ -43,7 +43,7 @@ class Kernel:
 
     def look(self, watch: ProcessWatch, *, works: bool = True, may: int = 1_024 * MIB) -> None:
         self.now_s += EVERY_S
-        watch.measure(self.now_s, may, works=works)
+        watch.measure(self.now_s, may, has_started=works)
 
 
 @pytest.fixture
@@ -104,8 +104,8 @@ def test_load_is_what_it_takes_over_a_minute_without_its_start(
 
 def test_a_process_that_is_gone_says_nothing(watch: ProcessWatch) -> None:
     watch.pid = 2**22 + 1  # above what Linux gives
-    watch.measure(1.0, MIB, works=True)
-    watch.measure(40.0, MIB, works=True)
+    watch.measure(1.0, MIB, has_started=True)
+    watch.measure(40.0, MIB, has_started=True)
     assert watch.usage.memory_bytes is None
     assert watch.usage.cpu_permille is None
 
@@ -130,7 +130,7 @@ def test_memory_of_what_a_process_has_started_is_found() -> None:
         assert (private_bytes(own) or 0) < 40 * MIB
         assert sum(private_bytes(pid) or 0 for pid in below) > 80 * MIB
         watch = ProcessWatch(process.pid)
-        watch.measure(1.0, 0, works=True, has_children=True)
+        watch.measure(1.0, 0, has_started=True, has_children=True)
         assert (watch.usage.memory_bytes or 0) > 80 * MIB
         process.communicate(b"\n")
     assert process_tree(process.pid) == [process.pid], "who is gone has nobody"

@@ -129,7 +129,7 @@ def ack(offset: int, rows: int = 5) -> AckCommit:
 
 
 def test_a_settlement_counts_once_however_often_it_is_heard(meters: SinkMeters, kept: Kept) -> None:
-    life = meters.start_coordinator_life(LIFE)
+    life = meters.start_coordinator_meters(LIFE)
     for said in (start(), ack(15), ack(15)):
         life.on_event(envelope(said))
     life.on_event(envelope(replace(ack(15), reason="one did not answer"), 2))
@@ -143,7 +143,7 @@ def test_a_settlement_counts_once_however_often_it_is_heard(meters: SinkMeters, 
 def test_what_another_coordinator_says_is_counted_by_that_one(
     meters: SinkMeters, kept: Kept
 ) -> None:
-    life = meters.start_coordinator_life(LIFE)
+    life = meters.start_coordinator_meters(LIFE)
     life.on_event(envelope(start(), sender=Sender("host-1", "another life")))
     life.on_event(envelope(ack(15), sender=Sender("host-2", "life")))
     assert not any(name == names.COMMITTED_ROWS for name, _ in kept.counts)
@@ -151,12 +151,12 @@ def test_what_another_coordinator_says_is_counted_by_that_one(
 
 
 def test_sink_wide_series_end_with_the_coordinators_life(meters: SinkMeters, kept: Kept) -> None:
-    life = meters.start_coordinator_life(LIFE)
+    life = meters.start_coordinator_meters(LIFE)
     life.on_event(envelope(start()))
     assert kept.gauges()[names.EPOCH, ""] == 4
-    newer = meters.start_coordinator_life(replace(LIFE, incarnation="newer"))
+    newer = meters.start_coordinator_meters(replace(LIFE, incarnation="newer"))
     life.close()  # the old life's end does not take the new one's series away
-    assert meters.coordinator_life is newer
+    assert meters.coordinator_meters is newer
     newer.close()
     assert {name for name, _ in kept.gauges()} == {names.BUILD_INFO, names.CONFIG_INFO}
     meters.close()
@@ -164,7 +164,7 @@ def test_sink_wide_series_end_with_the_coordinators_life(meters: SinkMeters, kep
 
 
 def test_lag_in_records_and_in_seconds(meters: SinkMeters, kept: Kept) -> None:
-    life = meters.start_coordinator_life(LIFE)
+    life = meters.start_coordinator_meters(LIFE)
     life.on_event(envelope(start()))
     asked: list[Mapping[TopicPartition, int]] = []
 
@@ -191,7 +191,7 @@ def test_lag_in_records_and_in_seconds(meters: SinkMeters, kept: Kept) -> None:
 
 
 def test_an_age_that_is_not_known_is_not_told(meters: SinkMeters, kept: Kept) -> None:
-    life = meters.start_coordinator_life(LIFE)
+    life = meters.start_coordinator_meters(LIFE)
     life.on_event(envelope(start()))
     measure_lag_once(life, lambda: logs({P0: 17, P1: 20}), lambda _: {})
     assert kept.gauges()[names.LAG_RECORDS, "orders"] == 7
@@ -201,7 +201,7 @@ def test_an_age_that_is_not_known_is_not_told(meters: SinkMeters, kept: Kept) ->
 def test_a_timestamp_of_a_partition_that_moved_meanwhile_does_not_count(
     meters: SinkMeters, kept: Kept
 ) -> None:
-    life = meters.start_coordinator_life(LIFE)
+    life = meters.start_coordinator_meters(LIFE)
     life.on_event(envelope(start()))
 
     def slow(places: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
@@ -213,7 +213,7 @@ def test_a_timestamp_of_a_partition_that_moved_meanwhile_does_not_count(
 
 
 def test_trouble_is_a_state_until_something_settles(meters: SinkMeters, kept: Kept) -> None:
-    life = meters.start_coordinator_life(LIFE)
+    life = meters.start_coordinator_meters(LIFE)
     life.on_event(envelope(start()))
     life.note_failure("HG-401 the catalog does not answer; tries again in 500 ms")
     assert kept.gauges()[names.ERROR_INFO, "HG-401"] == 1
@@ -230,7 +230,7 @@ def test_trouble_is_a_state_until_something_settles(meters: SinkMeters, kept: Ke
 def test_a_participant_that_starves_is_one_until_a_transaction_is_whole(
     meters: SinkMeters, kept: Kept
 ) -> None:
-    life = meters.start_coordinator_life(LIFE)
+    life = meters.start_coordinator_meters(LIFE)
     life.on_event(envelope(start()))
     life.note_failure("HG-407 host-2 is slower than a transaction")
     life.on_event(envelope(replace(ack(18), reason="status 3 of host-2: file of an earlier one")))
@@ -308,7 +308,9 @@ def test_a_partition_stalls_when_it_had_lag_and_did_not_move_for_a_window() -> N
     assert coordinator_progress.stalled_partitions(now, 90.9, 90) == ()
     assert coordinator_progress.stalled_partitions(now, 91.0, 90) == (P0,)
     assert coordinator_progress.condition_of(now, 91.0, 90, draining=False) is Condition.STALLED
-    moved = coordinator_progress.on_settlement(now, AT, replace(ack(11)), (92.0, 0))
+    moved = coordinator_progress.on_settlement(
+        now, AT, replace(ack(11)), coordinator_progress.Moment(92.0, 0)
+    )
     assert coordinator_progress.stalled_partitions(moved, 1_000.0, 90) == ()
 
 
@@ -341,7 +343,7 @@ def test_a_paused_sink_does_not_stall() -> None:
 def test_rounds_of_maintenance_are_counted_and_the_last_good_one_is_dated() -> None:
     kept = Kept()
     meters = SinkMeters(kept, SETTINGS)
-    life = meters.start_coordinator_life(LIFE)
+    life = meters.start_coordinator_meters(LIFE)
     life.maintenance.on_round_end(Done("db.a", live_files=7, compacted_files=5, orphans=2), False)
     life.maintenance.on_round_end(Done("db.b"), True)
     assert kept.counts == {
@@ -362,7 +364,7 @@ def test_rounds_of_maintenance_are_counted_and_the_last_good_one_is_dated() -> N
 def test_a_batch_that_fails_is_told_until_its_participant_writes_again(
     meters: SinkMeters, kept: Kept
 ) -> None:
-    life = meters.start_coordinator_life(LIFE)
+    life = meters.start_coordinator_meters(LIFE)
     life.on_event(envelope(start()))
     meters.set_state_source(
         lambda: State(SETTINGS.name, LIFE, SETTINGS.participant, term=Term(Epoch(4)))
@@ -389,7 +391,7 @@ def test_what_the_command_would_say_is_told_whoever_coordinates(
         lambda: State(SETTINGS.name, LIFE, SETTINGS.participant, term=Term(Epoch(4)))
     )
     if leads:
-        meters.start_coordinator_life(LIFE).on_event(envelope(start()))
+        meters.start_coordinator_meters(LIFE).on_event(envelope(start()))
     assert meters.why_not_ready() is None
     meters.set_problem_source(lambda: Unwell(Condition.UNKNOWN, "no broker answers", "HG-401"))
     assert meters.why_not_ready() == "not known: no broker answers"
@@ -419,7 +421,10 @@ def test_who_has_left_the_lead_to_others_is_not_ready_and_says_why(meters: SinkM
 def test_who_failed_and_is_silent_since_is_not_waited_for() -> None:
     failing = WriteStatus(1, failure="no space left")
     told = coordinator_progress.on_status(
-        coordinator_progress.Progress(epoch=4), LIFE, failing, (100.0, 1_000)
+        coordinator_progress.Progress(epoch=4),
+        LIFE,
+        failing,
+        coordinator_progress.Moment(100.0, 1_000),
     )
     error = coordinator_progress.current_error(told, 129.0, 30.0)
     assert error is not None
@@ -451,7 +456,7 @@ def test_key_10_what_records_did_to_the_rows_of_a_keyed_table_is_counted(
 def test_a_participant_that_an_error_ended_is_counted_by_who_hears_of_it(
     meters: SinkMeters, kept: Kept
 ) -> None:
-    life, other = meters.start_coordinator_life(LIFE), Sender("host-2", "ended")
+    life, other = meters.start_coordinator_meters(LIFE), Sender("host-2", "ended")
     now_ms = time.time_ns() // 1_000_000
     told = envelope(Notice(NoticeKind.STOPPED, "HG-114", "another file"), sender=other)
     life.on_event(told)  # long ago: it was counted then
@@ -472,7 +477,7 @@ class Delivering:
 def test_of_many_tables_each_has_its_rows_and_its_freshness() -> None:
     kept = Kept()
     many = parse(MINIMAL.partition("[table]")[0] + '[tables]\nledger = "db.ledger"\n' + ROUTE)
-    life = SinkMeters(kept, many).start_coordinator_life(LIFE)
+    life = SinkMeters(kept, many).start_coordinator_meters(LIFE)
     secondaries = life.metered_secondaries(cast("AllSecondaryTables", Delivering()))
     life.on_event(envelope(replace(start(), suspended={"db.sick": "HG-208 it has no column id"})))
     for number, (table, rows) in enumerate({"db.a": 5, "db.b": 0}.items(), 1):
