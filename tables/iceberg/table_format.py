@@ -85,8 +85,8 @@ class IcebergFormat(TableFormat):
         """Return whether the table is there, usable or not. Raises what the catalog raises."""
         return self.catalog.table_exists(spec.name)
 
-    def list_table_names(self, like: TableSpec) -> Collection[str]:
-        namespace = like.name.rpartition(".")[0]
+    def list_table_names(self, beside: TableSpec) -> Collection[str]:
+        namespace = beside.name.rpartition(".")[0]
         try:
             return [identifier[-1] for identifier in self.catalog.list_tables(namespace)]
         except NoSuchNamespaceError:
@@ -157,10 +157,10 @@ class IcebergFormat(TableFormat):
     def reader(self, spec: TableSpec, sink: SinkName) -> IcebergReader:
         return IcebergReader(self.load_table(spec.name), sink, spec.branch)
 
-    def reader_for_commit(self, spec: TableSpec, sink: SinkName) -> IcebergReader:
+    def open_reader_for_commit(self, spec: TableSpec, sink: SinkName) -> IcebergReader:
         return IcebergReader(self.open(spec, sink).load(), sink, spec.branch)
 
-    def readers(
+    def open_readers(
         self, specs: Sequence[TableSpec], sink: SinkName
     ) -> Iterator[tuple[str, TableReader | HeadgateError]]:
         branches = {spec.name: spec.branch for spec in specs}
@@ -186,9 +186,9 @@ class IcebergFormat(TableFormat):
         return IcebergSnapshots(self.open(spec, sink).load(), sink, spec.branch)
 
     def roll_back(
-        self, spec: TableSpec, sink: SinkName, attempt: CommitAttempt, back: RollbackSnapshot
+        self, spec: TableSpec, sink: SinkName, attempt: CommitAttempt, target: RollbackSnapshot
     ) -> CommitOutcome:
-        return self.open(spec, sink).roll_back(attempt, back)
+        return self.open(spec, sink).roll_back(attempt, target)
 
     def make_branch(self, spec: TableSpec, name: str, snapshot_id: int, kept_ms: int) -> None:
         from headgate.tables.iceberg.rollback import make_branch  # of rollbacks only
@@ -202,12 +202,14 @@ class IcebergFormat(TableFormat):
         predicate: str,
         *,
         asked_by: str,
-        columns: tuple[str, str, str] | None,
+        coordinate_columns: tuple[str, str, str] | None,
     ) -> Deletion:
         from headgate.tables.iceberg.row_deletion import Deletion, parse_predicate  # reads files
 
         matching, of = parse_predicate(predicate), (sink, spec.branch)
-        return Deletion(self.catalog, spec.name, of, matching, asked_by=asked_by, columns=columns)
+        return Deletion(
+            self.catalog, spec.name, of, matching, asked_by=asked_by, columns=coordinate_columns
+        )
 
     def atomic_commits(self) -> AtomicDeliveries:
         from headgate.tables.iceberg.atomic_deliveries import AtomicDeliveries
