@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from headgate.control_protocol.columns import Struct
 from headgate.control_protocol.commit_record import CommitRecord, PendingCommit
@@ -372,6 +372,13 @@ class SupportsCatalog(Protocol):
         """
 
 
+class SnapshotTime(NamedTuple):
+    """Says when a snapshot was committed."""
+
+    snapshot_id: int
+    committed_at_s: float
+
+
 @runtime_checkable
 class SupportsMaintenance(Protocol):
     """Describes a format whose tables headgate maintains, in the catalog that has them."""
@@ -383,8 +390,8 @@ class SupportsMaintenance(Protocol):
     def commit_locks(self) -> Any:
         """Return where commits and maintenance of the same table wait for each other."""
 
-    def newest_commit(self, spec: TableSpec, sink: SinkName) -> tuple[int, float] | None:
-        """Return the snapshot of the sink's last commit, and its time in seconds; ``None``: none.
+    def newest_commit(self, spec: TableSpec, sink: SinkName) -> SnapshotTime | None:
+        """Return the snapshot of the sink's last commit, and its time; ``None``: none.
 
         Raises what the catalog raises.
         """

@@ -25,6 +25,7 @@ from headgate.control_protocol.table_format import (
     FileSchema,
     Guarantee,
     RollbackSnapshot,
+    SnapshotTime,
     TableFormat,
     TableSpec,
     Use,
@@ -170,11 +171,13 @@ class IcebergFormat(TableFormat):
             else:
                 yield name, answer
 
-    def newest_commit(self, spec: TableSpec, sink: SinkName) -> tuple[int, float] | None:
+    def newest_commit(self, spec: TableSpec, sink: SinkName) -> SnapshotTime | None:
         metadata = self.catalog.load_table(spec.name).metadata
         ref = metadata.refs.get(tag_name(sink, spec.branch))
         snapshot = metadata.snapshot_by_id(ref.snapshot_id) if ref else None
-        return (snapshot.snapshot_id, snapshot.timestamp_ms / 1000) if snapshot else None
+        if snapshot is None:
+            return None
+        return SnapshotTime(snapshot.snapshot_id, snapshot.timestamp_ms / 1000)
 
     def snapshots_of(self, reader: TableReader) -> IcebergSnapshots:
         assert isinstance(reader, IcebergReader), "opened by this format"
