@@ -28,7 +28,7 @@ from support.iceberg_files import write_files
 from support.object_store import ObjectStore
 
 from headgate.config.load import load
-from headgate.config.table_declaration import declared_table
+from headgate.config.table_declaration import declaration_of
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import CommitAttempt, Landed
 from headgate.control_protocol.testing.contract.world import record
@@ -55,7 +55,7 @@ def fill(path: Path, commits: int) -> None:
     settings = load(path)
     with load_catalog(settings.catalog.name, settings.catalog.properties) as catalog:
         name = settings.table.identifier
-        ensure_table(catalog, name, declared_table(settings.table))
+        ensure_table(catalog, name, declaration_of(settings.table))
         table = IcebergTable(catalog, name, SinkName(settings.name))
         landed = table.commit(CommitAttempt(table.read(), record(1, 0), ()))
         loaded = catalog.load_table(name)

@@ -104,7 +104,7 @@ class Shop:
     touched: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.source.create(AT.topic, 1)
+        self.source.create_or_replace(AT.topic, 1)
         self.log = FakeLog(self.server)
         self.heard = 0
         self.starts: dict[tuple[int, int], StartCommit] = {}

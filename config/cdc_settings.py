@@ -74,8 +74,8 @@ class ChangesSettings:
     TMPDIR, 32 bytes each. If it needs more, the sink stops, or suspends the table."""
 
     @property
-    def may_skip(self) -> bool:
-        """Return ``Changes.may_skip``, which does not depend on the key."""
+    def may_skip_records(self) -> bool:
+        """Return ``Changes.may_skip_records``, which does not depend on the key."""
         return Changes((), self.envelope, self.tombstones).may_skip_records
 
     @property
@@ -84,7 +84,7 @@ class ChangesSettings:
         return self.history or self.on_delete is OnDelete.MARK
 
     @property
-    def partition_hold_ms(self) -> int | None:
+    def added_partitions_hold_ms(self) -> int | None:
         """Return how long added partitions are held at least; ``None``: they stop the sink."""
         fails = self.on_partitions_added is OnPartitionsAdded.FAIL
         return None if fails else self.growth_ms

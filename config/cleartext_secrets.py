@@ -47,10 +47,10 @@ def _find_secrets_in_section(section: Mapping[str, Any], kind: type, at: str) ->
                 if (
                     _is_cleartext_secret(text)
                     if is_secret_name(each)
-                    else _has_cleartext_password(text)
+                    else _has_cleartext_url_secret(text)
                 ):
                     yield f'{where}."{each}"'
-        elif _has_cleartext_password(value):
+        elif _has_cleartext_url_secret(value):
             yield where
 
 
@@ -58,7 +58,7 @@ def _is_cleartext_secret(value: Any) -> bool:
     return bool(value) and not (isinstance(value, str) and REFERENCE.search(value))
 
 
-def _has_cleartext_password(value: Any) -> bool:
+def _has_cleartext_url_secret(value: Any) -> bool:
     """Return whether an address holds a password, or a token, that is no reference."""
     if not isinstance(value, str):
         return False

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _NO_RULE = ColumnRule()
 
 
-def decoded_column_rules(settings: SinkSections) -> dict[str, ColumnRule]:
+def rules_of_decoded_columns(settings: SinkSections) -> dict[str, ColumnRule]:
     """Return the rules by column, for columns that records are decoded into.
 
     Raises ``ColumnRuleUnfit``.
@@ -75,7 +75,7 @@ def _column_rule_of(section: str, column: ColumnSettings) -> ColumnRule:
 
 def require_valid_sink_column_rules(settings: SinkSections) -> None:
     """Raises ``ColumnRuleUnfit``, ``ColumnRuleUnknownToFormat``."""
-    rules = decoded_column_rules(settings)
+    rules = rules_of_decoded_columns(settings)
     if not rules:
         return
     section = "transform.columns" if settings.transform.columns else "table.columns"

@@ -15,7 +15,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, astuple
 
-from headgate.config.column_rules import decoded_column_rules
+from headgate.config.column_rules import rules_of_decoded_columns
 from headgate.config.setting_types import Properties
 from headgate.config.sink_settings import SinkSettings
 from headgate.config.table_settings import ICEBERG, SchemaSettings
@@ -67,7 +67,7 @@ def configuration_digest(settings: SinkSettings) -> str:
 def _settings_to_compare(settings: SinkSettings) -> Mapping[str, str]:
     quarantine, form = settings.quarantine, settings.format
     late_by = _text_or_digest(settings.maintenance.late_rows_column)
-    rules = decoded_column_rules(settings)
+    rules = rules_of_decoded_columns(settings)
     return {
         "source.topics": _text_or_digest(", ".join(settings.source.topics)),
         "table.branch": _text_or_digest(settings.table.branch),
@@ -168,7 +168,8 @@ def _schema_policy_text(schema: SchemaSettings) -> str:
 
 
 def _options_without_secrets(options: Properties) -> Mapping[str, str]:
-    """Drop addresses and secrets; a schema read from a file is not a secret."""
+    """Return the options without addresses, with secrets masked; a schema read from a file is not a
+    secret."""
     return {
         name: options[name] if name in ("schema", "descriptor") else shown
         for name, shown in options.with_secrets_masked().items()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from headgate.config.cdc_settings import OnPartitionsAdded
 from headgate.config.column_rules import rules_of_columns
 from headgate.config.routed_tables import schema_policy_of
-from headgate.config.table_declaration import arrow_schema_of, declared_table
+from headgate.config.table_declaration import arrow_schema_of, declaration_of
 from headgate.config.table_settings import SchemaSettings, TableSettings
 from headgate.control_protocol.errors import KeyUnfit
 from headgate.control_protocol.identifiers import TopicPartition
@@ -113,14 +113,14 @@ def _require_valid_keyed_table(settings: SinkSections, table: TableSettings) -> 
     if table.columns:
         from headgate.tables.iceberg.table_creation import key_field_ids
 
-        key_field_ids(declared_table(table).schema(), table.key)
+        key_field_ids(declaration_of(table).schema(), table.key)
     if settings.changes.marks_deleted_rows:
         _require_markable_table(settings, table)
     if settings.changes.history:
         _require_ordered_history(settings)
     _require_readable_envelope(settings, table)
     _require_coordinate_columns(settings, table)
-    _require_supported_policies(settings, table)
+    _require_settings_fit_keyed_table(settings, table)
     _require_message_key_format(settings, table)
 
 
@@ -185,7 +185,7 @@ class KeysByRoute:
         history = settings.changes.history
         return cls(settings.tables.routing, history, history and bool(settings.table.key))
 
-    def is_keyed_table(self, table: str) -> bool:
+    def replaces_rows_of(self, table: str) -> bool:
         return not self.history and bool(self.routing.key_of(table))
 
     def may_feed_keyed_table(self, topic: str) -> bool:  # keys may move all the same (KEY-16)
@@ -195,7 +195,7 @@ class KeysByRoute:
 def find_added_partitions(
     settings: SinkSections, stored: Collection[TopicPartition], requested: Iterable[TopicPartition]
 ) -> list[TopicPartition]:
-    """Return those that are not ``stored``, of topics that are and whose records have keys
+    """Return requested partitions that are not stored, of known topics that may feed a keyed table
     (KEY-8)."""
     known, routed = {at.topic for at in stored}, KeysByRoute(settings.tables.routing)
     return [
@@ -218,7 +218,7 @@ def _require_no_change_settings(changes: ChangesSettings) -> None:
 
 
 def _require_readable_envelope(settings: SinkSections, table: TableSettings) -> None:
-    """Check that the row can be found inside the record, and its former key next to it."""
+    """Require a format that can look into the envelope, and key columns without a default."""
     envelope, wanted = settings.changes.envelope, settings.format
     made = create_record_format(wanted.type, ValueOptions.from_options(wanted.options).of_format)
     if envelope is not Envelope.PLAIN and FROM not in getattr(made, "rules", ()):
@@ -258,7 +258,7 @@ def _require_coordinate_columns(settings: SinkSections, table: TableSettings) ->
             )
 
 
-def _require_supported_policies(settings: SinkSections, table: TableSettings) -> None:
+def _require_settings_fit_keyed_table(settings: SinkSections, table: TableSettings) -> None:
     """Name each setting that keyed tables do not support."""
     from headgate.data_plane.cdc.unwrap import ROW_PLACES
 

@@ -109,6 +109,8 @@ def _parse_toml(text: str) -> dict[str, Any]:
 
 
 def _build_settings(document: dict[str, Any], kind: type[_Settings]) -> _Settings:
+    """Build the settings; ``document`` is changed where TOML and the settings differ
+    (``source.start_at``)."""
     kafka = document.get("kafka")
     if isinstance(kafka, dict):
         _require_quoted_kafka_keys(kafka, kind)

@@ -67,7 +67,7 @@ class Reload:
     ) -> None:
         self._path = path
         self._describe = describe
-        self._last_state = self._file_identity()
+        self._last_state = self._file_state()
         self._due_s = time.monotonic() + LOOKED_AT_S
         self._requested = threading.Event()
 
@@ -77,7 +77,7 @@ class Reload:
 
     def poll(self, settings: SinkSettings) -> SinkSettings | RefusedFile | None:
         """Return new settings, or why they were refused; ``None`` if nothing changed."""
-        if not self.is_changed():
+        if not self.take_change():
             return None
         try:
             read = self.read_settings(settings)
@@ -107,19 +107,22 @@ class Reload:
             )
         return read
 
-    def is_changed(self) -> bool:
-        """Return whether the file was written, or a reread requested, since the last look."""
+    def take_change(self) -> bool:
+        """Return whether the file changed or a reread was asked for since the last look.
+
+        That counts as looked at.
+        """
         if self._requested.is_set():
             self._requested.clear()
-            self._last_state = self._file_identity()
+            self._last_state = self._file_state()
             return True
         if time.monotonic() < self._due_s:
             return False
         self._due_s = time.monotonic() + LOOKED_AT_S
-        before, self._last_state = self._last_state, self._file_identity()
+        before, self._last_state = self._last_state, self._file_state()
         return self._last_state not in (before, None)
 
-    def _file_identity(self) -> tuple[int, int, int] | None:
+    def _file_state(self) -> tuple[int, int, int] | None:
         """Return what changes with the file, even if a link points elsewhere; ``None``: missing."""
         try:
             found = self._path.stat()

@@ -57,8 +57,8 @@ def require_valid_routed_tables(settings: SinkSections) -> None:
             _require_route_by_table_column(route, number)
         else:
             _require_readable_route_input(settings, number)
-    _require_fitting_policies(settings)
-    _require_valid_table_limits(settings)
+    _require_policies_fit_many_tables(settings)
+    _require_consistent_tables_section(settings)
     _require_column_source(settings)
     _require_distinct_locations(settings)
     for each in tables.table:
@@ -125,7 +125,7 @@ def _require_declared_transform(settings: SinkSections) -> None:
         )
 
 
-def _require_fitting_policies(settings: SinkSections) -> None:
+def _require_policies_fit_many_tables(settings: SinkSections) -> None:
     if settings.transform:
         _require_declared_transform(settings)
     policies = settings.coordinator
@@ -138,15 +138,15 @@ def _require_fitting_policies(settings: SinkSections) -> None:
             require_no_routed_tables(settings, f"coordinator.{name} = {value}")
 
 
-def require_no_routed_tables(settings: SinkSections, what: str) -> None:
+def require_no_routed_tables(settings: SinkSections, what_goes_back: str) -> None:
     """PENDING-9: refuse to go back, since the tables hold what a ledger would forget.
 
     Raises ``TablesUnfit``.
     """
     if settings.tables:
         raise TablesUnfit(
-            f"{what} would let the ledger {settings.tables.ledger} go back, and its tables would "
-            "get rows twice",
+            f"{what_goes_back} would let the ledger {settings.tables.ledger} go back, and its "
+            "tables would get rows twice",
             "restore the ledger; headgate rollback rolls it back together with its tables",
         )
 
@@ -162,7 +162,8 @@ _FORMATS = {
 
 
 def _require_column_source(settings: SinkSections) -> None:
-    """CREATE-1: check that undeclared columns have a source."""
+    """CREATE-1: require a format that tells columns, and no transform, where tables are created by
+    records."""
     wanted, name = settings.tables.create.schema, settings.format.type
     if not wanted.takes_columns_from_records:
         return
@@ -215,7 +216,7 @@ def _require_own_quarantine_location(settings: SinkSections, places: Collection[
         if tables.creation_location_of(quarantine.table, place) == quarantine.location.rstrip("/"):
             continue
         for route in tables.routing.routes:
-            made = compile_name_pattern(tables.creation_location_of(route.to, place))
+            made = compile_template_pattern(tables.creation_location_of(route.to, place))
             if made.fullmatch(quarantine.location.rstrip("/")):
                 raise TablesUnfit(
                     f"quarantine.location = {quarantine.location!r} may be that of a table to "
@@ -224,7 +225,7 @@ def _require_own_quarantine_location(settings: SinkSections, places: Collection[
                 )
 
 
-def _require_valid_table_limits(settings: SinkSections) -> None:
+def _require_consistent_tables_section(settings: SinkSections) -> None:
     tables = settings.tables
     if tables.max < 1 or tables.new_per_minute_max < 1:
         raise ConfigurationError("tables.max or tables.new_per_minute_max is below 1", "raise it")
@@ -266,7 +267,8 @@ def _require_atomic_commit_possible(settings: SinkSections) -> None:
 
 
 def _require_linger_below_expiry(settings: SinkSections) -> None:
-    """LINGER-1: refuse a linger in which pending commits would expire."""
+    """LINGER-1: refuse a linger in which pending commits would expire, and a valid-through refresh
+    below 0."""
     most_ms = settings.coordinator.claim_age_max_ms // PACE_PART
     for each in settings.tables.table:
         if not 0 <= each.delivery_linger_ms <= most_ms:
@@ -281,30 +283,32 @@ def _require_linger_below_expiry(settings: SinkSections) -> None:
         raise TablesUnfit("tables.valid_through_refresh_ms is below 0", "0 turns it off")
 
 
-def _require_valid_table_section(settings: SinkSections, each: OneTableSettings) -> None:
-    where = f"tables.table {each.match!r}"
+def _require_valid_table_section(settings: SinkSections, section: OneTableSettings) -> None:
+    where = f"tables.table {section.match!r}"
     try:
-        re.compile(each.match)
+        re.compile(section.match)
     except re.error as error:
         raise TablesUnfit(f"{where}: match is not a valid pattern: {error}", "mend it") from None
-    require_valid_column_rules(where, each.columns, settings)
+    require_valid_column_rules(where, section.columns, settings)
     off = settings.tables.create.schema is CreateFrom.OFF
-    if each.columns and off and not rules_of_columns(where, each.columns):
+    if section.columns and off and not rules_of_columns(where, section.columns):
         raise TablesUnfit(
             f"{where} declares columns, but tables.create.schema is off: no table is created by "
             "them, and records for missing tables go to the quarantine",
             'set tables.create.schema = "declared"; existing tables stay as they are',
         )
-    if each.columns:
+    if section.columns:
         try:
-            require_valid_declaration(declaration_of_table(settings.tables, "any.table", each))
+            require_valid_declaration(
+                settings_of_routed_table(settings.tables, "any.table", section)
+            )
         except ConfigurationError as error:
             raise type(error)(f"{where}: {error.message}", error.hint) from None
 
 
-def compile_name_pattern(text: str) -> re.Pattern[str]:
-    """Return the pattern of what a route's name, or a location made from it, may become."""
-    return re.compile("[a-z0-9_]+".join(map(re.escape, _PLACEHOLDER.split(text))))
+def compile_template_pattern(template: str) -> re.Pattern[str]:
+    """Return the pattern of what a template, a route's name or a location, may become."""
+    return re.compile("[a-z0-9_]+".join(map(re.escape, _PLACEHOLDER.split(template))))
 
 
 def section_of_table(tables: TablesSettings, table: str) -> OneTableSettings | None:
@@ -312,45 +316,51 @@ def section_of_table(tables: TablesSettings, table: str) -> OneTableSettings | N
     return next((each for each in tables.table if re.fullmatch(each.match, table)), None)
 
 
-def declaration_of_table(
-    tables: TablesSettings, table: str, each: OneTableSettings, inferred: Collection[str] = ()
+def settings_of_routed_table(
+    tables: TablesSettings,
+    table: str,
+    section: OneTableSettings,
+    inferred_columns: Collection[str] = (),
 ) -> TableSettings:
-    """Return the declaration of one table; ``inferred`` are the columns that records show.
+    """Return the settings of one table; ``inferred_columns`` are those that records show.
 
     Raises ``ConfigurationError`` if CREATE-3 finds no column.
     """
-    columns = {column.name for column in each.columns} | set(inferred)
+    columns = {column.name for column in section.columns} | set(inferred_columns)
     columns |= set(tables.record_columns.columns_by_part().values())
-    by = each.partition_by or tables.create.partition_by
+    by = section.partition_by or tables.create.partition_by
     return TableSettings(
         type=tables.type,
         identifier=table,
         create=tables.create.schema is not CreateFrom.OFF,
-        columns=each.columns,
-        partition_by=tuple(pick_existing_column(text, columns, "partition") for text in by),
+        columns=section.columns,
+        partition_by=tuple(resolve_column_choice(text, columns, "partition") for text in by),
         sort_by=tuple(
-            pick_existing_column(text, columns, "sort") for text in tables.create.sort_by
+            resolve_column_choice(text, columns, "sort") for text in tables.create.sort_by
         ),
         properties=tables.create.properties,
-        location=tables.creation_location_of(table, each.location),
+        location=tables.creation_location_of(table, section.location),
         record_columns=tables.record_columns,
-        key=each.key,
+        key=section.key,
     )
 
 
-def pick_existing_column(text: str, columns: set[str], what: str = "partition") -> str:
-    """CREATE-3: pick the first existing column of ``day(a|b)``. Raises ``ConfigurationError``."""
-    found = _ONE_OF.search(text)
+def resolve_column_choice(term: str, columns: set[str], what: str = "partition") -> str:
+    """CREATE-3: return the term with its first existing column, ``day(a)`` for ``day(a|b)``.
+
+    Raises ``ConfigurationError``.
+    """
+    found = _ONE_OF.search(term)
     if found is None:
-        return text
+        return term
     names = found[0].split("|")
     there = next((name for name in names if name in columns), None)
     if there is None:
         raise ConfigurationError(
-            f"{what} {text!r}: there is no column {' or '.join(names)}",
+            f"{what} {term!r}: there is no column {' or '.join(names)}",
             "the table cannot be created without it",
         )
-    return text.replace(found[0], there)
+    return term.replace(found[0], there)
 
 
 class DeclaredTables:
@@ -393,11 +403,11 @@ def source_plan_of_table(settings: SinkSections, source: SourcePlan, table: str)
     )
 
 
-def schema_policy_of(tables: TablesSettings, each: OneTableSettings | None) -> SchemaPolicy:
+def schema_policy_of(tables: TablesSettings, section: OneTableSettings | None) -> SchemaPolicy:
     """Return what happens to fields for which such a table has no column."""
     policy = tables.schema.policy
-    if each is not None and each.unknown_fields:
-        policy = replace(policy, unknown_fields=UnknownFields(each.unknown_fields))
-    if each is not None and each.incompatible:
-        policy = replace(policy, incompatible=Incompatible(each.incompatible))
+    if section is not None and section.unknown_fields:
+        policy = replace(policy, unknown_fields=UnknownFields(section.unknown_fields))
+    if section is not None and section.incompatible:
+        policy = replace(policy, incompatible=Incompatible(section.incompatible))
     return policy

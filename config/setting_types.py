@@ -211,7 +211,10 @@ class Properties(Mapping[str, str]):
 
     @classmethod
     def from_section(cls, section: object) -> Properties:
-        """Take names and texts; numbers and booleans become their text."""
+        """Take names and texts, with references resolved, whose variables no JVM inherits.
+
+        Numbers and booleans become their text. Raises ``WrongType``, ``ReferenceRefused``.
+        """
         if not isinstance(section, dict):
             raise WrongType("a section")
         values, secret_names = {}, set()

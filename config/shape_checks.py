@@ -29,7 +29,7 @@ def require_valid_shape(settings: SinkSections) -> None:
         return
     _require_columns_named_once(settings)
     _require_readable_conditions(settings)
-    _require_tables_fit_shape(settings)
+    _require_valid_shape_tables(settings)
     _require_hidden_columns_are_text(settings)
     if shape.hidden_columns:
         _require_hidden_values_nowhere_else(settings)
@@ -54,6 +54,8 @@ def _require_hash_key(settings: SinkSections) -> None:
 
 
 def _require_columns_named_once(settings: SinkSections) -> None:
+    """Refuse columns and expectations without a name or named twice, and masks that keep fewer
+    than no characters."""
     shape = settings.shape
     for what, names in (
         ("column", shape.hidden_columns),
@@ -87,7 +89,7 @@ def _require_readable_conditions(settings: SinkSections) -> None:
             raise ShapeUnfit(f"{where}: {error.message}", error.hint) from None
 
 
-def _require_tables_fit_shape(settings: SinkSections) -> None:
+def _require_valid_shape_tables(settings: SinkSections) -> None:
     shape, tables = settings.shape, settings.tables
     if not shape.tables:
         return

@@ -298,7 +298,7 @@ class SinkSections:
         disposals = [self.quarantine.policy, self.quarantine.tombstones]
         disposals += [self.tables.unmatched] if self.tables else []
         passes = bool(self.transform or self.shape.where or self.maintenance.late_rows_column)
-        passes |= self.has_keyed_table and self.changes.may_skip
+        passes |= self.has_keyed_table and self.changes.may_skip_records
         return replace(
             self.quarantine.bad_record_limits, may_skip=passes or Disposal.SKIP in disposals
         )
@@ -324,7 +324,7 @@ class SinkSections:
         return bool(self.table.key) or self.tables.has_keyed_table
 
     @property
-    def replaces_rows(self) -> bool:
+    def replaces_primary_rows(self) -> bool:
         """Return whether commits replace rows of the one table (KEY-1); those of a history only add
         some (KEY-14)."""
         return bool(self.table.key) and not self.changes.history

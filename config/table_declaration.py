@@ -58,10 +58,10 @@ def declaration_if_created(table: TableSettings) -> TableDeclaration | None:
 
     Columns for a record's origin come last unless the file declares them itself.
     """
-    return declared_table(table) if table.create else None
+    return declaration_of(table) if table.create else None
 
 
-def declared_table(table: TableSettings) -> TableDeclaration:
+def declaration_of(table: TableSettings) -> TableDeclaration:
     """Return the declared columns, whether or not the sink may create the table."""
     from headgate.tables.iceberg.table_creation import TableDeclaration
 
@@ -134,7 +134,7 @@ def arrow_schema_of(table: TableSettings) -> Any:
     """Return the declared columns as Arrow has them."""
     from pyiceberg.io.pyarrow import schema_to_pyarrow  # imports pandas: not for every command
 
-    return schema_to_pyarrow(declared_table(table).schema())
+    return schema_to_pyarrow(declaration_of(table).schema())
 
 
 def arrow_field_of(name: str, type_name: str) -> Any:

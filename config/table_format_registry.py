@@ -13,8 +13,12 @@ from typing import TYPE_CHECKING, cast
 
 from headgate.config.catalog_settings import Backend, CatalogSettings
 from headgate.config.multi_table_settings import CreateFrom, TablesSettings
-from headgate.config.routed_tables import declaration_of_table, schema_policy_of, section_of_table
-from headgate.config.table_declaration import declared_table, quarantine_declaration
+from headgate.config.routed_tables import (
+    schema_policy_of,
+    section_of_table,
+    settings_of_routed_table,
+)
+from headgate.config.table_declaration import declaration_of, quarantine_declaration
 from headgate.config.table_settings import ICEBERG, RecordColumns, TableSettings
 from headgate.control_protocol.columns import Struct
 from headgate.control_protocol.errors import (
@@ -197,7 +201,7 @@ def quarantine_spec(settings: SinkSections) -> TableSpec:
 def _declared_spec(settings: SinkSections, table: TableSettings) -> TableSpec:
     from headgate.tables.neutral_schema import declared_columns
 
-    wanted = declared_table(table)
+    wanted = declaration_of(table)
     return replace(
         _base_spec(settings, table.identifier, table.location),
         create=table.create,
@@ -306,7 +310,8 @@ def _may_evolve_columns(tables: TablesSettings) -> bool:
 
 
 def _require_locations_from_names(settings: SinkSections, plugin: TableFormat) -> None:
-    """Check that tables without a catalog can be found from their names."""
+    """Require a location template that a table's name gives, no other location, and tables that the
+    format supports."""
     location = settings.tables.create.location
     if not location.endswith("/{table}") or location.count("{table}") > 1:
         raise TablesUnfit(
@@ -325,7 +330,7 @@ def _require_locations_from_names(settings: SinkSections, plugin: TableFormat) -
         plugin.require_supported(secondary_table_spec(settings, f"{space}.table"))
     for each in settings.tables.table:
         if each.columns and settings.tables.create.schema is not CreateFrom.OFF:
-            table = declaration_of_table(settings.tables, "any.table", each)
+            table = settings_of_routed_table(settings.tables, "any.table", each)
             plugin.require_supported(spec_to_create(settings, table, "any", Struct()))
 
 
@@ -411,7 +416,7 @@ def _needed_capabilities(settings: SinkSections) -> list[tuple[Capability | None
         "changes.history": (None, settings.changes.history),
         'changes.on_partitions_added = "wait"': (
             None,
-            settings.changes.partition_hold_ms is not None,
+            settings.changes.added_partitions_hold_ms is not None,
         ),
         "catalog.backend": (None, catalog.backend is not Backend.PYICEBERG),
     }

@@ -36,7 +36,7 @@ def locate_message_path(text: str, message: str) -> tuple[int, int] | None:
     """
     where = _path_in_message(message)
     try:
-        known = _Scan(text).positions()
+        known = _Scan(text).scan_positions()
     except (ValueError, RecursionError):  # a place is not worth another error
         return None
     while where and where not in known:
@@ -64,7 +64,7 @@ class _Scan:
         self._at = 0
         self._known: dict[Where, Position] = {}
 
-    def positions(self) -> dict[Where, Position]:
+    def scan_positions(self) -> dict[Where, Position]:
         section: Where = ()
         lists: Counter[Where] = Counter()
         self._skip_pattern(_EMPTY)

@@ -428,7 +428,8 @@ def _require_columns_distinct_ignoring_case(table: TableSettings) -> None:
 def _require_no_overwritten_column(
     section: str, columns: Sequence[ColumnSettings], table: TableSettings
 ) -> None:
-    """Refuse a column filled from the value and from another part: one of the two would be lost."""
+    """Refuse a column filled from the value and from another part, and a ``from_record`` column
+    that ``record_columns`` does not name."""
     parts = {column: what for what, column in table.record_columns.columns_by_part().items()}
     for column in columns:
         part = parts.get(column.name)

@@ -72,7 +72,7 @@ def from_json(text: str) -> Struct:
     return found
 
 
-def to_json(columns: Struct) -> str:
+def to_json_without_ids(columns: Struct) -> str:
     """Write the columns as Iceberg's JSON without ids."""
     return json.dumps(_type_to_json(columns))
 
@@ -161,10 +161,10 @@ def _unify_types(one: Type, other: Type) -> Type:
             return "string"
 
 
-def struct_as_map(struct: Struct, items: MapOf | None = None) -> Type:
+def struct_as_map(struct: Struct, map_to_hold: MapOf | None = None) -> Type:
     """Return a map whose values take what all fields hold, and what a map of such objects holds."""
     values = [Column("", column.type, column.required) for column in struct.fields]
-    values += [items.value] if items else []
+    values += [map_to_hold.value] if map_to_hold else []
     return MapOf("string", reduce(_unify_column, values)) if values else struct
 
 
@@ -189,19 +189,19 @@ def decimal_digits(kind: str) -> tuple[int, int] | None:
     return (int(found[1]), int(found[2])) if found else None
 
 
-def named_fields(columns: Struct, inside: int = 0) -> Iterator[tuple[int, Column]]:
+def named_fields(columns: Struct, parent_id: int = 0) -> Iterator[tuple[int, Column]]:
     """Yield every named field, with the id of what it is in."""
     for column in columns.fields:
-        yield inside, column
-        yield from fields_of(column)
+        yield parent_id, column
+        yield from fields_inside(column)
 
 
-def fields_of(column: Column) -> Iterator[tuple[int, Column]]:
+def fields_inside(column: Column) -> Iterator[tuple[int, Column]]:
     match column.type:
         case Struct() as struct:
             yield from named_fields(struct, column.field_id)
         case ListOf(element=item) | MapOf(value=item):
-            yield from fields_of(item)
+            yield from fields_inside(item)
 
 
 def columns_without(columns: Struct, paths: Collection[Path], path: Path = ()) -> Struct:

@@ -163,7 +163,7 @@ class Replayed:
     topic_ids: Mapping[str, TopicId] = field(default_factory=dict)
     expired: TransactionId | None = None
 
-    def first_offset_behind(self, at: TopicPartition, topic_id: TopicId) -> int:
+    def next_offset_of(self, at: TopicPartition, topic_id: TopicId) -> int:
         """Return the partition's first offset that is not given back yet."""
         same = self.topic_ids.get(at.topic) == topic_id
         return self.offsets.get(at, 0) if same else 0
@@ -294,18 +294,19 @@ class CommitRecord:
         return replace(self, transaction=following, coordinator=earlier.coordinator)
 
     def next_without_rows(self, transaction: TransactionId, coordinator: Sender) -> CommitRecord:
-        """Return the record of a commit that adds no rows to this state."""
+        """Return the record of a commit that follows this and adds no rows; quarantined, skipped
+        and key counts stay."""
         return replace(self, transaction=transaction, coordinator=coordinator, records=0)
 
     def with_rows_given_back(
-        self, records: int, until: Replayed, *, command: str, actor: str | None
+        self, records: int, replayed: Replayed, *, command: str, actor: str | None
     ) -> CommitRecord:
         """Return the commit by which a person gives a secondary table back what it had missed
         (SUSPEND-6): on top of its last delivery, whose counts are not this commit's."""
-        said = replace(self, records=records, replayed=until, keys=None)
+        said = replace(self, records=records, replayed=replayed, keys=None)
         return said.with_author(command, actor)
 
-    def with_offsets_of(self, earlier: CommitRecord) -> CommitRecord:
+    def with_position_of(self, earlier: CommitRecord) -> CommitRecord:
         """Say where the sink is if its table goes back to an earlier commit (ROLLBACK-1)."""
         return replace(
             self,
@@ -393,7 +394,7 @@ class CommitRecord:
         return self.is_claim and self.coordinator.member == OPERATOR
 
     @property
-    def is_replay(self) -> bool:
+    def gives_rows_back(self) -> bool:
         """Return whether the commit gave back what was missed (SUSPEND-6); it delivers nothing
         pending."""
         return self.command in (REPLAY, REREAD)
@@ -402,10 +403,10 @@ class CommitRecord:
         """Return the UUID that the secondary table of this name had; version 1 has no names."""
         return self.secondaries.get(table, self.secondaries.get(UNNAMED))
 
-    def has_received(self, pending_commit: PendingCommit, primary: str) -> bool:
+    def has_received(self, pending_commit: PendingCommit, primary_uuid: str) -> bool:
         """Return whether a secondary table with this record has received the pending commit of this
         primary table (rule PENDING-6)."""
-        return self.primary == primary and self.transaction >= pending_commit.transaction
+        return self.primary == primary_uuid and self.transaction >= pending_commit.transaction
 
     def offsets_ahead_of(self, offsets: Offsets, topic_ids: Mapping[str, TopicId]) -> Offsets:
         """Return where this record is further than the offsets, on the same topics."""

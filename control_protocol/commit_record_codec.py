@@ -242,7 +242,7 @@ def _read_replayed(properties: _Properties) -> Replayed | None:
     return Replayed(offsets, topic_ids, TransactionId(Epoch(epoch), TransactionNumber(number)))
 
 
-def topics_in_summary(sink: SinkName, summary: Mapping[str, str]) -> Mapping[str, TopicId]:
+def topic_ids_if_readable(sink: SinkName, summary: Mapping[str, str]) -> Mapping[str, TopicId]:
     """Return the topics of another sink; none where this version cannot read its record."""
     try:
         record = decode(sink, summary)
@@ -573,7 +573,7 @@ def is_filled_table_property(name: str) -> bool:
     return name.startswith("headgate.") and name.split(".")[2:3] == ["filled"]
 
 
-def newly_filled_properties(record: CommitRecord, properties: Mapping[str, str]) -> dict[str, str]:
+def filled_properties_to_set(record: CommitRecord, properties: Mapping[str, str]) -> dict[str, str]:
     """Return the additional properties that a commit of this record sets.
 
     Secondary tables that the record names by UUID need none.
@@ -586,12 +586,15 @@ def newly_filled_properties(record: CommitRecord, properties: Mapping[str, str])
     return {name: uuid for name, uuid in pending.items() if properties.get(name) != uuid}
 
 
-def properties_to_forget(
-    sink: SinkName, tables: Collection[str], set_now: Collection[str], properties: Collection[str]
+def filled_properties_to_remove(
+    sink: SinkName,
+    tables: Collection[str],
+    set_by_commit: Collection[str],
+    properties: Collection[str],
 ) -> list[str]:
     """Return the properties that a commit removes: of these tables, unless it sets them."""
     names = {filled_table_property(sink, table) for table in tables}
-    return sorted((names & set(properties)) - set(set_now))
+    return sorted((names & set(properties)) - set(set_by_commit))
 
 
 def uuids_of_filled_tables_after(
@@ -603,8 +606,8 @@ def uuids_of_filled_tables_after(
     """
     sink = record.sink
     known = {filled_table_property(sink, name): uuid for name, uuid in before.items()}
-    added = newly_filled_properties(record, known)
-    gone = properties_to_forget(sink, forgets, added, known)
+    added = filled_properties_to_set(record, known)
+    gone = filled_properties_to_remove(sink, forgets, added, known)
     kept = {name: uuid for name, uuid in known.items() if name not in gone}
     return filled_table_uuids(sink, {**kept, **added})
 

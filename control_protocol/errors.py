@@ -367,9 +367,11 @@ class StopBefore(StopSink):
         super().__init__(message, hint)
         self.first = first
 
-    def with_other_places(self, others: Iterable[StopBefore]) -> StopBefore:
+    def merge_places(self, others: Iterable[StopBefore]) -> StopBefore:
         """Return it, with the places that the others have met, too."""
-        self.first = reduce(Offsets.smaller_of_each, (other.first for other in others), self.first)
+        self.first = reduce(
+            Offsets.merged_with_smaller, (other.first for other in others), self.first
+        )
         return self
 
 

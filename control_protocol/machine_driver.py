@@ -127,7 +127,9 @@ class MachineDriver(ABC, Generic[State, Input, Action]):
         try:
             match action:
                 case Append(events):
-                    self._log.append([each for said in events for each in self._envelopes_of(said)])
+                    self._log.append(
+                        [each for said in events for each in self._make_envelopes(said)]
+                    )
                     self._on_appended(events)
                 case LogLine():
                     self._write_log_line(action)
@@ -137,7 +139,7 @@ class MachineDriver(ABC, Generic[State, Input, Action]):
             return self._on_failure(action, error)
         return None
 
-    def _envelopes_of(self, outgoing: OutgoingEvent) -> Iterator[Envelope]:
+    def _make_envelopes(self, outgoing: OutgoingEvent) -> Iterator[Envelope]:
         """Yield the event as it goes to the log: numbered, without secrets, a status in parts."""
         if not outgoing.sequence:
             self._sequence += 1
@@ -174,7 +176,8 @@ class MachineDriver(ABC, Generic[State, Input, Action]):
             self._feed_machine(Heard(record))
 
     def _seek_log_end(self) -> None:
-        """Seek the log's end *before* anything is appended: every own event must be heard."""
+        """Seek the log's end *before* anything is appended, since every own event must be heard;
+        tell the machine if the log had broken off."""
         broken = self._listener.seek_log_end()
         if broken is not None:
             self._feed_machine(LogTruncated(broken))

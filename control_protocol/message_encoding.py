@@ -207,11 +207,14 @@ class Wire:
     statuses_of: Sender | None = None
 
     def sign_and_encode(self, envelope: Envelope, topic_id: TopicId) -> bytes:
-        """Return the message. ``ValueError`` as ``codec.encode``."""
-        return self.keys.sign_message(encode(envelope), envelope.sink, topic_id)
+        """Return the message, unsigned without keys. Raises ``ValueError`` as ``encode``."""
+        return self.keys.sign_if_keyed(encode(envelope), envelope.sink, topic_id)
 
     def verify_and_decode(self, message: bytes, topic_id: TopicId) -> Envelope | Skipped:
-        """Return the envelope, or why it is passed over; raises nothing."""
+        """Return the envelope, or why it is passed over; raises nothing.
+
+        Without a ``sink`` it verifies nothing.
+        """
         sealed = split_signed_message(message)
         plain = sealed.message if sealed else message
         named = sink_in_message(plain)

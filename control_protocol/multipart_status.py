@@ -105,7 +105,10 @@ class Assembler:
         return replace(envelope, event=whole)
 
     def _collect_part(self, key: _Key, status: WriteStatus) -> dict[int, _Part] | None:
-        """Return the status' parts, and forget them, if this was the last missing one."""
+        """Keep the part; return and forget all of the status if it was the last missing one.
+
+        May drop the oldest others.
+        """
         pile = self._piles.setdefault(key, {})
         self._piles.move_to_end(key)
         if status.part not in pile:

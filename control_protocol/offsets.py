@@ -74,7 +74,7 @@ class Offsets(Mapping[TopicPartition, int]):
         """Return these offsets with some replaced or added."""
         return Offsets({**self._next, **changes})
 
-    def restrict_to(self, partitions: Iterable[TopicPartition]) -> Offsets:
+    def restricted_to(self, partitions: Iterable[TopicPartition]) -> Offsets:
         """Return only the named partitions; those without an offset are left out."""
         return Offsets({p: self._next[p] for p in partitions if p in self._next})
 
@@ -87,7 +87,7 @@ class Offsets(Mapping[TopicPartition, int]):
         """Return the next offsets once the (admitted) ranges are in."""
         return self.with_offsets({partition: each.end for partition, each in ranges.items()})
 
-    def smaller_of_each(self, other: Offsets) -> Offsets:
+    def merged_with_smaller(self, other: Offsets) -> Offsets:
         """Return the smaller offset of each partition that either has."""
         both = self.keys() | other.keys()
         return Offsets({p: min(some[p] for some in (self, other) if p in some) for p in both})

@@ -155,7 +155,7 @@ class TableView:
     deleted: DeletedRecords = field(default_factory=DeletedRecords)
 
     @property
-    def settled_record(self) -> CommitRecord | None:
+    def current_record(self) -> CommitRecord | None:
         """Return the record under the tag; without a tag the newest that the branch holds."""
         return self.record or self.branch_record
 
@@ -168,8 +168,8 @@ class TableView:
         """Return where this secondary table may be ahead of the offsets: its primary table went
         back (QUARANTINE-3)."""
         return (
-            self.settled_record.offsets_ahead_of(offsets, topic_ids)
-            if self.settled_record
+            self.current_record.offsets_ahead_of(offsets, topic_ids)
+            if self.current_record
             else Offsets()
         )
 
@@ -298,11 +298,13 @@ class SecondaryTable(PrimaryTable, Protocol):
         be committed to this table.
         """
 
-    def delete_undecided_files(self, before: Epoch, pending: frozenset[str]) -> None:
+    def delete_undecided_manifests(
+        self, before_epoch: Epoch, pending_manifests: frozenset[str]
+    ) -> None:
         """Delete manifests that are not pending, and that coordinators of epochs before this one
         staged and never decided; never raises."""
 
-    def delete_delivered_key_files(self, pending_commits: Sequence[PendingCommit]) -> None:
+    def delete_delivered_key_files(self, delivered_commits: Sequence[PendingCommit]) -> None:
         """Delete the key files of pending commits that a read shows as delivered (PENDING-7); never
         raises."""
 
@@ -462,7 +464,7 @@ class BatchWriter(Protocol):
     def submit(self, batch: Batch) -> None:
         """Begin the batch. One before it that still runs was abandoned: its outcome is dropped."""
 
-    def outcome(self, timeout_ms: int) -> BatchOutcome | None:
+    def wait_for_outcome(self, timeout_ms: int) -> BatchOutcome | None:
         """Return the submitted batch's outcome once, when there is one within the time."""
 
     def close(self) -> None:
@@ -496,7 +498,8 @@ class AllSecondaryTables(Protocol):
     """
 
     def read_views(self, tables: Collection[str]) -> Mapping[str, TableView | HeadgateError]:
-        """Return those that answered; one that cannot be reached now is left out.
+        """Return the views by table name, or a table's own trouble; one that is busy or cannot be
+        reached is left out.
 
         Raises ``TableMissing``, ``RecordUnreadable``, ``StopSink`` for those that must be there.
         """
@@ -510,25 +513,28 @@ class AllSecondaryTables(Protocol):
     def stage(
         self, stagings: Sequence[Staging]
     ) -> Mapping[str, tuple[PendingCommit, ...] | HeadgateError]:
-        """Return the pending commits of each staging's table, in order; raises as
-        ``SecondaryTable.stage`` does."""
+        """Return, by table name, the pending commits of its staging, or its own trouble; raises
+        other errors as ``SecondaryTable.stage``."""
 
-    def change_tables(self, wants: Sequence[Want]) -> tuple[Changed, ...]:
+    def create_or_change_tables(self, wants: Sequence[Want]) -> tuple[Changed, ...]:
         """Make or change the tables, in order; makes missing ones without UUID. Never raises."""
 
     def deliver(
         self, deliveries: Sequence[CommitAttempt], timeout_ms: int
     ) -> Mapping[str, CommitOutcome | HeadgateError]:
-        """Make one catalog call per delivery, or one for all where tables are to receive their rows
-        together (PENDING-5).
+        """Return each table's outcome by its name; make one call per delivery, or one for all that
+        go together (PENDING-5).
 
-        A call that takes longer is ``Unknown``, and goes on meanwhile.
+        A call that takes longer is ``Unknown``, and goes on meanwhile. A table still busy with an
+        earlier call is left out.
         """
 
-    def delete_undecided_files(self, before: Epoch, pending: frozenset[str]) -> None:
-        """Do as ``SecondaryTable.delete_undecided_files``, for all of them."""
+    def delete_undecided_manifests(
+        self, before_epoch: Epoch, pending_manifests: frozenset[str]
+    ) -> None:
+        """Do as ``SecondaryTable.delete_undecided_manifests``, for all of them."""
 
-    def delete_delivered_key_files(self, pending_commits: Sequence[PendingCommit]) -> None:
+    def delete_delivered_key_files(self, delivered_commits: Sequence[PendingCommit]) -> None:
         """Do as ``SecondaryTable.delete_delivered_key_files``, for all of them."""
 
     def close(self) -> None: ...

@@ -49,7 +49,7 @@ class DeletedRecords:
         """Return of how many deleted rows nothing tells the records."""
         return max(0, self.rows - self.listed)
 
-    def restrict_to_topics(self, topic_ids: Mapping[str, TopicId]) -> Found:
+    def ranges_of_topics(self, topic_ids: Mapping[str, TopicId]) -> Found:
         """Return those of these topics: a topic that was re-created has other records."""
         return {
             at: ranges
@@ -57,9 +57,11 @@ class DeletedRecords:
             if topic_ids.get(at.topic, "") == self.topic_ids.get(at.topic, "")
         }
 
-    def count_within(self, ranges: Mapping[TopicPartition, OffsetRange], ids: TopicIds) -> int:
+    def listed_count_within(
+        self, ranges: Mapping[TopicPartition, OffsetRange], topic_ids: TopicIds
+    ) -> int:
         """Return how many of the listed records of these topics lie in the ranges."""
-        listed = self.restrict_to_topics(ids)
+        listed = self.ranges_of_topics(topic_ids)
         return sum(
             max(0, min(each.end, span.end) - max(each.begin, span.begin))
             for at, span in ranges.items()
@@ -107,10 +109,10 @@ def require_not_read_again(
     hint: str,
 ) -> None:
     """COMPACTION-1: raise ``DeletedBack`` if records whose rows people deleted would be read
-    again."""
+    again, or might, since the list is not complete."""
     if not ranges:
         return
-    records = deleted.count_within(ranges, ids)
+    records = deleted.listed_count_within(ranges, ids)
     if records or deleted.unlisted_count:
         what = f"{records} records" if records else f"some of {deleted.unlisted_count} records"
         raise DeletedBack(
@@ -147,11 +149,11 @@ def read_deleted_records(
 ) -> DeletedRecords:
     """Return what the properties list of ``rows`` deleted ones; nothing if that is unreadable."""
     text = "".join(properties.get(deleted_list_property(sink, n), "") for n in range(PIECES_MAX))
-    return replace(_parse_deleted_list(text), rows=rows) if text else DeletedRecords(rows)
+    return replace(_try_parse_deleted_list(text), rows=rows) if text else DeletedRecords(rows)
 
 
 @lru_cache(maxsize=64)
-def _parse_deleted_list(text: str) -> DeletedRecords:
+def _try_parse_deleted_list(text: str) -> DeletedRecords:
     """Return the list; an empty one if it is unreadable. Each view of a table asks for its own."""
     try:
         form = json.loads(decompress_text(text, _BYTES_MAX))
@@ -168,10 +170,10 @@ def _parse_deleted_list(text: str) -> DeletedRecords:
 
 def ranges_of_offsets(offsets: Iterable[int]) -> tuple[OffsetRange, ...]:
     """Return the offsets, in any order, as ranges."""
-    return tuple(_offset_runs(sorted(offsets)))
+    return tuple(_runs_of_sorted_offsets(sorted(offsets)))
 
 
-def _offset_runs(offsets: Iterable[int]) -> Iterator[OffsetRange]:
+def _runs_of_sorted_offsets(offsets: Iterable[int]) -> Iterator[OffsetRange]:
     begin, end = 0, 0
     for offset in offsets:
         if offset > end:

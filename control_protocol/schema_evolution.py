@@ -147,13 +147,13 @@ class _Growing:
                 columns[name] = self._grow_column(columns[name], wanted, (*path, name))
                 continue
             at = (*path, wanted.name)
-            new = self._new_column(wanted, folded, inside, at)
+            new = self._try_new_column(wanted, folded, inside, at)
             if new is not None:
                 folded[wanted.name.lower()] = wanted.name
                 columns[wanted.name] = new
         return Struct(tuple(columns.values()))
 
-    def _new_column(
+    def _try_new_column(
         self, wanted: Column, folded: Mapping[str, str], inside: int, path: Path
     ) -> Column | None:
         """Return the column as the table adds it: nothing in it is required, and it has no ids."""
@@ -170,6 +170,8 @@ class _Growing:
         return Column(wanted.name, kind, required=False)
 
     def _supported_type(self, kind: Type, path: Path) -> Type | None:
+        """Return the type without the parts that the table cannot have; refuses these and uses up
+        room."""
         match kind:
             case Struct():
                 fields = self.grow_struct(Struct(), kind, _NOWHERE, path)
@@ -252,16 +254,16 @@ def nesting_depth(kind: Type) -> int:
             return 0
 
 
-def large_objects_as_maps(wanted: Struct, there: Struct) -> Struct:
+def large_objects_as_maps(proposed: Struct, existing: Struct) -> Struct:
     """CREATE-2: turn new objects of more than 200 keys into maps; existing columns stay as they
     are."""
-    known = {column.name for column in there.fields}
+    known = {column.name for column in existing.fields}
     return Struct(
         tuple(
             column
             if column.name in known
             else replace(column, type=_large_object_as_map(column.type))
-            for column in wanted.fields
+            for column in proposed.fields
         )
     )
 

@@ -47,7 +47,7 @@ class Keys:
     def __bool__(self) -> bool:
         return bool(self.texts)
 
-    def sign_message(self, message: bytes, sink: SinkName, topic_id: TopicId) -> bytes:
+    def sign_if_keyed(self, message: bytes, sink: SinkName, topic_id: TopicId) -> bytes:
         """Return the message behind its header; without a key, as it is."""
         if not self.texts:
             return message

@@ -60,7 +60,7 @@ def is_record_of_query(record: CommitRecord | None) -> bool:
 
 def without_query_offset(offsets: Offsets) -> Offsets:
     """Return the offsets without that of the query itself."""
-    return offsets.restrict_to(at for at in offsets if at.topic != QUERY_TOPIC)
+    return offsets.restricted_to(at for at in offsets if at.topic != QUERY_TOPIC)
 
 
 def decide_batch(
@@ -117,7 +117,7 @@ def _decide_by_number(record: CommitRecord, batch: ProposedBatch) -> Done | Take
     if batch.number == following:
         if all(stored.get(at, begin) == begin for at, begin in batch.begin.items()):
             return Take()
-    elif batch.number + 1 < following or stored.restrict_to(batch.end) == batch.end:
+    elif batch.number + 1 < following or stored.restricted_to(batch.end) == batch.end:
         return Done()
     raise BatchConflict(
         f"batch {batch.number} of query {batch.query} goes from {batch.begin} to {batch.end}, but "

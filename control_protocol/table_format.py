@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from headgate.control_protocol.columns import Struct
 from headgate.control_protocol.commit_record import CommitRecord, PendingCommit
@@ -172,8 +172,9 @@ class FileMarking(Protocol):
     def files_to_write_first(self, path: str) -> Mapping[str, bytes]:
         """Return what has to be written before the file: contents by path."""
 
-    def append_meta_columns(self, rows: Any, path: str, begin: int) -> Any:
-        """Return the Arrow table with ``meta_columns`` behind it; the file has ``begin`` rows."""
+    def with_meta_columns(self, rows: Any, path: str, rows_before: int) -> Any:
+        """Return the Arrow table with ``meta_columns`` behind it; so many rows are in the file
+        already."""
 
 
 class ValueCheck(Protocol):
@@ -232,7 +233,7 @@ def schema_id_of_text(text: str) -> int:
 NumberedFile = tuple[WrittenFile, int]
 
 
-def files_in_transaction_order(attempt: CommitAttempt) -> tuple[NumberedFile, ...]:
+def files_with_transaction_numbers(attempt: CommitAttempt) -> tuple[NumberedFile, ...]:
     """Return each file with a number that is higher for a later transaction: its records are newer
     whatever their offsets, since the offsets of a re-created topic start at 0 again (KEY-3)."""
     numbers = attempt.transactions or (0,) * len(attempt.files)
@@ -288,14 +289,14 @@ class TableFormat(Protocol):
             return True
         return True
 
-    def list_table_names(self, like: TableSpec) -> Collection[str]:
+    def list_table_names(self, beside: TableSpec) -> Collection[str]:
         """Return the last part of the name of each possible table beside this one.
 
         They are in its namespace, at locations that differ in the last part; not all of them need
         to be tables. Raises ``Unreachable``. Asked only of a format with
         ``Capability.MANY_TABLES``.
         """
-        raise NotImplementedError(f"tables beside {like.name} are not listed")
+        raise NotImplementedError(f"tables beside {beside.name} are not listed")
 
     def open(self, spec: TableSpec, sink: SinkName, use: Use = Use.CLAIM) -> SinkTable:
         """Open the table for commits: one thread uses it.
@@ -362,13 +363,20 @@ class SupportsCatalog(Protocol):
         Raises ``TableMissing``, and what reading a catalog raises.
         """
 
-    def readers(
+    def open_readers(
         self, specs: Sequence[TableSpec], sink: SinkName
     ) -> Iterator[tuple[str, TableReader | HeadgateError]]:
         """Yield each table's name with a reader of it, or the error that says why there is none.
 
         One that does not answer keeps no other from it.
         """
+
+
+class SnapshotTime(NamedTuple):
+    """Says when a snapshot was committed."""
+
+    snapshot_id: int
+    committed_at_s: float
 
 
 @runtime_checkable
@@ -382,8 +390,8 @@ class SupportsMaintenance(Protocol):
     def commit_locks(self) -> Any:
         """Return where commits and maintenance of the same table wait for each other."""
 
-    def newest_commit(self, spec: TableSpec, sink: SinkName) -> tuple[int, float] | None:
-        """Return the snapshot of the sink's last commit, and its time in seconds; ``None``: none.
+    def newest_commit(self, spec: TableSpec, sink: SinkName) -> SnapshotTime | None:
+        """Return the snapshot of the sink's last commit, and its time; ``None``: none.
 
         Raises what the catalog raises.
         """
@@ -405,7 +413,9 @@ class Calls(Protocol):
     def call_each(self, call: Callable[[_Item], _Answer], items: Sequence[_Item]) -> list[_Answer]:
         """Call with each of the items, several at a time; the answers are in their order."""
 
-    def call_guarded(self, table: str, call: Callable[[], _Answer]) -> _Answer | HeadgateError:
+    def call_or_own_trouble(
+        self, table: str, call: Callable[[], _Answer]
+    ) -> _Answer | HeadgateError:
         """Return the error that is this table's own trouble; raise any other (SUSPEND-1)."""
 
 
@@ -490,7 +500,7 @@ class TableSnapshots(Protocol):
         """Return the newest snapshot of the branch."""
 
     @property
-    def deleted_row_count(self) -> int: ...
+    def deleted_and_expired_row_count(self) -> int: ...
 
     def snapshot(self, snapshot_id: int | None) -> TableSnapshot | None: ...
 
@@ -500,7 +510,7 @@ class TableSnapshots(Protocol):
     def newest_first(self) -> Iterator[TableSnapshot]:
         """Yield all snapshots, those on no branch among them."""
 
-    def ancestors(self, snapshot_id: int | None) -> Iterator[TableSnapshot]:
+    def ancestry(self, snapshot_id: int | None) -> Iterator[TableSnapshot]:
         """Yield the snapshot and those before it, as far as the table still has them."""
 
 
@@ -517,7 +527,7 @@ class SupportsRollback(Protocol):
         """Return the table's snapshots as they are now. Raises as ``SinkTable.read``."""
 
     def roll_back(
-        self, spec: TableSpec, sink: SinkName, attempt: CommitAttempt, back: RollbackSnapshot
+        self, spec: TableSpec, sink: SinkName, attempt: CommitAttempt, target: RollbackSnapshot
     ) -> CommitOutcome:
         """Commit a person's claim, which adds no rows and continues an older snapshot."""
 
@@ -550,10 +560,10 @@ class PredicateDeletion(Protocol):
     def count_matching(self) -> MatchingCount:
         """Return what it would delete now. Raises ``DeletionRefused``, ``PredicateUnfit``."""
 
-    def delete_matching(self, quiet: Callable[[], None]) -> str:
-        """Delete what matches; return why that is not certain, or nothing if it was done.
+    def delete_matching(self, wait_for_quiet: Callable[[], None]) -> str:
+        """Delete what matches; return a reason if that is not certain, else an empty text.
 
-        ``quiet`` waits for a moment at which the sink commits nothing. Raises as ``count``.
+        ``wait_for_quiet`` returns when the sink commits nothing. Raises as ``count``.
         """
 
 
@@ -568,11 +578,12 @@ class SupportsRowDeletion(Protocol):
         predicate: str,
         *,
         asked_by: str,
-        columns: tuple[str, str, str] | None,
+        coordinate_columns: tuple[str, str, str] | None,
     ) -> PredicateDeletion:
         """Return the deletion of the rows that match.
 
-        ``columns`` say of which record a row is. Raises ``PredicateUnfit`` for no predicate.
+        ``coordinate_columns`` say of which record a row is. Raises ``PredicateUnfit`` for no
+        predicate.
         """
 
 
@@ -592,9 +603,11 @@ class SupportsStaging(Protocol):
 
     def stage(self, draft: Staging) -> tuple[PendingCommit, ...]: ...
 
-    def delete_undecided_files(self, before: Epoch, pending: frozenset[str]) -> None: ...
+    def delete_undecided_manifests(
+        self, before_epoch: Epoch, pending_manifests: frozenset[str]
+    ) -> None: ...
 
-    def delete_delivered_key_files(self, pending_commits: Sequence[PendingCommit]) -> None: ...
+    def delete_delivered_key_files(self, delivered_commits: Sequence[PendingCommit]) -> None: ...
 
 
 @runtime_checkable
@@ -648,7 +661,7 @@ class SupportsKeyedAudit(LoadedReader, Protocol):
         """Return columns that some of the table's schemas lack: older rows have no value in
         them."""
 
-    def offsets_of_doubtful_deletes(self) -> Offsets | None:
+    def doubtful_deletes_below(self) -> Offsets | None:
         """Return below which offsets deletes may have marked rows, or removed them, unlike those
         that come now (KEY-13); ``None``: anywhere."""
 
@@ -658,7 +671,7 @@ class SupportsKeyedAudit(LoadedReader, Protocol):
         Raises ``FileNotFoundError`` for the manifest.
         """
 
-    def reader_as_of_now(self) -> SupportsKeyedAudit:
+    def open_reader_as_of_now(self) -> SupportsKeyedAudit:
         """Return a reader of the table as it is now."""
 
 
@@ -668,7 +681,7 @@ class SupportsReplay(Protocol):
     (rule SUSPEND-6).
     """
 
-    def reader_for_commit(self, spec: TableSpec, sink: SinkName) -> LoadedReader:
+    def open_reader_for_commit(self, spec: TableSpec, sink: SinkName) -> LoadedReader:
         """Open the table as a commit to it does. Raises as ``SinkTable.read``."""
 
 
@@ -678,8 +691,8 @@ class SupportsColumnCheck(Protocol):
     did.
     """
 
-    def set_column_check(self, refuse: Callable[[Any], None]) -> None:
-        """Call ``refuse`` with the columns, as an Iceberg schema, before a commit.
+    def set_column_check(self, require_columns_fit: Callable[[Any], None]) -> None:
+        """Call ``require_columns_fit`` with the columns, as an Iceberg schema, before a commit.
 
         It raises what a start would raise.
         """

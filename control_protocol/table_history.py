@@ -100,15 +100,16 @@ class History:
 
     @property
     def deleted_row_count(self) -> int:
+        """Return how many rows people deleted by the sink (``headgate delete``)."""
         return self.deleted.rows
 
     @property
-    def removed_row_count(self) -> int:
+    def foreign_removed_row_count(self) -> int:
         """Return how many rows others took away, as far as their snapshots are left."""
         return sum(snapshot.removed_row_count for snapshot in self.foreign)
 
     @property
-    def examined_from_offsets(self) -> Mapping[TopicPartition, int]:
+    def complete_from_offsets(self) -> Mapping[TopicPartition, int]:
         """Return the offsets above which every commit, of whomever, is still there.
 
         What is missing below them may have been deleted, or passed over, by one that has expired.
@@ -185,12 +186,13 @@ class Newest:
     snapshots: int
     since_ms: int
 
-    def has_enough(self, looked: int, at_ms: int) -> bool:
+    def has_enough(self, examined: int, oldest_ms: int) -> bool:
         """Return whether so many, newest first, are enough; the last one is of that time."""
-        return looked >= self.snapshots and at_ms <= self.since_ms
+        return examined >= self.snapshots and oldest_ms <= self.since_ms
 
     def count_to_examine(self, times_ms: Sequence[int]) -> int:
-        """Return how many of the snapshots with these times, oldest first, to examine."""
+        """Return how many of the snapshots with these times, oldest first, to examine; may be more
+        than there are."""
         newest_first = enumerate(reversed(times_ms), 1)
         recent = next((n for n, at_ms in newest_first if at_ms <= self.since_ms), len(times_ms))
         return max(self.snapshots, recent)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import NamedTuple
 
 from headgate.control_protocol.commit_record import PartitionCohorts
 from headgate.control_protocol.errors import GrowthUnordered, KeyedPartitionsAdded
@@ -36,25 +37,30 @@ _WAIT = (
 
 
 def hold_added_partitions(
-    state: State, before: Offsets, ids: Mapping[str, TopicId], topics: Topics, *, now_ms: int
+    state: State,
+    known_offsets: Offsets,
+    known_topic_ids: Mapping[str, TopicId],
+    topics: Topics,
+    *,
+    now_ms: int,
 ) -> tuple[State, tuple[LogLine, ...]]:
-    """Hold what the topics have beyond the partitions of ``before``, which were those of ``ids``.
+    """Hold what the topics have beyond the known partitions, which were those of the known ids.
 
     Raises ``KeyedPartitionsAdded`` where the settings say so, as soon as something is in them, and
     ``GrowthUnordered`` at once where they can never be read.
     """
     held: list[DeferredPartitions] = []
     counts: dict[str, int] = {}
-    for at in before:
+    for at in known_offsets:
         counts[at.topic] = max(counts.get(at.topic, 0), at.partition + 1)
     for topic, now in sorted(topics.items()):
         count = counts.get(topic, 0)
         total = 1 + max((*now.partitions, *now.silent), default=-1)
         if not count or not _feeds_keyed_table(state.identity, topic):
             continue
-        if count < total and ids.get(topic, now.topic_id) != now.topic_id:
+        if count < total and known_topic_ids.get(topic, now.topic_id) != now.topic_id:
             raise _added_partitions_error(topic, count, total, _ANEW)
-        held += _held_with_added(
+        held += _held_of_topic_with_added(
             state, DeferredPartitions(topic, now.topic_id, count, total, now_ms)
         )
     for each in (each for each in held if not each.admitted):
@@ -74,7 +80,7 @@ def hold_added_partitions(
     return replace(state, held=tuple(held)), told
 
 
-def _held_with_added(state: State, added: DeferredPartitions) -> list[DeferredPartitions]:
+def _held_of_topic_with_added(state: State, added: DeferredPartitions) -> list[DeferredPartitions]:
     """Return what is known of the topic with what was added behind it, which is younger.
 
     What it admitted before is held again where no commit has it: the epoch may have ended too
@@ -103,9 +109,15 @@ def with_ripe_partitions_marked(state: State, now_ms: int) -> State:
     return replace(state, held=held)
 
 
-def admit_due_partitions(
-    state: State, topics: Topics
-) -> tuple[State, PartitionCohorts, tuple[LogLine, ...]]:
+class Admission(NamedTuple):
+    """Holds what an admission makes of the state, and all cohorts of the term with the new ones."""
+
+    state: State
+    cohorts: PartitionCohorts
+    lines: tuple[LogLine, ...]
+
+
+def admit_due_partitions(state: State, topics: Topics) -> Admission:
     """Admit what is ripe, and whose older partitions are read as far as they went then."""
     term = term_of(state)
     held: list[DeferredPartitions] = []
@@ -121,7 +133,7 @@ def admit_due_partitions(
         behind = (
             None
             if marks is None
-            else _describe_unread_partitions(each, marks, term.progress.offsets)
+            else _describe_unread_older_partitions(each, marks, term.progress.offsets)
         )
         here = all(at.partition in now.partitions for at in each.partitions)
         if here and behind == "":
@@ -138,7 +150,7 @@ def admit_due_partitions(
         if behind and each.marks is None:
             text = f"{_describe_partitions(each)}: held until the table has {behind}"
             told.append(LogLine(text, event=LogEvent.PARTITIONS_HELD))
-    return replace(state, held=tuple(held)), cohorts, tuple(told)
+    return Admission(replace(state, held=tuple(held)), cohorts, tuple(told))
 
 
 def held_partitions(state: State) -> frozenset[TopicPartition]:
@@ -146,7 +158,7 @@ def held_partitions(state: State) -> frozenset[TopicPartition]:
     return frozenset(at for each in state.held if not each.admitted for at in each.partitions)
 
 
-def held_partitions_to_admit(state: State) -> frozenset[TopicPartition]:
+def held_partitions_read_later(state: State) -> frozenset[TopicPartition]:
     """Return those whose records come later, so that valid-through waits for them (COMMIT-4)."""
     return held_partitions(state) if state.identity.growth_ms is not None else frozenset()
 
@@ -163,11 +175,11 @@ def _older_partition_ends(held: DeferredPartitions, now: TopicState) -> tuple[in
     return tuple(ends) if len(ends) == held.first else None
 
 
-def _describe_unread_partitions(
-    held: DeferredPartitions, marks: tuple[int, ...], offsets: Offsets
+def _describe_unread_older_partitions(
+    held: DeferredPartitions, older_ends: tuple[int, ...], offsets: Offsets
 ) -> str:
     """Say which older partitions are not read as far as their marks."""
-    older = {TopicPartition(held.topic, number): mark for number, mark in enumerate(marks)}
+    older = {TopicPartition(held.topic, number): mark for number, mark in enumerate(older_ends)}
     return ", ".join(f"{at} up to {m}" for at, m in older.items() if offsets.get(at, -1) < m)
 
 

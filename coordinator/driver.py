@@ -141,7 +141,8 @@ class CoordinatorDriver(MachineDriver[State, Input, Action]):
         self._adopted = settings
 
     def begin_to_lead(self) -> None:
-        """Let the machine claim: a fresh poll shows ownership."""
+        """Tell the machine that leadership was gained, as a fresh poll shows; do nothing while the
+        log is still to be caught up with."""
         if not self._listener.behind:
             self._feed_machine(LeadershipGained())
 
@@ -233,9 +234,9 @@ class CoordinatorDriver(MachineDriver[State, Input, Action]):
                 )
                 return DeliveriesAnswered(*delivered)
             case ChangeTables(wants):
-                return TablesChanged(secondaries.change_tables(wants))
+                return TablesChanged(secondaries.create_or_change_tables(wants))
             case TidyStagedManifests(before, pending):
-                secondaries.delete_undecided_files(before, pending)
+                secondaries.delete_undecided_manifests(before, pending)
             case AcknowledgeDelivered(pending_commits):
                 secondaries.delete_delivered_key_files(pending_commits)
         return None

@@ -36,7 +36,7 @@ from headgate.coordinator.inputs_and_actions import (
 )
 from headgate.coordinator.phase_steps import (
     Step,
-    append_events,
+    actions_to_append_events,
     ask_look,
     enter_phase,
     recover_from_table,
@@ -47,7 +47,7 @@ from headgate.coordinator.phase_steps import (
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.recovery import (
     Resumption,
-    credible_epoch,
+    credible_heard_epoch,
     fit_offsets_to_sources,
     newest_epoch,
     next_epoch,
@@ -57,8 +57,8 @@ from headgate.coordinator.recovery import (
     require_not_stopped,
     require_own_group,
     require_own_sink,
-    require_readable_record,
-    require_same_quarantine,
+    require_quarantine_intact,
+    require_record_fits,
     require_sources_unshared,
     valid_through_of_claim,
 )
@@ -67,7 +67,7 @@ from headgate.coordinator.secondary_delivery import (
     expired_commits_log_lines,
 )
 from headgate.coordinator.secondary_pending_commits import (
-    claims_of_secondaries,
+    claims_needed_of_secondaries,
     expired_commits_to_record,
     find_overdue_commits,
     find_undelivered_commits,
@@ -143,7 +143,7 @@ def is_paused_at_start(state: State, attempt: CommitAttempt | None, *, stored_pa
     ``attempt``: it says which commit was the last one.
     """
     request = state.pause_asked
-    before = attempt.base.settled_record if attempt else None
+    before = attempt.base.current_record if attempt else None
     if request is None or request.seen < (before.transaction if before else _NEVER):
         return stored_pause
     return request.paused
@@ -236,7 +236,7 @@ def _judge_secondaries(
     recovery, needed = _recovery_of(state), _needed_secondaries(state)
     record = record_to_resume(_claimed_table(state), state.settings)
     for name in (name for name in needed if name in given.views):
-        require_same_quarantine(
+        require_quarantine_intact(
             given.views[name], record, state.settings, routed=state.identity.routed
         )
     suspended = _find_suspensions(state, given, needed)
@@ -269,8 +269,8 @@ def _foreign_secondary_error(
 def _find_suspensions(
     state: State, given: SecondariesRead, needed: Collection[str]
 ) -> dict[str, Suspended]:
-    """SUSPEND-1: return the routed tables for which something is pending and that are not in
-    order."""
+    """SUSPEND-1: return the routed tables to suspend at the claim. Raises where too many would be
+    suspended."""
     before = _recovery_of(state).suspended
     known = {*needed, *before}
     troubles = {
@@ -294,12 +294,12 @@ def claim_epoch(state: State, view: TableView, sources: SourcesDescribed, now_ms
     It moves the tag that every call of an earlier coordinator requires: whatever such a one still
     sends, awake or from the grave, is refused from then on.
     """
-    require_own_sink(sources.note, state.identity)
-    require_not_recreated(view, state.table_uuid, sources.note, state.settings)
+    require_own_sink(sources.offset_metadata, state.identity)
+    require_not_recreated(view, state.table_uuid, sources.offset_metadata, state.settings)
     record = record_to_resume(view, state.settings)
     recovery = _recovery_of(state)
     secondaries = recovery.secondaries
-    for other in (record, *(secondary.settled_record for secondary in secondaries.values())):
+    for other in (record, *(secondary.current_record for secondary in secondaries.values())):
         require_own_group(other, state.identity)
     ids = {topic: now.topic_id for topic, now in sources.topics.items()}
     require_sources_unshared(view, ids, state.identity.shared_with)
@@ -309,7 +309,7 @@ def claim_epoch(state: State, view: TableView, sources: SourcesDescribed, now_ms
     offsets = resumption.offsets
     if state.identity.has_keys:
         state, held = hold_added_partitions(state, *known, sources.topics, now_ms=now_ms)
-        offsets = offsets.restrict_to(offsets.keys() - held_partitions(state))
+        offsets = offsets.restricted_to(offsets.keys() - held_partitions(state))
     tables = (view, *secondaries.values())
     _require_no_deleted_records_read_again(state, tables, offsets, resumption.topic_ids)
     # above the secondary tables', too: a primary table that was restored counts from an old value,
@@ -335,11 +335,11 @@ def claim_epoch(state: State, view: TableView, sources: SourcesDescribed, now_ms
         suspended=tuple(recovery.suspended.values()),
         cohorts=resumption.cohorts,
     )
-    record_claimed = with_pending_commits(state, bare, record, view)
-    require_readable_record(record_claimed)
+    record_claimed = claim_with_pending_commits(state, bare, record, view)
+    require_record_fits(record_claimed)
     read = frozenset(sources.topics)
     require_nameable_in_start(
-        offsets.restrict_to(p for p in offsets if p.topic in read),
+        offsets.restricted_to(p for p in offsets if p.topic in read),
         resumption.topic_ids,
     )
     attempt = CommitAttempt(view, record_claimed, forgets=recovery.forgotten)
@@ -361,14 +361,14 @@ def _require_no_deleted_records_read_again(
     """COMPACTION-1: raise ``DeletedBack`` where a policy would read records again that people
     deleted."""
     record = tables[0].record
-    if state.identity.deleted_back or tables[0].settled_record is None:
+    if state.identity.deleted_back or tables[0].current_record is None:
         return
     again = ranges_read_again(record.offsets if record else {}, offsets)
     for table in tables:
         require_not_read_again(table.table, table.deleted, again, ids, hint=_NOT_BY_POLICY)
 
 
-def with_pending_commits(
+def claim_with_pending_commits(
     state: State, claim: CommitRecord, record: CommitRecord | None, view: TableView
 ) -> CommitRecord:
     """PENDING-3: carry on in the claim what is still pending, and claim secondary tables that need
@@ -384,7 +384,7 @@ def with_pending_commits(
     late = tuple(dict.fromkeys((*late, *pending_commits_of_tables(before, recovery.forgotten))))
     routed, named = state.identity.routed, state.identity.secondaries
     claimable = {n: each for n, each in secondaries.items() if n in named or not routed}
-    claims = claims_of_secondaries(claim, record, claimable, view)
+    claims = claims_needed_of_secondaries(claim, record, claimable, view)
     pending_commits, lost = split_pending_at_claim(
         pending_commits_without(before, late), claims, secondaries
     )
@@ -442,7 +442,7 @@ def begin_epoch(state: State, view: TableView, now_ms: int) -> Step:
     recovery = _recovery_of(state)
     secondaries = recovery.secondaries
     tables = (view, *secondaries.values())
-    if credible_epoch(tables, state.watch.highest_epoch) >= epoch:
+    if credible_heard_epoch(tables, state.watch.highest_epoch) >= epoch:
         # all who heard the higher one would ignore a START of this one
         return recover_from_table(
             state, f"epoch {state.watch.highest_epoch} was heard: claims a higher one"
@@ -483,4 +483,4 @@ def begin_epoch(state: State, view: TableView, now_ms: int) -> Step:
         delivering, actions = begin_delivering(begun, now_ms)
         return delivering, (began, *actions)
     starting = enter_phase(begun, Phase.STARTING)
-    return starting, (began, *append_events(starting))
+    return starting, (began, *actions_to_append_events(starting))

@@ -105,7 +105,7 @@ class Prefixes:
     former: tuple[str, ...] = ()
     marks: tuple[str, ...] = ()
 
-    def prefix_of(self, transaction: TransactionNumber) -> str:
+    def folder_of(self, transaction: TransactionNumber) -> str:
         return f"{self.root}/{transaction}"
 
     def is_below_epoch_folder(self, path: str) -> bool:

@@ -73,8 +73,8 @@ class DeliveriesAnswered:
 
 @dataclass(frozen=True, slots=True)
 class SourcesDescribed:
-    """Brings the topics; ``start`` and ``note`` only when asked for: where a first start begins,
-    and the group's note.
+    """Brings the topics; ``start`` and ``offset_metadata`` only when asked for: where a first start
+    begins, and the metadata of the group's offsets.
 
     ``control_topic_id``: which topic holds the control log now, as far as known. ``stamp``: that of
     the transaction that begins next, where the table stamps its files (TOKEN-2).
@@ -82,7 +82,7 @@ class SourcesDescribed:
 
     topics: Mapping[str, TopicState]
     start: Offsets | None = None
-    note: str | None = None
+    offset_metadata: str | None = None
     control_topic_id: TopicId | None = None
     stamp: str = ""
 

@@ -88,7 +88,7 @@ from headgate.coordinator.inputs_and_actions import (
 )
 from headgate.coordinator.phase_steps import (
     Step,
-    append_events,
+    actions_to_append_events,
     ask_look,
     enter_phase,
     leader_patience_ms,
@@ -111,7 +111,10 @@ from headgate.coordinator.recovery import (
     require_nameable_in_start,
     require_sources_unshared,
 )
-from headgate.coordinator.repeated_refusals import count_repeated_refusals, end_repeated_refusals
+from headgate.coordinator.repeated_refusals import (
+    act_on_repeated_refusals,
+    with_repeated_refusals_counted,
+)
 from headgate.coordinator.schema_changes import (
     ask_for_table_changes,
     on_proposal,
@@ -121,9 +124,9 @@ from headgate.coordinator.schema_changes import (
     retry_table_changes,
 )
 from headgate.coordinator.secondary_delivery import (
+    actions_to_delete_undecided,
     begin_delivering,
     commits_due,
-    delete_undecided_drafts,
     expired_commits_log_lines,
     find_expiring_commits,
     has_unfenced_expired_commit,
@@ -133,12 +136,12 @@ from headgate.coordinator.secondary_delivery import (
     on_read_for_staging,
     on_secondaries_read,
     on_staged,
+    record_with_pending_and_expired,
     reread_before_staging,
     retry_delivery,
     stage_or_commit,
     tables_to_refresh,
-    with_lingering_commits,
-    with_pending_and_expired,
+    term_with_lingering_commits,
 )
 from headgate.coordinator.secondary_pending_commits import find_secondaries_ahead
 from headgate.coordinator.settings import TimeoutPolicy
@@ -170,10 +173,10 @@ from headgate.coordinator.table_checks import (
     prepare_end,
 )
 from headgate.coordinator.table_suspension import (
-    resuming_tables_to_deliver,
+    resuming_tables_needing_delivery,
     secondary_uuids_to_record,
     tables_to_read_before_validation,
-    with_troubled_suspended,
+    with_read_tables_judged,
     without_forgotten_tables,
 )
 
@@ -199,7 +202,7 @@ def _dispatch(state: State, given: Input, now_ms: int) -> Step:
         case Heard(record):
             return _on_record(state, record, now_ms)
         case LeadershipGained():
-            return _on_leadership(state, now_ms)
+            return _on_leadership_gained(state, now_ms)
         case Looked():
             return _on_looked(state, given, now_ms)
         case ManifestsStaged() if state.phase is Phase.DRAFTING:
@@ -238,27 +241,27 @@ def _on_looked(state: State, found: Looked, now_ms: int) -> Step:
     """Take in the answer to the question of this phase; nobody waits for another one."""
     if state.call.asked is None:
         return state, ()
-    state = replace(state, call=state.call.with_answer())
+    state = replace(state, call=state.call.with_question_answered())
     match state.phase, found:
         case Phase.RECOVERING, Looked(primary=TableView() as view):
             return on_primary_found(state, view)
         case Phase.RECOVERING, _:
             return on_secondaries_found(state, found, now_ms)
         case Phase.PREPARING, _:
-            return _on_look_at_end(state, found, now_ms)
+            return _on_look_before_end(state, found, now_ms)
         case Phase.COLLECTING, _:
             return on_look_before_validation(state, found, now_ms)
         case Phase.DRAFTING, Looked(secondaries=SecondariesRead() as secondaries):
             return on_read_for_staging(state, secondaries, now_ms)
         case Phase.DELIVERING, _:
-            return _on_look_at_delivery(state, found, now_ms)
+            return _on_look_while_delivering(state, found, now_ms)
         case _, Looked(primary=TableView() as view) if state.call.attempt:
             return on_read_after_attempt(state, view, now_ms)
         case _:
             return state, ()
 
 
-def _on_look_at_delivery(state: State, found: Looked, now_ms: int) -> Step:
+def _on_look_while_delivering(state: State, found: Looked, now_ms: int) -> Step:
     if found.primary is not None:
         state, actions = on_primary_read(state, found.primary, now_ms)
         if state.phase is not Phase.DELIVERING:
@@ -269,7 +272,7 @@ def _on_look_at_delivery(state: State, found: Looked, now_ms: int) -> Step:
 # ------------------------------------------------------------------------------------ leadership
 
 
-def _on_leadership(state: State, now_ms: int) -> Step:
+def _on_leadership_gained(state: State, now_ms: int) -> Step:
     """EPOCH-4: after being superseded, claim only after a fixed wait."""
     if state.phase is not Phase.FOLLOWING:
         return state, ()
@@ -308,7 +311,7 @@ def _on_tick(state: State, now_ms: int) -> Step:
         case Phase.OPEN if state.is_due(Timer.END, now_ms) or is_size_limit_reached(state):
             return prepare_end(state, now_ms)
         case Phase.COLLECTING:
-            return validate_when_ready(state, now_ms)
+            return decide_when_ready(state, now_ms)
         case Phase.STARTING | Phase.CLOSING | Phase.SETTLING | Phase.EVOLVING:
             # LOG-1: confirmed is not heard; a truncated log may have lost the event
             again_ms = now_ms + state.settings.commit_timeout_ms
@@ -330,7 +333,7 @@ def _retry_failed_call(state: State, now_ms: int) -> Step:
         case Phase.DELIVERING:
             return retry_delivery(state, now_ms)
         case _:
-            return state, append_events(state)
+            return state, actions_to_append_events(state)
 
 
 # ------------------------------------------------------------------------------ what is heard
@@ -419,7 +422,7 @@ def _on_own_event(state: State, record: LogRecord, now_ms: int) -> Step:
             state = state.with_deadline(
                 Timer.END, next_end_ms if paused == term.pause.paused else now_ms
             )
-            tidying = delete_undecided_drafts(started) if started.delivery.secondaries else ()
+            tidying = actions_to_delete_undecided(started) if started.delivery.secondaries else ()
             return _open_or_deliver(replace(state, term=started), now_ms, tidying)
         case Phase.CLOSING, StartCommit(paused=paused) if said.transaction == term.progress.number:
             state = state.with_deadline(
@@ -438,7 +441,7 @@ def _on_own_event(state: State, record: LogRecord, now_ms: int) -> Step:
 def _open_or_deliver(state: State, now_ms: int, also: tuple[Action, ...] = ()) -> Step:
     """Open the transaction; before it may be ended, secondary tables are delivered to
     (PENDING-7)."""
-    if state.refused and (given_up := end_repeated_refusals(state, now_ms)):
+    if state.refused and (given_up := act_on_repeated_refusals(state, now_ms)):
         state, told = given_up
         also = (*also, *told)
         if state.phase is Phase.RECOVERING:
@@ -474,7 +477,7 @@ def _on_gain(state: State, gained: frozenset[TopicPartition], now_ms: int) -> St
 # From one transaction to the next: what is new in the sources begins with its START (COMMIT-1).
 
 
-def _on_look_at_end(state: State, found: Looked, now_ms: int) -> Step:
+def _on_look_before_end(state: State, found: Looked, now_ms: int) -> Step:
     """Take in what was looked at for an END, and say it."""
     tells: tuple[Action, ...] = ()
     if found.primary is not None:
@@ -511,11 +514,11 @@ def append_end_and_start(state: State, sources: SourcesDescribed, now_ms: int) -
     cohorts, told = term.sources.cohorts, tuple[LogLine, ...]()
     if state.held:
         state, cohorts, told = admit_due_partitions(state, sources.topics)
-        fit = fit.restrict_to(fit.keys() - held_partitions(state))
+        fit = fit.restricted_to(fit.keys() - held_partitions(state))
     all_ids = {**term.sources.topic_ids, **ids}
     if len(fit) > len(term.progress.offsets):
         require_nameable_in_start(
-            fit.restrict_to(p for p in fit if p.topic in sources.topics), all_ids
+            fit.restricted_to(p for p in fit if p.topic in sources.topics), all_ids
         )
     progress = term.progress.with_next_transaction(fit)
     age_max_ms = state.settings.claim_age_max_ms
@@ -527,7 +530,7 @@ def append_end_and_start(state: State, sources: SourcesDescribed, now_ms: int) -
     )
     described = with_known_topics(state, sources.topics)
     moved = enter_phase(described, Phase.CLOSING, term=closing, failures=0)
-    return moved, (*held, *told, *append_events(moved))
+    return moved, (*held, *told, *actions_to_append_events(moved))
 
 
 # From collected statuses to a settled transaction: judge, commit, settle (COMMIT-3, RANGE-2,
@@ -541,12 +544,12 @@ _REASON_CHARACTERS_MAX = 1000
 _TOO_OLD = "the transaction is so old that its files may have been cleaned up: begins again"
 
 
-def validate_when_ready(state: State, now_ms: int) -> Step:
+def decide_when_ready(state: State, now_ms: int) -> Step:
     """COMMIT-3, RANGE-2: judge once every awaited partition is named (a set, no count), or at the
     time-out."""
     if state.call.asked is not None:
         return state, ()
-    ready = not _unnamed_partitions(state)
+    ready = not _unheard_partitions(state)
     if not ready and not state.is_due(Timer.TIME_OUT, now_ms):
         return state, ()
     if not ready and state.settings.timeout_policy is TimeoutPolicy.ABORT:
@@ -555,7 +558,7 @@ def validate_when_ready(state: State, now_ms: int) -> Step:
     beyond = has_ranges_beyond_ends(state)
     if strangers or beyond:
         return ask_look(state, Look(tables=strangers, sources=beyond))
-    return validate_heard_statuses(state, now_ms)
+    return decide_by_heard_statuses(state, now_ms)
 
 
 def on_look_before_validation(state: State, found: Looked, now_ms: int) -> Step:
@@ -574,16 +577,16 @@ def on_look_before_validation(state: State, found: Looked, now_ms: int) -> Step:
             return recover_from_table(
                 replace(state, suspicion=state.suspicion.with_secondaries_ahead(beyond)), why
             )
-        state, tells = with_troubled_suspended(state, given, now_ms)
+        state, tells = with_read_tables_judged(state, given, now_ms)
     if found.sources is not None:
         state = with_source_ends(state, found.sources.topics)
-    judged, actions = validate_heard_statuses(state, now_ms)
+    judged, actions = decide_by_heard_statuses(state, now_ms)
     return judged, (*tells, *actions)
 
 
-def validate_heard_statuses(state: State, now_ms: int) -> Step:
+def decide_by_heard_statuses(state: State, now_ms: int) -> Step:
     """RANGE-2: judge what was heard."""
-    ready = not _unnamed_partitions(state)
+    ready = not _unheard_partitions(state)
     verdict = validate_statuses(
         term_of(state).collection.statuses, admission_criteria(state, now_ms)
     )
@@ -595,13 +598,13 @@ def validate_heard_statuses(state: State, now_ms: int) -> Step:
     tokens = term_of(state).tokens.with_stale_counted(verdict.heeded, verdict.stale)
     told = always_late_log_lines(state.settings, tokens, verdict.stale - verdict.heeded)
     if verdict.refusals or state.refused:
-        state = count_repeated_refusals(state, verdict, now_ms)
+        state = with_repeated_refusals_counted(state, verdict, now_ms)
     state = replace(state, term=replace(term_of(state), tokens=tokens))
     decided, actions = _decide_transaction(state, verdict, reason, now_ms)
     return decided, (*told, *actions)
 
 
-def _unnamed_partitions(state: State) -> frozenset[TopicPartition]:
+def _unheard_partitions(state: State) -> frozenset[TopicPartition]:
     """COMMIT-3: return the partitions not heard of yet, of those that anybody was given to read.
 
     Where files are stamped, an answer to an earlier END names none (TOKEN-2): its files cannot be
@@ -620,7 +623,7 @@ def _unnamed_partitions(state: State) -> frozenset[TopicPartition]:
 def _abort_transaction(state: State) -> Step:
     """Settle under the policy ``abort``: nothing that was heard is admitted."""
     term = term_of(state)
-    silent = _describe_some_partitions(_unnamed_partitions(state))
+    silent = _describe_some_partitions(_unheard_partitions(state))
     settlement = AbortCommit(
         settled_to=term.progress.heard_to,
         offsets=term.progress.offsets,
@@ -646,7 +649,7 @@ def _decide_transaction(state: State, verdict: ValidationResult, reason: str, no
     """RANGE-2: commit if any range is not empty, with or without rows; otherwise make no
     snapshot."""
     before = term_of(state)
-    sample = _next_bad_record_sample(state, verdict)
+    sample = _require_few_bad_records(state, verdict)
     activity = with_activity(before.progress.activity, verdict.ranges, now_ms)
     through = before.progress.valid_through_ms
     if not verdict.unsure:
@@ -669,7 +672,7 @@ def _decide_transaction(state: State, verdict: ValidationResult, reason: str, no
     judged = replace(state, term=term)
     if not _is_worth_a_commit(judged, verdict, through, now_ms):
         return append_settlement(judged, None)
-    record = with_pending_and_expired(
+    record = record_with_pending_and_expired(
         judged, _build_commit_record(judged, verdict, through), now_ms
     )
     attempt = CommitAttempt(
@@ -678,7 +681,7 @@ def _decide_transaction(state: State, verdict: ValidationResult, reason: str, no
     return stage_or_commit(judged, attempt, verdict, now_ms)
 
 
-def _next_bad_record_sample(state: State, verdict: ValidationResult) -> Sample:
+def _require_few_bad_records(state: State, verdict: ValidationResult) -> Sample:
     """QUARANTINE-5: judge quiet topics over several transactions. Raises ``TooManyBadRecords``."""
     before = term_of(state).collection.sample
     records = before.records + verdict.records_read
@@ -704,7 +707,7 @@ def _is_worth_a_commit(
     moved = any(not each.range.is_empty for _, each in verdict.ranges)
     expires = bool(find_expiring_commits(state, now_ms)) or has_unfenced_expired_commit(state)
     suspended = term.suspensions.suspended
-    resumes = bool(suspended and resuming_tables_to_deliver(term, term.delivery.pending))
+    resumes = bool(suspended and resuming_tables_needing_delivery(term, term.delivery.pending))
     refreshes = bool(tables_to_refresh(state, through_ms, ()))
     suspends = tuple(suspended.values()) != stored.suspended or bool(term.suspensions.forgotten)
     pauses = stored.paused != term.pause.paused
@@ -808,7 +811,7 @@ def _on_commit_landed(state: State, view: TableView, now_ms: int) -> Step:
     told = expired_commits_log_lines(found, stored) if found.expired else ()
     landed = replace(state, term=committed)
     if committed.delivery.pending or committed.delivery.lingering:
-        landed = replace(landed, term=with_lingering_commits(landed, now_ms))
+        landed = replace(landed, term=term_with_lingering_commits(landed, now_ms))
     settled, actions = append_settlement(landed, view)
     return settled, (*told, *actions)
 
@@ -821,7 +824,7 @@ def append_settlement(state: State, landed: TableView | None) -> Step:
     settlement = replace(term.progress.settlement, tables=tables)
     settled = replace(term, progress=term.progress.with_settlement(settlement))
     moved = enter_phase(state, Phase.SETTLING, term=settled)
-    return moved, append_events(moved)
+    return moved, actions_to_append_events(moved)
 
 
 def _table_settlements(view: TableView, verdict: ValidationResult) -> tuple[TableSettlement, ...]:

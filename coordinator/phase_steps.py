@@ -100,7 +100,7 @@ def term_of(state: State) -> Term:
 
 def recover_from_table(state: State, why: str) -> Step:
     """Begin again at the table, with a new epoch."""
-    suspicion = state.suspicion.with_refused_access(state.term)
+    suspicion = state.suspicion.with_refused_access_of(state.term)
     moved = enter_phase(state, Phase.RECOVERING, term=None, recovery=None, suspicion=suspicion)
     asking, actions = ask_look(moved, Look(primary=True))
     told = LogLine(why, trouble=state.term is not None, event=LogEvent.EPOCH_RECLAIMED)
@@ -114,7 +114,7 @@ def step_down(state: State, epoch: Epoch, now_ms: int) -> Step:
         Phase.FOLLOWING,
         term=None,
         watch=state.watch.with_superseded(epoch, now_ms),
-        suspicion=state.suspicion.with_refused_access(state.term).without_troubled_tables(),
+        suspicion=state.suspicion.with_refused_access_of(state.term).without_troubled_tables(),
     )
     why = f"{StepDown.code} superseded by epoch {epoch}: steps down"
     return followed, (LogLine(why, trouble=True, event=LogEvent.EPOCH_SUPERSEDED),)
@@ -152,7 +152,7 @@ def wait_and_retry(state: State, now_ms: int, why: str, *, refused: bool = False
     return waiting, (LogLine(told, trouble=True, event=LogEvent.COORDINATOR_RETRYING),)
 
 
-def append_events(state: State) -> tuple[Action, ...]:
+def actions_to_append_events(state: State) -> tuple[Action, ...]:
     """Append the events that the phase waits to hear; repeated after a failed append."""
     term = term_of(state)
     match state.phase:
@@ -242,7 +242,7 @@ def with_known_topics(state: State, topics: Iterable[str]) -> State:
 
 def offsets_of_configured_topics(state: State, offsets: Offsets) -> Offsets:
     """Drop the topics that the record remembers but the configuration no longer names."""
-    return offsets.restrict_to(p for p in offsets if p.topic in state.topics)
+    return offsets.restricted_to(p for p in offsets if p.topic in state.topics)
 
 
 def partitions_of_newest_start(state: State) -> frozenset[TopicPartition]:
@@ -292,5 +292,5 @@ def _table_start(state: State, table: TableView) -> TableStart:
         uuid=table.uuid,
         schema_id=table.schema_id,
         spec_id=table.spec_id,
-        file_prefix=epoch_prefixes(state, table).prefix_of(term_of(state).progress.number),
+        file_prefix=epoch_prefixes(state, table).folder_of(term_of(state).progress.number),
     )

@@ -71,6 +71,8 @@ def record_to_resume(view: TableView, settings: CoordinatorSettings) -> CommitRe
 
 
 def _record_of_tag(view: TableView) -> CommitRecord | None:
+    """Return the tag's record. Raises ``TagMissing`` where the branch holds a newer one: the tag
+    was moved by hand."""
     newest, record = view.branch_record, view.record
     if newest and record and newest.transaction > record.transaction:
         raise TagMissing(
@@ -115,7 +117,7 @@ def _record_after_missing_tag(view: TableView, policy: TagMissingPolicy) -> Comm
     )
 
 
-def require_same_quarantine(
+def require_quarantine_intact(
     quarantine: TableView,
     record: CommitRecord | None,
     settings: CoordinatorSettings,
@@ -182,11 +184,14 @@ def require_quarantine_not_replaced(
 
 
 def require_not_recreated(
-    view: TableView, known_uuid: str | None, note: str | None, settings: CoordinatorSettings
+    view: TableView,
+    known_uuid: str | None,
+    offset_metadata: str | None,
+    settings: CoordinatorSettings,
 ) -> None:
-    """Raise ``TableRecreated`` when this process or the group's note knew another table."""
+    """Raise ``TableRecreated`` when this process or the group's metadata knew another table."""
     before = known_uuid or (
-        table_uuid_in_offset_metadata(note) if view.lineage is Lineage.FRESH else None
+        table_uuid_in_offset_metadata(offset_metadata) if view.lineage is Lineage.FRESH else None
     )
     if before in (None, view.uuid) or settings.on_table_recreated is TableRecreatedPolicy.RESTART:
         return
@@ -219,20 +224,20 @@ def require_own_group(record: CommitRecord | None, identity: Identity) -> None:
         )
 
 
-def require_own_sink(note: str | None, identity: Identity) -> None:
+def require_own_sink(offset_metadata: str | None, identity: Identity) -> None:
     """CONFIG-1. Raise ``GroupTaken``: the members of a group are participants of one sink."""
-    other = sink_in_offset_metadata(note)
+    other = sink_in_offset_metadata(offset_metadata)
     if other not in (None, identity.sink):
         raise group_taken_error(identity.group_id, other, identity.sink)
 
 
 def require_sources_unshared(
-    view: TableView, topic_ids: Mapping[str, TopicId], meant: Collection[str]
+    view: TableView, topic_ids: Mapping[str, TopicId], shared_with: Collection[str]
 ) -> None:
     """TABLE-5. Raise ``SourceShared``: each record would be in the branch once per sink."""
     for sink, theirs in sorted(view.others.items()):
         same = sorted(t for t, id_ in topic_ids.items() if theirs.get(t) == id_)
-        if same and sink not in meant:
+        if same and sink not in shared_with:
             raise SourceShared(
                 f"{view.table}: sink {sink!r} fills the same branch from the same topic, "
                 f"{', '.join(same)}: each record would be there twice",
@@ -312,10 +317,10 @@ def valid_through_of_claim(
 def next_epoch(tables: Collection[TableView], highest_heard: Epoch) -> Epoch:
     """Return an epoch above all that the tables or the log have seen, as far as credible
     (LOG-6)."""
-    return Epoch(max(credible_epoch(tables, highest_heard), newest_epoch(tables)) + 1)
+    return Epoch(max(credible_heard_epoch(tables, highest_heard), newest_epoch(tables)) + 1)
 
 
-def credible_epoch(tables: Collection[TableView], highest_heard: Epoch) -> Epoch:
+def credible_heard_epoch(tables: Collection[TableView], highest_heard: Epoch) -> Epoch:
     """Return the highest epoch heard; none when it leaps too far from what the tables hold."""
     return highest_heard if highest_heard <= newest_epoch(tables) + LEAP_MAX else Epoch(0)
 
@@ -353,7 +358,7 @@ def require_nameable_in_start(offsets: Offsets, topic_ids: Mapping[str, TopicId]
         )
 
 
-def require_readable_record(record: CommitRecord) -> None:
+def require_record_fits(record: CommitRecord) -> None:
     """Raise ``SourcesTooLarge`` for a record that could be written but not be read again."""
     try:
         commit_record_codec.encode(record)

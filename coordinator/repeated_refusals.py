@@ -22,7 +22,7 @@ from headgate.coordinator.phase_steps import (
 )
 from headgate.coordinator.state import Fault, RepeatedRefusal, State
 from headgate.coordinator.status_validation import ValidationResult
-from headgate.coordinator.table_suspension import suspend_tables
+from headgate.coordinator.table_suspension import suspend_or_forget_tables
 
 LOOKS_AT = 3
 """So many equal refusals in a row, and all tables are read afresh, in a new epoch."""
@@ -40,7 +40,7 @@ in the group has ended: it reads partitions that others own by now."""
 _NAMED_MAX = 5
 
 
-def count_repeated_refusals(state: State, verdict: ValidationResult, now_ms: int) -> State:
+def with_repeated_refusals_counted(state: State, verdict: ValidationResult, now_ms: int) -> State:
     """Count on how often in a row each partition's ranges were refused for the same reason.
 
     What anybody has admitted of a partition begins its count anew: then somebody gets on with it,
@@ -66,7 +66,7 @@ def count_repeated_refusals(state: State, verdict: ValidationResult, now_ms: int
     return replace(state, refused=left)
 
 
-def end_repeated_refusals(state: State, now_ms: int) -> Step | None:
+def act_on_repeated_refusals(state: State, now_ms: int) -> Step | None:
     """Look at the tables afresh, or end what goes on in spite of that; ``None``: nothing is due.
 
     Raises ``StatusRefused`` where no table alone is at fault.
@@ -75,7 +75,7 @@ def end_repeated_refusals(state: State, now_ms: int) -> Step | None:
         if each.times < LOOKS_AT:
             return None
         if each.times == LOOKS_AT and not each.looked:
-            return _reread_tables(state, each)
+            return _recover_to_reread_tables(state, each)
         if each.times >= ENDS_AT and not _may_end_by_itself(each, now_ms):
             return _suspend_or_stop(state, each, now_ms)
     return None
@@ -85,7 +85,7 @@ def _may_end_by_itself(refused: RepeatedRefusal, now_ms: int) -> bool:
     return refused.objection.fault in _PASSING and now_ms - refused.since_ms < PASSING_MS_MIN
 
 
-def _reread_tables(state: State, refused: RepeatedRefusal) -> Step:
+def _recover_to_reread_tables(state: State, refused: RepeatedRefusal) -> Step:
     looked = {
         at: replace(each, looked=True) if each.is_same_fault(refused) else each
         for at, each in state.refused.items()
@@ -105,7 +105,9 @@ def _suspend_or_stop(state: State, refused: RepeatedRefusal, now_ms: int) -> Ste
     ):
         raise error
     rest = {at: each for at, each in state.refused.items() if not each.is_same_fault(refused)}
-    suspended, tells = suspend_tables(replace(state, refused=rest), {table: error}, now_ms)
+    suspended, tells = suspend_or_forget_tables(
+        replace(state, refused=rest), {table: error}, now_ms
+    )
     return suspended, (_refusal_log_line(error), *tells)
 
 

@@ -8,7 +8,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import reduce
 
-from headgate.control_protocol.columns import Struct, dotted_path, to_json, unify_columns
+from headgate.control_protocol.columns import (
+    Struct,
+    dotted_path,
+    to_json_without_ids,
+    unify_columns,
+)
 from headgate.control_protocol.errors import TableMissing
 from headgate.control_protocol.events import (
     Answer,
@@ -25,7 +30,7 @@ from headgate.control_protocol.schema_evolution import Refusal
 from headgate.coordinator.inputs_and_actions import Action, ChangeTables, EvolveTable
 from headgate.coordinator.phase_steps import (
     Step,
-    append_events,
+    actions_to_append_events,
     enter_phase,
     epoch_folder,
     primary_table_start,
@@ -34,7 +39,7 @@ from headgate.coordinator.phase_steps import (
 )
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.state import HeardProposal, State, Timer
-from headgate.coordinator.table_suspension import suspend_tables
+from headgate.coordinator.table_suspension import suspend_or_forget_tables
 
 GATHERING_MS = 100
 """How long the first proposal waits for others: one table update serves all."""
@@ -81,7 +86,7 @@ def on_proposal(state: State, said: Envelope, proposal: Proposal, now_ms: int) -
 
 
 def _proposal_size_bytes(said: Envelope, proposal: Proposal) -> int:
-    texts = (to_json(proposal.columns), proposal.table, proposal.raw, proposal.source)
+    texts = (to_json_without_ids(proposal.columns), proposal.table, proposal.raw, proposal.source)
     topics = sum(len(partition.topic) + _OFFSET_BYTES for partition in proposal.first)
     return _PROPOSAL_BYTES + len(str(said.sender)) + sum(map(len, texts)) + topics
 
@@ -147,7 +152,8 @@ def on_table_evolved(state: State, done: EvolvedTable) -> Step:
         term,
         primary=term.primary.with_view(known),
         changes=replace(
-            term.changes, refused=limit_refusals((*term.changes.refused, *done.refused))
+            term.changes,
+            refused=collapse_refusals_beyond_limit((*term.changes.refused, *done.refused)),
         ),
     )
     state = replace(state, term=term)
@@ -155,7 +161,7 @@ def on_table_evolved(state: State, done: EvolvedTable) -> Step:
     tables = Tables(answers_for_one_event(answers), (primary_table_start(state),))
     known_term = replace(term, changes=replace(term.changes, tables=tables))
     state = replace(state, term=known_term, call=state.call.without_failures())
-    return state, (*_evolution_log_lines(view.table, done), *append_events(state))
+    return state, (*_evolution_log_lines(view.table, done), *actions_to_append_events(state))
 
 
 def retry_table_changes(state: State, now_ms: int, why: str) -> Step:
@@ -198,7 +204,7 @@ def answers_for_one_event(answers: tuple[Answer, ...]) -> tuple[Answer, ...]:
     return answers[:said]
 
 
-def limit_refusals(refused: tuple[Refusal, ...]) -> tuple[Refusal, ...]:
+def collapse_refusals_beyond_limit(refused: tuple[Refusal, ...]) -> tuple[Refusal, ...]:
     """Name each field once; if they are too many to name, refuse all that the table lacks."""
     by_path = {refusal.path: refusal for refusal in refused}
     if len(by_path) > REFUSED_MAX or refusals_size_bytes(by_path.values()) > REFUSED_BYTES_MAX:
@@ -273,13 +279,13 @@ def on_tables_changed(state: State, tables: tuple[Changed, ...], now_ms: int) ->
         for said in done.values()
         if said.dropped
     }
-    state, suspended = suspend_tables(state, gone, now_ms)
+    state, suspended = suspend_or_forget_tables(state, gone, now_ms)
     told = [action for said in done.values() for action in _table_change_log_lines(said)]
     if failures:
         told.append(
             LogLine(f"asked for again: {why}", trouble=True, event=LogEvent.COORDINATOR_RETRYING)
         )
-    return state, (*suspended, *told, *append_events(state))
+    return state, (*suspended, *told, *actions_to_append_events(state))
 
 
 def _results_for_one_event(
@@ -292,7 +298,9 @@ def _results_for_one_event(
         if found.failure:
             continue
         said = replace(
-            found, refused=limit_refusals(found.refused), why=found.why[:_WHY_CHARACTERS_MAX]
+            found,
+            refused=collapse_refusals_beyond_limit(found.refused),
+            why=found.why[:_WHY_CHARACTERS_MAX],
         )
         room -= refusals_size_bytes(said.refused) + len(
             f"{said.table}{said.data}{said.why}".encode()

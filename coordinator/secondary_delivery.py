@@ -41,7 +41,7 @@ from headgate.coordinator.inputs_and_actions import (
 )
 from headgate.coordinator.phase_steps import (
     Step,
-    append_events,
+    actions_to_append_events,
     ask_look,
     enter_phase,
     recover_from_table,
@@ -53,8 +53,8 @@ from headgate.coordinator.phase_steps import (
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.recovery import has_rival_moved_tag, newest_epoch
 from headgate.coordinator.secondary_pending_commits import (
+    are_secondaries_following_primary,
     are_secondaries_in_order,
-    are_secondaries_of_primary,
     build_deliveries,
     expired_commits_to_record,
     find_overdue_commits,
@@ -72,10 +72,10 @@ from headgate.coordinator.status_validation import (
 from headgate.coordinator.table_checks import AT_ONCE, is_tag_renewal_due
 from headgate.coordinator.table_suspension import (
     REFUSALS_MAX,
-    commits_deliverable_now,
+    commits_of_receiving_tables,
     pending_commits_of_tables,
     reopen_tables,
-    resuming_tables_to_deliver,
+    resuming_tables_needing_delivery,
     suspend_overdue_tables,
     suspend_troubled_tables,
     suspend_undeliverable_tables,
@@ -144,7 +144,9 @@ def _find_commits_of_replaced_tables(state: State) -> tuple[PendingCommit, ...]:
     return tuple(d for d in term.delivery.pending if known.get(d.table, d.secondary) != d.secondary)
 
 
-def with_pending_and_expired(state: State, record: CommitRecord, now_ms: int) -> CommitRecord:
+def record_with_pending_and_expired(
+    state: State, record: CommitRecord, now_ms: int
+) -> CommitRecord:
     """PENDING-3: add the pending commits that are left to the record, in their order."""
     term = term_of(state)
     stored = term.primary.view.record
@@ -190,17 +192,17 @@ class Touch:
     reason: TouchReason
 
 
-def tables_to_touch(
+def tables_due_for_empty_commit(
     state: State, record: CommitRecord, receiving: Collection[str], now_ms: int
 ) -> tuple[Touch, ...]:
     """Return the tables that receive an empty pending commit with this decision, and why.
 
     ``receiving`` have rows in it. What a claim claims is no such table: START waits for those
-    (``claims_of_secondaries``, PENDING-9).
+    (``claims_needed_of_secondaries``, PENDING-9).
     """
     term, named = term_of(state), secondaries_named_by_start(state)
     suspended = term.suspensions.suspended
-    resuming = resuming_tables_to_deliver(term, record.pending_commits) if suspended else ()
+    resuming = resuming_tables_needing_delivery(term, record.pending_commits) if suspended else ()
     found = [Touch(each, TouchReason.RESUMED) for each in resuming]
     for name, secondary in {**named, **term.delivery.secondaries}.items():
         if name in receiving or name in suspended:
@@ -220,7 +222,9 @@ def stage_or_commit(
     """PENDING-2: write the manifests of secondary tables before the decision; decide at once
     without any."""
     term = term_of(state)
-    touched = tables_to_touch(state, attempt.record, verdict.secondary_files.keys(), now_ms)
+    touched = tables_due_for_empty_commit(
+        state, attempt.record, verdict.secondary_files.keys(), now_ms
+    )
     renewals = (tag_renewal_commit(attempt.record, each.table) for each in touched)
     pending_commits = (*attempt.record.pending_commits, *renewals)
     if len(pending_commits) > PENDING_COMMITS_MAX:
@@ -325,7 +329,7 @@ def commits_due(state: State, now_ms: int) -> tuple[PendingCommit, ...]:
     """Return what is to be delivered now. A table that was resumed takes rows only once that is
     there."""
     term = term_of(state)
-    pending = commits_deliverable_now(term)
+    pending = commits_of_receiving_tables(term)
     gathering = {
         name
         for name, each in term.delivery.lingering.items()
@@ -336,7 +340,7 @@ def commits_due(state: State, now_ms: int) -> tuple[PendingCommit, ...]:
     )
 
 
-def with_lingering_commits(state: State, now_ms: int) -> Term:
+def term_with_lingering_commits(state: State, now_ms: int) -> Term:
     """Return the term with the time at which each table whose pending commits gather is delivered.
 
     Called when the newest transaction was just decided. A table that could not be delivered before
@@ -356,7 +360,7 @@ def with_lingering_commits(state: State, now_ms: int) -> Term:
     known = {name: each for name, each in term.delivery.lingering.items() if name in before}
     waiting = begun.keys() | {name for name, each in known.items() if now_ms < each.due_ms}
     if (
-        sum(pending_commit.table in waiting for pending_commit in commits_deliverable_now(term))
+        sum(pending_commit.table in waiting for pending_commit in commits_of_receiving_tables(term))
         > LINGERING_MAX
     ):
         due = {n: replace(each, due_ms=min(each.due_ms, now_ms)) for n, each in known.items()}
@@ -404,10 +408,10 @@ def begin_delivering(state: State, now_ms: int) -> Step:
     patience_ms = state.settings.delivery_timeout_ms if fresh else 0
     waiting = replace(term, delivery=replace(term.delivery, asked=False))
     delivering = enter_phase(state, Phase.DELIVERING, term=waiting, failures=0)
-    return _look_at_primary(delivering.with_deadline(Timer.DELIVERY, now_ms + patience_ms), now_ms)
+    return _look_at_tables(delivering.with_deadline(Timer.DELIVERY, now_ms + patience_ms), now_ms)
 
 
-def _look_at_primary(state: State, now_ms: int) -> Step:
+def _look_at_tables(state: State, now_ms: int) -> Step:
     """Read the primary table, and then those that START names or that are to be delivered now."""
     return ask_look(state, Look(primary=True, tables=_tables_to_read(state, now_ms)))
 
@@ -443,7 +447,7 @@ def on_secondaries_read(state: State, given: SecondariesRead, now_ms: int) -> St
     kept = {name: view for name, view in routed.items() if name not in before.suspensions.suspended}
     if not (
         are_secondaries_in_order(ours, before.primary.view, before.delivery.pending)
-        and are_secondaries_of_primary(kept, before.primary.view)
+        and are_secondaries_following_primary(kept, before.primary.view)
     ):
         return recover_from_table(
             state, "a secondary table is not as it was delivered to: begins again"
@@ -451,12 +455,12 @@ def on_secondaries_read(state: State, given: SecondariesRead, now_ms: int) -> St
     state, suspended = suspend_troubled_tables(state, given, {}, now_ms)
     # Before the next two: a resumed table opens by what is pending now (SUSPEND-5), and one that
     # has received all at last is not overdue (SUSPEND-3).
-    state = replace(state, term=without_delivered_commits(term_of(state), given, now_ms))
+    state = replace(state, term=with_secondaries_as_read(term_of(state), given, now_ms))
     spent = _actions_to_delete_key_files(before, term_of(state))
     state, opened = reopen_tables(state, given.views)
     many = _has_too_many_pending(state, now_ms)
     state, weary = suspend_overdue_tables(
-        state, given, commits_due(state, now_ms), now_ms, many=many
+        state, given, commits_due(state, now_ms), now_ms, too_many_pending=many
     )
     after, actions = _deliver_next(state, given, now_ms)
     return after, (*suspended, *opened, *weary, *spent, *actions)
@@ -480,7 +484,7 @@ def _deliver_next(state: State, given: SecondariesRead, now_ms: int) -> Step:
     return asked, (DeliverPendingCommits(wanted, state.settings.delivery_timeout_ms),)
 
 
-def without_delivered_commits(term: Term, given: SecondariesRead, now_ms: int) -> Term:
+def with_secondaries_as_read(term: Term, given: SecondariesRead, now_ms: int) -> Term:
     """Return the term with the secondary tables as they are now, without pending commits that they
     show as delivered."""
     secondaries = {
@@ -544,7 +548,7 @@ def retry_delivery(state: State, now_ms: int) -> Step:
     if _is_patience_over(state, now_ms):
         return _go_on_to_transaction(state, now_ms)
     delivery = replace(term_of(state).delivery, asked=False)
-    return _look_at_primary(replace(state, term=replace(term_of(state), delivery=delivery)), now_ms)
+    return _look_at_tables(replace(state, term=replace(term_of(state), delivery=delivery)), now_ms)
 
 
 def _is_patience_over(state: State, now_ms: int) -> bool:
@@ -577,7 +581,7 @@ def _go_on_to_transaction(state: State, now_ms: int) -> Step:
     term = replace(term_of(state), delivery=replace(term_of(state).delivery, asked=False))
     if not term.has_heard_first_start:
         starting = enter_phase(state, Phase.STARTING, term=term, failures=0)
-        return starting, append_events(starting)
+        return starting, actions_to_append_events(starting)
     troubles, known = tuple(_describe_pending(state, term, now_ms)), term.delivery.told
     told: tuple[Action, ...] = tuple(
         LogLine(text, trouble=True, event=LogEvent.DELIVERY_PENDING)
@@ -632,7 +636,7 @@ def expired_commits_log_lines(
     )
 
 
-def delete_undecided_drafts(term: Term) -> tuple[Action, ...]:
+def actions_to_delete_undecided(term: Term) -> tuple[Action, ...]:
     """Delete what dead coordinators drafted and never decided: all below this epoch.
 
     What expired was decided: its rows can be written again from there (SUSPEND-6).

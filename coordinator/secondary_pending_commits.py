@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
+from typing import NamedTuple
 
 from headgate.control_protocol.commit_record import CommitRecord, PendingCommit
 from headgate.control_protocol.commit_record_codec import PENDING_COMMITS_MAX
@@ -19,28 +20,30 @@ EXPIRED_MAX = 1_000
 """A record names up to so many expired pending commits one by one (rule PENDING-8)."""
 
 
-def is_delivered(pending_commit: PendingCommit, secondary: TableView | None, primary: str) -> bool:
+def is_delivered(
+    pending_commit: PendingCommit, secondary: TableView | None, primary_uuid: str
+) -> bool:
     """PENDING-6: return whether the secondary table's record is at or above the transaction;
     equality is no test.
 
     Transactions of another primary table prove nothing.
     """
     record = (
-        secondary.settled_record
+        secondary.current_record
         if secondary and secondary.uuid == pending_commit.secondary
         else None
     )
-    return record is not None and record.has_received(pending_commit, primary)
+    return record is not None and record.has_received(pending_commit, primary_uuid)
 
 
 def find_undelivered_commits(
-    pending_commits: Iterable[PendingCommit], secondaries: Secondaries, primary: str
+    pending_commits: Iterable[PendingCommit], secondaries: Secondaries, primary_uuid: str
 ) -> tuple[PendingCommit, ...]:
     """PENDING-7: return the pending commits that the secondary tables do not show as delivered."""
     return tuple(
         pending_commit
         for pending_commit in pending_commits
-        if not is_delivered(pending_commit, secondaries.get(pending_commit.table), primary)
+        if not is_delivered(pending_commit, secondaries.get(pending_commit.table), primary_uuid)
     )
 
 
@@ -128,7 +131,7 @@ def _build_delivery(
 
     What was given back to it from the quarantine is carried on (SUSPEND-6).
     """
-    decided, newest, before = primary.record, pending[-1], secondary.settled_record
+    decided, newest, before = primary.record, pending[-1], secondary.current_record
     assert decided is not None, (
         "a pending commit was read under the primary table's tag (PENDING-4)"
     )
@@ -151,7 +154,7 @@ def _build_delivery(
     return CommitAttempt(secondary, record, pending_commits=pending)
 
 
-def claims_of_secondaries(
+def claims_needed_of_secondaries(
     claim: CommitRecord, before: CommitRecord | None, secondaries: Secondaries, primary: TableView
 ) -> tuple[PendingCommit, ...]:
     """PENDING-9: return an empty pending commit for each secondary table that an old delivery might
@@ -169,7 +172,7 @@ def claims_of_secondaries(
     return tuple(
         PendingCommit(claim.transaction, claim.coordinator, secondary.uuid, name)
         for name, secondary in sorted(secondaries.items())
-        if back or not _has_new_primary(secondary, primary, before)
+        if back or not _follows_primary(secondary, primary, before)
     )
 
 
@@ -177,7 +180,7 @@ def _has_primary_gone_back(before: CommitRecord, claim: CommitRecord) -> bool:
     return bool(claim.offsets.partitions_behind(before.offsets))
 
 
-def _has_new_primary(secondary: TableView, primary: TableView, before: CommitRecord | None) -> bool:
+def _follows_primary(secondary: TableView, primary: TableView, before: CommitRecord | None) -> bool:
     known = before.secondary_uuid(secondary.table) if before else None
     return (
         secondary.lineage is Lineage.CONTAINS_TAG
@@ -187,11 +190,18 @@ def _has_new_primary(secondary: TableView, primary: TableView, before: CommitRec
     )
 
 
+class PendingAtClaim(NamedTuple):
+    """Holds what a claim carries on of what is pending, and what it cannot."""
+
+    carried_on: tuple[PendingCommit, ...]
+    lost: tuple[PendingCommit, ...]
+
+
 def split_pending_at_claim(
     pending_commits: Iterable[PendingCommit],
     claims: tuple[PendingCommit, ...],
     secondaries: Secondaries,
-) -> tuple[tuple[PendingCommit, ...], tuple[PendingCommit, ...]]:
+) -> PendingAtClaim:
     """Split pending commits into those to carry on, new claims last, and those whose secondary
     table was replaced.
 
@@ -206,7 +216,7 @@ def split_pending_at_claim(
         if pending_commit.manifest
         or not (pending_commit.is_claim and pending_commit.secondary in anew)
     )
-    return (*kept, *claims), lost
+    return PendingAtClaim((*kept, *claims), lost)
 
 
 def are_secondaries_in_order(
@@ -220,15 +230,15 @@ def are_secondaries_in_order(
     intact = (Lineage.CONTAINS_TAG, Lineage.FRESH)
     return all(
         secondary.uuid in awaited
-        or (secondary.lineage in intact and not _reason_if_foreign(secondary, primary))
+        or (secondary.lineage in intact and not _reason_if_foreign_or_ahead(secondary, primary))
         for secondary in secondaries.values()
     )
 
 
-def are_secondaries_of_primary(secondaries: Secondaries, primary: TableView) -> bool:
+def are_secondaries_following_primary(secondaries: Secondaries, primary: TableView) -> bool:
     """Return whether no secondary table is another primary table's, or beyond this one."""
     return not any(
-        _reason_if_foreign(secondary, primary)
+        _reason_if_foreign_or_ahead(secondary, primary)
         for secondary in secondaries.values()
         if primary.record
     )
@@ -240,9 +250,9 @@ def find_secondaries_ahead(secondaries: Secondaries, primary: TableView) -> froz
     return frozenset(
         name
         for name, secondary in secondaries.items()
-        if (delivered := secondary.settled_record)
+        if (delivered := secondary.current_record)
         and delivered.primary == primary.uuid
-        and _reason_if_foreign(secondary, primary)
+        and _reason_if_foreign_or_ahead(secondary, primary)
     )
 
 
@@ -259,7 +269,7 @@ def require_own_secondaries(
         pending_commit.secondary for pending_commit in pending_commits if pending_commit.is_claim
     }
     for secondary in secondaries.values():
-        objection = _reason_if_foreign(secondary, primary)
+        objection = _reason_if_foreign_or_ahead(secondary, primary)
         if objection and secondary.uuid not in awaited:
             if primary.lineage is Lineage.FRESH:
                 raise TableRecreated(
@@ -275,8 +285,8 @@ def require_own_secondaries(
             )
 
 
-def _reason_if_foreign(secondary: TableView, primary: TableView) -> str:
-    record, decided = secondary.settled_record, primary.record
+def _reason_if_foreign_or_ahead(secondary: TableView, primary: TableView) -> str:
+    record, decided = secondary.current_record, primary.record
     if record is None or record.primary is None:
         return ""
     if record.primary != primary.uuid:
@@ -298,7 +308,7 @@ def is_unfenced(
 ) -> bool:
     """PENDING-8: return whether a delivery of an expired pending commit under way would still find
     the tag unmoved."""
-    record = secondary.settled_record
+    record = secondary.current_record
     passed = any(
         pending_commit.secondary == secondary.uuid
         and not (record and record.transaction >= pending_commit.transaction)

@@ -41,7 +41,7 @@ from headgate.coordinator.settings import CoordinatorSettings, DeliveryLinger
 class RoutedKeys(Protocol):
     """Tells which of the routed tables have a key (KEY-1); the answers never change in a life."""
 
-    def is_keyed_table(self, table: str) -> bool:
+    def replaces_rows_of(self, table: str) -> bool:
         """Return whether records replace and delete rows of this table."""
 
     def may_feed_keyed_table(self, topic: str) -> bool:
@@ -51,7 +51,7 @@ class RoutedKeys(Protocol):
 class _NoKeys:
     """Serves a sink whose routes name no table with a key."""
 
-    def is_keyed_table(self, table: str) -> bool:  # noqa: ARG002 - the port's
+    def replaces_rows_of(self, table: str) -> bool:  # noqa: ARG002 - the port's
         return False
 
     def may_feed_keyed_table(self, topic: str) -> bool:  # noqa: ARG002 - the port's
@@ -392,10 +392,10 @@ class Delivery:
         return replace(self, unseen=tables)
 
     def with_decided_commits(
-        self, primary: str, pending: tuple[PendingCommit, ...], now_ms: int
+        self, primary_table: str, pending: tuple[PendingCommit, ...], now_ms: int
     ) -> Delivery:
         """Take in a decision that has landed: its drafts are pending commits now."""
-        moved = {**self.moved_at_ms, primary: now_ms}
+        moved = {**self.moved_at_ms, primary_table: now_ms}
         return replace(self, pending=pending, drafts=(), moved_at_ms=moved)
 
 
@@ -690,7 +690,7 @@ class Suspicion:
     def with_troubled_tables(self, found: Mapping[str, Suspended]) -> Suspicion:
         return replace(self, troubled={**self.troubled, **found})
 
-    def with_refused_access(self, term: Term | None) -> Suspicion:
+    def with_refused_access_of(self, term: Term | None) -> Suspicion:
         """Keep what the term counted, if it is one that ends."""
         if term is None:
             return self
@@ -726,7 +726,7 @@ class Call:
     def with_question(self, question: Look) -> Call:
         return replace(self, asked=question)
 
-    def with_answer(self) -> Call:
+    def with_question_answered(self) -> Call:
         """Note that the question is answered; another answer to it is ignored."""
         return replace(self, asked=None)
 

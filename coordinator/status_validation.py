@@ -18,7 +18,7 @@ from headgate.control_protocol.log_event_names import LogEvent
 from headgate.control_protocol.machine_io import LogLine
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import CommitAttempt, TableView
-from headgate.coordinator.added_partitions import held_partitions_to_admit
+from headgate.coordinator.added_partitions import held_partitions_read_later
 from headgate.coordinator.file_admission import Committed, Prefixes, Tokens
 from headgate.coordinator.phase_steps import (
     epoch_prefixes,
@@ -289,11 +289,11 @@ def _objection_to_table(fault: Fault, table: TableStatus, why: str) -> Objection
 
 
 def _check_counts(
-    status: WriteStatus, files: Mapping[str, WrittenFile], by: AdmissionCriteria
+    status: WriteStatus, admitted_files: Mapping[str, WrittenFile], by: AdmissionCriteria
 ) -> str | None:
     """Object unless the rows of all tables but the quarantine add up to the ranges' rows."""
     written = _table_status_of(status, by.table)
-    if _names_file_twice(written, files):
+    if _names_file_twice(written, admitted_files):
         return "a file is named twice"
     if by.routed and written.files:
         return f"files of {by.table}, which takes no rows"
@@ -302,7 +302,7 @@ def _check_counts(
             return "a written range has more records than offsets"
         if each.bad > each.quarantined + each.skipped:
             return "a written range has more bad records than quarantined and skipped ones"
-    tables = [written, *(t for t in status.tables if _may_table_take_rows(t, by))]
+    tables = [written, *(t for t in status.tables if _is_routed_table(t, by))]
     files_of_tables = [file for table in tables for file in table.files]
     if _record_count_of_kind(files_of_tables, FileKind.ROWS) != sum(
         c.records for c in status.written.values()
@@ -323,7 +323,7 @@ def _record_count_of_kind(files: Iterable[WrittenFile], kind: FileKind) -> int:
     return sum(file.records for file in files if file.kind is kind)
 
 
-def _may_table_take_rows(table: TableStatus, by: AdmissionCriteria) -> bool:
+def _is_routed_table(table: TableStatus, by: AdmissionCriteria) -> bool:
     secondary = by.secondaries.get(table.table)
     return secondary is not None and bool(secondary.uuid)
 
@@ -371,19 +371,21 @@ def _is_allowed_folder(by: AdmissionCriteria, folder: str) -> bool:
     return any(place.is_allowed(f"{folder}/any", place.newest) for place in places)
 
 
-def _names_file_twice(written: TableStatus, files: Mapping[str, WrittenFile]) -> bool:
+def _names_file_twice(written: TableStatus, admitted_files: Mapping[str, WrittenFile]) -> bool:
     paths = [file.path for file in written.files]
-    return len(set(paths)) < len(paths) or any(path in files for path in paths)
+    return len(set(paths)) < len(paths) or any(path in admitted_files for path in paths)
 
 
 def _check_secondaries(
-    heard: HeardStatus, aside: Mapping[str, Mapping[str, WrittenFile]], by: AdmissionCriteria
+    heard: HeardStatus,
+    admitted_files: Mapping[str, Mapping[str, WrittenFile]],
+    by: AdmissionCriteria,
 ) -> Objection | None:
     """Object unless each secondary table's file is in its folder and named once, and QUARANTINE-2
     adds up."""
     for name, secondary in by.secondaries.items():
         table = _table_status_of(heard.status, name)
-        if _names_file_twice(table, aside[name]):
+        if _names_file_twice(table, admitted_files[name]):
             return Objection(Fault.COUNTS, f"a file of {name} is named twice", name)
         if text := _check_folders(heard, table, secondary.prefixes):
             return Objection(Fault.FOLDER, text, name)
@@ -424,7 +426,7 @@ def admission_criteria(state: State, now_ms: int) -> AdmissionCriteria:
     term = term_of(state)
     return AdmissionCriteria(
         offsets=term.progress.offsets,
-        fixed=partitions_of_newest_start(state) | held_partitions_to_admit(state)
+        fixed=partitions_of_newest_start(state) | held_partitions_read_later(state)
         if state.held
         else partitions_of_newest_start(state),
         table=term.primary.view.table,
@@ -453,7 +455,7 @@ def _secondary_criteria(state: State, now_ms: int) -> dict[str, SecondaryCriteri
         for name, secondary in term_of(state).delivery.secondaries.items():
             if name not in named:
                 young = _young_prefixes(state, secondary, now_ms)
-                keyed = state.identity.routed_keys.is_keyed_table(name)
+                keyed = state.identity.routed_keys.replaces_rows_of(name)
                 standards[name] = SecondaryCriteria(young, uuid=secondary.uuid, keyed=keyed)
     return standards
 

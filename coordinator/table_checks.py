@@ -23,15 +23,15 @@ from headgate.coordinator.phase_steps import (
     with_next_table_check_due,
 )
 from headgate.coordinator.phases import Phase
-from headgate.coordinator.secondary_pending_commits import are_secondaries_of_primary
+from headgate.coordinator.secondary_pending_commits import are_secondaries_following_primary
 from headgate.coordinator.state import State, Term, Timer
 from headgate.coordinator.table_suspension import (
-    filled_tables_to_check,
+    filled_tables_to_suspend_if_missing,
     find_missing_tables,
     find_table_trouble,
     resume_tables,
     resuming_tables_without_pending,
-    suspend_tables,
+    suspend_or_forget_tables,
 )
 
 AT_ONCE = 20
@@ -51,7 +51,7 @@ def prepare_end(state: State, now_ms: int) -> Step:
     )
     wanted = (*resuming, *next_tables_to_look_at(term))
     wanted = (*secondaries_named_by_start(state), *wanted) if looks else wanted
-    filled = filled_tables_to_check(state) if looks and routed else frozenset[str]()
+    filled = filled_tables_to_suspend_if_missing(state) if looks and routed else frozenset[str]()
     preparing = enter_phase(state, Phase.PREPARING)
     return ask_look(preparing, Look(looks, wanted, filled, sources=True))
 
@@ -64,7 +64,7 @@ def on_look_at_primary(state: State, view: TableView) -> State:
     term = term_of(state)
     known = term.primary.view
     found = term.primary.with_view(_with_location(known, view))
-    found = found.with_others_ahead() if _has_moved(known, view) else found
+    found = found.with_others_ahead() if _have_others_moved_branch(known, view) else found
     return replace(state, term=replace(term, primary=found))
 
 
@@ -80,10 +80,10 @@ def on_look_at_secondaries(
 ) -> tuple[State, tuple[LogLine, ...]]:
     """As ``on_look_at_primary``: tags and heads of secondary tables show what others did."""
     state, tells = resume_tables(state, given, now_ms)
-    state, suspended = suspend_tables(state, find_missing_tables(state, given), now_ms)
+    state, suspended = suspend_or_forget_tables(state, find_missing_tables(state, given), now_ms)
     before = term_of(state)
     moved = any(
-        _has_moved(known, given.views[name])
+        _have_others_moved_branch(known, given.views[name])
         for name, known in secondaries_named_by_start(state).items()
         if name in given.views
     )
@@ -104,7 +104,7 @@ def on_look_at_secondaries(
     return with_tables_seen(looked, given), (*tells, *suspended)
 
 
-def _has_moved(known: TableView, found: TableView) -> bool:
+def _have_others_moved_branch(known: TableView, found: TableView) -> bool:
     """Return whether others have moved the table since its tag was moved.
 
     The table as it is known does not tell: it may have been read after they did, to deliver.
@@ -157,7 +157,7 @@ def with_tables_seen(state: State, given: SecondariesRead) -> State:
 def _is_filled_by(secondary: TableView, primary: TableView) -> bool:
     return bool(
         secondary.record and secondary.record.primary == primary.uuid
-    ) and are_secondaries_of_primary({secondary.table: secondary}, primary)
+    ) and are_secondaries_following_primary({secondary.table: secondary}, primary)
 
 
 def is_tag_renewal_due(state: State, table: str, now_ms: int) -> bool:

@@ -62,7 +62,7 @@ def tables_to_suspend_if_missing(
     return frozenset(view.filled) - frozenset(suspended) - frozenset(state.identity.secondaries)
 
 
-def filled_tables_to_check(state: State) -> frozenset[str]:
+def filled_tables_to_suspend_if_missing(state: State) -> frozenset[str]:
     """Return the epoch's filled tables: a busy sink would not miss one of them."""
     term = term_of(state)
     return (
@@ -140,16 +140,17 @@ def replaced_tables_log_lines(state: State, given: SecondariesRead) -> tuple[Log
 
 
 def pending_commits_of_tables(
-    pending_commits: Collection[PendingCommit], gone: Collection[str]
+    pending_commits: Collection[PendingCommit], tables: Collection[str]
 ) -> tuple[PendingCommit, ...]:
     """Return the pending commits of these tables."""
     return tuple(
-        pending_commit for pending_commit in pending_commits if pending_commit.table in gone
+        pending_commit for pending_commit in pending_commits if pending_commit.table in tables
     )
 
 
 def without_forgotten_tables(term: Term, forgets: Collection[str]) -> Term:
-    """Drop the forgotten tables from the term: the decision that forgets them has landed."""
+    """Strike these from the tables that the next decision is to forget: one that forgets them has
+    landed."""
     return replace(
         term,
         suspensions=replace(
@@ -202,12 +203,12 @@ def find_table_trouble(
 
 
 def suspend_troubled_tables(
-    state: State, given: SecondariesRead, words: Mapping[str, str], now_ms: int
+    state: State, given: SecondariesRead, reported_troubles: Mapping[str, str], now_ms: int
 ) -> tuple[State, tuple[LogLine, ...]]:
     """SUSPEND-1: suspend those of the routed tables just read that are not in order.
 
-    ``words``: trouble that participants report. It counts where this coordinator finds nothing
-    wrong and they repeat it again and again. Raises the error where there is no quarantine
+    ``reported_troubles`` are participants'. They count where this coordinator finds nothing wrong
+    and they are repeated again and again. Raises the error where there is no quarantine
     (SUSPEND-4).
     """
     term, named = term_of(state), secondaries_named_by_start(state)
@@ -220,15 +221,19 @@ def suspend_troubled_tables(
             continue
         if error := find_table_trouble(view, state, term.sources.topic_ids):
             troubles[name] = error
-        elif words.get(name, "").startswith(MissingRights.code):
-            troubles[name] = MissingRights(words[name].removeprefix(f"{MissingRights.code} "))
+        elif reported_troubles.get(name, "").startswith(MissingRights.code):
+            troubles[name] = MissingRights(
+                reported_troubles[name].removeprefix(f"{MissingRights.code} ")
+            )
             refused.add(name)
     asked = {*given.views, *given.troubles}
     known = term.suspensions.refused_access
     reads = _count_refused_access(known.reads, refused, asked, term.delivery.pending)
     state = _with_refused_access(state, replace(known, reads=reads))
     early = {n for n in refused if reads[n].times < REFUSALS_MAX}
-    return suspend_tables(state, {n: e for n, e in troubles.items() if n not in early}, now_ms)
+    return suspend_or_forget_tables(
+        state, {n: e for n, e in troubles.items() if n not in early}, now_ms
+    )
 
 
 def suspend_undeliverable_tables(
@@ -246,7 +251,9 @@ def suspend_undeliverable_tables(
     troubles |= {n: MissingRights(refused[n]) for n in sorted(weary)}
     named = secondaries_named_by_start(state)
     state = _with_refused_access(state, replace(known, deliveries=deliveries))
-    return suspend_tables(state, {n: e for n, e in troubles.items() if n not in named}, now_ms)
+    return suspend_or_forget_tables(
+        state, {n: e for n, e in troubles.items() if n not in named}, now_ms
+    )
 
 
 def _count_refused_access(
@@ -272,11 +279,11 @@ def _with_refused_access(state: State, refused: AccessRefusals) -> State:
     )
 
 
-def suspend_tables(
+def suspend_or_forget_tables(
     state: State, troubles: Mapping[str, HeadgateError], now_ms: int
 ) -> tuple[State, tuple[LogLine, ...]]:
-    """Suspend these tables from now on. Raises the error of one where there is no quarantine
-    (SUSPEND-4)."""
+    """Suspend these tables from now on, or forget them where they are made again. Raises the error
+    of one where there is no quarantine (SUSPEND-4)."""
     anew = find_tables_to_make_again(state, troubles)
     state, parting_words = forget_secondaries_at_next_decision(
         state, anew - term_of(state).suspensions.suspended.keys()
@@ -299,7 +306,7 @@ def suspensions_for(
     state: State, troubles: Mapping[str, HeadgateError], wall_ms: int
 ) -> dict[str, Suspended]:
     """Return the record's entries for tables with these troubles, without those made again
-    (LEDGER-2)."""
+    (LEDGER-2). Raises the first trouble where there is no quarantine (SUSPEND-4)."""
     anew = find_tables_to_make_again(state, troubles)
     found = {name: error for name, error in sorted(troubles.items()) if name not in anew}
     for error in found.values():
@@ -342,7 +349,7 @@ def tables_taking_nothing(term: Term) -> frozenset[str]:
     )
 
 
-def commits_deliverable_now(term: Term) -> tuple[PendingCommit, ...]:
+def commits_of_receiving_tables(term: Term) -> tuple[PendingCommit, ...]:
     """Return what is pending for tables that may receive it."""
     shut = tables_taking_nothing(term) | term.suspensions.forgotten
     return tuple(
@@ -358,9 +365,9 @@ def suspend_overdue_tables(
     pending: Collection[PendingCommit],
     now_ms: int,
     *,
-    many: bool,
+    too_many_pending: bool,
 ) -> tuple[State, tuple[LogLine, ...]]:
-    """SUSPEND-3: suspend tables that have received nothing for too long; if ``many`` pending
+    """SUSPEND-3: suspend tables that have received nothing for too long; if too many pending
     commits wait, those for which most do.
 
     That is a table that cannot be read now, or that was just delivered to and does not show it.
@@ -375,7 +382,7 @@ def suspend_overdue_tables(
         d.table
         for d in find_overdue_commits(pending, wall_ms, state.settings.claim_age_max_ms // 2)
     }
-    if many:
+    if too_many_pending:
         counts = Counter(pending_commit.table for pending_commit in pending)
         most = {name for name, count in counts.items() if count == max(counts.values())}
         weary |= most if len(most) + len(term.suspensions.suspended) <= SUSPENDED_MAX else set()
@@ -383,7 +390,7 @@ def suspend_overdue_tables(
         n for n in weary if n not in named and (n not in given.views or term.delivery.asked)
     }
     why = "could not be delivered for so long that its pending commits pile up, or will expire"
-    return suspend_tables(
+    return suspend_or_forget_tables(
         state,
         {n: Unreachable(f"{n} {why}") for n in helpless if n not in term.suspensions.suspended},
         now_ms,
@@ -496,7 +503,7 @@ def reopen_tables(
     ), tells
 
 
-def resuming_tables_to_deliver(
+def resuming_tables_needing_delivery(
     term: Term, pending: Iterable[PendingCommit]
 ) -> tuple[TableView, ...]:
     """Return resumed tables that need a delivery before they open: an empty one."""
@@ -525,7 +532,7 @@ def tables_to_read_before_validation(state: State) -> tuple[str, ...]:
     if not state.identity.routed:
         return ()
     term = term_of(state)
-    strangers = _unknown_tables_named(state) | _expired_tables(term)
+    strangers = _tables_to_read_for_statuses(state) | _unread_tables_with_expired_commits(term)
     return tuple(
         sorted(
             strangers - secondaries_named_by_start(state).keys() - term.suspensions.suspended.keys()
@@ -533,7 +540,7 @@ def tables_to_read_before_validation(state: State) -> tuple[str, ...]:
     )
 
 
-def _unknown_tables_named(state: State) -> frozenset[str]:
+def _tables_to_read_for_statuses(state: State) -> frozenset[str]:
     term = term_of(state)
     known = {(name, view.uuid) for name, view in term.delivery.secondaries.items()}
     named = {
@@ -564,7 +571,7 @@ def _tables_with_moved_data(state: State) -> set[str]:
     return found
 
 
-def _expired_tables(term: Term) -> frozenset[str]:
+def _unread_tables_with_expired_commits(term: Term) -> frozenset[str]:
     """PENDING-8: return tables with expired pending commits: a late delivery may be under way until
     they are read.
 
@@ -590,7 +597,7 @@ def table_troubles_reported(term: Term) -> Mapping[str, str]:
     }
 
 
-def with_troubled_suspended(
+def with_read_tables_judged(
     state: State, given: SecondariesRead, now_ms: int
 ) -> tuple[State, tuple[LogLine, ...]]:
     """Take in the answer. Raises ``SecondaryForeign``, which is the ledger's own trouble.
@@ -598,7 +605,7 @@ def with_troubled_suspended(
     A missing table that only an expired pending commit names takes no delivery: it is asked for
     again, not suspended, for whoever dropped it may have meant to.
     """
-    named = _unknown_tables_named(state)
+    named = _tables_to_read_for_statuses(state)
     troubles = {
         name: error
         for name, error in given.troubles.items()

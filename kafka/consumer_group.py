@@ -179,7 +179,7 @@ class KafkaGroupMember:
         """Commit in the background; a refusal is only logged, since the table holds the truth."""
         copies = [
             kafka.TopicPartition(p.topic, p.partition, offset, note)
-            for p, offset in offsets.restrict_to(self._owned).items()
+            for p, offset in offsets.restricted_to(self._owned).items()
         ]
         if not copies:
             return

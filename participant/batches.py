@@ -339,7 +339,7 @@ def _retry_up_to_stop_record(state: State, batch: Batch, error: StopBefore, firs
     known = state.run.stop
     cuts = known.cuts + 1 if known else 1
     ends = Offsets({at: span.end for at, span in batch.ranges.items()})
-    upto = (known.upto if known else ends).smaller_of_each(first)
+    upto = (known.upto if known else ends).merged_with_smaller(first)
     if cuts > CUTS_MAX:
         upto = upto.with_offsets({at: span.begin for at, span in batch.ranges.items()})
     text = f"writes what lies before a record, then stops before it: {error}"

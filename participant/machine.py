@@ -431,7 +431,7 @@ def _on_settlement(state: State, settlement: Settlement) -> Step:
 def _copy_offsets_to_group(state: State, settlement: Settlement) -> tuple[Action, ...]:
     if state.term.writing is None or not state.work.owned:
         return ()
-    offsets = settlement.offsets.restrict_to(state.work.owned)
+    offsets = settlement.offsets.restricted_to(state.work.owned)
     return (CopyOffsets(offsets, state.term.writing.table.uuid),)
 
 

@@ -73,7 +73,7 @@ def _propose(
         uuid=at.uuid,
         schema_id=at.schema_id,
         columns=_unify_columns_if_room(before.columns, need.columns) if before else need.columns,
-        first=before.first.smaller_of_each(need.first) if before else need.first,
+        first=before.first.merged_with_smaller(need.first) if before else need.first,
         records=need.records,
         source=source,
         raw=need.raw,
@@ -102,7 +102,7 @@ def ranges_readable_despite_needs(state: State, ranges: Ranges, now_ms: int) -> 
         if state.phase is not Phase.ANSWERING:
             return {}
         ranges = _cut_ranges_at(ranges, ends_of_repeated_batch(state))
-    first = reduce(Offsets.smaller_of_each, (need.proposal.first for need in needs.open))
+    first = reduce(Offsets.merged_with_smaller, (need.proposal.first for need in needs.open))
     cut = {p: OffsetRange(r.begin, _end_before_record(r, first.get(p))) for p, r in ranges.items()}
     return {p: r for p, r in cut.items() if not r.is_empty}
 

@@ -380,9 +380,9 @@ def build_coordinator_identity(settings: SinkSettings, life: Sender) -> Identity
         evolves=bool(settings.tables) or evolves,
         paces=settings.tables.delivery_lingers,
         refresh_ms=settings.tables.valid_through_refresh_ms,
-        keyed=settings.replaces_rows,
+        keyed=settings.replaces_primary_rows,
         routed_keys=KeysByRoute.from_settings(settings),
-        growth_ms=settings.changes.partition_hold_ms,
+        growth_ms=settings.changes.added_partitions_hold_ms,
         multiples_only=settings.changes.requires_partition_multiples,
         first_interval=0.5 + 0.5 * jitter_of(life),
     )

@@ -47,7 +47,7 @@ class SinkTask:
 
     def pre_commit(self) -> Offsets:
         """Return the next offsets that are settled in the table: safe to store in the group."""
-        return self._member.settled.restrict_to(self._buffers.partitions())
+        return self._member.settled.restricted_to(self._buffers.partitions())
 
     def close(self, partitions: Iterable[TopicPartition]) -> None:
         """Announce what is written, bounded in time (POSITION-1), and give up the revoked

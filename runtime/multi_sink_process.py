@@ -147,7 +147,7 @@ class _OneSink:
         due_s = time.monotonic() + pause_s
         self.ended = not again
         while not self._beside.stop.wait(_TURN_S):
-            if self.reload.is_changed() or (again and time.monotonic() > due_s):
+            if self.reload.take_change() or (again and time.monotonic() > due_s):
                 return
 
     def _read_settings(self) -> SinkSettings:

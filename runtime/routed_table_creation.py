@@ -20,7 +20,7 @@ from headgate.config.multi_table_settings import (
     OnMissing,
     TablesSettings,
 )
-from headgate.config.routed_tables import ONE_NAME, declaration_of_table, section_of_table
+from headgate.config.routed_tables import ONE_NAME, section_of_table, settings_of_routed_table
 from headgate.config.sink_settings import SinkSettings
 from headgate.config.table_settings import TableSettings
 from headgate.control_protocol.columns import Struct
@@ -148,7 +148,7 @@ class TableMaker:
     ) -> None:
         wholly = large_objects_as_maps(columns, Struct())
         names = [column.name for column in wholly.fields]
-        wanted = declaration_of_table(self._settings.tables, table, section, names)
+        wanted = settings_of_routed_table(self._settings.tables, table, section, names)
         if self._tables.create_routed_table(wanted, name_before_routing, wholly):
             _log.info("table %s was made for %s", table, name_before_routing)
 

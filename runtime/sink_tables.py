@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from headgate.config.quarantine_settings import QuarantineSettings
-from headgate.config.routed_tables import compile_name_pattern
+from headgate.config.routed_tables import compile_template_pattern
 from headgate.config.sink_settings import SinkSettings
 from headgate.config.table_declaration import declaration_if_created, quarantine_declaration
 from headgate.config.table_format_registry import (
@@ -396,7 +396,7 @@ class SinkTables:
         One that does not answer keeps no other from it.
         """
         if found := self.catalog_format_of():
-            readers = found.readers(
+            readers = found.open_readers(
                 [self.table_spec_of(name) for name in names], self.settings.name
             )
         else:
@@ -446,10 +446,10 @@ class SinkTables:
         if found is None:
             return set()
         targets = [route.to for route in self.settings.tables.route]
-        names = [compile_name_pattern(to) for to in targets]
+        names = [compile_template_pattern(to) for to in targets]
         spaces = {to.rpartition(".")[0] for to in targets}
         plain = {space for space in spaces if "{" not in space}
-        patterns = [compile_name_pattern(space) for space in spaces - plain]
+        patterns = [compile_template_pattern(space) for space in spaces - plain]
         listed = found.namespaces() if patterns else ()
         spaces = plain | {each for each in listed if any(p.fullmatch(each) for p in patterns)}
         there = (
@@ -496,11 +496,11 @@ class SinkTables:
                 continue
         return find_undelivered_commits(record.pending_commits, views, self.reader.view().uuid)
 
-    def reader_for_commit(self, name: str) -> LoadedReader:
+    def open_reader_for_commit(self, name: str) -> LoadedReader:
         """Open a table as a commit to it does. Raises ``TableFormatLacks``, and as
         ``SinkTable.read``."""
         if isinstance(found := self.format_of(name), SupportsReplay):
-            return found.reader_for_commit(self.table_spec_of(name), self.settings.name)
+            return found.open_reader_for_commit(self.table_spec_of(name), self.settings.name)
         raise self._lacks_catalog_error(name)
 
     def read_snapshots(self, name: str) -> TableSnapshots:
@@ -511,10 +511,10 @@ class SinkTables:
         """Return the snapshots of a table that is open for reading."""
         return self.supports_rollback().snapshots_of(found.reader)
 
-    def roll_back(self, attempt: CommitAttempt, back: RollbackSnapshot) -> CommitOutcome:
+    def roll_back(self, attempt: CommitAttempt, target: RollbackSnapshot) -> CommitOutcome:
         """Commit a claim that continues an older snapshot of the table that it was read from."""
         spec = self.table_spec_of(attempt.base.table)
-        return self.supports_rollback().roll_back(spec, self.settings.name, attempt, back)
+        return self.supports_rollback().roll_back(spec, self.settings.name, attempt, target)
 
     def require_fit_table(self) -> None:
         """Raise if the sink's table, as it is, cannot take the records; ``TableMissing``."""

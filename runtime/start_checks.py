@@ -26,7 +26,7 @@ from headgate.config.quarantine_settings import QuarantineSettings
 from headgate.config.sink_settings import SinkSettings
 from headgate.config.table_declaration import (
     declaration_if_created,
-    declared_table,
+    declaration_of,
     quarantine_declaration,
 )
 from headgate.config.table_settings import TableSettings
@@ -230,7 +230,7 @@ def require_declared_columns(schema: Schema, table: TableSettings) -> None:
     """Raises ``TableChanged`` unless every declared column exists with the declared type."""
     identifier = table.identifier
     there = {field.name: field.field_type for field in schema.fields}
-    for field in parse_columns(declared_table(table).columns):
+    for field in parse_columns(declaration_of(table).columns):
         if field.name not in there:
             raise TableChanged(
                 f"{identifier} has no column {field.name!r}",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from headgate.config.column_rules import decoded_column_rules
+from headgate.config.column_rules import rules_of_decoded_columns
 from headgate.config.multi_table_settings import CreateFrom
 from headgate.config.routed_tables import DeclaredTables
 from headgate.config.sink_settings import SinkSettings
@@ -58,7 +58,7 @@ def build_source_plan(settings: SinkSettings, batch: Batch) -> SourcePlan:
         format_name=settings.format.type,
         format_options=dict(settings.format.options),
         record_columns=record_columns_by_part(settings),
-        rules=decoded_column_rules(settings) if settings.transform or not tables else {},
+        rules=rules_of_decoded_columns(settings) if settings.transform or not tables else {},
         key_format_name=settings.format.key_type,
         key_format_options=dict(settings.format.key_options),
         handling=Handling(

@@ -93,7 +93,7 @@ class SecondaryTables:
             for d, pending_commits in zip(stagings, staged, strict=True)
         }
 
-    def change_tables(self, wants: Sequence[Want]) -> tuple[Changed, ...]:
+    def create_or_change_tables(self, wants: Sequence[Want]) -> tuple[Changed, ...]:
         return tuple(self.call_each(self._create_or_evolve, wants))
 
     def deliver(
@@ -120,18 +120,20 @@ class SecondaryTables:
         self._on_commit()
         return {p.base.table: self._take_delivery_outcome(p.base.table) for p in deliveries}
 
-    def delete_undecided_files(self, before: Epoch, pending: frozenset[str]) -> None:
+    def delete_undecided_manifests(
+        self, before_epoch: Epoch, pending_manifests: frozenset[str]
+    ) -> None:
         for table in self._opened.values():
             if self._threads:
                 self._executor().submit(
-                    table.delete_undecided_files, before, pending
+                    table.delete_undecided_manifests, before_epoch, pending_manifests
                 )  # nobody waits for it
             else:
-                table.delete_undecided_files(before, pending)
+                table.delete_undecided_manifests(before_epoch, pending_manifests)
 
-    def delete_delivered_key_files(self, pending_commits: Sequence[PendingCommit]) -> None:
+    def delete_delivered_key_files(self, delivered_commits: Sequence[PendingCommit]) -> None:
         by_table: dict[str, list[PendingCommit]] = {}
-        for pending_commit in pending_commits:
+        for pending_commit in delivered_commits:
             by_table.setdefault(pending_commit.table, []).append(pending_commit)
         for name, struck in by_table.items():
             table = self._open_or_reuse_table(name)
@@ -155,7 +157,9 @@ class SecondaryTables:
             return [call(item) for item in items]
         return list(self._executor().map(call, items))
 
-    def call_guarded(self, table: str, call: Callable[[], _Answer]) -> _Answer | HeadgateError:
+    def call_or_own_trouble(
+        self, table: str, call: Callable[[], _Answer]
+    ) -> _Answer | HeadgateError:
         """Return the error that is this table's own trouble; raise any other (SUSPEND-1)."""
         try:
             return call()
@@ -167,7 +171,7 @@ class SecondaryTables:
 
     def _read_view_or_error(self, name: str) -> TableView | HeadgateError | None:
         try:
-            return self.call_guarded(name, lambda: self._open_or_reuse_table(name).read())
+            return self.call_or_own_trouble(name, lambda: self._open_or_reuse_table(name).read())
         except RetryLater:
             return None
 
@@ -208,13 +212,15 @@ class SecondaryTables:
 
     def _stage(self, staging: Staging) -> tuple[PendingCommit, ...] | HeadgateError:
         name = staging.table.table
-        return self.call_guarded(name, lambda: self._open_or_reuse_table(name).stage(staging))
+        return self.call_or_own_trouble(
+            name, lambda: self._open_or_reuse_table(name).stage(staging)
+        )
 
     def _deliver(self, deliveries: Sequence[Delivery]) -> Mapping[str, DeliveryOutcome]:
         if self._together:
             outcomes = self._together.deliver(deliveries, self)
             return {p.name: outcome for p, outcome in zip(deliveries, outcomes, strict=True)}
-        return {p.name: self.call_guarded(p.name, p.deliver) for p in deliveries}
+        return {p.name: self.call_or_own_trouble(p.name, p.deliver) for p in deliveries}
 
     def _tolerable_error(self, name: str, error: HeadgateError) -> HeadgateError | None:
         """Return what suspends the table; ``None`` if the error is not to suspend it.

@@ -25,7 +25,7 @@ from headgate.control_protocol.ports import (
 )
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.control_protocol.schema_evolution import Refusal
-from headgate.control_protocol.table_format import SupportsDelivery, files_in_transaction_order
+from headgate.control_protocol.table_format import SupportsDelivery, files_with_transaction_numbers
 from headgate.tables.staged_file_lists import StagedFileLists
 
 _log = redacted_logger(__name__)
@@ -90,7 +90,7 @@ class FileListSecondaryTable:
             return Unknown(
                 f"nothing was sent: a draft could not be read: {first_line_of_error(error)}"
             )
-        files = (*files_in_transaction_order(attempt), *staged)
+        files = (*files_with_transaction_numbers(attempt), *staged)
         brought = replace(
             attempt,
             files=tuple(file for file, _ in files),
@@ -105,17 +105,21 @@ class FileListSecondaryTable:
             )
         return outcome
 
-    def delete_undecided_files(self, before: Epoch, pending: frozenset[str]) -> None:
+    def delete_undecided_manifests(
+        self, before_epoch: Epoch, pending_manifests: frozenset[str]
+    ) -> None:
         """Delete leftover drafts; a failure leaves orphans. The newest delivery's drafts stay, for
         a database that is restored without it."""
         try:
             view = self.read()
-            delivered = view.settled_record.transaction if view.settled_record else None
-            self._drafts.delete_lists_no_longer_pending(view.location, before, pending, delivered)
+            delivered = view.current_record.transaction if view.current_record else None
+            self._drafts.delete_lists_no_longer_pending(
+                view.location, before_epoch, pending_manifests, delivered
+            )
         except (HeadgateError, OSError) as error:
             _log.warning("drafts were not cleared away: %s", first_line_of_error(error))
 
-    def delete_delivered_key_files(self, pending_commits: Sequence[PendingCommit]) -> None:
+    def delete_delivered_key_files(self, delivered_commits: Sequence[PendingCommit]) -> None:
         """Do nothing: key files are for the kind to remove, once their deletes have landed."""
 
     def close(self) -> None:

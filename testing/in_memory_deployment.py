@@ -30,7 +30,7 @@ class Deployment:
         self.source = FakeSource()
         self.group = FakeGroup(self.source, self.clock)
         for topic, partitions in topics.items():
-            self.source.create(topic, partitions)
+            self.source.create_or_replace(topic, partitions)
 
     def source_ends(self) -> dict[TopicPartition, int]:
         """Return the end of each partition of the source."""

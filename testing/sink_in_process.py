@@ -202,7 +202,7 @@ class Life(Node):
         sink = self.sink
         self.tables = self._prepare_tables_and_control_topic()
         self.on_assignment(frozenset(sink.source.partitions))
-        sink.group.assign({self.member: frozenset(sink.source.partitions)})
+        sink.group.set_wanted_assignment({self.member: frozenset(sink.source.partitions)})
         initial = build_participant_state(sink.settings, Sender(self.member, "p"))
         self.start_participant(
             replace(initial, deadlines={Timer.ALIVE: 10**9}), _Writer(sink, self.tables)
@@ -287,9 +287,9 @@ class _Secondaries:
         self._life.reach_step("staged")
         return staged
 
-    def change_tables(self, wants: Sequence[Want]) -> tuple[Changed, ...]:
+    def create_or_change_tables(self, wants: Sequence[Want]) -> tuple[Changed, ...]:
         self._life.reach_step("change")
-        changed = self._tables.change_tables(wants)
+        changed = self._tables.create_or_change_tables(wants)
         self._life.reach_step("changed")
         return changed
 
@@ -311,11 +311,13 @@ class _Secondaries:
         life.reach_step("delivered")
         return outcomes if fate is None else unknown
 
-    def delete_undecided_files(self, before: Epoch, pending: frozenset[str]) -> None:
-        self._tables.delete_undecided_files(before, pending)
+    def delete_undecided_manifests(
+        self, before_epoch: Epoch, pending_manifests: frozenset[str]
+    ) -> None:
+        self._tables.delete_undecided_manifests(before_epoch, pending_manifests)
 
-    def delete_delivered_key_files(self, pending_commits: Sequence[PendingCommit]) -> None:
-        self._tables.delete_delivered_key_files(pending_commits)
+    def delete_delivered_key_files(self, delivered_commits: Sequence[PendingCommit]) -> None:
+        self._tables.delete_delivered_key_files(delivered_commits)
 
     def close(self) -> None:
         """The life closes what it has opened."""
@@ -332,7 +334,7 @@ class _Writer:
     def submit(self, batch: Batch) -> None:
         self._batch = batch
 
-    def outcome(self, timeout_ms: int) -> BatchOutcome | None:
+    def wait_for_outcome(self, timeout_ms: int) -> BatchOutcome | None:
         del timeout_ms
         batch, self._batch = self._batch, None
         if batch is None:

@@ -98,7 +98,7 @@ class FakeCatalog:
 
     # ---------------------------------------------------------------------- what others do to it
 
-    def append(self, files: Iterable[WrittenFile] = (), branch: str = MAIN) -> int:
+    def append_foreign(self, files: Iterable[WrittenFile] = (), branch: str = MAIN) -> int:
         """Append files as a foreign writer."""
         return self._add_snapshot(self.new_snapshot(branch, tuple(files), {}), branch)
 
@@ -143,7 +143,7 @@ class FakeCatalog:
     def columns(self) -> Struct:
         return self.schemas[self.schema_id]
 
-    def change_columns(self, columns: Struct) -> None:
+    def set_columns(self, columns: Struct) -> None:
         """Set the columns as somebody else; those without an id get one."""
         self.schema_id = len(self.schemas)
         self.schemas.append(Struct(tuple(self._column_with_ids(each) for each in columns.fields)))
@@ -198,8 +198,8 @@ class FakeCatalog:
         files = (*self.files(branch), *files)
         return FakeSnapshot(self._ids, parent_id, self.sequence_number + 1, files, summary)
 
-    def call(self, request: Request) -> str | None:
-        """Let the request arrive: it takes effect, or the answer says why it is refused."""
+    def apply_request(self, request: Request) -> str | None:
+        """Commit the request to the table; return why it is refused, or ``None``."""
         base, tag = request.base, tag_name(request.sink, request.branch)
         if not self.exists or base.uuid != self.uuid:
             return "the table has another UUID"
@@ -220,8 +220,8 @@ class FakeCatalog:
         return None
 
     def land(self, index: int = 0) -> str | None:
-        """Let a request that is under way arrive; returns as ``call``."""
-        return self.call(self.in_the_air.pop(index))
+        """Let a request that is under way arrive; returns as ``apply_request``."""
+        return self.apply_request(self.in_the_air.pop(index))
 
     def _add_snapshot(self, snapshot: FakeSnapshot, branch: str) -> int:
         self.snapshots[snapshot.snapshot_id] = snapshot

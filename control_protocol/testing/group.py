@@ -25,7 +25,7 @@ class FakeGroup:
     wanted: dict[str, frozenset[TopicPartition]] = field(default_factory=dict)
     holders: dict[TopicPartition, str] = field(default_factory=dict)
 
-    def assign(self, wanted: Mapping[str, Iterable[TopicPartition]]) -> None:
+    def set_wanted_assignment(self, wanted: Mapping[str, Iterable[TopicPartition]]) -> None:
         """Rebalance towards this, over the members' next polls. Members not named get nothing."""
         self.wanted = {member: frozenset(partitions) for member, partitions in wanted.items()}
 
@@ -83,7 +83,7 @@ class FakeMember:
 
     def commit_offsets(self, offsets: Offsets, note: str) -> None:
         held = self._owned & self._group.partitions_held_by(self._name)
-        for at, offset in offsets.restrict_to(held).items():
+        for at, offset in offsets.restricted_to(held).items():
             self._group.source.committed[at] = (offset, note)
 
     def close(self) -> None:

@@ -62,10 +62,10 @@ class FakeLogServer:
         """Append anything: foreign bytes, or a message a second time."""
         self.messages.extend(messages)
 
-    def deliver(self, messages: int = 1) -> None:
+    def deliver_in_the_air(self, count: int = 1) -> None:
         """Let the oldest messages under way arrive."""
-        self.append(*self.in_the_air[:messages])
-        del self.in_the_air[:messages]
+        self.append(*self.in_the_air[:count])
+        del self.in_the_air[:count]
 
     def truncate(self, to: int) -> None:
         """Lose the offsets from ``to`` on; they will be given out again."""

@@ -42,7 +42,7 @@ class FakeSource:
     reachable: bool = True
     _topics_created: int = 0
 
-    def create(self, topic: str, partitions: int) -> None:
+    def create_or_replace(self, topic: str, partitions: int) -> None:
         """Create the topic; an existing one is replaced, under a new id."""
         for at in [at for at in self.partitions if at.topic == topic]:
             del self.partitions[at]

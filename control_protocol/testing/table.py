@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from headgate.control_protocol import commit_record_codec
 from headgate.control_protocol.columns import Struct, describe_changes
 from headgate.control_protocol.commit_record import CommitRecord, PendingCommit
 from headgate.control_protocol.commit_record_codec import (
+    filled_properties_to_remove,
+    filled_properties_to_set,
     filled_table_uuids,
-    newly_filled_properties,
-    properties_to_forget,
 )
 from headgate.control_protocol.errors import RecordUnreadable, TableMissing, Unreachable
 from headgate.control_protocol.events import FileKind, WrittenFile
@@ -51,7 +51,7 @@ class FakeTable:
         self._known: tuple[TableView, int] | None = None
 
     def read(self) -> TableView:
-        return self._read()[0]
+        return self._read_and_remember()[0]
 
     def commit(self, attempt: CommitAttempt) -> CommitOutcome:
         catalog = self._catalog
@@ -59,9 +59,7 @@ class FakeTable:
             return Unknown("nothing was sent: the fake catalog or its table is not there")
         if catalog.forbidden:
             return Unknown(f"{catalog.table} may not be committed to", rights=True)
-        missing = [
-            d.manifest for d in attempt.pending_commits if d.manifest not in self._manifests_of(d)
-        ]
+        missing = [d.manifest for d in attempt.pending_commits if not self._has_manifest(d)]
         if missing:
             return Unknown(f"nothing was sent: {missing[0]} is not there")
         request = self._prepare_request(attempt)
@@ -76,9 +74,9 @@ class FakeTable:
                 catalog.in_the_air.append(request)
                 return Unknown("the fake catalog was told to take its time")
             case CommitFault.LANDED_UNKNOWN:
-                catalog.call(request)
+                catalog.apply_request(request)
                 return Unknown("the fake catalog was told to lose the answer")
-        refusal = catalog.call(request)
+        refusal = catalog.apply_request(request)
         if refusal is not None:
             return Refused(refusal)
         return Landed(request.snapshot.snapshot_id, self.read())
@@ -95,7 +93,7 @@ class FakeTable:
         if done:
             fault = catalog.schema_faults.popleft() if catalog.schema_faults else None
             if fault in (None, CommitFault.LANDED_UNKNOWN):
-                catalog.change_columns(growth.columns)
+                catalog.set_columns(growth.columns)
             if fault is not None:
                 raise Unreachable("the fake catalog was told to lose the answer, or the call")
         return EvolvedTable(self.read(), done, growth.refused)
@@ -134,19 +132,23 @@ class FakeTable:
             )
         return tuple(pending_commits)
 
-    def delete_undecided_files(self, before: Epoch, pending: frozenset[str]) -> None:
+    def delete_undecided_manifests(
+        self, before_epoch: Epoch, pending_manifests: frozenset[str]
+    ) -> None:
         """Do nothing: manifests take no room here."""
 
-    def delete_delivered_key_files(self, pending_commits: Sequence[PendingCommit]) -> None:
+    def delete_delivered_key_files(self, delivered_commits: Sequence[PendingCommit]) -> None:
         """Do nothing: nor do key files."""
 
     def close(self) -> None:
         """Nothing is held."""
 
-    def _manifests_of(self, pending_commit: PendingCommit) -> Collection[str]:
-        return self._catalog.storage.manifests if pending_commit.manifest else ("",)
+    def _has_manifest(self, pending_commit: PendingCommit) -> bool:
+        """Return whether its manifest is still stored; a pending commit without one lacks none."""
+        manifest = pending_commit.manifest
+        return not manifest or manifest in self._catalog.storage.manifests
 
-    def _read(self) -> tuple[TableView, int]:
+    def _read_and_remember(self) -> tuple[TableView, int]:
         catalog = self._catalog
         if not catalog.reachable:
             raise Unreachable("the fake catalog is not reachable")
@@ -159,7 +161,7 @@ class FakeTable:
         """Prepare the call from the last read; ``None`` when that shows another table."""
         catalog, base = self._catalog, attempt.base
         known = self._known
-        view, sequence_number = known if known and known[0] == base else self._read()
+        view, sequence_number = known if known and known[0] == base else self._read_and_remember()
         self._known = None
         if (view.uuid, view.tag, view.head) != (base.uuid, base.tag, base.head):
             return None
@@ -172,8 +174,8 @@ class FakeTable:
         snapshot = catalog.new_snapshot(self._branch, files, summary)
         # a commit to another branch since the read may have taken this number: the call is refused
         snapshot = replace(snapshot, sequence_number=sequence_number + 1)
-        filled = newly_filled_properties(attempt.record, catalog.properties)
-        gone = properties_to_forget(self._sink, attempt.forgets, filled, catalog.properties)
+        filled = filled_properties_to_set(attempt.record, catalog.properties)
+        gone = filled_properties_to_remove(self._sink, attempt.forgets, filled, catalog.properties)
         return Request(self._sink, self._branch, base, snapshot, filled, tuple(gone))
 
     def _current_view(self) -> TableView:
@@ -199,7 +201,9 @@ class FakeTable:
         """Rule TABLE-5."""
         found = {sink_of_tag(tag, self._branch): id_ for tag, id_ in self._catalog.tags.items()}
         return {
-            sink: commit_record_codec.topics_in_summary(sink, self._catalog.snapshots[id_].summary)
+            sink: commit_record_codec.topic_ids_if_readable(
+                sink, self._catalog.snapshots[id_].summary
+            )
             for sink, id_ in found.items()
             if sink is not None and sink != self._sink
         }
@@ -219,10 +223,10 @@ class FakeTable:
         return None
 
     def _lineage_of_tag(self, tag: int | None) -> Lineage:
-        """Rule TABLE-4."""
+        """Return how the branch relates to the tag's snapshot (rule TABLE-4)."""
         catalog = self._catalog
         if tag is None:
-            return Lineage.TAG_MISSING if self._was_claimed() else Lineage.FRESH
+            return Lineage.TAG_MISSING if self._was_claimed_by_this_sink() else Lineage.FRESH
         if self._branch not in catalog.branches:
             return Lineage.ROLLED_BACK
         tagged = catalog.snapshots[tag]
@@ -237,7 +241,7 @@ class FakeTable:
         kept = newest or self._rows_in_files(tagged.files) == self._rows_in_files(now.files)
         return Lineage.CONTAINS_TAG if kept else Lineage.UNDECIDABLE
 
-    def _was_claimed(self) -> bool:
+    def _was_claimed_by_this_sink(self) -> bool:
         catalog, sink = self._catalog, self._sink
         return commit_record_codec.claim_marker_property(sink) in catalog.properties or any(
             commit_record_codec.holds_record(sink, snapshot.summary)

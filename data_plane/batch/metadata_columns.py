@@ -193,6 +193,10 @@ def _is_utf8(name: str) -> bool:
 
 
 def _has_text_header_values(field: pa.Field) -> bool:
+    """Return whether the column's header values are text, not bytes.
+
+    Raises ``ConfigurationError`` for a type that cannot hold headers.
+    """
     kind = field.type
     if pa_types.is_map(kind) and _is_text(kind.key_type):
         kind = kind.item_type

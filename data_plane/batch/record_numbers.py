@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +13,13 @@ from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 
 Integers = np.ndarray[Any, np.dtype[np.int64]]
+
+
+class RecordLocations(NamedTuple):
+    """Says where records are: each one's index in ``RecordNumbers.partitions``, and its offset."""
+
+    partition_indices: Integers
+    offsets: Integers
 
 
 class RecordNumbers:
@@ -26,14 +33,14 @@ class RecordNumbers:
         self._index = {at: place for place, at in enumerate(self.partitions)}
 
     def numbers_of_records(
-        self, partitions: Sequence[TopicPartition], places: Integers, offsets: Integers
+        self, partitions: Sequence[TopicPartition], partition_indices: Integers, offsets: Integers
     ) -> Integers:
-        """Return the numbers; ``places``: each record's index in ``partitions``."""
-        index = np.array([self._index[at] for at in partitions], np.int64)[places]
+        """Return the numbers; ``partition_indices``: each record's index in ``partitions``."""
+        index = np.array([self._index[at] for at in partitions], np.int64)[partition_indices]
         result: Integers = self._bases[index] + offsets - self._begins[index]
         return result
 
-    def locate_records(self, numbers: Integers) -> tuple[Integers, Integers]:
+    def locate_records(self, numbers: Integers) -> RecordLocations:
         """Return the index of each record's partition in ``self.partitions``, and its offset.
 
         Raises ``ValueError`` for a number that no offset of the ranges has.
@@ -42,14 +49,16 @@ class RecordNumbers:
             raise ValueError("a number outside of the batch")
         # An empty range shares its base with the next: the last one that begins there has it.
         places = np.searchsorted(self._bases[:-1], numbers, side="right") - 1
-        return places, self._begins[places] + numbers - self._bases[places]
+        return RecordLocations(places, self._begins[places] + numbers - self._bases[places])
 
     def count_in_partition(self, numbers: BitMap64, partition: TopicPartition) -> int:
         """Return how many of the numbers are this partition's."""
         place = self._index[partition]
         return int(numbers.range_cardinality(int(self._bases[place]), int(self._bases[place + 1])))
 
-    def offset_span(self, numbers: BitMap64, partition: TopicPartition) -> tuple[int, int] | None:
+    def first_and_last_offset(
+        self, numbers: BitMap64, partition: TopicPartition
+    ) -> tuple[int, int] | None:
         """Return the first and the last offset of the numbers that are this partition's."""
         place = self._index[partition]
         base = int(self._bases[place])
@@ -67,16 +76,16 @@ class RecordNumbers:
 
 
 def first_offsets_of(
-    partitions: Sequence[TopicPartition], places: Integers, offsets: Integers
+    partitions: Sequence[TopicPartition], partition_indices: Integers, offsets: Integers
 ) -> Offsets:
     """Return, in each partition, the smallest of these offsets.
 
-    ``places``: as in ``RecordNumbers.numbers_of_records``.
+    ``partition_indices``: as in ``RecordNumbers.numbers_of_records``.
     """
     return Offsets(
         {
-            partitions[place]: int(offsets[places == place].min())
-            for place in np.unique(places).tolist()
+            partitions[place]: int(offsets[partition_indices == place].min())
+            for place in np.unique(partition_indices).tolist()
         }
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
@@ -91,6 +91,13 @@ class Handling:
         return Disposal.QUARANTINE in (self.policy, self.tombstones, self.unmatched)
 
 
+class RecordIdHeaders(NamedTuple):
+    """Holds which headers have the ids of schemas, of values and of keys."""
+
+    of_values: IdHeaders
+    of_keys: IdHeaders
+
+
 @dataclass(frozen=True, slots=True)
 class SourcePlan:
     """Says where records come from and how to read their values.
@@ -133,7 +140,7 @@ class SourcePlan:
         return frozenset((*self.record_columns.values(), *marks))
 
     @property
-    def id_headers(self) -> tuple[IdHeaders, IdHeaders]:
+    def id_headers(self) -> RecordIdHeaders:
         """Return the headers that hold the ids of values' and keys' schemas; empty where values and
         keys are whole."""
         of_keys: Mapping[str, str] = self.key_format_options if self.key_format_name else {}
@@ -141,7 +148,9 @@ class SourcePlan:
         alike = self.changes and self.changes.reads_keys_like_values(self.format_name, column)
         if alike and not self.key_format_name:
             of_keys = self.format_options
-        return id_headers_of(self.format_options, "value"), id_headers_of(of_keys, "key")
+        return RecordIdHeaders(
+            id_headers_of(self.format_options, "value"), id_headers_of(of_keys, "key")
+        )
 
     def framed_chunk(self, chunk: Chunk) -> Chunk:
         """Return the records as formats read them: behind the ids that their headers hold.
@@ -391,7 +400,7 @@ def plan_of_file_schema(
         if source.changes:
             key_field_ids(schema, source.changes.key)
         properties, spec_json = dict(layout.properties), native.spec_json
-        order = _sort_order_for_schema(
+        order = _sort_order_or_unsorted(
             SortOrder.model_validate_json(native.sort_order_json), schema
         )
     shaping = _shaping_with_time_limit(shaping or Shaping(), source.sink, schema, properties)
@@ -450,7 +459,7 @@ def require_own_folder(start: TableStart, data: str) -> None:
         )
 
 
-def _sort_order_for_schema(order: SortOrder, schema: Schema) -> SortOrder:
+def _sort_order_or_unsorted(order: SortOrder, schema: Schema) -> SortOrder:
     """Return the order, unless the transaction's schema is too old to have its columns."""
     known = all(field.source_id in schema.field_ids for field in order.fields)
     return order if known else UNSORTED_SORT_ORDER

@@ -46,7 +46,7 @@ class EnvelopeCounts:
         return self.envelopes.total() + self.tombstones + self.unreadable
 
     @property
-    def envelope(self) -> Envelope | None:
+    def most_common_envelope(self) -> Envelope | None:
         """Return the most common envelope; ``None`` if no value could be read."""
         return max(self.envelopes, key=self.envelopes.__getitem__, default=None)
 

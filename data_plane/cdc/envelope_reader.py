@@ -41,17 +41,19 @@ class UnwrappedValues:
         return UnwrappedValues(rows, before, self.operations[~some], self.bad)
 
     def with_tombstones(
-        self, at: Integers, without: Integers, operation: Operation
+        self, row_places: Integers, tombstone_places: Integers, operation: Operation
     ) -> UnwrappedValues:
         """Add records of which nothing is known but that they do ``operation``.
 
-        The rows stand ``at`` these places, those records at the places ``without`` a value; the
-        result is in the order of the places.
+        The rows stand at ``row_places``, those records at ``tombstone_places``; the result is in
+        the order of the places.
         """
-        order = np.argsort(np.concatenate([at, without]))
-        known = np.concatenate([np.arange(len(at)), np.zeros(len(without), np.int64)])[order]
-        wanted = pa.array(known, mask=order >= len(at))
-        added = np.full(len(without), operation, np.uint8)
+        order = np.argsort(np.concatenate([row_places, tombstone_places]))
+        known = np.concatenate(
+            [np.arange(len(row_places)), np.zeros(len(tombstone_places), np.int64)]
+        )[order]
+        wanted = pa.array(known, mask=order >= len(row_places))
+        added = np.full(len(tombstone_places), operation, np.uint8)
         operations = np.concatenate([self.operations, added])[order]
         return UnwrappedValues(
             self.rows.take(wanted), self.before.take(wanted), operations, self.bad
@@ -149,16 +151,16 @@ class EnvelopeReader:
         end = self._width + (len(self._keys) if self._before else 0)
         return Parts(
             result.select(range(self._width)),
-            self._read_keys_before(result, end),
+            self._former_keys_of(result, end),
             result.columns[end:],
             left,
             bad,
         )
 
-    def _read_keys_before(self, found: pa.RecordBatch, end: int) -> pa.RecordBatch:
+    def _former_keys_of(self, decoded: pa.RecordBatch, keys_end: int) -> pa.RecordBatch:
         columns = (
-            found.columns[self._width : end]
+            decoded.columns[self._width : keys_end]
             if self._before
-            else [pa.nulls(found.num_rows, key.type) for key in self._keys]
+            else [pa.nulls(decoded.num_rows, key.type) for key in self._keys]
         )
         return pa.RecordBatch.from_arrays(columns, schema=pa.schema(self._keys))

@@ -178,7 +178,7 @@ class _Dms:
 
     def unwrap(self, values: Packed) -> UnwrappedValues:
         words, faults = self._words.read(values), Faults()
-        nested, operations = _dms_operations(words, faults)
+        nested, operations = _dms_nesting_and_operations(words, faults)
         known = np.ones(len(operations), np.bool_)
         known[list(faults.reasons)] = False
         bad = words.bad | {int(words.left[row]): why for row, why in faults.reasons.items()}
@@ -192,7 +192,7 @@ class _Dms:
         return _merge_parts(result or [self._flat.read(values[:0])], words, operations, bad)
 
 
-def _dms_operations(words: Parts, faults: Faults) -> tuple[Flags, Operations]:
+def _dms_nesting_and_operations(words: Parts, faults: Faults) -> tuple[Flags, Operations]:
     """Return which records have their row in ``data``, and what each does."""
     operation, kind, letter = words.words
     nested = np.asarray(pc.or_(operation.is_valid(), kind.is_valid()))

@@ -47,8 +47,8 @@ from headgate.data_plane.files.metrics import Leaf, RowMetrics
 from headgate.data_plane.files.physical_types import (
     Stored,
     TypeMapping,
-    as_numbers,
     narrow_to_small_type,
+    times_as_numbers,
 )
 
 _BLOCK_BYTES = 256 * 1024
@@ -149,7 +149,7 @@ def _avro_field(field: NestedField) -> dict[str, Any]:
     own = avro_field_name(field)
     result: dict[str, Any] = {
         "name": own,
-        "type": _nullable_type(field),
+        "type": _type_of_field(field),
         "field-id": field.field_id,
     }
     if field.optional:
@@ -159,7 +159,7 @@ def _avro_field(field: NestedField) -> dict[str, Any]:
     return result
 
 
-def _nullable_type(field: NestedField) -> Any:
+def _type_of_field(field: NestedField) -> Any:
     kind = _avro_type(field.field_type, field.field_id)
     return kind if field.required else ["null", kind]
 
@@ -169,7 +169,7 @@ def _avro_type(iceberg_type: IcebergType, field_id: int) -> Any:
     if isinstance(iceberg_type, StructType):
         return avro_schema(iceberg_type, f"r{field_id}")
     if isinstance(iceberg_type, ListType):
-        items = _nullable_type(iceberg_type.element_field)
+        items = _type_of_field(iceberg_type.element_field)
         return {"type": "array", "items": items, "element-id": iceberg_type.element_id}
     if isinstance(iceberg_type, MapType):
         pair = {
@@ -216,7 +216,7 @@ def _storage_conversion(iceberg_type: PrimitiveType) -> Stored:
         return narrow_to_small_type
     if isinstance(iceberg_type, IntegerType | LongType | FloatType | DoubleType):
         return narrow_to_small_type
-    return as_numbers
+    return times_as_numbers
 
 
 def _decimals_as_bytes(values: pa.Array, size: int) -> pa.Array:

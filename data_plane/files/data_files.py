@@ -178,16 +178,18 @@ class FileShape:
                 "(docs/guides/security.md)",
             ) from error
         announced = self._marking.files_to_write_first(path).items()
-        store_files(self.io, {n: text for n, text in announced if not self._exists(n)})
+        store_files(self.io, {n: text for n, text in announced if not self._file_exists(n)})
         return path
 
-    def _exists(self, path: str) -> bool:
+    def _file_exists(self, path: str) -> bool:
         return bool(self.io.new_output(path).exists())
 
-    def append_meta_columns(self, rows: pa.Table, path: str, begin: int) -> pa.Table:
-        """Return the rows as the file holds them, which already has ``begin`` of them."""
+    def with_meta_columns(self, rows: pa.Table, path: str, rows_before: int) -> pa.Table:
+        """Return the rows as the file holds them, which already has ``rows_before`` of them."""
         return (
-            rows if self._marking is None else self._marking.append_meta_columns(rows, path, begin)
+            rows
+            if self._marking is None
+            else self._marking.with_meta_columns(rows, path, rows_before)
         )
 
 
@@ -253,7 +255,7 @@ class DataFiles:
             group = table.slice(begin, self._rows_per_group(table, key, encoding))
             file = self._open_or_reuse_file(key, group, encoding)
             size_before = file.stream.tell()
-            file.encoder.write(self._shape.append_meta_columns(group, file.path, file.rows))
+            file.encoder.write(self._shape.with_meta_columns(group, file.path, file.rows))
             file.rows += group.num_rows
             self._written_rows += group.num_rows
             self._written_bytes += file.stream.tell() - size_before

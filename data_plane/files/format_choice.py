@@ -16,7 +16,7 @@ from headgate.data_plane.files.parquet import ParquetEncoding
 FORMAT = "write.format.default"
 _TARGET = "write.target-file-size-bytes"
 
-_Made = Callable[[Schema, Mapping[str, str], Sequence[Leaf]], Encoding]
+_EncodingClass = Callable[[Schema, Mapping[str, str], Sequence[Leaf]], Encoding]
 
 
 def file_format_name(properties: Mapping[str, str]) -> str:
@@ -62,24 +62,24 @@ def require_writable_files(schema: Schema, properties: Mapping[str, str], order:
     encoding_of(schema, properties, leaves_of(schema, metrics_modes(schema, properties, order)))
 
 
-def _parquet_encoding() -> _Made:
+def _parquet_encoding_class() -> _EncodingClass:
     return ParquetEncoding
 
 
-def _orc_encoding() -> _Made:
+def _orc_encoding_class() -> _EncodingClass:
     from headgate.data_plane.files.orc import OrcEncoding  # only if a table asks for it
 
     return OrcEncoding
 
 
-def _avro_encoding() -> _Made:
+def _avro_encoding_class() -> _EncodingClass:
     from headgate.data_plane.files.avro import AvroEncoding
 
     return AvroEncoding
 
 
-_FORMATS: dict[str, Callable[[], _Made]] = {
-    "parquet": _parquet_encoding,
-    "orc": _orc_encoding,
-    "avro": _avro_encoding,
+_FORMATS: dict[str, Callable[[], _EncodingClass]] = {
+    "parquet": _parquet_encoding_class,
+    "orc": _orc_encoding_class,
+    "avro": _avro_encoding_class,
 }

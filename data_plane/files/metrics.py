@@ -312,6 +312,8 @@ class FileMetrics:
             self._range_of(leaf).widen(low, high)
 
     def _add_texts(self, leaf: Leaf, column: pa.Array) -> None:
+        """Widen the bounds by texts too long for the footer; those of shorter ones are read from
+        it."""
         if column.nbytes <= _FOOTER_VALUE_MAX:
             return
         longest = pc.max(pc.binary_length(column)).as_py()

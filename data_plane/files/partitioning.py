@@ -124,7 +124,7 @@ class Partitioner:
             yield self._key_of_row(keys, int(order[begin])), sorted_rows.slice(begin, end - begin)
             begin = end
 
-    def split_off_largest(self, table: pa.Table) -> tuple[pa.Table, pa.Table]:
+    def split_off_largest_partitions(self, table: pa.Table) -> tuple[pa.Table, pa.Table]:
         """Return the rows of the largest partitions, half of all or more; and the rest."""
         if not self._columns:
             return table, table.slice(0, 0)
@@ -138,7 +138,7 @@ class Partitioner:
         return table.filter(wanted), table.filter(pc.invert(wanted))
 
     def _key_of_row(self, keys: list[pa.Array], row: int) -> PartitionKey:
-        values = [_python_value(key[row]) for key in keys]
+        values = [_partition_value(key[row]) for key in keys]
         binary = tuple(
             None if value is None else to_bytes(kind, value)
             for kind, value in zip(self._types, values, strict=True)
@@ -158,7 +158,7 @@ def _group_numbers(keys: list[pa.Array]) -> np.ndarray[Any, np.dtype[np.int64]]:
     return combined
 
 
-def _python_value(scalar: pa.Scalar) -> Any:
+def _partition_value(scalar: pa.Scalar) -> Any:
     if pa_types.is_temporal(scalar.type):
         return scalar.value
     return scalar.as_py()

@@ -100,6 +100,6 @@ def narrow_to_small_type(values: pa.Array) -> pa.Array:
     return values
 
 
-def as_numbers(values: pa.Array) -> pa.Array:
+def times_as_numbers(values: pa.Array) -> pa.Array:
     """Return dates and times as their underlying numbers."""
     return values.view(pa.int32() if pa_types.is_date32(values.type) else pa.int64())

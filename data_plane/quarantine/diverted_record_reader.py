@@ -110,6 +110,4 @@ class DivertedRecords:
 
 def is_given_back(place: Place, replayed: Replayed | None) -> bool:
     """Return whether the table has already been given the record back (SUSPEND-6)."""
-    return replayed is not None and place.offset < replayed.first_offset_behind(
-        place.at, place.topic_id
-    )
+    return replayed is not None and place.offset < replayed.next_offset_of(place.at, place.topic_id)

@@ -181,7 +181,7 @@ class RejectedRecords:
         """Raise the ``StopBefore`` that was noted, with the first such record of each partition."""
         if self._stops:
             first, *others = (error for _, error in sorted(self._stops.items()))
-            raise first.with_other_places(others)
+            raise first.merge_places(others)
 
     def finish(self) -> tuple[WrittenFile, ...]:
         """Raises as ``require_no_stop``."""

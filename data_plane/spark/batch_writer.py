@@ -89,7 +89,7 @@ class SparkBatchWriter:
         self._submitted.put(self._current)
         self._cancel_abandoned()
 
-    def outcome(self, timeout_ms: int) -> BatchOutcome | None:
+    def wait_for_outcome(self, timeout_ms: int) -> BatchOutcome | None:
         deadline_s = time.monotonic() + timeout_ms / 1000
         while True:
             # Repeatedly: when its batch was abandoned, Spark may not have known the job yet.

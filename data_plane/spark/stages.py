@@ -504,7 +504,7 @@ def narrow_to_unmatched(batch: Batch, unmatched: Mapping[RejectionReason, BitMap
     numbers = BitMap64.union(BitMap64(), *unmatched.values())
     ranges = {}
     for at in numbering.partitions:
-        some = numbering.offset_span(numbers, at)
+        some = numbering.first_and_last_offset(numbers, at)
         if some is not None:
             ranges[at] = OffsetRange(some[0], some[1] + 1)
     return replace(batch, ranges=ranges)

@@ -77,7 +77,7 @@ def merge_outcomes(batch: Batch, outcomes: Sequence[BatchOutcome]) -> BatchOutco
             names = frozenset(name for failure in wanting for name in failure.names)
             return replace(wanting[0], number=batch.number, names=names)
         if isinstance(worst.fatal, StopBefore):
-            worst.fatal.with_other_places(
+            worst.fatal.merge_places(
                 each.fatal for each in failures if isinstance(each.fatal, StopBefore)
             )
         return replace(worst, number=batch.number)
@@ -113,7 +113,7 @@ def merge_needs(number: int, needs: Sequence[BatchNeeds]) -> BatchNeeds:
     return BatchNeeds(
         number,
         reduce(joined_columns, (need.columns for need in needs)),
-        reduce(Offsets.smaller_of_each, (need.first for need in needs)),
+        reduce(Offsets.merged_with_smaller, (need.first for need in needs)),
         sum(need.records for need in needs),
         needs[0].source,
         _merge_by_table([table for need in needs for table in need.tables]),
@@ -128,7 +128,7 @@ def _merge_by_table(needs: Sequence[TableNeed]) -> tuple[TableNeed, ...]:
         known[need.at.table] = replace(
             before,
             columns=joined_columns(before.columns, need.columns),
-            first=before.first.smaller_of_each(need.first),
+            first=before.first.merged_with_smaller(need.first),
             records=before.records + need.records,
         )
     return tuple(known.values())

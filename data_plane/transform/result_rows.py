@@ -141,7 +141,7 @@ def rows_until_stop(
         except StopBefore as error:
             stops.append(error)
     if stops:
-        raise stops[0].with_other_places(stops[1:])
+        raise stops[0].merge_places(stops[1:])
 
 
 def cast_spark_rows(batch: pa.RecordBatch, schema: pa.Schema, faults: Faults) -> pa.RecordBatch:

@@ -58,7 +58,7 @@ class PartitionedRows:
         self._buffer.append(rows)
         self._buffer_bytes += rows.nbytes
         if self._buffer_bytes >= self._buffer_bytes_max:
-            crowded, rest = self._partitioner.split_off_largest(self._take_buffer())
+            crowded, rest = self._partitioner.split_off_largest_partitions(self._take_buffer())
             self._write(crowded)
             self._buffer = rest.to_batches()
             self._buffer_bytes = rest.nbytes

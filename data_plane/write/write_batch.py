@@ -142,7 +142,7 @@ class _Table:
 
 def merge_table_needs(number: int, tables: tuple[TableNeed, ...]) -> BatchNeeds:
     """Return what all tables together need: in each partition the first record that waits."""
-    first = reduce(Offsets.smaller_of_each, (need.first for need in tables))
+    first = reduce(Offsets.merged_with_smaller, (need.first for need in tables))
     records = sum(need.records for need in tables)
     return BatchNeeds(number, first=first, records=records, tables=tables)
 

@@ -41,7 +41,7 @@ class FilledTables:
 
     def read_table(self, name: str) -> tuple[LoadedReader, TableView]:
         """Return a reader of the table as it is now, and its view. Raises what loading raises."""
-        reader = self._tables.reader_for_commit(name)
+        reader = self._tables.open_reader_for_commit(name)
         return reader, reader.view()
 
     def open_table(self, name: str) -> SecondaryTable:
@@ -115,7 +115,7 @@ def create_and_change_tables(
     opened = partial(tables.open_table, use=Use.SECONDARY)
     make = maker.create_requested_or_why_not if maker else None
     with closing(SecondaryTables(opened, make=make)) as secondaries:
-        changed = secondaries.change_tables(wants)
+        changed = secondaries.create_or_change_tables(wants)
     if failures := [outcome.failure for outcome in changed if outcome.failure]:
         raise WriteFailed(failures[0])
     starts = {start.table: start for start in batch.changed_tables}

@@ -210,7 +210,7 @@ class SinkAudit:
         self._conclude_history()
         if self._many:
             return
-        if not self._settings.replaces_rows:
+        if not self._settings.replaces_primary_rows:
             self._examine_row_count()
         self._proven.append(f"{len(self._files)} live files: each there, once, and whole")
         if self._keyed.takes_all_records:
@@ -219,14 +219,14 @@ class SinkAudit:
 
     def _note_deleted_rows(self, history: History) -> None:
         """Note what was deleted from one of the sink's tables, or from its quarantine."""
-        self._removed += history.removed_row_count
-        for at, floor in history.examined_from_offsets.items():
+        self._removed += history.foreign_removed_row_count
+        for at, floor in history.complete_from_offsets.items():
             self._floors[at] = max(floor, self._floors.get(at, 0))
         deleted = history.deleted
         self._deleted_rows += deleted.rows
         self._unlisted += deleted.unlisted_count
         topic_ids = self._history.current_record.topic_ids if self._history.current_record else {}
-        for at, ranges in deleted.restrict_to_topics(topic_ids).items():
+        for at, ranges in deleted.ranges_of_topics(topic_ids).items():
             self._deleted[at] = self._deleted.get(at, BitMap64()) | bitmap_of_ranges(ranges)
 
     def _conclude_history(self) -> None:

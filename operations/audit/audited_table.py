@@ -92,7 +92,7 @@ def _check_commit_order(
     one, two = before.record, after.record
     if two.transaction.epoch < one.transaction.epoch:
         yield Finding("epoch-fell", f"{after.place_text} comes after {before.place_text}")
-    elif two.is_replay and two.transaction == one.transaction:
+    elif two.gives_rows_back and two.transaction == one.transaction:
         pass  # SUSPEND-6: giving rows back is not a transaction of its own
     elif two.is_same_commit(one):
         yield Finding("commit-twice", f"{after.place_text} repeats {before.place_text}")
@@ -280,7 +280,7 @@ def check_pending_files(
     missing = _check_staged_files_exist(reader, pending_commit.manifest)
     if not missing:
         return []
-    now = reader.reader_as_of_now().view().settled_record
+    now = reader.open_reader_as_of_now().view().current_record
     return [] if now is not None and now.has_received(pending_commit, primary) else missing
 
 

@@ -502,7 +502,7 @@ class Replay:
             find_expiry_limit(self._settings, history, table_replay.columns),
             table_replay.keeps_history,
         )
-        floors = history.examined_from_offsets
+        floors = history.complete_from_offsets
         faults = Faults(floors={source: floors.get(at, 0) for source, at in sources.items()})
         for part in range(table_replay.slicing.count):
             compare_slice(changes.read_slice(part), live.read_slice(part), held, faults)
@@ -529,7 +529,7 @@ def doubtful_offsets_of(
     ranges: Mapping[TopicPartition, OffsetRange],
 ) -> Mapping[int, int]:
     """Return, by the source's number, below which offset nothing tells what deletes did."""
-    doubtful = reader.offsets_of_doubtful_deletes()
+    doubtful = reader.doubtful_deletes_below()
     if doubtful is None:
         return {source: ranges[at].end for source, at in sources.items()}
     return {source: doubtful[at] for source, at in sources.items() if at in doubtful}

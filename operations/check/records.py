@@ -82,7 +82,7 @@ def describe_values(settings: SinkSettings, topic: str, values: Sequence[bytes |
     text += f", {looks.unreadable} not to be read{why}" if looks.unreadable else ""
     text += describe_disposal(settings.quarantine, looks.unreadable, looks.record_count)
     text += _describe_columns_with_replaced_nulls(settings.format, values)
-    envelope = looks.envelope
+    envelope = looks.most_common_envelope
     table = declaration_for_topic(settings, topic)
     if envelope is None or not table.key or _does_any_change_fit(settings.changes, table, looks):
         _require_startable(settings, table, looks, text)

@@ -18,7 +18,7 @@ from headgate.config.catalog_settings import Backend
 from headgate.config.keyed_table_checks import KeysByRoute
 from headgate.config.registry_auth_settings import REGISTRY_AUTH
 from headgate.config.sink_settings import SinkSettings
-from headgate.config.table_declaration import declaration_if_created, declared_table
+from headgate.config.table_declaration import declaration_if_created, declaration_of
 from headgate.config.table_format_registry import spark_session_conf
 from headgate.config.table_settings import ICEBERG
 from headgate.control_protocol.errors import (
@@ -113,9 +113,9 @@ class TableCheck:
             settings.name,
             settings.source.group_id,
             Sender("check", ""),
-            keyed=settings.replaces_rows,
+            keyed=settings.replaces_primary_rows,
             routed_keys=KeysByRoute.from_settings(settings),
-            growth_ms=settings.changes.partition_hold_ms,
+            growth_ms=settings.changes.added_partitions_hold_ms,
             multiples_only=settings.changes.requires_partition_multiples,
         )
 
@@ -190,7 +190,7 @@ class TableCheck:
                 return f"it has no rows yet, and the next start adds {', '.join(step.changes)}"
         else:
             require_fitting_file_schema(self._layout, self._settings)
-        wanted = len(declared_table(self._settings.table).columns)
+        wanted = len(declaration_of(self._settings.table).columns)
         there = len(self._layout.columns.fields)
         return f"{there} in the table, {wanted} of them declared here and equal"
 

@@ -125,7 +125,7 @@ def _open_deletions(
         where = asked.where
         predicates = {} if where is None else dict.fromkeys(asked.tables or known, where)
         keys = KeysByRoute.from_settings(settings)
-        if keyed := sorted(filter(keys.is_keyed_table, predicates)):
+        if keyed := sorted(filter(keys.replaces_rows_of, predicates)):
             raise _keyed_tables_error(", ".join(keyed))
         if asked.quarantine_where is not None:
             predicates[settings.quarantine.table] = asked.quarantine_where
@@ -149,7 +149,7 @@ def _open_deletions(
 
 def _require_deletable(tables: SinkTables, asked: RowDeletion) -> None:
     settings = tables.settings
-    if settings.replaces_rows:
+    if settings.replaces_primary_rows:
         raise _keyed_tables_error(settings.table.identifier)
     if asked.quarantine_where is not None and not settings.quarantine.keeps_rejected:
         raise DeletionRefused(
@@ -181,7 +181,7 @@ def _deletion_from_table(tables: SinkTables, table: str, predicate: str) -> Pred
     columns = _coordinate_columns(tables, table)
     spec, sink = tables.table_spec_of(table), tables.settings.name
     return tables.supports_row_deletion().row_deletion(
-        spec, sink, predicate, asked_by=current_actor(), columns=columns
+        spec, sink, predicate, asked_by=current_actor(), coordinate_columns=columns
     )
 
 

@@ -97,7 +97,9 @@ def waiter_for_commit(tables: SinkTables, table: str) -> Callable[[], None]:
 
     def newest_commit_and_age() -> tuple[int | None, float]:
         newest = maintained.newest_commit(spec, settings.name)
-        return (newest[0], time.time() - newest[1]) if newest else (None, float("inf"))
+        if newest is None:
+            return None, float("inf")
+        return newest.snapshot_id, time.time() - newest.committed_at_s
 
     def wait() -> None:
         before, age_s = newest_commit_and_age()

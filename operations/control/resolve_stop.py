@@ -152,9 +152,9 @@ def resolve_stop_of_sink(
                 secondaries=named_secondary_tables(settings.quarantine),
                 routing=configuration_digest(settings),
                 routed=bool(settings.tables),
-                keyed=settings.replaces_rows,
+                keyed=settings.replaces_primary_rows,
                 routed_keys=KeysByRoute.from_settings(settings),
-                growth_ms=settings.changes.partition_hold_ms,
+                growth_ms=settings.changes.added_partitions_hold_ms,
                 multiples_only=settings.changes.requires_partition_multiples,
                 deleted_back=deleted_back,
             ),
@@ -168,7 +168,7 @@ def resolve_stop_of_sink(
         def require_deleted_stay_deleted(view: TableView, record: CommitRecord) -> None:
             if deleted_back:
                 return
-            if view.settled_record is None:
+            if view.current_record is None:
                 if "HG-202" in chosen:
                     raise_deletions_unknown(view.table)
                 return

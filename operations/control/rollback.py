@@ -104,11 +104,11 @@ def find_removed_snapshots(
     snapshots: TableSnapshots, head: int | None, target: int
 ) -> RemovedSnapshots:
     """Return what leaves the branch of this head on the way to the snapshot."""
-    kept = {snapshot.snapshot_id for snapshot in snapshots.ancestors(target)}
-    reached = tuple(snapshots.ancestors(head))
+    kept = {snapshot.snapshot_id for snapshot in snapshots.ancestry(target)}
+    reached = tuple(snapshots.ancestry(head))
     removed = tuple(s for s in reached if s.snapshot_id not in kept)
     gap = len(removed) == len(reached)
-    return RemovedSnapshots(target, removed, snapshots.deleted_row_count if gap else 0)
+    return RemovedSnapshots(target, removed, snapshots.deleted_and_expired_row_count if gap else 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,7 +265,7 @@ def plan_rollback(
         view=view,
         goal=goal,
         tables=(*secondaries, own),
-        record=before.with_offsets_of(record),
+        record=before.with_position_of(record),
         dropped=tuple(
             str(each.transaction) for each in removed.own_commit_records if each.going_back is None
         ),
@@ -391,7 +391,7 @@ def _find_target(
             return kept, kept.record
         raise StopSink(f"{to} keeps no commit of sink {settings.name}", "name a transaction")
     for snapshot in (
-        snapshots.ancestors(snapshots.head) if settings.tables else snapshots.newest_first()
+        snapshots.ancestry(snapshots.head) if settings.tables else snapshots.newest_first()
     ):
         if snapshot.record is not None and str(snapshot.record.transaction) == to:
             return snapshot, snapshot.record
@@ -499,7 +499,7 @@ def _find_removed_of_table(
     goal: RollbackTarget, name: str, snapshots: TableSnapshots
 ) -> RemovedSnapshots | None:
     """Return what leaves the table's branch; ``None`` if an earlier try has moved it."""
-    reached = list(snapshots.ancestors(snapshots.head))
+    reached = list(snapshots.ancestry(snapshots.head))
     records = [snapshot.record for snapshot in reached]
     if goal.before.going_back is not None and any(map(goal.before.is_same_commit, records)):
         return None
@@ -526,7 +526,7 @@ def _find_removed_of_table(
         )
     gap = target is None and not reached[-1].first
     return RemovedSnapshots(
-        target, tuple(reached[:count]), snapshots.deleted_row_count if gap else 0
+        target, tuple(reached[:count]), snapshots.deleted_and_expired_row_count if gap else 0
     )
 
 
@@ -560,7 +560,7 @@ def _require_delivery_boundary(
 
 def _record_at_target(snapshots: TableSnapshots, target: int | None) -> CommitRecord | None:
     """Return the record that the table has at its target."""
-    return next((each.record for each in snapshots.ancestors(target) if each.record), None)
+    return next((each.record for each in snapshots.ancestry(target) if each.record), None)
 
 
 def _roll_back_secondaries(goal: RollbackTarget, plan: RollbackPlan) -> None:

@@ -83,7 +83,7 @@ class ProposedRecords:
 
     @property
     def envelope(self) -> Envelope:
-        return self.looks.envelope or Envelope.PLAIN
+        return self.looks.most_common_envelope or Envelope.PLAIN
 
     def takes_given_options(self, *, is_format_given: bool) -> bool:
         """Return whether the options that were given belong to the format."""
@@ -132,7 +132,7 @@ def propose_from_records(
             "write the columns by hand: headgate init without --from-topic has an example",
         )
     looks = count_envelopes(values, format_of)
-    place = ROW_PLACES.get(looks.envelope or Envelope.PLAIN, RowPlace())
+    place = ROW_PLACES.get(looks.most_common_envelope or Envelope.PLAIN, RowPlace())
     proposal = _proposal_from_columns(_columns_of_written_schemas(values, format_of, place), looks)
     own = name.endswith(_REGISTRY)  # else all have the one schema of the sink file, keys have not
     keys = [key for key, _ in records if own]
@@ -223,7 +223,7 @@ def _propose_from_json(
         name = "connect-json" if enclosed else "json"
     looks = known[name]
     documents = [_parse_document(value, name) for value in values]
-    envelope = looks.envelope or Envelope.PLAIN
+    envelope = looks.most_common_envelope or Envelope.PLAIN
     rows = [_row_in(document, envelope) for document in documents if document is not None]
     proposal = propose_columns(row for row in rows if row is not None)
     if name == "connect-json":  # its schemas tell times and decimals from numbers and texts

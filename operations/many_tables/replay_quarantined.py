@@ -290,7 +290,7 @@ def _replayed_up_to(
     offsets = {}
     for at, end in quarantine.offsets.items():
         topic_id = quarantine.topic_ids.get(at.topic)
-        passed = known.first_offset_behind(at, topic_id) if topic_id is not None else 0
+        passed = known.next_offset_of(at, topic_id) if topic_id is not None else 0
         offsets[at] = max(passed, done.get(at, 0) if at in unfinished else end)
     return Replayed(Offsets(offsets), quarantine.topic_ids, known.expired)
 

@@ -319,7 +319,7 @@ class _RewriteSession:
 
         ``delivered``: the records of what a delivery has brought after all.
         """
-        listed = reader.history().deleted.restrict_to_topics(
+        listed = reader.history().deleted.ranges_of_topics(
             require_commit_record(self._tables.ledger).topic_ids
         )
         gone = {}

@@ -71,7 +71,7 @@ def describe_held_partitions(
         f"{names}: added to a topic of a keyed table, and not read yet: their records are in no "
         "table, and are not lost"
     )
-    held_ms = changes.partition_hold_ms
+    held_ms = changes.added_partitions_hold_ms
     if held_ms is None:
         return [f"{text}. The sink stops when there are records in them (HG-242)"]
     if changes.requires_partition_multiples and (unordered := _describe_no_multiples(held)):

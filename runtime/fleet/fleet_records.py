@@ -226,7 +226,7 @@ class CommandWire:
         """Return the record's value. A removal that nobody can sign is Kafka's tombstone."""
         if isinstance(value, Removal) and not self.keys:
             return None
-        return self.keys.sign_message(_encode(value), SinkName(value.key), self.topic_id)
+        return self.keys.sign_if_keyed(_encode(value), SinkName(value.key), self.topic_id)
 
     def decode(self, key: str, slot: int, message: bytes | None) -> FleetCommand | Skipped:
         """Return what a record says, or why it is not believed; raises nothing."""

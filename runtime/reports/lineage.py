@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from urllib.parse import urlsplit
 
-from headgate.config.column_rules import decoded_column_rules
+from headgate.config.column_rules import rules_of_decoded_columns
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import HeadgateError, SinkStopped
 from headgate.control_protocol.identifiers import Sender
@@ -87,7 +87,7 @@ def _output_tables(
 def _output_columns_of(settings: SinkSettings, columns: Sequence[str]) -> tuple[OutputColumn, ...]:
     """Return the columns with the fields that they are read from; behind a transform nobody knows
     these."""
-    rules = decoded_column_rules(settings)
+    rules = rules_of_decoded_columns(settings)
     of_record = set(settings.table.record_columns.columns_by_part().values())
     result = []
     for name in columns:

@@ -59,8 +59,8 @@ class MeteredWriter:
         self._since_s = time.monotonic()
         self._writer.submit(batch)
 
-    def outcome(self, timeout_ms: int) -> BatchOutcome | None:
-        outcome = self._writer.outcome(timeout_ms)
+    def wait_for_outcome(self, timeout_ms: int) -> BatchOutcome | None:
+        outcome = self._writer.wait_for_outcome(timeout_ms)
         if outcome is not None:
             word = "written" if isinstance(outcome, BatchWritten) else "failed"
             word = "needs" if isinstance(outcome, BatchNeeds) else word
@@ -183,8 +183,8 @@ class MeteredSecondaries:
     ) -> Mapping[str, tuple[PendingCommit, ...] | HeadgateError]:
         return self._secondaries.stage(stagings)
 
-    def change_tables(self, wants: Sequence[Want]) -> tuple[Changed, ...]:
-        return self._secondaries.change_tables(wants)
+    def create_or_change_tables(self, wants: Sequence[Want]) -> tuple[Changed, ...]:
+        return self._secondaries.create_or_change_tables(wants)
 
     def deliver(
         self, deliveries: Sequence[CommitAttempt], timeout_ms: int
@@ -199,11 +199,13 @@ class MeteredSecondaries:
                 self._delivered(name, record)
         return outcomes
 
-    def delete_undecided_files(self, before: Epoch, pending: frozenset[str]) -> None:
-        self._secondaries.delete_undecided_files(before, pending)
+    def delete_undecided_manifests(
+        self, before_epoch: Epoch, pending_manifests: frozenset[str]
+    ) -> None:
+        self._secondaries.delete_undecided_manifests(before_epoch, pending_manifests)
 
-    def delete_delivered_key_files(self, pending_commits: Sequence[PendingCommit]) -> None:
-        self._secondaries.delete_delivered_key_files(pending_commits)
+    def delete_delivered_key_files(self, delivered_commits: Sequence[PendingCommit]) -> None:
+        self._secondaries.delete_delivered_key_files(delivered_commits)
 
     def close(self) -> None:
         self._secondaries.close()

@@ -57,7 +57,9 @@ class OpenTelemetry:
         if settings.otlp_endpoint:
             readers.append(_otlp_reader(settings))
         self._provider = MeterProvider(
-            readers, resource=Resource.create({"service.name": "headgate"}), shutdown_on_exit=False
+            readers,
+            resource=Resource.create({"service.name": "headgate"}),
+            shutdown_on_exit=False,
         )
         self._shown: list[Gauges] = []
         self._lock = threading.Lock()

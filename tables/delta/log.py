@@ -20,7 +20,7 @@ from headgate.control_protocol.commit_record import CommitRecord
 from headgate.control_protocol.commit_record_codec import (
     is_filled_table_property,
     sink_in_summary,
-    topics_in_summary,
+    topic_ids_if_readable,
 )
 from headgate.control_protocol.errors import LogUnreadable, first_line_of_error
 from headgate.control_protocol.identifiers import SinkName
@@ -190,7 +190,7 @@ class Digest:
             deleted_records=0 if self.replaces else self.removed_rows,
             row_deletes=0 if self.replaces else self.row_deletes,
             sink=sink,
-            topic_ids=topics_in_summary(sink, self.properties) if sink else {},
+            topic_ids=topic_ids_if_readable(sink, self.properties) if sink else {},
         )
 
 

@@ -26,7 +26,7 @@ from headgate.control_protocol.commit_record_codec import (
     filled_table_property,
     filled_table_uuids,
     sink_in_summary,
-    topics_in_summary,
+    topic_ids_if_readable,
     uuids_of_filled_tables_after,
 )
 from headgate.control_protocol.errors import (
@@ -264,7 +264,7 @@ class DeltaSinkTable:
         for summary in islice(newest_properties, _OTHERS_WITHIN):
             sink = sink_in_summary(summary) if summary else None
             if summary is not None and sink not in (None, self._sink):
-                topics.setdefault(sink, topics_in_summary(sink, summary))
+                topics.setdefault(sink, topic_ids_if_readable(sink, summary))
         return topics
 
     # --------------------------------------------------------------------------------- committing

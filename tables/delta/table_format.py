@@ -98,12 +98,12 @@ class DeltaFormat(TableFormat):
 
         return DeltaReader(_location_of_spec(spec), sink)
 
-    def list_table_names(self, like: TableSpec) -> Collection[str]:
+    def list_table_names(self, beside: TableSpec) -> Collection[str]:
         from headgate.control_protocol.errors import Unreachable
 
-        parent = _location_of_spec(like).location.rpartition("/")[0]
+        parent = _location_of_spec(beside).location.rpartition("/")[0]
         try:
-            return folders_in(open_file_io(like.storage, parent), parent)
+            return folders_in(open_file_io(beside.storage, parent), parent)
         except OSError as error:
             raise Unreachable(f"{parent} cannot be listed: {first_line_of_error(error)}") from error
 

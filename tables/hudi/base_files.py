@@ -103,12 +103,14 @@ class HudiFileMarking:
             f"{folder}/.hoodie_partition_metadata": about.encode(),
         }
 
-    def append_meta_columns(self, rows: pa.Table, path: str, begin: int) -> pa.Table:
-        """Return the rows followed by Hudi's columns; the file already has ``begin`` rows."""
+    def with_meta_columns(self, rows: pa.Table, path: str, rows_before: int) -> pa.Table:
+        """Return the rows followed by Hudi's columns; the file already has ``rows_before`` rows."""
         folder, _, name = path.rpartition("/")
         instant, partition = instant_of_file(path), folder.removeprefix(self.location).strip("/")
         # Unique: the name contains a UUID, and Hudi's own rows have a task's number there.
-        numbers = pa.array(range(begin, begin + rows.num_rows), pa.int64()).cast(pa.string())
+        numbers = pa.array(range(rows_before, rows_before + rows.num_rows), pa.int64()).cast(
+            pa.string()
+        )
         numbered = pc.binary_join_element_wise(f"{instant}_{file_group_id_of(path)}", numbers, "_")
         key = rows.column(self.key).cast(pa.string()) if self.key else numbered
         ours = (

@@ -18,7 +18,7 @@ from headgate.control_protocol.commit_record_codec import (
     decode,
     filled_table_uuids,
     sink_in_summary,
-    topics_in_summary,
+    topic_ids_if_readable,
     uuids_of_filled_tables_after,
 )
 from headgate.control_protocol.errors import (
@@ -200,7 +200,7 @@ class HudiCommits:
             lineage=lineage,
             branch_record=newest_record if lineage is not Lineage.CONTAINS_TAG else record,
             others={
-                sink: topics_in_summary(sink, each.metadata)
+                sink: topic_ids_if_readable(sink, each.metadata)
                 for each in reversed(newest)
                 if (sink := sink_in_summary(each.metadata)) not in (None, self._sink)
             },

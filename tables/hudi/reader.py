@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from headgate.control_protocol.commit_record import CommitRecord, KeyCounts
-from headgate.control_protocol.commit_record_codec import sink_in_summary, topics_in_summary
+from headgate.control_protocol.commit_record_codec import sink_in_summary, topic_ids_if_readable
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import TableView
 from headgate.control_protocol.table_history import (
@@ -227,7 +227,7 @@ class HudiReader:
             deleted_records=0,
             row_deletes=sum(each.deleted for each in statistics),
             sink=sink,
-            topic_ids=topics_in_summary(sink, instant.metadata) if sink else {},
+            topic_ids=topic_ids_if_readable(sink, instant.metadata) if sink else {},
         )
 
 

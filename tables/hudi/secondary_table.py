@@ -122,7 +122,7 @@ def _write_base_file(
         with folder.open_output(name_in_folder(path)) as stream:
             with pq.ParquetWriter(stream, schema, compression=_CODEC, store_schema=False) as writer:
                 for batch in rows.iter_batches():
-                    part = marking.append_meta_columns(pa.Table.from_batches([batch]), path, begin)
+                    part = marking.with_meta_columns(pa.Table.from_batches([batch]), path, begin)
                     writer.write_table(part.cast(schema))
                     begin += batch.num_rows
             size = stream.tell()

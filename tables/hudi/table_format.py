@@ -113,8 +113,8 @@ class HudiFormat(TableFormat):
         own = HudiLocation.from_spec(spec).spark
         return {**SESSION, **{key: value for key, value in own.items() if key != "spark.master"}}
 
-    def list_table_names(self, like: TableSpec) -> Collection[str]:
-        place = HudiLocation.from_spec(like)
+    def list_table_names(self, beside: TableSpec) -> Collection[str]:
+        place = HudiLocation.from_spec(beside)
         parent = place.location.rpartition("/")[0]
         try:
             return folders_in(open_file_io(place.storage, parent), parent)

@@ -21,7 +21,11 @@ from headgate.control_protocol.errors import HudiUnsafe, Unreachable
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import CommitAttempt, Refused
-from headgate.control_protocol.table_format import NumberedFile, RowKey, files_in_transaction_order
+from headgate.control_protocol.table_format import (
+    NumberedFile,
+    RowKey,
+    files_with_transaction_numbers,
+)
 from headgate.tables.hudi import append_table
 from headgate.tables.hudi.base_files import RECORD_KEY
 from headgate.tables.hudi.changelog_merge import Fold
@@ -288,7 +292,7 @@ class HudiKeyedTable(HudiCommits):
             return lost
         keys, meta = KeyCounts(), java.load_meta_client()
         if attempt.files:
-            keys = java.upsert(meta, instant, files_in_transaction_order(attempt))
+            keys = java.upsert(meta, instant, files_with_transaction_numbers(attempt))
         else:
             java.begin_empty_commit(meta, instant)
         return replace(attempt, record=attempt.record.with_key_counts(keys))

@@ -32,10 +32,10 @@ from headgate.control_protocol.commit_record import CommitRecord
 from headgate.control_protocol.commit_record_codec import (
     claim_marker_property,
     encode,
+    filled_properties_to_remove,
+    filled_properties_to_set,
     key_columns_property,
-    newly_filled_properties,
     on_delete_property,
-    properties_to_forget,
 )
 from headgate.control_protocol.ports import TableView
 from headgate.control_protocol.table_format import RollbackSnapshot
@@ -146,13 +146,13 @@ class CommitRequest:
         """Store that the tag existed (TABLE-4), the table's key (KEY-1), what deletes do (KEY-13),
         a ledger's filled tables (LEDGER-2)."""
         known = self.metadata.properties
-        filled = newly_filled_properties(self.record, known)
+        filled = filled_properties_to_set(self.record, known)
         marker = claim_marker_property(self.record.sink)
         deletes = {on_delete_property(self.record.sink): self.deletes} if self.deletes else {}
         claimed = {} if marker in known else self._properties_of_claim(marker)
         if properties := {**filled, **claimed, **deletes}:
             yield SetPropertiesUpdate(updates=properties)
-        if gone := properties_to_forget(self.record.sink, self.forgets, filled, known):
+        if gone := filled_properties_to_remove(self.record.sink, self.forgets, filled, known):
             yield RemovePropertiesUpdate(removals=gone)
 
     def _properties_of_claim(self, marker: str) -> dict[str, str]:

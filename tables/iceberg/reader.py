@@ -101,7 +101,7 @@ class IcebergReader:
         sink = IcebergTable(self.table.catalog, identifier, self._sink, self._branch)
         return sink.view_of_loaded(self.table)
 
-    def reader_as_of_now(self) -> IcebergReader:
+    def open_reader_as_of_now(self) -> IcebergReader:
         """Return a reader of the branch as it is now."""
         table = self.table.catalog.load_table(self.table.name())
         return IcebergReader(table, self._sink, self._branch)
@@ -199,7 +199,7 @@ class IcebergReader:
             files = read_staged_files(self.table.io, manifest)
         return (self._file_rows(FileScanTask(file), columns) for file in files)
 
-    def offsets_of_doubtful_deletes(self) -> Offsets | None:
+    def doubtful_deletes_below(self) -> Offsets | None:
         name = on_delete_property(self._sink)
         return DeleteChoice.from_property(self.table.metadata.properties.get(name)).before
 

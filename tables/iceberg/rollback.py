@@ -57,7 +57,7 @@ class IcebergSnapshots:
         return ref.snapshot_id if ref else None
 
     @property
-    def deleted_row_count(self) -> int:
+    def deleted_and_expired_row_count(self) -> int:
         """Return how many rows this sink's deletions and row expiry have removed so far."""
         properties = self._metadata.properties
         return deleted_row_count(self._sink, properties) + expired_row_count(self._sink, properties)
@@ -75,7 +75,7 @@ class IcebergSnapshots:
     def newest_first(self) -> Iterator[TableSnapshot]:
         return map(self._to_table_snapshot, reversed(self._metadata.snapshots))
 
-    def ancestors(self, snapshot_id: int | None) -> Iterator[TableSnapshot]:
+    def ancestry(self, snapshot_id: int | None) -> Iterator[TableSnapshot]:
         snapshot = self.snapshot(snapshot_id)
         while snapshot is not None:
             yield snapshot

@@ -257,10 +257,10 @@ class Deletion(MaintenanceCommit):
             table = self._catalog.load_table(self._identifier)
             return self._find_rows(table, self._require_deletable_head(table)).matching_count
 
-    def delete_matching(self, quiet: Callable[[], None]) -> str:
+    def delete_matching(self, wait_for_quiet: Callable[[], None]) -> str:
         """Delete what matches; return why that is not certain. Raises as ``count_matching``."""
         with self._translating_errors():
-            outcome = retry_until_settled(self.try_commit, quiet, threading.Event())
+            outcome = retry_until_settled(self.try_commit, wait_for_quiet, threading.Event())
         return "" if outcome is Settled.LANDED else f"the last call was {outcome}"
 
     @contextmanager

@@ -151,9 +151,9 @@ class IcebergTable:
         self._keeps_columns = keeps_columns
         self._fitting: int | None = None
 
-    def set_column_check(self, refuse: Callable[[Schema], None]) -> None:
-        """Call ``refuse`` for each schema that a commit meets; it raises what a start would."""
-        self._require_columns = refuse
+    def set_column_check(self, require_columns_fit: Callable[[Schema], None]) -> None:
+        """Call it for each schema that a commit meets; it raises what a start would."""
+        self._require_columns = require_columns_fit
 
     def read(self) -> TableView:
         return self.view_of_loaded(self.load())
@@ -183,9 +183,9 @@ class IcebergTable:
     def commit(self, attempt: CommitAttempt) -> CommitOutcome:
         return self._commit(attempt)
 
-    def roll_back(self, attempt: CommitAttempt, back: RollbackSnapshot) -> CommitOutcome:
+    def roll_back(self, attempt: CommitAttempt, target: RollbackSnapshot) -> CommitOutcome:
         """Commit a person's claim that continues an older snapshot; it adds no rows."""
-        return self._commit(attempt, back)
+        return self._commit(attempt, target)
 
     def _commit(
         self, attempt: CommitAttempt, back: RollbackSnapshot | None = None
@@ -281,23 +281,26 @@ class IcebergTable:
                 f"{self._identifier}: its manifests could not be written: {error!r}"
             ) from error
 
-    def delete_undecided_files(self, before: Epoch, pending: frozenset[str]) -> None:
+    def delete_undecided_manifests(
+        self, before_epoch: Epoch, pending_manifests: frozenset[str]
+    ) -> None:
         """Delete manifests that nobody decided on; a failure leaves orphans."""
         try:
             table = self.load()
-            loose = find_undecided_manifests(table, self._sink, before, pending)
+            loose = find_undecided_manifests(table, self._sink, before_epoch, pending_manifests)
             delete_quietly(table.io, loose)
         except Exception as error:  # noqa: BLE001 - nothing depends on it
             _log.warning("%s: drafts were not cleared away: %r", self._identifier, error)
 
-    def delete_delivered_key_files(self, pending_commits: Sequence[PendingCommit]) -> None:
+    def delete_delivered_key_files(self, delivered_commits: Sequence[PendingCommit]) -> None:
         """PENDING-7: delete the pending commits' key files; one that cannot be deleted is an
         orphan."""
         try:
             table = self.load()
-            files = [file.path for _, file in list_key_files(table.io, pending_commits)]
+            files = [file.path for _, file in list_key_files(table.io, delivered_commits)]
             delete_quietly(
-                table.io, [*files, *(pending_commit.manifest for pending_commit in pending_commits)]
+                table.io,
+                [*files, *(pending_commit.manifest for pending_commit in delivered_commits)],
             )
         except Exception as error:  # noqa: BLE001 - nothing depends on it
             _log.warning("%s: key files were not removed: %r", self._identifier, error)

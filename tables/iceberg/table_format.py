@@ -25,6 +25,7 @@ from headgate.control_protocol.table_format import (
     FileSchema,
     Guarantee,
     RollbackSnapshot,
+    SnapshotTime,
     TableFormat,
     TableSpec,
     Use,
@@ -85,8 +86,8 @@ class IcebergFormat(TableFormat):
         """Return whether the table is there, usable or not. Raises what the catalog raises."""
         return self.catalog.table_exists(spec.name)
 
-    def list_table_names(self, like: TableSpec) -> Collection[str]:
-        namespace = like.name.rpartition(".")[0]
+    def list_table_names(self, beside: TableSpec) -> Collection[str]:
+        namespace = beside.name.rpartition(".")[0]
         try:
             return [identifier[-1] for identifier in self.catalog.list_tables(namespace)]
         except NoSuchNamespaceError:
@@ -157,10 +158,10 @@ class IcebergFormat(TableFormat):
     def reader(self, spec: TableSpec, sink: SinkName) -> IcebergReader:
         return IcebergReader(self.load_table(spec.name), sink, spec.branch)
 
-    def reader_for_commit(self, spec: TableSpec, sink: SinkName) -> IcebergReader:
+    def open_reader_for_commit(self, spec: TableSpec, sink: SinkName) -> IcebergReader:
         return IcebergReader(self.open(spec, sink).load(), sink, spec.branch)
 
-    def readers(
+    def open_readers(
         self, specs: Sequence[TableSpec], sink: SinkName
     ) -> Iterator[tuple[str, TableReader | HeadgateError]]:
         branches = {spec.name: spec.branch for spec in specs}
@@ -170,11 +171,13 @@ class IcebergFormat(TableFormat):
             else:
                 yield name, answer
 
-    def newest_commit(self, spec: TableSpec, sink: SinkName) -> tuple[int, float] | None:
+    def newest_commit(self, spec: TableSpec, sink: SinkName) -> SnapshotTime | None:
         metadata = self.catalog.load_table(spec.name).metadata
         ref = metadata.refs.get(tag_name(sink, spec.branch))
         snapshot = metadata.snapshot_by_id(ref.snapshot_id) if ref else None
-        return (snapshot.snapshot_id, snapshot.timestamp_ms / 1000) if snapshot else None
+        if snapshot is None:
+            return None
+        return SnapshotTime(snapshot.snapshot_id, snapshot.timestamp_ms / 1000)
 
     def snapshots_of(self, reader: TableReader) -> IcebergSnapshots:
         assert isinstance(reader, IcebergReader), "opened by this format"
@@ -186,9 +189,9 @@ class IcebergFormat(TableFormat):
         return IcebergSnapshots(self.open(spec, sink).load(), sink, spec.branch)
 
     def roll_back(
-        self, spec: TableSpec, sink: SinkName, attempt: CommitAttempt, back: RollbackSnapshot
+        self, spec: TableSpec, sink: SinkName, attempt: CommitAttempt, target: RollbackSnapshot
     ) -> CommitOutcome:
-        return self.open(spec, sink).roll_back(attempt, back)
+        return self.open(spec, sink).roll_back(attempt, target)
 
     def make_branch(self, spec: TableSpec, name: str, snapshot_id: int, kept_ms: int) -> None:
         from headgate.tables.iceberg.rollback import make_branch  # of rollbacks only
@@ -202,12 +205,14 @@ class IcebergFormat(TableFormat):
         predicate: str,
         *,
         asked_by: str,
-        columns: tuple[str, str, str] | None,
+        coordinate_columns: tuple[str, str, str] | None,
     ) -> Deletion:
         from headgate.tables.iceberg.row_deletion import Deletion, parse_predicate  # reads files
 
         matching, of = parse_predicate(predicate), (sink, spec.branch)
-        return Deletion(self.catalog, spec.name, of, matching, asked_by=asked_by, columns=columns)
+        return Deletion(
+            self.catalog, spec.name, of, matching, asked_by=asked_by, columns=coordinate_columns
+        )
 
     def atomic_commits(self) -> AtomicDeliveries:
         from headgate.tables.iceberg.atomic_deliveries import AtomicDeliveries

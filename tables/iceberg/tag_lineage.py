@@ -14,7 +14,7 @@ from headgate.control_protocol.commit_record_codec import (
     decode,
     deleted_row_count,
     holds_record,
-    topics_in_summary,
+    topic_ids_if_readable,
 )
 from headgate.control_protocol.identifiers import SinkName, TopicId, sink_of_tag, tag_name
 from headgate.control_protocol.ports import Lineage
@@ -73,7 +73,7 @@ def find_other_sinks(
         other = sink_of_tag(name, branch)
         if other not in (None, sink) and ref.snapshot_id in snapshots:
             assert other is not None  # checked above
-            topics[other] = topics_in_summary(
+            topics[other] = topic_ids_if_readable(
                 other, summary_properties_of(snapshots[ref.snapshot_id])
             )
     return topics

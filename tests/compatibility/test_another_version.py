@@ -52,7 +52,7 @@ def test_an_event_of_an_older_form_is_known_as_this_sinks() -> None:
 
 def test_with_a_key_nobody_else_can_say_so() -> None:
     keys = Keys(("a key of more than sixteen",))
-    sealed = keys.sign_message(old_form(), SAID.sink, TOPIC)
+    sealed = keys.sign_if_keyed(old_form(), SAID.sink, TOPIC)
     assert reason(Wire(SAID.sink, keys).verify_and_decode(old_form(), TOPIC)) is SkipReason.UNSIGNED
     assert (
         reason(Wire(SAID.sink, keys).verify_and_decode(sealed, TOPIC)) is SkipReason.OTHER_VERSION

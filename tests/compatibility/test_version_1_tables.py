@@ -47,7 +47,7 @@ def restored(stage: Stage, catalog: FakeCatalog, told: dict[str, Any]) -> None:
     for snapshot in told["snapshots"]:
         known = {file.path for file in catalog.files()}
         new = [file for file in snapshot["files"] if file["path"] not in known]
-        head = catalog.append([data_file(stage, file) for file in new])
+        head = catalog.append_foreign([data_file(stage, file) for file in new])
         catalog.snapshots[head] = replace(catalog.snapshots[head], summary=snapshot["summary"])
     catalog.tags[tag_name(SINK)] = head
 

@@ -22,10 +22,10 @@ from headgate.control_protocol.testing.contract import (
     TagContract,
 )
 
-CALL = (FakeCatalog, "call")
+CALL = (FakeCatalog, "apply_request")
 COMMIT = (FakeTable, "commit")
 LINEAGE = (FakeTable, "_lineage_of_tag")
-CLAIMED = (FakeTable, "_was_claimed")
+CLAIMED = (FakeTable, "_was_claimed_by_this_sink")
 RECORD = (FakeTable, "_record_of_snapshot")
 OTHERS = (FakeTable, "_topics_of_other_sinks")
 SNAPSHOT = (FakeCatalog, "new_snapshot")
@@ -129,14 +129,14 @@ def the_marker_is_all(right: Any, self: FakeTable) -> bool:
     return commit_record_codec.claim_marker_property(self._sink) in self._catalog.properties
 
 
-@broken(TagContract.test_not_even_when_the_branch_was_rolled_back_before_the_claim, CLAIMED)
+@broken(TagContract.test_tag_and_marker_gone_after_a_rollback_is_no_first_start, CLAIMED)
 def the_branch_is_all(right: Any, self: FakeTable) -> bool:
     """Without a marker, only the branch's own history is searched for records."""
     marker = commit_record_codec.claim_marker_property(self._sink) in self._catalog.properties
     return marker or self._newest_record_on_branch() is not None
 
 
-@broken(TagContract.test_the_marker_alone_is_enough, CLAIMED)
+@broken(TagContract.test_the_marker_alone_shows_that_it_is_no_first_start, CLAIMED)
 def the_marker_is_not_read(right: Any, self: FakeTable) -> bool:
     """Only snapshots say that the sink has been here."""
     found = self._catalog.snapshots.values()
@@ -185,7 +185,7 @@ def what_has_expired_was_taken_back(right: Any, self: FakeTable, tag: int | None
     return right(self, tag) if known else Lineage.ROLLED_BACK
 
 
-@broken(ExpiryContract.test_neither_do_appends_of_others, LINEAGE)
+@broken(ExpiryContract.test_appends_of_others_and_an_expiry_do_not_stop_an_idle_sink, LINEAGE)
 def only_compaction_is_known(right: Any, self: FakeTable, tag: int | None) -> Lineage:
     """Behind appends of others, nobody knows what became of an expired tag."""
     found = right(self, tag)
@@ -196,7 +196,7 @@ def only_compaction_is_known(right: Any, self: FakeTable, tag: int | None) -> Li
     return found if head.rewrites else Lineage.UNDECIDABLE
 
 
-@broken(ExpiryContract.test_a_claim_without_rows_has_none_to_lose, LINEAGE)
+@broken(ExpiryContract.test_a_claim_without_rows_survives_the_expiry_of_its_state, LINEAGE)
 def a_claim_has_to_be_found(right: Any, self: FakeTable, tag: int | None) -> Lineage:
     """A tag without rows that has expired from the branch is undecidable."""
     found = right(self, tag)

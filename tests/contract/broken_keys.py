@@ -12,7 +12,7 @@ from contract.small_target import KeyedRows, SmallTable, Version
 from headgate.control_protocol.commit_record import KeyCounts
 from headgate.control_protocol.events import FileKind, WrittenFile
 from headgate.control_protocol.ports import CommitAttempt, CommitOutcome, Landed, TableView, Unknown
-from headgate.control_protocol.table_format import files_in_transaction_order
+from headgate.control_protocol.table_format import files_with_transaction_numbers
 from headgate.control_protocol.testing.contract import KeyContract, KeyedSecondaryContract
 from headgate.control_protocol.testing.contract.world import KeyChange
 
@@ -145,12 +145,14 @@ def partitions_compared_within_a_transaction(
     """A later transaction's record of a key replaces those of earlier ones unseen."""
     newest = {
         change.key: number
-        for file, number in sorted(files_in_transaction_order(attempt), key=lambda each: each[1])
+        for file, number in sorted(
+            files_with_transaction_numbers(attempt), key=lambda each: each[1]
+        )
         for change in self.server.contents[file.path]
     }
     found = {
         change: number
-        for file, number in files_in_transaction_order(attempt)
+        for file, number in files_with_transaction_numbers(attempt)
         for change in self.server.contents[file.path]
     }
     return [change for change in right(self, attempt) if found[change] == newest[change.key]]

@@ -226,7 +226,7 @@ def compactions_take_rows_away(right: Any, *args: Any) -> History:
 
 
 @broken(
-    CommitTokenContract.test_token_2_no_stamp_is_given_twice_and_files_belong_to_their_own,
+    CommitTokenContract.test_token_2_no_token_is_given_twice_and_files_belong_to_their_own,
     (StampedTable, "new_token"),
 )
 def the_same_stamp_for_all(right: Any, self: Any) -> str:
@@ -235,7 +235,7 @@ def the_same_stamp_for_all(right: Any, self: Any) -> str:
 
 
 @broken(
-    CommitTokenContract.test_token_2_files_land_under_the_stamp_that_came_before_the_claim, ADMITS
+    CommitTokenContract.test_token_2_files_land_under_the_token_that_came_before_the_claim, ADMITS
 )
 def void_before_the_claim(right: Any, self: Any, marks: set[str]) -> bool:
     """The first stamp, which came before the claim, brings nothing."""
@@ -243,14 +243,14 @@ def void_before_the_claim(right: Any, self: Any, marks: set[str]) -> bool:
 
 
 @broken(
-    CommitTokenContract.test_token_2_the_next_transaction_has_its_stamp_before_one_lands, ADMITS
+    CommitTokenContract.test_token_2_the_next_transaction_has_its_token_before_one_lands, ADMITS
 )
 def the_newest_stamp_alone(right: Any, self: Any, marks: set[str]) -> bool:
     """When the next stamp is given, the one before brings nothing any more."""
     return right(self, marks) and marks <= set(self.given[-1:])
 
 
-@broken(CommitTokenContract.test_token_2_a_stamp_that_never_had_files_is_in_nobodys_way, ADMITS)
+@broken(CommitTokenContract.test_token_2_a_token_that_never_had_files_is_in_nobodys_way, ADMITS)
 def stamps_must_be_used(right: Any, self: Any, marks: set[str]) -> bool:
     """Once a stamp was given, no commit lands without files."""
     return right(self, marks) and bool(marks or not self.given)
@@ -272,7 +272,7 @@ def late_files_land(right: Any, self: Any, marks: set[str]) -> bool:
     return len(marks) <= 1
 
 
-@broken(CommitTokenContract.test_token_2_files_of_two_stamps_never_land_in_one_commit, ADMITS)
+@broken(CommitTokenContract.test_token_2_files_of_two_tokens_never_land_in_one_commit, ADMITS)
 def stamps_mixed(right: Any, self: Any, marks: set[str]) -> bool:
     """A commit brings files of any stamps that have not landed."""
     return all(right(self, {mark}) for mark in marks)

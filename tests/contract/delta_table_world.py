@@ -62,7 +62,7 @@ class DeltaWorld:
 
         return DeltaSinkTable(self.place, SinkName(sink), write)
 
-    def file(self, number: int) -> WrittenFile:
+    def write_file(self, number: int) -> WrittenFile:
         """A file of ``ROWS_PER_FILE`` rows that say ``number``, by the sink's own writers."""
         plan = plan_of_file_schema(
             DeltaFormat().file_schema(self.wanted), "db.trips", SourcePlan(kafka={})
@@ -77,8 +77,8 @@ class DeltaWorld:
     def reader(self, sink: str = "sink") -> DeltaReader:
         return DeltaReader(self.place, SinkName(sink))
 
-    def unfit_file(self) -> WrittenFile:
-        return replace(self.file(0), detail=b"what no writer says")
+    def write_unfit_file(self) -> WrittenFile:
+        return replace(self.write_file(0), detail=b"what no writer says")
 
     def numbers(self) -> list[int]:
         found = self.table().to_pyarrow_table().column("number").to_pylist()

@@ -25,7 +25,7 @@ class FakeWorld:
     def open(self, sink: str = "sink", branch: str = "main") -> PrimaryTable:
         return _OneCallAtATime(self._catalog, SinkName(sink), branch, self._one_call)
 
-    def file(self, number: int) -> WrittenFile:
+    def write_file(self, number: int) -> WrittenFile:
         record = SourceRecord(TopicId("id-of-trips"), "trips", 0, number)
         return self._catalog.storage.write("memory://files-", [record])
 
@@ -33,7 +33,7 @@ class FakeWorld:
         return sorted(record.offset for record in self._catalog.visible_rows(branch))
 
     def append_foreign(self, number: int, branch: str = "main") -> None:
-        self._catalog.append([self.file(number)], branch)
+        self._catalog.append_foreign([self.write_file(number)], branch)
 
     def compact(self) -> None:
         self._catalog.compact()

@@ -87,7 +87,7 @@ class IcebergWorld:
         spec = replace(self.spec(), branch=branch)
         return IcebergFormat(lying).open(spec, SinkName(sink), self.use)
 
-    def file(self, number: int) -> WrittenFile:
+    def write_file(self, number: int) -> WrittenFile:
         """A file of ``ROWS_PER_FILE`` rows that say ``number``."""
         (written,) = write_files(self.table(), _rows(number))
         return written

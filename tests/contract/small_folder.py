@@ -86,7 +86,7 @@ class SmallFolderWorld(FolderWorld):
         super().__init__(folder, module)
 
     def append_foreign(self, number: int) -> None:
-        self._put(self.file(number))
+        self._put(self.write_file(number))
 
     def compact(self) -> None:
         path = Path(self._wanted.location) / f"{uuid.uuid4()}.parquet"
@@ -105,8 +105,8 @@ class StampedWorld(SmallFolderWorld):
     def __init__(self) -> None:
         super().__init__(STAMPED)
 
-    def write_marked_file(self, stamp: str, number: int) -> WrittenFile:
-        path = Path(stamp.replace(ANY, f"{number}-{uuid.uuid4()}"))
+    def write_marked_file(self, token: str, number: int) -> WrittenFile:
+        path = Path(token.replace(ANY, f"{number}-{uuid.uuid4()}"))
         pq.write_table(pa.table({"number": [number] * ROWS_PER_FILE}), path)
         return WrittenFile(str(path), ROWS_PER_FILE, path.stat().st_size)
 

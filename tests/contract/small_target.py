@@ -15,9 +15,9 @@ from headgate.control_protocol.commit_record import KeyCounts
 from headgate.control_protocol.commit_record_codec import (
     decode,
     encode,
+    filled_properties_to_remove,
+    filled_properties_to_set,
     filled_table_uuids,
-    newly_filled_properties,
-    properties_to_forget,
 )
 from headgate.control_protocol.errors import KeyInTwoPartitions, TableChanged, TableMissing
 from headgate.control_protocol.events import FileKind, WrittenFile
@@ -31,7 +31,7 @@ from headgate.control_protocol.ports import (
     TableView,
     Unknown,
 )
-from headgate.control_protocol.table_format import files_in_transaction_order
+from headgate.control_protocol.table_format import files_with_transaction_numbers
 from headgate.control_protocol.testing.contract.world import KeyChange
 
 KeyedRows = Mapping[int, KeyChange]
@@ -145,8 +145,8 @@ class SmallTable:
 
     def filled_after(self, before: Mapping[str, str], attempt: CommitAttempt) -> Mapping[str, str]:
         """Return what a ledger remembers once the attempt has landed (rule LEDGER-2)."""
-        added = newly_filled_properties(attempt.record, before)
-        gone = properties_to_forget(self.sink, attempt.forgets, added, before)
+        added = filled_properties_to_set(attempt.record, before)
+        gone = filled_properties_to_remove(self.sink, attempt.forgets, added, before)
         return {name: uuid for name, uuid in {**before, **added}.items() if name not in gone}
 
     def resolve(self, before: KeyedRows, attempt: CommitAttempt) -> tuple[KeyedRows, KeyCounts]:
@@ -167,7 +167,7 @@ class SmallTable:
         """Return the changes, oldest first: by transactions, and by offsets within one."""
         changes = [
             (number, change.offset, change)
-            for file, number in files_in_transaction_order(attempt)
+            for file, number in files_with_transaction_numbers(attempt)
             for change in self.server.contents[file.path]
         ]
         return [change for *_, change in sorted(changes, key=lambda each: each[:2])]
@@ -194,11 +194,11 @@ class SmallWorld:
     def open(self, sink: str = "sink") -> SmallTable:
         return SmallTable(self.server, SinkName(sink), keyed=self.keyed)
 
-    def file(self, number: int) -> WrittenFile:
+    def write_file(self, number: int) -> WrittenFile:
         return self._write(FileKind.ROWS, KeyChange(number, "row", number))
 
-    def unfit_file(self) -> WrittenFile:
-        return replace(self.file(0), path="memory://small/nowhere")
+    def write_unfit_file(self) -> WrittenFile:
+        return replace(self.write_file(0), path="memory://small/nowhere")
 
     def numbers(self) -> list[int]:
         _, _, newest = self.server.state()

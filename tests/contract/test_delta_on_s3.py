@@ -69,7 +69,7 @@ def test_a_store_that_does_not_answer_is_given_up(object_store: ObjectStore) -> 
     """
     with StoreProxy(object_store.port) as proxy:
         world = on(object_store, proxy.uri)
-        view, written = claim_table(world.open()), world.file(1)
+        view, written = claim_table(world.open()), world.write_file(1)
         patient = world.place
         hurried = {**world.wanted.storage, "s3.request-timeout": str(HURRIED_S)}
         world.place = DeltaLocation.from_spec(replace(world.wanted, storage=hurried))
@@ -94,11 +94,11 @@ def test_a_version_whose_answer_was_lost_is_found_or_put_again(
         table = world.open()
         view = claim_table(table)
         (proxy.spoils if done else proxy.refuse)("PUT", RESETS, 1, VERSION)
-        outcome = commit(table, view, record(1, 1, 3), world.file(1))
+        outcome = commit(table, view, record(1, 1, 3), world.write_file(1))
         assert isinstance(outcome, Landed)
         assert sum(r.method == "PUT" and "_delta_log" in r.path for r in proxy.seen) >= 2
         proxy.pass_on()
-        assert isinstance(commit(world.open(), view, record(1, 1, 3), world.file(2)), Refused)
+        assert isinstance(commit(world.open(), view, record(1, 1, 3), world.write_file(2)), Refused)
         assert world.open().read() == outcome.view
         assert world.numbers() == [1]
 
@@ -109,7 +109,7 @@ def test_a_file_that_is_gone_is_refused_for_good_and_an_unanswered_question_is_n
     with StoreProxy(object_store.port) as proxy:
         world = on(object_store, proxy.uri)
         table = world.open()
-        view, file, lost = claim_table(table), world.file(1), world.file(2)
+        view, file, lost = claim_table(table), world.write_file(1), world.write_file(2)
         files = open_file_io(world.place.storage, world.uri)
         files.delete(lost.path)
         refused = commit(table, view, record(1, 1, 3), file, lost)
@@ -133,7 +133,7 @@ def test_the_tables_beside_one_are_listed_and_drafts_lie_in_the_store(
     drafts = StagedFileLists(world.place.storage, world.place.location, SinkName("sink"), kept_ms=0)
     secondary = FileListSecondaryTable(table, FixedColumns(table), drafts)
     transaction = TransactionId(Epoch(1), TransactionNumber(1))
-    draft = Staging(table.read(), transaction, Sender("member", "1"), (world.file(7),))
+    draft = Staging(table.read(), transaction, Sender("member", "1"), (world.write_file(7),))
     (pending_commit,) = secondary.stage(draft)
     behind = TransactionId(Epoch(1), TransactionNumber(2))
     (undecided,) = secondary.stage(replace(draft, transaction=behind))
@@ -142,7 +142,7 @@ def test_the_tables_beside_one_are_listed_and_drafts_lie_in_the_store(
         secondary.commit(CommitAttempt(secondary.read(), said, pending_commits=(pending_commit,)))
     )
     assert world.numbers() == [7]
-    secondary.delete_undecided_files(Epoch(2), frozenset())
+    secondary.delete_undecided_manifests(Epoch(2), frozenset())
     assert len(drafts.read_list(pending_commit.manifest)) == 1
     with pytest.raises(FileNotFoundError):
         drafts.read_list(undecided.manifest)

@@ -49,7 +49,7 @@ class FolderWorld:
         if lie is not None:
             raise ConnectionError("the answer was lost")
 
-    def file(self, number: int) -> WrittenFile:
+    def write_file(self, number: int) -> WrittenFile:
         self._files += 1
         path = Path(self._wanted.location) / f"{self._files}.parquet"
         pq.write_table(pa.table({"number": [number] * ROWS_PER_FILE}), path)

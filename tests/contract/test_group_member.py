@@ -43,7 +43,7 @@ class FakeWorld:
 
     def __init__(self) -> None:
         self.source = FakeSource()
-        self.source.create(self.topic, PARTITIONS)
+        self.source.create_or_replace(self.topic, PARTITIONS)
         self.group = FakeGroup(self.source)
         self.members: dict[str, FakeMember] = {}
 
@@ -59,7 +59,9 @@ class FakeWorld:
     def _share_out(self) -> None:
         names = sorted(self.members)
         everything = sorted(self.source.partitions)
-        self.group.assign({n: everything[i :: len(names)] for i, n in enumerate(names)})
+        self.group.set_wanted_assignment(
+            {n: everything[i :: len(names)] for i, n in enumerate(names)}
+        )
 
     def produce(self, partition: int, records: int) -> None:
         self.source.produce(TopicPartition(self.topic, partition), records)

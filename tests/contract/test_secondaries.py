@@ -80,7 +80,7 @@ def stage(
         table.read(),
         TransactionId(Epoch(epoch), TransactionNumber(number)),
         Sender("member", f"incarnation-{epoch}"),
-        tuple(world.file(file) for file in files),
+        tuple(world.write_file(file) for file in files),
         since_ms=77,
     )
     (pending_commit,) = table.stage(draft)
@@ -196,7 +196,7 @@ def test_what_was_delivered_can_be_committed_upon_compacted_and_expired(world: W
 def test_a_table_created_anew_gets_no_draft(world: World) -> None:
     table = open_table(world)
     before = table.read()
-    file = world.file(10)
+    file = world.write_file(10)
     world.recreate()
     transaction = TransactionId(Epoch(1), TransactionNumber(1))
     with pytest.raises(Unreachable):
@@ -236,7 +236,7 @@ def test_pending_2_only_what_an_older_epoch_drafted_and_nobody_decided_is_cleare
     require_landed(delivers(table, settled))
     assert loose(real, 1) == []
     assert loose(real, 2, pending) == [dead.manifest]
-    table.delete_undecided_files(Epoch(2), frozenset({pending.manifest}))
+    table.delete_undecided_manifests(Epoch(2), frozenset({pending.manifest}))
     require_landed(delivers(table, pending))
     require_landed(delivers(table, young))
     assert real.numbers() == [1, 3, 4]
@@ -281,9 +281,9 @@ def test_pending_2_what_an_older_epoch_drafted_and_nobody_is_pending_is_cleared_
     delivered_first, dead, pending = (stage(world, table, number, number) for number in (1, 2, 3))
     young = stage(world, table, 1, 4, epoch=2)
     require_landed(delivers(table, delivered_first))
-    table.delete_undecided_files(Epoch(1), frozenset())
+    table.delete_undecided_manifests(Epoch(1), frozenset())
     assert len(drafts_in(world)) == 4
-    table.delete_undecided_files(Epoch(2), frozenset({pending.manifest}))
+    table.delete_undecided_manifests(Epoch(2), frozenset({pending.manifest}))
     assert drafts_in(world) == {delivered_first.manifest, pending.manifest, young.manifest}
     require_landed(delivers(world.open(), pending))
     require_landed(delivers(table, young))
@@ -309,7 +309,7 @@ def test_drafts_are_kept_for_a_table_that_loses_its_newest_deliveries(tmp_path: 
     pending_commits = [stage(world, table, number, number) for number in (1, 2, 3)]
     for pending_commit in pending_commits:
         require_landed(delivers(table, pending_commit))
-    table.delete_undecided_files(Epoch(2), frozenset())
+    table.delete_undecided_manifests(Epoch(2), frozenset())
     assert drafts_in(world) == {pending_commit.manifest for pending_commit in pending_commits}
 
 
@@ -337,10 +337,10 @@ class Held:
     def __init__(self, table: SecondaryTable) -> None:
         self._table = table
         self.let_go = threading.Event()
-        self.read, self.stage, self.delete_undecided_files, self.close = (
+        self.read, self.stage, self.delete_undecided_manifests, self.close = (
             table.read,
             table.stage,
-            table.delete_undecided_files,
+            table.delete_undecided_manifests,
             table.close,
         )
 

@@ -38,7 +38,7 @@ class FakeWorld:
 
     def __init__(self) -> None:
         self.source = FakeSource()
-        self.source.create(self.topic, 2)
+        self.source.create_or_replace(self.topic, 2)
 
     def topics(self, *names: str) -> SourceTopics:
         return FakeTopics(self.source, names)

@@ -109,7 +109,7 @@ def test_an_upsert_of_others_finds_the_rows(make: MakeWorld, kind: str, index: s
         frame.write.format("hudi").options(**options).mode("append").save(str(world.folder))
 
     table = world.open()
-    require_landed(commit(table, claim_table(table), record(1, 1, 3), world.file(1)))
+    require_landed(commit(table, claim_table(table), record(1, 1, 3), world.write_file(1)))
     upsert((9, 1), (9, 3))
     more = pa.table({"number": [2, 2], "row": [4, 5]})
     require_landed(
@@ -137,7 +137,7 @@ def test_readers_that_skip_files_by_their_statistics_find_the_rows(
     view = claim_table(table)
     for number in (1, 2, 3):
         view = require_landed(
-            commit(table, view, record(1, number, 3 * number), world.file(number))
+            commit(table, view, record(1, number, 3 * number), world.write_file(number))
         )
     world.append_foreign(7)
     assert "column_stats" in (world.folder / ".hoodie/hoodie.properties").read_text()
@@ -154,8 +154,8 @@ def test_readers_by_time_find_each_commit_once(world: HudiWorld) -> None:
     """Hudi's incremental query."""
     table = world.open()
     view = claim_table(table)
-    first = require_landed(commit(table, view, record(1, 1, 3), world.file(1)))
-    require_landed(commit(table, first, record(1, 2, 6), world.file(2)))
+    first = require_landed(commit(table, view, record(1, 1, 3), world.write_file(1)))
+    require_landed(commit(table, first, record(1, 2, 6), world.write_file(2)))
     since = {"hoodie.datasource.query.type": "incremental"}
     since["hoodie.datasource.read.begin.instanttime"] = str(first.tag)
     assert {row[0] for row in world.read(**since).select("number").collect()} == {2}
@@ -182,7 +182,7 @@ def test_the_next_transaction_is_open_while_one_is_committed(world: HudiWorld) -
 def test_files_of_a_refused_status_go_with_the_commit(world: HudiWorld) -> None:
     table = world.open()
     view = claim_table(table)
-    good, refused = world.file(1), world.file(2)
+    good, refused = world.write_file(1), world.write_file(2)
     require_landed(commit(table, view, record(1, 1, 3), good))
     assert world.numbers() == [1]
     assert not Path(refused.path.removeprefix("file://")).exists()
@@ -192,12 +192,12 @@ def test_files_of_a_refused_status_go_with_the_commit(world: HudiWorld) -> None:
 def test_what_is_written_behind_its_commit_goes_with_the_next(world: HudiWorld) -> None:
     table = world.open()
     view = claim_table(table)
-    good = world.file(1)
+    good = world.write_file(1)
     view = require_landed(commit(table, view, record(1, 1, 3), good))
     late = world.write(rows(7), commit_token_of(world.place.location, instant_of_file(good.path)))[
         0
     ]
-    require_landed(commit(table, view, record(1, 2, 6), world.file(2)))
+    require_landed(commit(table, view, record(1, 2, 6), world.write_file(2)))
     assert late.path.rpartition("/")[2] not in world.data_files()
     assert world.numbers() == [1, 2]
 
@@ -205,7 +205,7 @@ def test_what_is_written_behind_its_commit_goes_with_the_next(world: HudiWorld) 
 def test_a_claim_rolls_back_what_the_sink_left_pending(world: HudiWorld) -> None:
     """H3: a coordinator that sleeps inside of Hudi's lock finds its instant gone, and its files."""
     zombie, heir = world.open(), world.open()
-    stale, file = claim_table(zombie), world.file(1)
+    stale, file = claim_table(zombie), world.write_file(1)
     world.lose_next_answer(landed=False)
     assert isinstance(commit(zombie, stale, record(1, 1, 3), file), Unknown)
     assert instant_of_file(file.path) in pending(world)
@@ -220,7 +220,7 @@ def test_a_claim_rolls_back_what_the_sink_left_pending(world: HudiWorld) -> None
 def test_who_moves_the_table_first_wins_inside_of_the_lock(world: HudiWorld) -> None:
     """The look before the call saw nothing of it; the same files land on the newer head."""
     table = racing(world, lambda: world.append_foreign(7))
-    view, file = claim_table(world.open()), world.file(1)
+    view, file = claim_table(world.open()), world.write_file(1)
     outcome = commit(table, view, record(1, 1, 3), file)
     assert isinstance(outcome, Refused), outcome
     assert not outcome.for_good
@@ -230,7 +230,7 @@ def test_who_moves_the_table_first_wins_inside_of_the_lock(world: HudiWorld) -> 
 
 def test_an_heir_that_claims_meanwhile_wins_inside_of_the_lock(world: HudiWorld) -> None:
     table = racing(world, lambda: claim_table(world.open(), epoch=2))
-    view, file = claim_table(world.open()), world.file(1)
+    view, file = claim_table(world.open()), world.write_file(1)
     assert not isinstance(commit(table, view, record(1, 1, 3), file), Landed)
     assert table.read().record == record(2, 0)
     assert world.numbers() == []
@@ -240,7 +240,7 @@ def test_files_that_a_refused_claim_removed_are_refused_for_good(world: HudiWorl
     """H3: a claim evicts before it lands, and may be refused then; the next transaction's files
     are gone."""
     table = world.open()
-    view, file = claim_table(table), world.file(2)
+    view, file = claim_table(table), world.write_file(2)
     heir = racing(world, lambda: require_landed(commit(table, view, record(1, 1))))
     assert isinstance(commit(heir, heir.read(), record(2, 0)), Refused)
     assert world.data_files() == []
@@ -259,7 +259,7 @@ def test_an_eviction_leaves_a_commit_alone_that_was_completed_meanwhile(
 ) -> None:
     """The timeline is read anew for each instant."""
     table = world.open()
-    view, file = claim_table(table), world.file(1)
+    view, file = claim_table(table), world.write_file(1)
     require_landed(commit(table, view, record(1, 1, 3), file))
     java = HudiJava(world.place, world.place.read_config().schema)
     java.remove_instant(instant_of_file(file.path), lambda _: pytest.fail("it is complete"))
@@ -272,7 +272,7 @@ def test_nobody_completes_what_a_claim_is_rolling_back(
 ) -> None:
     """Between the claim's look and Hudi's own rollback, which looks before it locks."""
     table = world.open()
-    view, file = claim_table(table), world.file(1)
+    view, file = claim_table(table), world.write_file(1)
     world.lose_next_answer(landed=False)
     assert isinstance(commit(table, view, record(1, 1, 3), file), Unknown)
     outcomes = []
@@ -299,7 +299,7 @@ def test_what_a_dying_claim_has_condemned_stays_so(
 ) -> None:
     """Its plan of a rollback may lie there, for anybody who cleans up to go on with."""
     table = world.open()
-    view, file = claim_table(table), world.file(1)
+    view, file = claim_table(table), world.write_file(1)
     world.lose_next_answer(landed=False)
     assert isinstance(commit(table, view, record(1, 1, 3), file), Unknown)
     with monkeypatch.context() as dying:
@@ -317,7 +317,7 @@ def test_what_a_dying_claim_has_condemned_stays_so(
 def test_a_rollback_of_others_that_is_under_way_refuses_for_good(world: HudiWorld) -> None:
     """It is written into the timeline within Hudi's lock, and its files go outside of it."""
     table = world.open()
-    view, file = claim_table(table), world.file(1)
+    view, file = claim_table(table), world.write_file(1)
     instant = instant_of_file(file.path)
 
     def plan() -> None:
@@ -347,7 +347,7 @@ def test_a_rollback_of_others_that_is_under_way_refuses_for_good(world: HudiWorl
 def test_a_commit_that_rose_again_stops_the_sink(world: HudiWorld) -> None:
     """H9: it was condemned, and completed by somebody whom no lock held back."""
     table = world.open()
-    view, file = claim_table(table), world.file(1)
+    view, file = claim_table(table), world.write_file(1)
     Reservations(world.place, SinkName("sink")).forbid_completion(instant_of_file(file.path))
     assert isinstance(commit(table, view, record(1, 1, 3), file), Refused)
     java = HudiJava(world.place, world.place.read_config().schema)
@@ -359,7 +359,7 @@ def test_a_commit_that_rose_again_stops_the_sink(world: HudiWorld) -> None:
 
 def test_columns_that_somebody_adds_stop_the_sink(world: HudiWorld) -> None:
     table = world.open()
-    require_landed(commit(table, claim_table(table), record(1, 1, 3), world.file(1)))
+    require_landed(commit(table, claim_table(table), record(1, 1, 3), world.write_file(1)))
     options = {**world.place.settings, "hoodie.table.name": "trips"}
     options["hoodie.datasource.write.operation"] = "bulk_insert"
     frame = world.spark.createDataFrame([(9, 1, 5)], "number long, row long, more long")
@@ -383,7 +383,7 @@ def test_instants_are_of_utc(world: HudiWorld) -> None:
 
 def test_files_that_others_rolled_back_are_refused_for_good(world: HudiWorld) -> None:
     """H7: an eager writer without a lock rolls back whatever is pending."""
-    view, file = claim_table(world.open()), world.file(1)
+    view, file = claim_table(world.open()), world.write_file(1)
     table = racing(world, lambda: world.append_foreign(7, lock=False))
     assert not isinstance(commit(table, view, record(1, 1, 3), file), Landed)
     view = table.read()
@@ -398,7 +398,7 @@ def test_eager_writers_leave_reserved_instants_alone(world: HudiWorld) -> None:
     """H4: the timeline does not know of them before their commit."""
     table = world.open()
     claim_table(table)
-    file = world.file(1)
+    file = world.write_file(1)
     world.append_foreign(7, lock=False)
     require_landed(commit(table, table.read(), record(1, 1, 3), file))
     assert world.numbers() == [1, 7]
@@ -427,7 +427,7 @@ def test_an_instant_that_the_archiver_has_passed_is_refused_for_good(
 def test_a_ghost_in_the_metadata_table_is_laid_by_the_next_claim(world: HudiWorld) -> None:
     """H8: a writer that outlived its lock wrote the metadata table, and was refused then."""
     table = world.open()
-    view, file = claim_table(table), world.file(1)
+    view, file = claim_table(table), world.write_file(1)
     require_landed(commit(table, view, record(1, 1, 3), file))
     for path in world.timeline(f"{instant_of_file(file.path)}*"):
         path.unlink()
@@ -446,7 +446,7 @@ def test_a_ghost_that_others_have_compacted_goes_with_the_metadata_table(
     """H8: Hudi rolls it back no more, and its pending rollback would hold up everybody."""
     world = make(properties=ARCHIVED_SOON)
     table = world.open()
-    view, file = claim_table(table), world.file(1)
+    view, file = claim_table(table), world.write_file(1)
     require_landed(commit(table, view, record(1, 1, 3), file))
     for path in world.timeline(f"{instant_of_file(file.path)}*"):
         path.unlink()
@@ -471,7 +471,7 @@ def test_a_fork_is_told_and_not_gone_on_with(world: HudiWorld) -> None:
     table = world.open()
     view = claim_table(table)
     stamp = HudiSinkTable(world.place, SinkName("sink")).new_token()
-    require_landed(commit(table, view, record(1, 1, 3), world.file(1)))
+    require_landed(commit(table, view, record(1, 1, 3), world.write_file(1)))
     java, instant = HudiJava(world.place, world.place.read_config().schema), instant_of_file(stamp)
     java.begin_instant(java.load_meta_client(), instant)
     told = {**encode(record(1, 1, 3)), "headgate-hudi.sink.follows": str(view.tag)}
@@ -483,8 +483,8 @@ def test_a_fork_is_told_and_not_gone_on_with(world: HudiWorld) -> None:
 def test_a_restored_table_is_seen(world: HudiWorld) -> None:
     """H10: the timeline has forgotten the sink's newest commit, and the sink has not."""
     table = world.open()
-    first = require_landed(commit(table, claim_table(table), record(1, 1, 3), world.file(1)))
-    require_landed(commit(table, first, record(1, 2, 6), world.file(2)))
+    first = require_landed(commit(table, claim_table(table), record(1, 1, 3), world.write_file(1)))
+    require_landed(commit(table, first, record(1, 2, 6), world.write_file(2)))
     world.roll_back(first.head)
     view = world.open().read()
     assert view.lineage is Lineage.ROLLED_BACK
@@ -497,10 +497,10 @@ def test_a_restore_is_seen_though_who_committed_died_before_it_could_keep_that(
 ) -> None:
     """H10: whoever has read the commit since may have built upon it, as on a delivery."""
     table = world.open()
-    first = require_landed(commit(table, claim_table(table), record(1, 1, 3), world.file(1)))
+    first = require_landed(commit(table, claim_table(table), record(1, 1, 3), world.write_file(1)))
     with monkeypatch.context() as dying:
         dying.setattr(Reservations, "keep_commit", lambda *_: None)
-        require_landed(commit(table, first, record(1, 2, 6), world.file(2)))
+        require_landed(commit(table, first, record(1, 2, 6), world.write_file(2)))
     assert HudiFormat().reader(world.wanted, SinkName("sink")).history().tag
     kept = Reservations(world.place, SinkName("sink"))
     assert kept.read_kept_commit().tag == first.tag, "who only looks writes nothing"
@@ -512,7 +512,7 @@ def test_a_restore_is_seen_though_who_committed_died_before_it_could_keep_that(
 
 def test_audit_and_status_find_commits_files_and_rows(world: HudiWorld) -> None:
     table = world.open()
-    view, file = claim_table(table), world.file(1)
+    view, file = claim_table(table), world.write_file(1)
     after = require_landed(commit(table, view, record(1, 1, 3), file))
     world.append_foreign(7)
     reader = HudiFormat().reader(world.wanted, SinkName("sink"))

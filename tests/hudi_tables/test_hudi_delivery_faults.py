@@ -65,7 +65,7 @@ def rises(world: HudiWorld, tmp_path: Path, bundle: Path, kind: str) -> Iterator
     found: list[Zombie] = []
 
     def risen(where: str) -> tuple[Zombie, Mapping[int, WrittenFile]]:
-        file = world.file(1)
+        file = world.write_file(1)
         path = staged(world, file) if world.place.follows else ""
         found.append(Zombie(tmp_path, bundle, world.wanted.properties, 1, where, kind, path))
         return found[-1], {1: file} if path else {}
@@ -104,7 +104,7 @@ def test_a_lock_provider_that_forgets_its_locks_in_an_upsert_or_delivery_costs_n
 ) -> None:
     """It comes back without its locks, and an heir takes over while the first commits."""
     started(world)
-    table, file = world.open(), world.file(1)
+    table, file = world.open(), world.write_file(1)
     view = table.read()
 
     def restarted() -> None:
@@ -145,7 +145,7 @@ def lives_on(
         eventually_claimed(table, epoch)
     first = java.reserve_instant()
     for number in range(begin, begin + 30):
-        file = (files or {}).get(number) or world.file(number)
+        file = (files or {}).get(number) or world.write_file(number)
         assert any(lands(world, table, epoch, number, file) for _ in range(10)), number
         if java.is_before_timeline(java.load_meta_client(), first):
             break

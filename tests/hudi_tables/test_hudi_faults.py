@@ -77,7 +77,7 @@ def test_a_lock_provider_that_is_killed_in_a_commit_costs_no_row(
 ) -> None:
     """``forget``: it comes back without its locks, and an heir claims while the first commits."""
     table = world.open()
-    view, file = claim_table(table), world.file(1)
+    view, file = claim_table(table), world.write_file(1)
 
     def restarted() -> None:
         server.kill(forget=forget)
@@ -146,7 +146,7 @@ def test_storage_that_fails_between_data_and_timeline_costs_no_row(
     ``heir``: another process claims before this one tries again.
     """
     table = world.open()
-    view, file = claim_table(table), world.file(1)
+    view, file = claim_table(table), world.write_file(1)
     with failing_timeline(world, monkeypatch):
         assert isinstance(commit(table, view, record(1, 1, 3), file), Unknown)
     assert table.read() == view

@@ -52,7 +52,7 @@ def test_a_fork_is_taken_back_behind_the_predecessor_of_both_commits(
     table = world.open()
     view = claim_table(table)
     late = world.write(rows(1), HudiSinkTable(world.place, SinkName("sink")).new_token())[0]
-    require_landed(commit(table, view, record(1, 1, 3), world.file(1)))
+    require_landed(commit(table, view, record(1, 1, 3), world.write_file(1)))
     completed_late(world.place, late, record(1, 1, 3), view.tag)
     with pytest.raises(HudiForked, match=instant_of_file(late.path)):
         world.open().read()
@@ -74,7 +74,7 @@ def test_a_commit_that_rose_again_is_taken_back_alone(
     """What the sink has committed before the late commit stays, and it goes on from there."""
     world = make("MERGE_ON_READ")
     zombie = world.open()
-    base, late = claim_table(zombie), world.file(1)
+    base, late = claim_table(zombie), world.write_file(1)
     world.lose_next_answer(landed=False)
     commit(zombie, base, record(1, 1, 3), late)
     heir = world.open()
@@ -99,7 +99,7 @@ def test_a_late_claim_is_taken_back_alone_where_the_other_commit_is_archived(
     """A restore to the commit before the claim, whoever made that, leaves what is archived."""
     world = make("COPY_ON_WRITE", **ARCHIVED_SOON)
     table = world.open()
-    view, file = claim_table(table), world.file(1)
+    view, file = claim_table(table), world.write_file(1)
     require_landed(commit(table, view, record(1, 1, 3), file))
     java, foreign = HudiJava(world.place, world.place.read_config().schema), range(7, 20)
     for number in foreign:

@@ -37,7 +37,7 @@ def test_staged_rows_become_hudis_and_nothing_of_ours_stays(
         said = record(1, number, 3 * number)
         if world.place.follows:
             said = replace(said, primary="uuid-of-the-lead")
-        view = require_landed(commit(table, view, said, world.file(number)))
+        view = require_landed(commit(table, view, said, world.write_file(number)))
     assert world.numbers() == [1, 2]
     by_spark = world.spark.read.format("hudi").load(world.place.base_path)
     assert by_spark.count() == 2 * ROWS_PER_FILE
@@ -56,7 +56,7 @@ def test_no_commit_or_clustering_keeps_connections_to_the_store(
     view = claim_table(table)
     for number in (1, 2):
         view = require_landed(
-            commit(table, view, record(1, number, 3 * number), world.file(number))
+            commit(table, view, record(1, number, 3 * number), world.write_file(number))
         )
     world.compact()
     assert world.numbers() == [1, 2]

@@ -91,7 +91,7 @@ def drafted(
         table.read(),
         TransactionId(Epoch(epoch), TransactionNumber(number)),
         Sender("member", f"incarnation-{epoch}"),
-        (world.file(number),),
+        (world.write_file(number),),
         since_ms=77,
     )
     (pending_commit,) = table.stage(draft)
@@ -158,7 +158,7 @@ def test_staged_files_go_with_the_delivery_behind_theirs(world: HudiWorld) -> No
 
 def test_what_a_draft_names_is_never_swept(world: HudiWorld) -> None:
     first = opened(world)
-    pending, nobodys = drafted(world, first, 1), world.file(2)
+    pending, nobodys = drafted(world, first, 1), world.write_file(2)
     old = STAGED_MS_MAX / 1000 + 60
     for path in world.staged.rglob("*.parquet"):
         os.utime(path, (path.stat().st_mtime - old,) * 2)
@@ -176,7 +176,7 @@ def test_files_that_are_gone_are_not_decided_and_not_delivered(world: HudiWorld)
     outcome = delivers(table, pending)
     assert isinstance(outcome, Unknown)
     assert "is gone" in outcome.reason
-    lost = world.file(2)
+    lost = world.write_file(2)
     Path(lost.path.removeprefix("file://")).unlink()
     secondary = world.open()
     assert isinstance(secondary, HudiSecondary)

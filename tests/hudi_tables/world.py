@@ -111,7 +111,7 @@ class HudiWorld:
         kind = keyed if self.place.key else appended
         return kind(self.place, SinkName(sink), answer)
 
-    def file(self, number: int) -> WrittenFile:
+    def write_file(self, number: int) -> WrittenFile:
         """A file of ``ROWS_PER_FILE`` rows that say ``number``, by the sink's own writers.
 
         Files belong to one transaction until it has landed; those of a secondary table to none.
@@ -123,8 +123,8 @@ class HudiWorld:
             self._stamp = HudiSinkTable(self.place, SinkName("sink")).new_token()
         return self.write(rows(number), self._stamp)[0]
 
-    def write_marked_file(self, stamp: str, number: int) -> WrittenFile:
-        return self.write(rows(number), stamp)[0]
+    def write_marked_file(self, token: str, number: int) -> WrittenFile:
+        return self.write(rows(number), token)[0]
 
     def reader(self, sink: str = "sink") -> HudiReader:
         return HudiReader(self.place, SinkName(sink))
@@ -141,8 +141,8 @@ class HudiWorld:
             files.write(key, part)
         return files.finish()
 
-    def unfit_file(self) -> WrittenFile:
-        return replace(self.file(0), detail=b"what no writer says")
+    def write_unfit_file(self) -> WrittenFile:
+        return replace(self.write_file(0), detail=b"what no writer says")
 
     def stage(self, told: pa.Table, kind: FileKind = FileKind.ROWS) -> WrittenFile:
         """As participants write files of a table with a key."""

@@ -130,7 +130,7 @@ def main(
     elif isinstance(table, HudiSinkTable):
         files = list(world.write(rows(number), table.new_token()))
     else:
-        files = [world.file(number)]
+        files = [world.write_file(number)]
     with patch.object(HudiJava, "commit", stopping):
         first = commit(table, view, record(1, number, 3 * number), *files)
         again = first

@@ -62,7 +62,7 @@ def meets(participant: Participant, *needs: TableNeed, end: int = 100) -> None:
     looks(participant, end)
     first = Offsets()
     for each in needs:
-        first = first.smaller_of_each(each.first)
+        first = first.merged_with_smaller(each.first)
     found = BatchNeeds(participant.batch.number, first=first, records=3, tables=needs)
     participant.given(BatchEnded(found))
 

@@ -380,7 +380,7 @@ def test_expiry_3_no_rollback_brings_expired_rows_back_unasked(sink: Maintained)
     past = IcebergSnapshots(sink.table, SINK, "main")
     removed = find_removed_snapshots(past, past.head, target.snapshot_id)
     assert removed.restored_row_count == 1
-    assert past.deleted_row_count == 1
+    assert past.deleted_and_expired_row_count == 1
 
 
 # ----------------------------------------------------------------------------------- keyed tables

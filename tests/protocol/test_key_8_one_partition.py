@@ -85,7 +85,7 @@ class OneTopic:
 
     topic: str
 
-    def is_keyed_table(self, _table: str) -> bool:
+    def replaces_rows_of(self, _table: str) -> bool:
         return False
 
     def may_feed_keyed_table(self, topic: str) -> bool:

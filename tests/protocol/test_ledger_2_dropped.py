@@ -22,10 +22,10 @@ from protocol.values import ALICE, BOB, P0, SINK, offsets, proposal, record
 
 from headgate.control_protocol.commit_record import Suspended
 from headgate.control_protocol.commit_record_codec import (
+    filled_properties_to_remove,
+    filled_properties_to_set,
     filled_table_property,
     filled_table_uuids,
-    newly_filled_properties,
-    properties_to_forget,
 )
 from headgate.control_protocol.errors import TableMissing
 from headgate.control_protocol.events import Resume, StartCommit, Tables, TableStart
@@ -43,7 +43,7 @@ from headgate.coordinator.inputs_and_actions import (
 from headgate.coordinator.phase_steps import build_start_event
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.schema_changes import GATHERING_MS
-from headgate.coordinator.table_suspension import commits_deliverable_now
+from headgate.coordinator.table_suspension import commits_of_receiving_tables
 from headgate.participant.schema_proposals import forget_answers_on_suspended
 from headgate.participant.state import TableAnswer
 
@@ -105,19 +105,19 @@ def test_ledger_2_the_decision_that_first_owes_rows_to_a_table_remembers_it() ->
             replace(pending(3, 4), table=ASIDE, secondary="uuid-aside"),
         ),
     )
-    filled = newly_filled_properties(decided, {})
+    filled = filled_properties_to_set(decided, {})
     assert filled == {filled_table_property(SINK, ORDERS): UUID}
     assert filled_table_uuids(SINK, {**filled, "owner": "me"}) == {ORDERS: UUID}
-    assert newly_filled_properties(decided, filled) == {}
+    assert filled_properties_to_set(decided, filled) == {}
     assert (
-        newly_filled_properties(decided, {filled_table_property(SINK, ORDERS): "before"}) == filled
+        filled_properties_to_set(decided, {filled_table_property(SINK, ORDERS): "before"}) == filled
     )
 
 
 def test_ledger_2_what_is_forgotten_and_filled_again_at_once_is_remembered() -> None:
     name = filled_table_property(SINK, ORDERS)
-    assert properties_to_forget(SINK, {ORDERS, CLICKS}, (), {name}) == [name]
-    assert properties_to_forget(SINK, {ORDERS}, {name}, {name}) == []
+    assert filled_properties_to_remove(SINK, {ORDERS, CLICKS}, (), {name}) == [name]
+    assert filled_properties_to_remove(SINK, {ORDERS}, {name}, {name}) == []
 
 
 def test_ledger_2_a_thousand_tables_are_remembered_in_a_hundred_bytes_each() -> None:
@@ -222,7 +222,7 @@ def test_ledger_2_resume_lets_it_be_made_anew_and_what_it_was_pending_expires() 
 def test_ledger_2_nothing_is_delivered_to_it_when_there_was_no_decision() -> None:
     made = resumed(remembering(pending(EPOCH - 1, 4), suspended=(DROPPED,)))
     assert made.term.delivery.pending
-    assert commits_deliverable_now(made.term) == ()
+    assert commits_of_receiving_tables(made.term) == ()
 
 
 def test_ledger_2_where_nobody_makes_tables_it_stays_suspended() -> None:

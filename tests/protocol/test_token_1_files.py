@@ -221,4 +221,4 @@ def test_the_prefix_lies_where_the_table_wants_its_data() -> None:
     elsewhere = replace(view(), data_location="s3://elsewhere/trips")
     issued = epoch_prefixes(coordinator.state, elsewhere)
     folder = f"s3://elsewhere/trips/headgate/{SINK}/{EPOCH}-{COORDINATOR.incarnation}/1"
-    assert issued.prefix_of(TransactionNumber(1)) == folder
+    assert issued.folder_of(TransactionNumber(1)) == folder

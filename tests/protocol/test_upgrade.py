@@ -20,7 +20,7 @@ from headgate.control_protocol.identifiers import TopicPartition, TransactionNum
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import CommitAttempt, Landed
 from headgate.control_protocol.testing import FakeCatalog
-from headgate.coordinator.secondary_pending_commits import claims_of_secondaries
+from headgate.coordinator.secondary_pending_commits import claims_needed_of_secondaries
 from headgate.tables.iceberg import commit_request
 from headgate.tables.iceberg.table import IcebergTable
 from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
@@ -77,7 +77,7 @@ def crashes_between_its_two_calls(stage: Stage) -> None:
         offsets=ends,
         records=len(rows),
     )
-    stage.quarantine.append([file])
+    stage.quarantine.append_foreign([file])
     head = stage.quarantine.branches["main"]
     snapshot = stage.quarantine.snapshots[head]
     stage.quarantine.snapshots[head] = replace(snapshot, summary=old_form(record))
@@ -147,7 +147,9 @@ def test_real_tables_in_the_old_form_are_read_and_their_quarantine_is_claimed(
     assert view.record
     assert view.record.secondary_uuid("db.aside") == uuid
     assert (view.record.pending_commits, view.record.primary) == ((), None)
-    (pending_commit,) = claims_of_secondaries(record, view.record, {"db.aside": secondary}, view)
+    (pending_commit,) = claims_needed_of_secondaries(
+        record, view.record, {"db.aside": secondary}, view
+    )
     assert (pending_commit.secondary, pending_commit.manifest) == (uuid, "")
     assert secondary.record
     assert secondary.record.offsets[TopicPartition("trips", 0)] == 5

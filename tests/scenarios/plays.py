@@ -283,7 +283,7 @@ def quarantine_is_suspended(stage: Stage) -> None:
     stage.produce(3, 3)
     stage.until("quarantine: alice commits")
     assert stage.quarantine is not None
-    stage.quarantine.append()
+    stage.quarantine.append_foreign()
     stage.quarantine.roll_back(min(stage.quarantine.snapshots))
     stage.produce(3, 3)
     stage.until("stops")
@@ -376,7 +376,7 @@ def cluster_is_rebuilt(stage: Stage) -> None:
     """Topics have other ids: the sink stops. (It would go on by ``on_topic_recreated``.)"""
     both_at_work(stage)
     stage.direct("the cluster is lost and rebuilt")
-    stage.source.create("trips", 2)
+    stage.source.create_or_replace("trips", 2)
     stage.source.produce(TopicPartition("trips", 0), 20)
     stage.log.recreate()
     stage.until("stops")
@@ -496,7 +496,7 @@ def poison(stage: Stage) -> None:
     stage.direct("two records, and one that cannot be converted")
     first = Offsets({TopicPartition("trips", 1): 5})
     error = PoisonRecord("trips/1 offset 5: no number", "", first)
-    stage.nodes["bob"].writer.fail(error.message, fatal=error)
+    stage.nodes["bob"].writer.fail_next_outcome(error.message, fatal=error)
     stage.produce(0, 3)
     stage.until("stops")
 
@@ -516,6 +516,6 @@ def disk_is_full(stage: Stage) -> None:
     """The reason travels in the status, the range is done again."""
     both_at_work(stage)
     stage.direct("bob's next batch fails")
-    stage.nodes["bob"].writer.fail("disk full")
+    stage.nodes["bob"].writer.fail_next_outcome("disk full")
     stage.produce(1, 1)
     stage.settles()

@@ -131,7 +131,9 @@ class Stage(Deployment):
         wanted[names[0]].append(TopicPartition("trips", 0))
         for number in range(1, len(self.source.partitions)):
             wanted[others[(number - 1) % len(others)]].append(TopicPartition("trips", number))
-        self.group.assign({self.nodes[name].member: own for name, own in wanted.items()})
+        self.group.set_wanted_assignment(
+            {self.nodes[name].member: own for name, own in wanted.items()}
+        )
 
     def kill(self, name: str) -> None:
         self.nodes[name].gone = True

@@ -63,7 +63,7 @@ def fell(before: CommitRecord, record: CommitRecord) -> None:
             Kind.DISORDER, f"transaction {record.transaction} landed after {before.transaction}"
         )
     same = [t for t, id_ in record.topic_ids.items() if before.topic_ids.get(t) == id_]
-    stored = before.offsets.restrict_to(at for at in before.offsets if at.topic in same)
+    stored = before.offsets.restricted_to(at for at in before.offsets if at.topic in same)
     behind = record.offsets.partitions_behind(stored)
     if behind:
         raise Violation(Kind.DOUBLE, f"stored offsets went back: {behind}")

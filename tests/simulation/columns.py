@@ -53,7 +53,7 @@ class Columns:
             return False
         own = Column(f"own{len(self._catalog.schemas)}", "long", required=False)
         added = (Column(missing[0].name, missing[0].type, required=False), own)
-        self._catalog.change_columns(Struct((*self._catalog.columns.fields, *added)))
+        self._catalog.set_columns(Struct((*self._catalog.columns.fields, *added)))
         return True
 
     def look(self, files: Iterable[WrittenFile]) -> None:

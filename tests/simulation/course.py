@@ -72,7 +72,7 @@ class Course:
         away: tuple[Any, ...] = (*world.catalogs, world.source, world.log)
         for what in away:
             what.reachable = True
-        world.log.deliver(len(world.log.in_the_air))
+        world.log.deliver_in_the_air(len(world.log.in_the_air))
         while any(catalog.in_the_air for catalog in world.catalogs):
             world.events.land_late()
         self._house_all()
@@ -181,7 +181,7 @@ class Course:
         named = world.quarantine.named if world.quarantine else ()
         tables = [world.catalog, *(world.secondaries[name] for name in named)]
         for catalog in tables:
-            catalog.append()
+            catalog.append_foreign()
         heads = [(catalog, catalog.branches["main"]) for catalog in tables]
         within_ms = LOOKS_MS + 2 * world.climate.coordinators.commit_interval_ms + CALM_LAG_MS_MAX
         until_ms = world.clock.now_ms + within_ms

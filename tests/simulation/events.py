@@ -196,7 +196,7 @@ class Events:
         self._target = wanted if world.climate.handover is Handover.GRADUAL else None
         if self._target is not None:
             return
-        world.group.assign(wanted)
+        world.group.set_wanted_assignment(wanted)
         if world.climate.handover is Handover.LATE:
             for member, partitions in wanted.items():
                 world.group.holders.update(dict.fromkeys(partitions, member))
@@ -214,10 +214,10 @@ class Events:
                 for other in now.values():
                     other.discard(at)
                 now[member].add(at)
-                group.assign(now)
+                group.set_wanted_assignment(now)
                 self._world.group_changes += 1
                 return
-        group.assign(target)
+        group.set_wanted_assignment(target)
         self._target = None
 
     def spurious_expulsion(self) -> None:
@@ -233,7 +233,7 @@ class Events:
     def foreign_append(self) -> None:
         self._world.note("a foreign writer appends")
         self._world.struck["foreign append"] += 1
-        self._world.one_catalog().append()
+        self._world.one_catalog().append_foreign()
 
     def compact(self) -> None:
         self._world.struck["table compacted"] += 1
@@ -271,7 +271,7 @@ class Events:
         sender = (said.sender.member, said.sender.incarnation.partition("c")[0])
         world.struck["event of a dead process arrives"] += sender not in living
         world.struck["event overtaken by others"] += 1
-        world.log.deliver()
+        world.log.deliver_in_the_air()
 
     @staticmethod
     def envelope(message: object) -> Envelope:

@@ -213,11 +213,13 @@ class FaultyTable(Struck):
         self._strike(f"{self._called}drafted")
         return pending_commits
 
-    def delete_undecided_files(self, before: Epoch, pending: frozenset[str]) -> None:
-        self._table.delete_undecided_files(before, pending)
+    def delete_undecided_manifests(
+        self, before_epoch: Epoch, pending_manifests: frozenset[str]
+    ) -> None:
+        self._table.delete_undecided_manifests(before_epoch, pending_manifests)
 
-    def delete_delivered_key_files(self, pending_commits: Sequence[PendingCommit]) -> None:
-        self._table.delete_delivered_key_files(pending_commits)
+    def delete_delivered_key_files(self, delivered_commits: Sequence[PendingCommit]) -> None:
+        self._table.delete_delivered_key_files(delivered_commits)
 
     def _lie(self, attempt: CommitAttempt) -> CommitOutcome:
         """Said to have landed; the table never hears of it."""
@@ -364,20 +366,20 @@ class FaultyWriter(FakeBatchWriter, Struck):
         world.checks_prefix(batch)
         world.checks_pause(self._node)
         if world.batch_fails():
-            self.fail("disk full")
+            self.fail_next_outcome("disk full")
         if elsewhere := world.wedge.elsewhere((self._node.number, self._node.life), batch):
-            self.fail(elsewhere)
+            self.fail_next_outcome(elsewhere)
         poison = world.poison
         if poison and poison[0] in batch.ranges and not world.mended:
             (at, offset), offsets = poison, batch.ranges[poison[0]]
             if offsets.begin <= offset < offsets.end:
                 error = PoisonRecord(f"{at} offset {offset}: no JSON", "", Offsets({at: offset}))
-                self.fail("poison", error)
+                self.fail_next_outcome("poison", error)
         super().submit(batch)
         world.struck["bad records are there already"] += bool(self._known)
 
-    def outcome(self, timeout_ms: int) -> BatchOutcome | None:
-        batch, outcome = self.batch, super().outcome(timeout_ms)
+    def wait_for_outcome(self, timeout_ms: int) -> BatchOutcome | None:
+        batch, outcome = self.batch, super().wait_for_outcome(timeout_ms)
         if isinstance(outcome, BatchNeeds):
             assert batch is not None
             self._world.calm.gives_back(batch)

@@ -160,7 +160,7 @@ class KeyedRealCatalog(RealCatalog):
 
     # -------------------------------------------------------------------------------- as a writer
 
-    def append(self) -> None:
+    def append_foreign(self) -> None:
         """A snapshot without files, as somebody else makes it."""
         head = self.metadata.current_snapshot()
         table, snapshot_id = self._foreign(), self.metadata.new_snapshot_id()

@@ -139,7 +139,7 @@ class Keys:
         stands for a topic of its own."""
         return (self.key(record) if self._by_contents else record.partition) % 2 == 1
 
-    def is_keyed_table(self, table: str) -> bool:
+    def replaces_rows_of(self, table: str) -> bool:
         """As the coordinator asks it."""
         return table in self.tables
 

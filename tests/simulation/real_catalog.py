@@ -176,7 +176,7 @@ class RealCatalog:
 
     # --------------------------------------------------------------------------- what others do
 
-    def append(self) -> None:
+    def append_foreign(self) -> None:
         """A snapshot without files: rows of others are not the checkers' concern."""
         with self._foreign().transaction() as change, change.update_snapshot().fast_append():
             pass

@@ -55,7 +55,7 @@ class Trouble:
         if keeps and self.kind == "set back":  # then it is no trouble
             self.kind = "forbid"
         if self._happens and self.kind == "set back":
-            self._catalog.append()  # something to go back to
+            self._catalog.append_foreign()  # something to go back to
         self.struck = self.asked = False
         self._asked_ms = 0
 

@@ -78,7 +78,7 @@ def _recreate_topic(world: World) -> bool:
     if world.oracle.newest is None:
         return False
     count = len(world.source.partitions)
-    world.source.create("source", count)
+    world.source.create_or_replace("source", count)
     for number in range(count):
         if world.random.random() < 0.8:
             world.events.produced(TopicPartition("source", number), world.random.randint(1, 20))

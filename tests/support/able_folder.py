@@ -13,7 +13,12 @@ from typing import Any
 import pytest
 from support import folder_kind
 
-from headgate.control_protocol.columns import Struct, describe_changes, from_json, to_json
+from headgate.control_protocol.columns import (
+    Struct,
+    describe_changes,
+    from_json,
+    to_json_without_ids,
+)
 from headgate.control_protocol.errors import Unreachable
 from headgate.control_protocol.ports import EvolvedTable, TableView
 from headgate.control_protocol.schema_evolution import grow_columns
@@ -64,7 +69,11 @@ def _table(page: Any) -> Any:
             growth = grow_columns(before, columns)
             done = describe_changes(before, growth.columns)
             if done:
-                version = {"files": [], "record": {}, "columns": to_json(growth.columns)}
+                version = {
+                    "files": [],
+                    "record": {},
+                    "columns": to_json_without_ids(growth.columns),
+                }
                 try:
                     self.folder.put((now.head or 0) + 1, version, self.link)
                 except OSError as error:

@@ -21,7 +21,7 @@ class BranchContract:
         table = world.open()
         view = claim_table(table)
         world.append_foreign(9, "audit")
-        file = world.file(1)
+        file = world.write_file(1)
         outcome = commit(table, view, record(1, 1, 3), file)
         if isinstance(outcome, Refused):
             again = table.read()
@@ -36,7 +36,7 @@ class BranchContract:
         view = table.read()
         assert (view.head, view.lineage) == (None, Lineage.FRESH)
         view = require_landed(commit(table, view, record(1, 0)))
-        require_landed(commit(table, view, record(1, 1, 3), world.file(2)))
+        require_landed(commit(table, view, record(1, 1, 3), world.write_file(2)))
         assert (world.numbers(), world.numbers("audit")) == ([1], [1, 2])
 
     def test_on_an_empty_table_two_first_claims_of_a_branch_race_and_one_lands(
@@ -45,13 +45,13 @@ class BranchContract:
         one, other = world.open(branch="audit"), world.open(branch="audit")
         view, stale = one.read(), other.read()
         view = require_landed(commit(one, view, record(1, 0)))
-        require_landed(commit(one, view, record(1, 1, 3), world.file(1)))
+        require_landed(commit(one, view, record(1, 1, 3), world.write_file(1)))
         assert isinstance(commit(other, stale, record(1, 0)), Refused)
         assert (world.numbers(), world.numbers("audit")) == ([], [1])
 
     def test_a_sink_that_changes_its_branch_is_no_first_start(self, world: BranchWorld) -> None:
         table = world.open()
-        require_landed(commit(table, claim_table(table), record(1, 1, 3), world.file(1)))
+        require_landed(commit(table, claim_table(table), record(1, 1, 3), world.write_file(1)))
         view = world.open(branch="audit").read()
         assert view.lineage is Lineage.TAG_MISSING
         assert view.branch_record == record(1, 1, 3)  # it would begin at main's head

@@ -5,7 +5,7 @@ from __future__ import annotations
 from headgate.control_protocol.commit_tokens import ANY, SupportsCommitTokens, is_path_of_token
 from headgate.control_protocol.ports import Landed, Refused
 from headgate.control_protocol.testing.contract.world import (
-    StampWorld,
+    TokenWorld,
     claim_table,
     commit,
     record,
@@ -14,31 +14,31 @@ from headgate.control_protocol.testing.contract.world import (
 
 
 class CommitTokenContract:
-    """The tests take a fixture ``world``, a ``StampWorld``."""
+    """The tests take a fixture ``world``, a ``TokenWorld``."""
 
-    def test_token_2_no_stamp_is_given_twice_and_files_belong_to_their_own(
-        self, world: StampWorld
+    def test_token_2_no_token_is_given_twice_and_files_belong_to_their_own(
+        self, world: TokenWorld
     ) -> None:
         tables = world.open(), world.open(), world.open("other")
         assert all(isinstance(table, SupportsCommitTokens) for table in tables)
-        stamps = [table.new_token() for table in tables for _ in range(2)]
-        assert len(set(stamps)) == len(stamps)
-        assert {stamp.count(ANY) for stamp in stamps} == {1}
-        file = world.write_marked_file(stamps[0], 1)
-        assert [is_path_of_token(stamp, file.path) for stamp in stamps] == [True] + [False] * 5
+        tokens = [table.new_token() for table in tables for _ in range(2)]
+        assert len(set(tokens)) == len(tokens)
+        assert {token.count(ANY) for token in tokens} == {1}
+        file = world.write_marked_file(tokens[0], 1)
+        assert [is_path_of_token(token, file.path) for token in tokens] == [True] + [False] * 5
 
-    def test_token_2_files_land_under_the_stamp_that_came_before_the_claim(
-        self, world: StampWorld
+    def test_token_2_files_land_under_the_token_that_came_before_the_claim(
+        self, world: TokenWorld
     ) -> None:
         table = world.open()
-        stamp = table.new_token()
+        token = table.new_token()
         view = claim_table(table)
-        files = world.write_marked_file(stamp, 1), world.write_marked_file(stamp, 2)
+        files = world.write_marked_file(token, 1), world.write_marked_file(token, 2)
         require_landed(commit(table, view, record(1, 1, 6), *files))
         assert world.numbers() == [1, 2]
 
-    def test_token_2_the_next_transaction_has_its_stamp_before_one_lands(
-        self, world: StampWorld
+    def test_token_2_the_next_transaction_has_its_token_before_one_lands(
+        self, world: TokenWorld
     ) -> None:
         table = world.open()
         first = table.new_token()
@@ -49,8 +49,8 @@ class CommitTokenContract:
         require_landed(commit(table, view, record(1, 2, 6), later))
         assert world.numbers() == [1, 2]
 
-    def test_token_2_a_stamp_that_never_had_files_is_in_nobodys_way(
-        self, world: StampWorld
+    def test_token_2_a_token_that_never_had_files_is_in_nobodys_way(
+        self, world: TokenWorld
     ) -> None:
         table = world.open()
         view = claim_table(table)
@@ -62,15 +62,15 @@ class CommitTokenContract:
         assert world.numbers() == [1]
 
     def test_token_2_what_comes_after_its_commit_is_refused_for_good(
-        self, world: StampWorld
+        self, world: TokenWorld
     ) -> None:
         table = world.open()
-        stamp = table.new_token()
+        token = table.new_token()
         view = claim_table(table)
         view = require_landed(
-            commit(table, view, record(1, 1, 3), world.write_marked_file(stamp, 1))
+            commit(table, view, record(1, 1, 3), world.write_marked_file(token, 1))
         )
-        outcome = commit(table, view, record(1, 2, 6), world.write_marked_file(stamp, 2))
+        outcome = commit(table, view, record(1, 2, 6), world.write_marked_file(token, 2))
         assert isinstance(outcome, Refused)
         assert outcome.for_good, "no repetition mends it: the ranges are written again"
         require_landed(
@@ -80,7 +80,7 @@ class CommitTokenContract:
         )
         assert world.numbers() == [1, 3]
 
-    def test_token_2_files_of_two_stamps_never_land_in_one_commit(self, world: StampWorld) -> None:
+    def test_token_2_files_of_two_tokens_never_land_in_one_commit(self, world: TokenWorld) -> None:
         table = world.open()
         files = (
             world.write_marked_file(table.new_token(), 1),

@@ -47,7 +47,9 @@ class CoreContract(RaceContract):
     def test_files_and_record_land_together(self, world: World) -> None:
         table = world.open()
         view = claim_table(table)
-        after = require_landed(commit(table, view, record(1, 1, 6), world.file(1), world.file(2)))
+        after = require_landed(
+            commit(table, view, record(1, 1, 6), world.write_file(1), world.write_file(2))
+        )
         assert world.numbers() == [1, 2]
         assert after.record == record(1, 1, 6)
         assert world.open().read() == after
@@ -57,13 +59,15 @@ class CoreContract(RaceContract):
         view = claim_table(table)
         for number in range(1, 6):
             view = require_landed(
-                commit(table, view, record(1, number, number), world.file(number))
+                commit(table, view, record(1, number, number), world.write_file(number))
             )
         assert world.numbers() == [1, 2, 3, 4, 5]
 
     def test_an_empty_commit_moves_the_tag_and_keeps_the_rows(self, world: World) -> None:
         table = world.open()
-        view = require_landed(commit(table, claim_table(table), record(1, 1, 3), world.file(1)))
+        view = require_landed(
+            commit(table, claim_table(table), record(1, 1, 3), world.write_file(1))
+        )
         after = require_landed(commit(table, view, record(1, 2, 3)))
         assert after.tag != view.tag
         assert world.numbers() == [1]
@@ -72,14 +76,14 @@ class CoreContract(RaceContract):
         zombie, heir = world.open(), world.open()
         stale = claim_table(zombie)
         view = claim_table(heir, epoch=2)
-        assert isinstance(commit(zombie, stale, record(1, 1, 3), world.file(1)), Refused)
-        require_landed(commit(heir, view, record(2, 1, 3), world.file(2)))
+        assert isinstance(commit(zombie, stale, record(1, 1, 3), world.write_file(1)), Refused)
+        require_landed(commit(heir, view, record(2, 1, 3), world.write_file(2)))
         assert world.numbers() == [2]
 
     def test_a_zombie_that_never_cached_is_refused_as_well(self, world: World) -> None:
         stale = claim_table(world.open())
         claim_table(world.open(), epoch=2)
-        outcome = commit(world.open(), stale, record(1, 1, 3), world.file(1))
+        outcome = commit(world.open(), stale, record(1, 1, 3), world.write_file(1))
         assert isinstance(outcome, Refused)
         assert world.numbers() == []
 
@@ -87,8 +91,8 @@ class CoreContract(RaceContract):
         """As of a server that came back without its newest commits, and has as many again."""
         table = world.open()
         first = claim_table(table)
-        second = require_landed(commit(table, first, record(1, 1, 3), world.file(1)))
-        file = world.file(2)
+        second = require_landed(commit(table, first, record(1, 1, 3), world.write_file(1)))
+        file = world.write_file(2)
         stale = replace(second, tag=first.tag, record=first.record, branch_record=first.record)
         assert isinstance(commit(table, stale, record(1, 2, 6), file), Refused)
         assert isinstance(commit(world.open(), stale, record(1, 2, 6), file), Refused)
@@ -98,7 +102,7 @@ class CoreContract(RaceContract):
 
     def test_the_same_attempt_twice_lands_once(self, world: World) -> None:
         table = world.open()
-        attempt = CommitAttempt(claim_table(table), record(1, 1, 3), (world.file(1),))
+        attempt = CommitAttempt(claim_table(table), record(1, 1, 3), (world.write_file(1),))
         require_landed(table.commit(attempt))
         assert isinstance(table.commit(attempt), Refused)
         assert world.numbers() == [1]
@@ -107,19 +111,19 @@ class CoreContract(RaceContract):
         one, other = world.open("one"), world.open("other")
         claim_table(one, sink="one")
         view = claim_table(other, epoch=4, sink="other")
-        require_landed(commit(other, view, record(4, 1, 3, sink="other"), world.file(1)))
+        require_landed(commit(other, view, record(4, 1, 3, sink="other"), world.write_file(1)))
         view = one.read()
         assert view.record == record(1, 0, sink="one")
         assert view.branch_record == view.record
         assert view.lineage is Lineage.CONTAINS_TAG
-        require_landed(commit(one, view, record(1, 1, 3, sink="one"), world.file(2)))
+        require_landed(commit(one, view, record(1, 1, 3, sink="one"), world.write_file(2)))
         assert other.read().record == record(4, 1, 3, sink="other")
         assert world.numbers() == [1, 2]
 
     def test_a_recreated_table_has_another_uuid_and_refuses(self, world: World) -> None:
         table = world.open()
         view = claim_table(table)
-        file = world.file(1)
+        file = world.write_file(1)
         world.recreate()
         outcome = commit(table, view, record(1, 1, 3), file)
         assert isinstance(outcome, Refused)
@@ -137,7 +141,7 @@ class CoreContract(RaceContract):
         offsets = Offsets({place: 10**12 + place.partition**2 for place in places})
         topics = {f"trips.{number}": TopicId(f"id-{number}") for number in range(7)}
         large = replace(record(1, 1, 3), group_id="Gruppe Łódź", offsets=offsets, topic_ids=topics)
-        after = require_landed(commit(table, view, large, world.file(1)))
+        after = require_landed(commit(table, view, large, world.write_file(1)))
         assert world.open().read() == after
         assert after.record == large
 
@@ -155,7 +159,7 @@ class CoreContract(RaceContract):
     ) -> None:
         table = world.open()
         view = claim_table(table)
-        file = world.file(1)
+        file = world.write_file(1)
         world.lose_next_answer(landed=did_land)
         assert isinstance(commit(table, view, record(1, 1, 3), file), Unknown)
         after = table.read()
@@ -163,13 +167,13 @@ class CoreContract(RaceContract):
         if not did_land:
             assert (after.tag, after.head) == (view.tag, view.head)
             after = require_landed(commit(table, after, record(1, 1, 3), file))
-        require_landed(commit(table, after, record(1, 2, 6), world.file(2)))
+        require_landed(commit(table, after, record(1, 2, 6), world.write_file(2)))
         assert world.numbers() == [1, 2]
 
     def test_repeating_an_attempt_that_landed_unseen_is_refused(self, world: World) -> None:
         table = world.open()
         view = claim_table(table)
-        attempt = CommitAttempt(view, record(1, 1, 3), (world.file(1),))
+        attempt = CommitAttempt(view, record(1, 1, 3), (world.write_file(1),))
         world.lose_next_answer(landed=True)
         assert isinstance(table.commit(attempt), Unknown)
         assert isinstance(table.commit(attempt), Refused)

@@ -36,10 +36,10 @@ class EvolutionContract:
         self, world: EvolutionWorld
     ) -> None:
         table = world.open()
-        view, old = claim_table(table), world.file(1)
+        view, old = claim_table(table), world.write_file(1)
         table.evolve(view, MORE)
         view = require_landed(commit(table, table.read(), record(1, 1, 3), old))
-        require_landed(commit(table, view, record(1, 2, 6), world.file(2)))
+        require_landed(commit(table, view, record(1, 2, 6), world.write_file(2)))
         assert world.numbers() == [1, 2]
         assert world.columns()[-1] == "more"
 

@@ -28,7 +28,7 @@ class OthersContract:
         table = world.open()
         stale = claim_table(table)
         world.append_foreign(7)
-        file = world.file(1)
+        file = world.write_file(1)
         refused = commit(table, stale, record(1, 1, 3), file)
         assert isinstance(refused, Refused)
         assert not refused.for_good, "the same file lands below"
@@ -43,13 +43,13 @@ class OthersContract:
         view = claim_table(table)
         for number in (1, 2):
             view = require_landed(
-                commit(table, view, record(1, number, number), world.file(number))
+                commit(table, view, record(1, number, number), world.write_file(number))
             )
         world.compact()
-        assert isinstance(commit(table, view, record(1, 3, 3), world.file(3)), Refused)
+        assert isinstance(commit(table, view, record(1, 3, 3), world.write_file(3)), Refused)
         view = table.read()
         assert view.lineage is Lineage.CONTAINS_TAG
-        require_landed(commit(table, view, record(1, 3, 3), world.file(3)))
+        require_landed(commit(table, view, record(1, 3, 3), world.write_file(3)))
         assert world.numbers() == [1, 2, 3]
 
     def test_the_other_sinks_of_a_branch_say_what_they_read(self, world: OthersWorld) -> None:

@@ -27,7 +27,7 @@ class RaceContract:
         won = []
         for number in range(ROUNDS):
             epochs = (2 * number + 1, 2 * number + 2)
-            files = [(world.file(epoch),) if number else () for epoch in epochs]
+            files = [(world.write_file(epoch),) if number else () for epoch in epochs]
             tables = [world.open() for _ in epochs]
             attempts = [
                 CommitAttempt(table.read(), record(epoch, number, 3 * number), brought)

@@ -114,11 +114,11 @@ class ReaderContract:
     def test_what_other_sinks_committed_is_not_the_sinks_own(self, world: ReaderWorld) -> None:
         view = claim_table(world.open())
         other = world.open("other")
-        file = world.file(7)
+        file = world.write_file(7)
         require_landed(
             commit(other, claim_table(other, sink="other"), record_of_other_sink(1), file)
         )
-        require_landed(commit(world.open(), read_with_same_record(world, view), record(1, 1, 3)))
+        require_landed(commit(world.open(), require_record_unchanged(world, view), record(1, 1, 3)))
         with closing(world.reader()) as reader:
             history = reader.history()
             assert [each.record for each in history.commits] == [record(1, 0), record(1, 1, 3)]
@@ -145,7 +145,10 @@ class ReaderContract:
             table, number = world.open(), len(brought)
             require_landed(
                 commit(
-                    table, read_with_same_record(world, view), record(1, number, 90), world.file(9)
+                    table,
+                    require_record_unchanged(world, view),
+                    record(1, number, 90),
+                    world.write_file(9),
                 )
             )
             for each, name in ((reader, "read before"), (lazy, "not read before")):
@@ -170,7 +173,7 @@ class OthersReaderContract:
         view, brought = fill_table(world)
         world.append_foreign(9)
         require_landed(
-            commit(world.open(), read_with_same_record(world, view), record(1, len(brought), 90))
+            commit(world.open(), require_record_unchanged(world, view), record(1, len(brought), 90))
         )
         with closing(world.reader()) as reader:
             history = reader.history()
@@ -204,7 +207,7 @@ def fill_table(world: ReaderWorld) -> tuple[TableView, Brought]:
     table = world.open()
     view, brought = claim_table(table), Brought([()])
     for numbers in ((1,), (2, 3), ()):
-        brought.append(tuple(map(world.file, numbers)))
+        brought.append(tuple(map(world.write_file, numbers)))
         view = require_landed(
             commit(table, view, expected_commit_records(brought)[-1], *brought[-1])
         )
@@ -225,7 +228,7 @@ def record_of_other_sink(number: int) -> CommitRecord:
     return record(1, number, 3 * number, sink="other")
 
 
-def read_with_same_record(world: ReaderWorld, before: TableView) -> TableView:
+def require_record_unchanged(world: ReaderWorld, before: TableView) -> TableView:
     view = world.open().read()
     assert view.record == before.record
     return view

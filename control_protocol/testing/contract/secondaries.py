@@ -25,11 +25,11 @@ class SecondaryContract:
     """The tests take a fixture ``world``, a ``SecondaryWorld``."""
 
     def test_files_are_taken_long_after_they_were_written(self, world: SecondaryWorld) -> None:
-        decided = (world.file(10), world.file(11))
+        decided = (world.write_file(10), world.write_file(11))
         world.open().require_files_fit_and_exist(decided)
         for number in range(1, 4):
             table = world.open()
-            require_landed(deliver(table, delivery_record(1, number), world.file(number)))
+            require_landed(deliver(table, delivery_record(1, number), world.write_file(number)))
         view = require_landed(deliver(world.open(), delivery_record(2, 1), *decided))
         assert world.numbers() == [1, 2, 3, 10, 11]
         assert view.record == delivery_record(2, 1)
@@ -38,12 +38,12 @@ class SecondaryContract:
     def test_the_first_commit_may_bring_rows_for_nobody_claims_a_secondary(
         self, world: SecondaryWorld
     ) -> None:
-        require_landed(deliver(world.open(), delivery_record(1, 1), world.file(1)))
+        require_landed(deliver(world.open(), delivery_record(1, 1), world.write_file(1)))
         assert world.numbers() == [1]
 
     def test_two_deliver_the_same_and_one_is_refused(self, world: SecondaryWorld) -> None:
         one, other = world.open(), world.open()
-        stale, file = other.read(), world.file(1)
+        stale, file = other.read(), world.write_file(1)
         require_landed(deliver(one, delivery_record(1, 1), file))
         late = commit(other, stale, delivery_record(1, 1), file)
         assert isinstance(late, Refused)
@@ -51,7 +51,7 @@ class SecondaryContract:
 
     def test_an_empty_delivery_fences_one_that_comes_late(self, world: SecondaryWorld) -> None:
         zombie, heir = world.open(), world.open()
-        stale, file = zombie.read(), world.file(1)
+        stale, file = zombie.read(), world.write_file(1)
         require_landed(deliver(heir, delivery_record(2, 0)))
         late = commit(zombie, stale, delivery_record(1, 1), file)
         assert isinstance(late, Refused)
@@ -61,7 +61,7 @@ class SecondaryContract:
     def test_a_lost_answer_is_unknown_and_the_secondary_tells(
         self, world: SecondaryWorld, *, did_land: bool
     ) -> None:
-        table, file = world.open(), world.file(1)
+        table, file = world.open(), world.write_file(1)
         world.lose_next_answer(landed=did_land)
         assert isinstance(deliver(table, delivery_record(1, 1), file), Unknown)
         found = table.read().record
@@ -73,7 +73,7 @@ class SecondaryContract:
     def test_what_the_table_cannot_be_given_is_refused_before_it_is_decided(
         self, world: SecondaryWorld
     ) -> None:
-        sound, unfit = world.file(1), world.unfit_file()
+        sound, unfit = world.write_file(1), world.write_unfit_file()
         table = world.open()
         with pytest.raises(StopSink):
             table.require_files_fit_and_exist((sound, unfit))
@@ -83,7 +83,7 @@ class SecondaryContract:
     def test_what_it_was_given_back_is_in_its_record(self, world: SecondaryWorld) -> None:
         mark = Replayed(record(1, 1, 3).offsets, {"trips": TopicId("id-of-trips")})
         said = replace(delivery_record(1, 1), replayed=mark, command=REPLAY)
-        require_landed(deliver(world.open(), said, world.file(1)))
+        require_landed(deliver(world.open(), said, world.write_file(1)))
         assert world.open().read().record == said
 
 

@@ -17,7 +17,7 @@ class TagContract:
 
     def test_a_deleted_tag_is_not_a_first_start(self, world: TagWorld) -> None:
         table = world.open()
-        require_landed(commit(table, claim_table(table), record(1, 1, 3), world.file(1)))
+        require_landed(commit(table, claim_table(table), record(1, 1, 3), world.write_file(1)))
         world.delete_tag()
         view = table.read()
         assert (view.tag, view.record) == (None, None)
@@ -27,7 +27,7 @@ class TagContract:
     def test_tag_and_marker_gone_is_no_first_start(self, world: TagWorld) -> None:
         """Filling the table again from the beginning would double its rows."""
         table = world.open()
-        require_landed(commit(table, claim_table(table), record(1, 1, 3), world.file(1)))
+        require_landed(commit(table, claim_table(table), record(1, 1, 3), world.write_file(1)))
         world.append_foreign(7)
         world.delete_tag()
         world.delete_marker()
@@ -35,13 +35,11 @@ class TagContract:
         assert view.lineage is Lineage.TAG_MISSING
         assert view.branch_record == record(1, 1, 3)
 
-    def test_not_even_when_the_branch_was_rolled_back_before_the_claim(
-        self, world: TagWorld
-    ) -> None:
+    def test_tag_and_marker_gone_after_a_rollback_is_no_first_start(self, world: TagWorld) -> None:
         world.append_foreign(7)
         table = world.open()
         before = table.read().head
-        require_landed(commit(table, claim_table(table), record(1, 1, 3), world.file(1)))
+        require_landed(commit(table, claim_table(table), record(1, 1, 3), world.write_file(1)))
         assert before is not None
         world.roll_back(before)
         world.delete_tag()
@@ -50,9 +48,9 @@ class TagContract:
         assert view.lineage is Lineage.TAG_MISSING
         assert view.branch_record is None
 
-    def test_the_marker_alone_is_enough(self, world: TagWorld) -> None:
+    def test_the_marker_alone_shows_that_it_is_no_first_start(self, world: TagWorld) -> None:
         table = world.open()
-        require_landed(commit(table, claim_table(table), record(1, 1, 3), world.file(1)))
+        require_landed(commit(table, claim_table(table), record(1, 1, 3), world.write_file(1)))
         world.delete_tag()
         for number in (7, 8):
             world.append_foreign(number)
@@ -72,7 +70,7 @@ class TagContract:
         table = world.open()
         view = claim_table(table)
         world.delete_tag()
-        assert isinstance(commit(table, view, record(1, 1, 3), world.file(1)), Refused)
+        assert isinstance(commit(table, view, record(1, 1, 3), world.write_file(1)), Refused)
 
     def test_another_sinks_marker_does_not_count(self, world: TagWorld) -> None:
         claim_table(world.open("one"), sink="one")

@@ -36,7 +36,7 @@ class World(Protocol):
     def open(self, sink: str = "sink") -> SinkTable:
         """Open another process' view of the table: it shares nothing with the views before it."""
 
-    def file(self, number: int) -> WrittenFile:
+    def write_file(self, number: int) -> WrittenFile:
         """Write a file that nobody has committed, identified by its number."""
 
     def numbers(self) -> list[int]:
@@ -57,7 +57,7 @@ class SecondaryWorld(World, Protocol):
 
     def open(self, sink: str = "sink") -> SupportsDelivery: ...
 
-    def unfit_file(self) -> WrittenFile:
+    def write_unfit_file(self) -> WrittenFile:
         """Return a file that this table cannot take: of other columns, or of no writer's."""
 
 
@@ -124,13 +124,13 @@ class ReaderWorld(World, Protocol):
 class OthersReaderWorld(OthersWorld, ReaderWorld, Protocol): ...
 
 
-class StampWorld(World, Protocol):
+class TokenWorld(World, Protocol):
     """The table's files bear the mark of their commit (rule TOKEN-2)."""
 
     def open(self, sink: str = "sink") -> SupportsCommitTokens: ...
 
-    def write_marked_file(self, stamp: str, number: int) -> WrittenFile:
-        """Write a file that bears this stamp, as a participant does."""
+    def write_marked_file(self, token: str, number: int) -> WrittenFile:
+        """Write a file that bears this commit token, as a participant does."""
 
 
 class EvolutionWorld(World, Protocol):

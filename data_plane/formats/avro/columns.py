@@ -79,7 +79,7 @@ def _read_type(avro_type: Avro, field: pa.Field | None, cursors: Cursors) -> pa.
         return _read_union(avro_type, field, cursors)
     if avro_type.type == "array":
         item = field.type.value_field if field is not None and _is_list(field.type) else None
-        offsets, inside = _find_items(
+        offsets, inside = _locate_and_skip_items(
             cursors, avro_type.children[0], lambda at: skip_value(avro_type.children[0], at)
         )
         values = _read_type(avro_type.children[0], item, inside)
@@ -169,15 +169,17 @@ def _read_map(avro_type: Avro, field: pa.Field | None, cursors: Cursors) -> pa.A
         skip_value(text, at)
         skip_value(child, at)
 
-    offsets, inside = _find_items(cursors, Avro("record", children=(text, child)), skip_entry)
+    offsets, inside = _locate_and_skip_items(
+        cursors, Avro("record", children=(text, child)), skip_entry
+    )
     keys = _read_text(text, inside)
     items = _read_type(child, item, inside)
     # A bad record would have a null key here, which Arrow's maps refuse.
     return pa.MapArray.from_arrays(pa.array(offsets, pa.int32()), keys.fill_null(""), items)
 
 
-def _find_items(
-    cursors: Cursors, item: Avro, pass_over: Callable[[Cursors], None]
+def _locate_and_skip_items(
+    cursors: Cursors, item: Avro, skip_item: Callable[[Cursors], None]
 ) -> tuple[Positions, Cursors]:
     """Return offsets of each value's items, and a cursor at every item, in order."""
     owners: list[Positions] = []
@@ -187,7 +189,7 @@ def _find_items(
     taken = np.zeros(len(cursors), np.int64)
     while len(open_):
         fresh = open_[left[open_] == 0]
-        left[fresh] = _read_block_sizes(cursors, fresh, item)
+        left[fresh] = _read_block_counts(cursors, fresh, item)
         taken[fresh] += left[fresh]
         open_ = open_[left[open_] > 0]
         if item.bytes_min == 0:
@@ -197,7 +199,7 @@ def _find_items(
             open_ = open_[~wrong[open_]]
         if len(open_) <= _FEW:
             for place in open_.tolist():
-                result = _find_valid_items(cursors, place, item, left)
+                result = _skip_valid_items(cursors, place, item, left)
                 owners.append(np.full(len(result), place, np.int64))
                 begins.append(result)
         # Of few, only those have items left that stand before an invalid one.
@@ -206,7 +208,7 @@ def _find_items(
         inside = cursors.select(open_)
         owners.append(open_)
         begins.append(inside.at.copy())
-        pass_over(inside)
+        skip_item(inside)
         cursors.advance_to(open_, inside)
         left[open_] -= 1
         alive = cursors.at[open_] < cursors.buffer.rest
@@ -220,22 +222,22 @@ def _find_items(
     return offsets, Cursors(cursors.buffer, cursors.faults, rows, begin[order])
 
 
-def _find_valid_items(cursors: Cursors, owner: int, item: Avro, left: Positions) -> Positions:
+def _skip_valid_items(cursors: Cursors, owner: int, item: Avro, items_left: Positions) -> Positions:
     """Return where the value's next valid items begin, and move the cursor after them."""
     at, end, raw = int(cursors.at[owner]), int(cursors.ends[owner]), cursors.buffer.raw
     begins: list[int] = []
-    while len(begins) < left[owner]:
+    while len(begins) < items_left[owner]:
         behind = end_of_value(item, raw, at, end)
         if behind == UNSOUND:
             break
         begins.append(at)
         at = behind
-    left[owner] -= len(begins)
+    items_left[owner] -= len(begins)
     cursors.at[owner] = at
     return np.array(begins, np.int64)
 
 
-def _read_block_sizes(cursors: Cursors, which: Positions, item: Avro) -> Positions:
+def _read_block_counts(cursors: Cursors, which: Positions, item: Avro) -> Positions:
     """Return the counts that begin the next blocks; zero ends the items."""
     inside = cursors.select(which)
     counts = inside.read_longs()
@@ -269,7 +271,7 @@ def skip_value(avro_type: Avro, cursors: Cursors) -> None:
                 skip_value(child, inside)
                 cursors.advance_to(chosen, inside)
     elif avro_type.type == "array":
-        _find_items(
+        _locate_and_skip_items(
             cursors, avro_type.children[0], lambda at: skip_value(avro_type.children[0], at)
         )
     elif avro_type.type == "map":
@@ -286,7 +288,7 @@ def skip_value(avro_type: Avro, cursors: Cursors) -> None:
 
 def _skip_map(avro_type: Avro, cursors: Cursors) -> None:
     entry = Avro("record", children=(Avro("string"), avro_type.children[0]))
-    _find_items(cursors, entry, lambda at: skip_value(entry, at))
+    _locate_and_skip_items(cursors, entry, lambda at: skip_value(entry, at))
 
 
 def _read_null(_: Avro, cursors: Cursors) -> pa.Array:
@@ -310,7 +312,7 @@ def _read_int(avro_type: Avro, cursors: Cursors) -> pa.Array:
     if avro_type.logical == "time-millis":
         return pa.array(result * _MILLIS).view(pa.time64("us"))
     return (
-        _as_counted_times(avro_type, result)
+        _with_counted_type(avro_type, result)
         if avro_type.called
         else pa.array(result.astype(np.int32))
     )
@@ -319,7 +321,7 @@ def _read_int(avro_type: Avro, cursors: Cursors) -> pa.Array:
 def _read_long(avro_type: Avro, cursors: Cursors) -> pa.Array:
     result = cursors.read_longs()
     if not avro_type.logical:
-        return _as_counted_times(avro_type, result)
+        return _with_counted_type(avro_type, result)
     if avro_type.logical.endswith("-millis"):
         wrong = (result < -_MILLIS_MAX) | (result > _MILLIS_MAX)
         cursors.fail(wrong, "holds a time out of range")
@@ -331,7 +333,7 @@ def _read_long(avro_type: Avro, cursors: Cursors) -> pa.Array:
     return pa.array(result).view(pa.timestamp(unit, tz=zone))
 
 
-def _as_counted_times(avro_type: Avro, found: Positions) -> pa.Array:
+def _with_counted_type(avro_type: Avro, found: Positions) -> pa.Array:
     counted, numbers = counted_type(avro_type.called), pa.array(found)
     return numbers if counted is None else pa.ExtensionArray.from_storage(counted, numbers)
 

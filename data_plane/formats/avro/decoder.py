@@ -113,6 +113,8 @@ class Cursors:
         return result
 
     def _read_long_words(self) -> tuple[np.ndarray[Any, np.dtype[np.uint64]], Positions]:
+        """Return the bits of each next number, zigzag not yet undone, and its length in bytes;
+        moves no cursor."""
         words = self.buffer.words[self.at]
         last = ~words & _HIGH_BITS
         lowest = last & (~last + _ONE)

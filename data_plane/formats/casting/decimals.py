@@ -127,7 +127,10 @@ def split_by_scale(values: pa.Array) -> Iterator[tuple[Integers, pa.Array]]:
 
 
 def _move_point(data: pa.Array, scale: int) -> pa.Array:
-    """Append or remove zeros after the digits, for a scale that no Arrow decimal has."""
+    """Return bytes as decimals of a scale that Arrow has, zeros appended or removed.
+
+    Raises ``ValueError`` beyond 38 digits.
+    """
     kept = min(max(scale, 0), _DIGITS_MAX)
     moves = abs(kept - scale)
     result = []

@@ -145,16 +145,9 @@ def _cast_floats(values: pa.Array, target: pa.DataType) -> pa.Array:
         # Through numpy, where a float still prints as one, with fewer digits than a double.
         numbers = zip(values.to_numpy(zero_copy_only=False), there, strict=True)
         return pa.array(
-            [_as_decimal(number) if valid else None for number, valid in numbers], target
+            [epoch_times.shortest_decimal(n) if valid else None for n, valid in numbers], target
         )
     return _raise_impossible(values, target)
-
-
-def _as_decimal(value: Any) -> Decimal:
-    """Return the decimal with the fewest digits that reads as this float or double."""
-    if not math.isfinite(value):
-        raise ValueError("is not a number")
-    return Decimal(str(value))
 
 
 def _cast_decimals(values: pa.Array, target: pa.DataType) -> pa.Array:
@@ -181,7 +174,7 @@ def _cast_each_scale(values: pa.Array, convert: Callable[[pa.Array], pa.Array]) 
     return pa.concat_arrays([part for _, part in parts]).take(order)
 
 
-def _raise_first_unreadable(values: pa.Array, target: pa.DataType) -> pa.Array:
+def _raise_unreadable(values: pa.Array, target: pa.DataType) -> pa.Array:
     raise Impossible(f"{values.type.reason}, and cannot go into a column of type {target}")
 
 
@@ -280,7 +273,7 @@ _CASTS: tuple[tuple[Callable[[pa.DataType], bool], Callable[..., pa.Array]], ...
     (lambda source: source == pa.uuid(), _cast_uuids),
     (lambda source: isinstance(source, Unscaled), _cast_unscaled),
     (lambda source: isinstance(source, VariableScale), _cast_variable_scale),
-    (lambda source: isinstance(source, Unread), _raise_first_unreadable),
+    (lambda source: isinstance(source, Unread), _raise_unreadable),
     (lambda source: isinstance(source, Counted), _cast_counted_times),
     (
         lambda source: pa_types.is_large_binary(source) or pa_types.is_fixed_size_binary(source),
@@ -329,7 +322,7 @@ def cast_refused_value(
 
     Raises ``ValueError`` whose message begins with the value.
     """
-    result = _shorten(value)
+    result = _describe_value(value)
     if unit and pa_types.is_large_string(value.type) and epoch_times.flag_number_texts(value).all():
         pass  # it was tried alone already
     elif pa_types.is_large_string(value.type):
@@ -349,7 +342,7 @@ def cast_refused_value(
     raise ValueError(f"{result} {reason if known else f'does not fit into {target}'}")
 
 
-def _shorten(value: pa.Array) -> str:
+def _describe_value(value: pa.Array) -> str:
     if pa_types.is_temporal(value.type):
         kind = pa.int32() if pa_types.is_date(value.type) else pa.int64()
         return f"{value.cast(kind)[0]} ({value.type})"

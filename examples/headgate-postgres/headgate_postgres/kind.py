@@ -109,8 +109,8 @@ class PostgresFormat(TableFormat):
     def reader(self, spec: TableSpec, sink: SinkName) -> PostgresReader:
         return PostgresReader(_place(spec), sink)
 
-    def list_table_names(self, like: TableSpec) -> Collection[str]:
-        server = _place(like).server
+    def list_table_names(self, beside: TableSpec) -> Collection[str]:
+        server = _place(beside).server
         with server.connected() as connection:
             return server.beside(connection)
 

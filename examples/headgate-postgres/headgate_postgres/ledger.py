@@ -19,7 +19,7 @@ from psycopg import errors
 from headgate.control_protocol.commit_record_codec import (
     decode,
     encode,
-    topics_in_summary,
+    topic_ids_if_readable,
     uuids_of_filled_tables_after,
 )
 from headgate.control_protocol.events import FileKind
@@ -121,7 +121,9 @@ class Ledger:
             record=record,
             lineage=lineage if position is None else Lineage.CONTAINS_TAG,
             branch_record=record if last is None else decode(self._sink, last.properties),
-            others={sink: topics_in_summary(sink, theirs) for sink, (_, theirs, _) in rows.items()},
+            others={
+                sink: topic_ids_if_readable(sink, theirs) for sink, (_, theirs, _) in rows.items()
+            },
             filled=filled,
         )
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 from psycopg import IsolationLevel, sql
 
 from headgate.control_protocol.commit_record import CommitRecord
-from headgate.control_protocol.commit_record_codec import topics_in_summary
+from headgate.control_protocol.commit_record_codec import topic_ids_if_readable
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import TableView
 from headgate.control_protocol.table_history import (
@@ -149,7 +149,7 @@ def _told(kept: Kept) -> ReportedState:
         return SinkCommit(kept.position, kept.committed_ms, record, rows, len(kept.files))
 
     def foreign() -> ForeignSnapshot:
-        topics = topics_in_summary(kept.sink, kept.properties)  # its number is another sink's
+        topics = topic_ids_if_readable(kept.sink, kept.properties)  # its number is another sink's
         return ForeignSnapshot(-kept.position, "append", rows, 0, 0, kept.sink, topics)
 
     return ReportedState(f"commit {kept.position} of {kept.sink}", kept.properties, commit, foreign)

@@ -80,7 +80,7 @@ class PostgresWorld:
 
         return PostgresTable(_place(self.wanted), SinkName(sink), commit, kept=self.kept)
 
-    def file(self, number: int) -> WrittenFile:
+    def write_file(self, number: int) -> WrittenFile:
         rows = {"number": [number] * ROWS_PER_FILE, "row": range(ROWS_PER_FILE)}
         if self.wanted.key:
             rows |= {"at_partition": [0] * ROWS_PER_FILE, "at_offset": rows["row"]}
@@ -89,7 +89,7 @@ class PostgresWorld:
     def reader(self, sink: str = "sink") -> PostgresReader:
         return PostgresReader(_place(self.wanted), SinkName(sink))
 
-    def unfit_file(self) -> WrittenFile:
+    def write_unfit_file(self) -> WrittenFile:
         return self.written(pa.table({"number": pa.array([1], pa.int64()), "more": [1]}))
 
     def written(self, rows: pa.Table, kind: FileKind = FileKind.ROWS) -> WrittenFile:

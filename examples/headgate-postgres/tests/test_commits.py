@@ -34,10 +34,10 @@ def test_other_sinks_of_the_table_say_what_they_read(world) -> None:
 
 def test_files_are_gone_once_their_rows_are_committed(world) -> None:
     table = world.open()
-    view = require_landed(commit(table, claim_table(table), record(1, 1, 3), world.file(1)))
+    view = require_landed(commit(table, claim_table(table), record(1, 1, 3), world.write_file(1)))
     assert list(world.folder.iterdir()) == []
     world.lose_next_answer(landed=True)
-    assert isinstance(commit(table, view, record(1, 2, 6), world.file(2)), Unknown)
+    assert isinstance(commit(table, view, record(1, 2, 6), world.write_file(2)), Unknown)
     assert len(list(world.folder.iterdir())) == 1, "nobody knows yet whether they are needed"
     table.read()
     assert list(world.folder.iterdir()) == []
@@ -47,7 +47,7 @@ def test_files_are_gone_once_their_rows_are_committed(world) -> None:
 def test_files_of_a_commit_that_did_not_land_stay(world) -> None:
     table = world.open()
     view = claim_table(table)
-    file = world.file(1)
+    file = world.write_file(1)
     world.lose_next_answer(landed=False)
     assert isinstance(commit(table, view, record(1, 1, 3), file), Unknown)
     view = table.read()
@@ -59,7 +59,7 @@ def test_a_commit_with_the_same_number_in_a_restored_database_is_another_one(wor
     """As after the promotion of a replica that had not received the newest transactions."""
     zombie = world.open()
     first = claim_table(zombie)
-    stale = require_landed(commit(zombie, first, record(1, 1, 3), world.file(1)))
+    stale = require_landed(commit(zombie, first, record(1, 1, 3), world.write_file(1)))
     oid = world.sql("SELECT '{}'::regclass::oid")[0]
     world.sql("DELETE FROM {}")
     world.sql("UPDATE headgate.sinks SET position = 1 WHERE relation = %s", oid)
@@ -74,16 +74,16 @@ def test_a_commit_with_the_same_number_in_a_restored_database_is_another_one(wor
     assert view == first
     after = claim_table(heir, epoch=2)
     assert after.tag == stale.tag
-    assert isinstance(commit(zombie, stale, record(1, 2, 6), world.file(2)), Refused)
+    assert isinstance(commit(zombie, stale, record(1, 2, 6), world.write_file(2)), Refused)
     assert world.numbers() == []
 
 
 def test_a_row_that_somebody_removed_is_no_first_start(world) -> None:
     """Filling the table again from the beginning would double its rows."""
     table = world.open()
-    before = require_landed(commit(table, claim_table(table), record(1, 1, 3), world.file(1)))
+    before = require_landed(commit(table, claim_table(table), record(1, 1, 3), world.write_file(1)))
     world.sql("DELETE FROM headgate.sinks WHERE relation = '{}'::regclass")
-    assert isinstance(commit(table, before, record(1, 2, 6), world.file(2)), Refused)
+    assert isinstance(commit(table, before, record(1, 2, 6), world.write_file(2)), Refused)
     view = world.open().read()
     assert (view.tag, view.record, view.lineage) == (None, None, Lineage.TAG_MISSING)
     assert view.branch_record == before.record
@@ -95,11 +95,11 @@ def test_a_row_that_somebody_removed_is_no_first_start(world) -> None:
 def test_a_file_that_was_changed_stops_the_sink(world) -> None:
     table = world.open()
     view = claim_table(table)
-    file = world.file(1)
+    file = world.write_file(1)
     more = WrittenFile(file.path, file.records + 1, file.size_bytes)
     with pytest.raises(TableChanged, match="have 3 rows, their writers wrote 4"):
         commit(table, view, record(1, 1, 3), more)
-    other = world.unfit_file()
+    other = world.write_unfit_file()
     with pytest.raises(TableChanged, match="written for other columns"):
         commit(table, view, record(1, 1, 3), other)
     Path(world.folder / "gone.parquet").unlink(missing_ok=True)
@@ -122,7 +122,7 @@ def test_a_rule_that_was_added_stops_the_sink_and_leaves_nothing(world, rule) ->
     view = claim_table(table)
     world.sql(rule)
     with pytest.raises(TableUnfit):
-        commit(table, view, record(1, 1, 3), world.file(1))
+        commit(table, view, record(1, 1, 3), world.write_file(1))
     assert world.numbers() == []
 
 
@@ -142,7 +142,7 @@ def test_who_stands_still_with_the_lock_is_cut_off(world) -> None:
         connection.commit()
 
     zombie._commit = stopped
-    assert isinstance(commit(zombie, stale, record(1, 1, 3), world.file(1)), Unknown)
+    assert isinstance(commit(zombie, stale, record(1, 1, 3), world.write_file(1)), Unknown)
     assert world.open().read().record == record(2, 0)
     assert world.numbers() == []
 
@@ -163,9 +163,9 @@ def test_a_commit_on_its_way_is_waited_for(world) -> None:
         connection.commit()
 
     one._commit = slow
-    require_landed(commit(one, view, record(1, 1, 3), world.file(1)))
+    require_landed(commit(one, view, record(1, 1, 3), world.write_file(1)))
     assert held
-    assert isinstance(commit(other, stale, record(1, 1, 3), world.file(2)), Refused)
+    assert isinstance(commit(other, stale, record(1, 1, 3), world.write_file(2)), Refused)
     assert world.numbers() == [1]
 
 
@@ -267,10 +267,10 @@ def test_a_role_with_the_rights_of_the_readme_is_enough(world, uri) -> None:
         }
     )
     table = world.open()
-    require_landed(commit(table, claim_table(table), record(1, 1, 3), world.file(1)))
+    require_landed(commit(table, claim_table(table), record(1, 1, 3), world.write_file(1)))
     assert world.numbers() == [1]
     world.sql(f"REVOKE INSERT ON {{}} FROM {role}")
-    outcome = commit(table, table.read(), record(1, 2, 3), world.file(2))
+    outcome = commit(table, table.read(), record(1, 2, 3), world.write_file(2))
     assert isinstance(outcome, Unknown)
     assert outcome.rights
 

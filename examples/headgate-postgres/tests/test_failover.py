@@ -74,7 +74,7 @@ def test_a_server_that_is_killed_before_and_within_commit(world_at, tmp_path: Pa
             connection.commit()
 
         table._commit = killed
-        file = world.file(1)
+        file = world.write_file(1)
         assert isinstance(commit(table, view, record(1, 1, 3), file), Unknown)
         with pytest.raises(Unreachable):
             table.read()
@@ -89,7 +89,7 @@ def test_a_server_that_is_killed_before_and_within_commit(world_at, tmp_path: Pa
             "the answer was lost, the commit was not"
         )
         table._commit = psycopg.Connection.commit
-        require_landed(commit(table, after, record(1, 2, 6), world.file(2)))
+        require_landed(commit(table, after, record(1, 2, 6), world.write_file(2)))
         assert world.numbers() == [1, 2]
 
 
@@ -108,18 +108,18 @@ def test_a_promoted_replica_has_rows_and_offsets_of_one_moment(world_at, tmp_pat
         world = world_at(address(replica, primary), tmp_path)
         table = world.open()
         confirmed = require_landed(
-            commit(table, claim_table(table), record(1, 1, 3), world.file(1))
+            commit(table, claim_table(table), record(1, 1, 3), world.write_file(1))
         )
         primary.set("synchronous_standby_names", "")
         replica.set("primary_conninfo", "")
         wait_until(address(primary), "SELECT count(*) = 0 FROM pg_stat_replication")
-        file = world.file(2)
-        lost = require_landed(commit(table, confirmed, record(1, 2, 6), world.file(2)))
+        file = world.write_file(2)
+        lost = require_landed(commit(table, confirmed, record(1, 2, 6), world.write_file(2)))
         primary.kill()
         replica.promote()
-        assert isinstance(commit(table, lost, record(1, 3, 9), world.file(3)), Refused)
+        assert isinstance(commit(table, lost, record(1, 3, 9), world.write_file(3)), Refused)
         view = table.read()
         assert view.record == confirmed.record
-        assert isinstance(commit(table, confirmed, record(1, 2, 6), world.file(2)), Refused)
+        assert isinstance(commit(table, confirmed, record(1, 2, 6), world.write_file(2)), Refused)
         require_landed(commit(table, view, record(2, 0), file))
         assert world.numbers() == [1, 2]

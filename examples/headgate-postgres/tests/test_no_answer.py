@@ -93,7 +93,7 @@ def goes_on(world: Any, stale: TableView, file: Any) -> None:
     table = world.open()
     view = until_landed(table)
     assert isinstance(commit(table, stale, record(1, 1, 3), file), Refused)
-    require_landed(commit(table, view, record(1, 2, 6), world.file(2)))
+    require_landed(commit(table, view, record(1, 2, 6), world.write_file(2)))
     assert world.numbers() == [1, 2]
 
 
@@ -104,7 +104,7 @@ def test_a_server_that_is_stopped_in_commit_is_given_up(server, world_at, tmp_pa
     view = claim_table(table)
 
     table._commit = committing_behind(server.pause)
-    file = world.file(1)
+    file = world.write_file(1)
     outcome = ends(lambda: commit(table, view, record(1, 1, 3), file))
     assert isinstance(outcome, Unknown)
     assert "no answer within 1 s" in outcome.reason
@@ -122,7 +122,7 @@ def test_an_answer_to_a_landed_commit_that_never_comes_is_a_lost_one(
     view = claim_table(table)
 
     table._commit = committing_behind(relay.answering.clear)
-    file = world.file(1)
+    file = world.write_file(1)
     assert isinstance(ends(lambda: commit(table, view, record(1, 1, 3), file)), Unknown)
     relay.answering.set()
     goes_on(world, view, file)
@@ -137,7 +137,7 @@ def test_a_commit_that_reaches_the_server_late_is_waited_for(
     view = claim_table(table)
 
     table._commit = committing_behind(relay.asking.clear)
-    file = world.file(1)
+    file = world.write_file(1)
     assert isinstance(ends(lambda: commit(table, view, record(1, 1, 3), file)), Unknown)
     direct = world_at(address(server.host), tmp_path)
     direct.wanted = type(world.wanted)(
@@ -162,7 +162,7 @@ def test_a_commit_that_no_replica_confirms_is_given_up_and_lands(
     table = impatient(world)
     view = claim_table(table)
     server.set("synchronous_standby_names", "nobody")
-    file = world.file(1)
+    file = world.write_file(1)
     assert isinstance(ends(lambda: commit(table, view, record(1, 1, 3), file)), Unknown)
     assert table.read() == view
     server.set("synchronous_standby_names", "")
@@ -180,7 +180,7 @@ def test_a_transaction_without_end_is_given_up(world, monkeypatch) -> None:
             self._connection.execute("SELECT pg_sleep(60)")
 
     monkeypatch.setattr(committing, "Moving", Slow)
-    outcome = ends(lambda: commit(table, view, record(1, 1, 3), world.file(1)))
+    outcome = ends(lambda: commit(table, view, record(1, 1, 3), world.write_file(1)))
     assert isinstance(outcome, Unknown)
     assert outcome.reason.startswith("nothing was committed")
     assert table.read() == view

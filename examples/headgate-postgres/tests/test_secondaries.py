@@ -69,7 +69,7 @@ def delivers(world: Any, number: int, *files: WrittenFile) -> CommitOutcome:
 
 def test_files_of_a_delivery_stay_until_the_next_one_has_landed(world) -> None:
     """A replica that is promoted without the newest delivery may have the decision."""
-    first, second = world.file(1), world.file(2)
+    first, second = world.write_file(1), world.write_file(2)
     require_landed(delivers(world, 1, first))
     assert len(list(world.folder.iterdir())) == 2
     world.sql("DELETE FROM {}")
@@ -84,7 +84,7 @@ def test_files_of_a_delivery_stay_until_the_next_one_has_landed(world) -> None:
 def test_files_of_a_delivery_whose_answer_was_lost_go_with_the_next_one(world) -> None:
     table = world.open()
     world.lose_next_answer(landed=True)
-    assert isinstance(commit(table, table.read(), delivered(1), world.file(1)), Unknown)
+    assert isinstance(commit(table, table.read(), delivered(1), world.write_file(1)), Unknown)
     assert table.read().record == delivered(1)
     assert len(list(world.folder.iterdir())) == 1
     require_landed(delivers(world, 2))
@@ -95,7 +95,7 @@ def test_files_of_a_delivery_whose_answer_was_lost_go_with_the_next_one(world) -
 def test_files_of_deliveries_stay_as_long_as_a_replica_may_lag(world) -> None:
     """Who lacks two deliveries is delivered both again."""
     world.kept = KEPT
-    files = [world.file(number) for number in (1, 2, 3)]
+    files = [world.write_file(number) for number in (1, 2, 3)]
     for number, file in enumerate(files, 1):
         require_landed(delivers(world, number, file))
     assert {path.as_uri() for path in world.folder.iterdir()} == {file.path for file in files}
@@ -145,12 +145,12 @@ class Overtaken:
 
 
 def test_who_finds_a_file_gone_because_others_delivered_is_refused(world) -> None:
-    file, zombie = world.file(1), world.open()
+    file, zombie = world.write_file(1), world.open()
     stale = zombie.read()
     zombie._place = replace(zombie._place, files=Overtaken(world, file))
     assert isinstance(commit(zombie, stale, delivered(1), file), Refused)
     assert world.numbers() == [1]
-    gone = world.file(3)
+    gone = world.write_file(3)
     zombie = world.open()
     zombie._place.files.remove([gone.path])
     with pytest.raises(TableChanged, match="is gone"):
@@ -158,7 +158,7 @@ def test_who_finds_a_file_gone_because_others_delivered_is_refused(world) -> Non
 
 
 def test_what_was_decided_before_a_column_was_added_is_delivered(world) -> None:
-    file, strict = world.file(1), world.file(2)
+    file, strict = world.write_file(1), world.write_file(2)
     world.sql("ALTER TABLE {} ADD note text, ALTER number TYPE numeric(30, 0)")
     require_landed(delivers(world, 1, file))
     assert world.sql("SELECT DISTINCT number, note FROM {}") == [(1, None)]
@@ -169,7 +169,7 @@ def test_what_was_decided_before_a_column_was_added_is_delivered(world) -> None:
 
 
 def test_what_a_table_cannot_be_given_is_known_before_it_is_decided(world) -> None:
-    table, file = world.open(), world.file(1)
+    table, file = world.open(), world.write_file(1)
     table.require_files_fit_and_exist([file])
     world.sql("ALTER TABLE {} ALTER number TYPE text")
     with pytest.raises(TableChanged, match="has number as int64"):

@@ -140,7 +140,7 @@ def test_hg153_a_table_that_could_refuse_a_record_is_refused(world, definition) 
 def test_columns_that_postgresql_fills_itself_are_its_own(world) -> None:
     world.sql("ALTER TABLE {} ADD made bigint GENERATED ALWAYS AS IDENTITY")
     table = world.open()
-    require_landed(commit(table, claim_table(table), record(1, 1, 3), world.file(1)))
+    require_landed(commit(table, claim_table(table), record(1, 1, 3), world.write_file(1)))
     assert world.sql("SELECT made FROM {} ORDER BY row") == [(1,), (2,), (3,)]
 
 

@@ -167,7 +167,7 @@ class Amid:
         for name, events in self.topics.items():
             with self.sink.catalog() as catalog:
                 table = catalog.load_table(name)
-            record = IcebergReader(table, self.sink.settings.name, "main").view().settled_record
+            record = IcebergReader(table, self.sink.settings.name, "main").view().current_record
             assert record is not None
             offsets = {
                 number: record.offsets.get(TopicPartition(events.topic, number), 0)

@@ -41,7 +41,7 @@ def _raced(
     gate = Barrier(2)
     view = world.open().read()
     numbers = [number * 10, number * 10 + 1]
-    files = [world.file(each) for each in numbers]
+    files = [world.write_file(each) for each in numbers]
     racers = [committer(lambda: at_gate(gate)) for _ in files]
 
     def race(racer: int) -> CommitOutcome:
@@ -59,7 +59,7 @@ def a_sleeper_undoes_nothing(world: IcebergWorld, committer: Committer) -> None:
     """As ``hms_pause`` of pyiceberg's Hive, where the sleeper overwrote what had landed."""
     outcome = slept_through_an_heirs_commit(world, committer)
     assert not isinstance(outcome, Landed), outcome
-    heir, file = world.open(), world.file(3)
+    heir, file = world.open(), world.write_file(3)
     require_landed(commit(heir, heir.read(), record(2, 2, 6), file))
     assert world.numbers() == [2, 3]
 
@@ -75,7 +75,7 @@ def slept_through_an_heirs_commit(world: IcebergWorld, committer: Committer) -> 
 
     catalog, zombie = committer(sleep)
     heir = world.open()
-    files = [world.file(1), world.file(2)]
+    files = [world.write_file(1), world.write_file(2)]
     with ThreadPoolExecutor(1) as threads:
         outcome = threads.submit(commit, zombie, view, record(1, 1, 3), files[0])
         assert asleep.wait(60)

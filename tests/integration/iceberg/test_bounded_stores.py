@@ -60,7 +60,7 @@ def test_a_commit_waits_out_a_store_that_asks_to_slow_down(
 ) -> None:
     table = world.open()
     view = claim_table(table)
-    file = world.file(1)
+    file = world.write_file(1)
     proxy.refuse("POST|PUT", SLOW_DOWN, times)
     require_landed(commit(table, view, record(1, 1, 3), file))
     assert world.numbers() == [1]
@@ -83,7 +83,7 @@ def test_a_commit_that_was_not_written_in_time_is_tried_again_with_the_same_file
 ) -> None:
     table = world.open()
     view = claim_table(table)
-    file = world.file(1)
+    file = world.write_file(1)
     proxy.refuse("POST|PUT", SLOW_DOWN)
     assert isinstance(commit(table, view, record(1, 1, 3), file), Unknown)
     proxy.pass_on()
@@ -104,7 +104,7 @@ def test_a_store_that_never_answers_is_given_up_in_time(
 ) -> None:
     table = world.open()
     view = claim_table(table)
-    file = world.file(1)
+    file = world.write_file(1)
     proxy.refuse("POST|PUT", HANGS)
     outcomes = []
     assert seconds(lambda: outcomes.append(commit(table, view, record(1, 1, 3), file))) < ENDS_S

@@ -132,7 +132,7 @@ def test_a_call_that_hangs_in_java_ends_as_unknown_and_may_land_later(
     catalog, table = committer(lambda: awake.wait(60))
     assert isinstance(catalog, JavaCatalog)
     catalog._timeout_s = 5.0
-    outcome = commit(table, view, record(1, 1, 3), hive.file(1))
+    outcome = commit(table, view, record(1, 1, 3), hive.write_file(1))
     assert "no answer within 5 s" in str(outcome)
     awake.set()
     catalog.close()
@@ -147,7 +147,7 @@ def test_a_table_whose_committers_lock_is_refused(hive: Hive) -> None:
     with pytest.raises(HiveCannotSwap, match="ALTER TABLE"):
         require_atomic_swap(hive.catalog, hive.name)
     with pytest.raises(HiveCannotSwap):
-        commit(hive.open(), view, record(1, 1), hive.file(1))
+        commit(hive.open(), view, record(1, 1), hive.write_file(1))
 
 
 @pytest.mark.wide

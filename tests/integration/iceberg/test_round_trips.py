@@ -97,9 +97,11 @@ def catalog(
 def test_a_commit_takes_a_handful_of_requests(catalog: tuple[str, Lake]) -> None:
     kind, lake = catalog
     table = lake.world.open()
-    view = require_landed(commit(table, claim_table(table), record(1, 1, 3), lake.world.file(1)))
+    view = require_landed(
+        commit(table, claim_table(table), record(1, 1, 3), lake.world.write_file(1))
+    )
     for number in (2, 3):
-        file = lake.world.file(number)
+        file = lake.world.write_file(number)
         before = {exchange.connection for exchange in lake.proxies[0].exchanges}
         lake.forget()
         view = require_landed(commit(table, view, record(1, number, 3 * number), file))

@@ -219,7 +219,7 @@ def test_key_3_a_table_with_a_key_among_others_is_the_fold_of_a_topic_that_was_c
             shop.produce(25)
             shop.run_until(lambda: shop.tables_with_pending() == {"db.orders"} and shop.lag() == 0)
             shop.end_lives()
-            shop.source.create("shop.orders", 1)
+            shop.source.create_or_replace("shop.orders", 1)
             shop.produce(10)
             shop.begin_life()
             shop.run_until(lambda: shop.lag() == 0)

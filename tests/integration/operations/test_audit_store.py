@@ -47,7 +47,7 @@ def world(
     view = claim_table(table)
     for number in range(1, COMMITS + 1):
         view = require_landed(
-            commit(table, view, record(1, number, ROWS_PER_FILE), world.file(number))
+            commit(table, view, record(1, number, ROWS_PER_FILE), world.write_file(number))
         )
     monkeypatch.setattr(s3_file_io, "KEPT", KeptFiles())
     proxy.forget()

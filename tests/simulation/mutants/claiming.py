@@ -88,7 +88,7 @@ def gains_before_start_count(right: Any, state: State, record: Any, now_ms: int)
 @FAMILY.patches("COMMIT-1")
 def start_after_settlement() -> tuple[Planted, ...]:
     """START(n+1) follows the settlement of n: until then nobody may read."""
-    right, heard = phase_steps.append_events, machine._on_own_event
+    right, heard = phase_steps.actions_to_append_events, machine._on_own_event
 
     def say(state: State) -> Any:
         said = right(state)
@@ -108,9 +108,9 @@ def start_after_settlement() -> tuple[Planted, ...]:
         return heard(state, replace(record, envelope=said), now_ms)
 
     return (
-        (machine, "append_events", say),
-        (machine, "append_events", say),
-        (machine, "append_events", say),
+        (machine, "actions_to_append_events", say),
+        (machine, "actions_to_append_events", say),
+        (machine, "actions_to_append_events", say),
         (machine, "_on_own_event", heard_own),
     )
 
@@ -146,13 +146,13 @@ def never_superseded(right: Any, state: State, record: Any, now_ms: int) -> Any:
     return right(state, replace(record, envelope=said), now_ms)
 
 
-@FAMILY.replaces("EPOCH-4", (machine, "_on_leadership"))
+@FAMILY.replaces("EPOCH-4", (machine, "_on_leadership_gained"))
 def claims_at_once(right: Any, state: State, now_ms: int) -> Any:
     """Who was superseded claims again without any wait."""
     return recover_from_table(state, "leading") if state.phase is Phase.FOLLOWING else (state, ())
 
 
-@FAMILY.replaces("EPOCH-4", (machine, "_on_leadership"))
+@FAMILY.replaces("EPOCH-4", (machine, "_on_leadership_gained"))
 def never_claims_again(right: Any, state: State, now_ms: int) -> Any:
     """Who was superseded never claims again."""
     return (state, ()) if state.watch.superseded_ms is not None else right(state, now_ms)

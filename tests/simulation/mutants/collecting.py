@@ -18,7 +18,7 @@ from headgate.participant import machine as participant
 FAMILY = Family()
 
 
-@FAMILY.replaces("COMMIT-3", (machine, "_unnamed_partitions"))
+@FAMILY.replaces("COMMIT-3", (machine, "_unheard_partitions"))
 def count_not_set(right: Any, state: State) -> Any:
     """Claims are counted: a second status of a partition is as good as the missing one."""
     term = state.term
@@ -61,7 +61,7 @@ def late_do_not_count(right: Any, state: State, heard: HeardStatus) -> Any:
     return (state, ()) if heard.transaction < newest else right(state, heard)
 
 
-@FAMILY.replaces("COMMIT-3", (machine, "_unnamed_partitions"))
+@FAMILY.replaces("COMMIT-3", (machine, "_unheard_partitions"))
 def newborn_waited_for(right: Any, state: State) -> Any:
     """A partition that nobody can own yet is waited for."""
     assert state.term is not None
@@ -81,7 +81,7 @@ def newborn_waited_for(right: Any, state: State) -> Any:
 @FAMILY.patches("COMMIT-3")
 def newborn_for_ever() -> tuple[Planted, ...]:
     """A partition that came later is never waited for."""
-    right = machine._unnamed_partitions
+    right = machine._unheard_partitions
     first: dict[Any, Any] = {}
 
     def unnamed(state: State) -> Any:
@@ -89,7 +89,7 @@ def newborn_for_ever() -> tuple[Planted, ...]:
         term = (state.identity.sender, state.term.epoch)
         return right(state) & first.setdefault(term, frozenset(state.term.progress.offsets))
 
-    return ((machine, "_unnamed_partitions", unnamed),)
+    return ((machine, "_unheard_partitions", unnamed),)
 
 
 @FAMILY.replaces("RANGE-2", (status_validation, "_check_ranges"))

@@ -46,7 +46,7 @@ def claim_forgets_pending_commits(right: Any, pending: Any, claims: Any, seconda
     return right((), claims, secondaries)
 
 
-@FAMILY.replaces("PENDING-3", (machine, "with_pending_and_expired"))
+@FAMILY.replaces("PENDING-3", (machine, "record_with_pending_and_expired"))
 def decision_forgets_pending_commits(right: Any, state: Any, record: Any, now_ms: int) -> Any:
     """A decision names what it has pending itself, and nothing that is left."""
     return replace(right(state, record, now_ms), pending_commits=())
@@ -78,7 +78,7 @@ def newest_pending_commit_first(right: Any, primary: Any, pending: Any, secondar
 @FAMILY.replaces("PENDING-6", (secondary_pending_commits, "is_delivered"))
 def delivered_by_equality(right: Any, pending_commit: Any, secondary: Any, primary: str) -> bool:
     """Delivered is what the secondary table's record names, and nothing older."""
-    record = secondary.settled_record if secondary else None
+    record = secondary.current_record if secondary else None
     return (
         bool(right(pending_commit, secondary, primary))
         and record.transaction == pending_commit.transaction
@@ -124,13 +124,13 @@ def expires_unfenced(_right: Any, *_: object) -> bool:
     return False
 
 
-@FAMILY.replaces("PENDING-9", (epoch_claim, "claims_of_secondaries"))
+@FAMILY.replaces("PENDING-9", (epoch_claim, "claims_needed_of_secondaries"))
 def secondaries_of_the_past_unclaimed(right: Any, *given: Any) -> Any:
     """A primary table that went back claims no secondary table."""
     return ()
 
 
-@FAMILY.replaces("PENDING-8", (table_suspension, "_expired_tables"))
+@FAMILY.replaces("PENDING-8", (table_suspension, "_unread_tables_with_expired_commits"))
 def heirs_know_of_no_expire(_right: Any, _term: Any) -> frozenset[str]:
     """A coordinator leaves routed tables alone whose pending commits the one before let expire."""
     return frozenset()
@@ -145,7 +145,7 @@ def routed_not_pending(right: Any, statuses: Any, by: Any) -> Any:
     return replace(verdict, secondary_files=files)
 
 
-@FAMILY.replaces("LEDGER-1", (machine, "with_troubled_suspended"))
+@FAMILY.replaces("LEDGER-1", (machine, "with_read_tables_judged"))
 def routed_as_once_seen(right: Any, state: Any, given: Any, now_ms: int) -> Any:
     """A routed table that was read is taken for one that is named, whose rows are quarantined."""
     after, tells = right(state, given, now_ms)

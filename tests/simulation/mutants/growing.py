@@ -26,13 +26,13 @@ def what_is_held_is_admitted_too_early(_right: Any, state: Any, *_: Any) -> Any:
     return replace(state, held=tuple(replace(each, ripe=True) for each in state.held))
 
 
-@FAMILY.replaces("KEY-8", (added_partitions, "_describe_unread_partitions"))
+@FAMILY.replaces("KEY-8", (added_partitions, "_describe_unread_older_partitions"))
 def older_partitions_are_not_waited_for(_right: Any, *_: Any) -> str:
     """A partition is read as soon as no producer sends its keys elsewhere."""
     return ""
 
 
-@FAMILY.replaces("KEY-8", (added_partitions, "_held_with_added"))
+@FAMILY.replaces("KEY-8", (added_partitions, "_held_of_topic_with_added"))
 def admitted_in_vain(right: Any, state: Any, added: Any) -> Any:
     """What an epoch admitted, and no commit has, is held anew by the next one."""
     held = tuple(each for each in state.held if not each.admitted)

@@ -17,7 +17,7 @@ Place = tuple[object, str]
 Planted = tuple[object, str, Any]
 
 
-IN_SILENCE: Planted = (machine, "end_repeated_refusals", lambda *_: None)
+IN_SILENCE: Planted = (machine, "act_on_repeated_refusals", lambda *_: None)
 """Statuses are refused as often as they come (RANGE-3)."""
 
 

@@ -97,13 +97,13 @@ def start_says_nothing_of_it(right: Any, state: State, secondary: Any) -> Offset
     return Offsets()
 
 
-@FAMILY.replaces("QUARANTINE-3", (FakeBatchWriter, "_records_already_held"))
+@FAMILY.replaces("QUARANTINE-3", (FakeBatchWriter, "_records_held_by_secondaries"))
 def quarantine_not_asked(right: Any, self: Any, batch: Batch) -> Any:
     """Who reads such a range again does not ask what the quarantine holds of it."""
     return frozenset()
 
 
-@FAMILY.replaces("QUARANTINE-3", (FakeBatchWriter, "_records_already_held"))
+@FAMILY.replaces("QUARANTINE-3", (FakeBatchWriter, "_records_held_by_secondaries"))
 def decided_anew(right: Any, self: Any, batch: Batch) -> Any:
     """What is bad now, below the quarantine's offsets, is taken for what it holds."""
     ahead = batch.quarantine.offsets if batch.quarantine else {}
@@ -116,7 +116,7 @@ def decided_anew(right: Any, self: Any, batch: Batch) -> Any:
     )
 
 
-@FAMILY.replaces("QUARANTINE-5", (machine, "_next_bad_record_sample"))
+@FAMILY.replaces("QUARANTINE-5", (machine, "_require_few_bad_records"))
 def any_number_of_bad_records(right: Any, state: State, verdict: Any) -> Sample:
     """The coordinator does not count the bad records of a transaction."""
     return Sample()

@@ -18,13 +18,13 @@ def set_back_and_delivered_on(_right: Any, state: Any, *_: Any) -> Any:
     return state, ()
 
 
-@FAMILY.replaces("SUSPEND-1", (secondary_delivery, "commits_deliverable_now"))
+@FAMILY.replaces("SUSPEND-1", (secondary_delivery, "commits_of_receiving_tables"))
 def suspended_and_delivered(_right: Any, term: Any) -> Any:
     """What a suspended table is pending is delivered."""
     return term.delivery.pending
 
 
-@FAMILY.replaces("SUSPEND-1", (epoch_claim, "with_pending_commits"))
+@FAMILY.replaces("SUSPEND-1", (epoch_claim, "claim_with_pending_commits"))
 def suspension_forgotten(right: Any, state: Any, bare: Any, record: Any, view: Any) -> Any:
     """A claim does not carry on which tables are suspended."""
     return right(state, replace(bare, suspended=()), record, view)
@@ -50,7 +50,7 @@ def each_epoch_counts_refusals_anew(right: Any, **facts: Any) -> Any:
     return right(suspended=facts["suspended"])
 
 
-@FAMILY.replaces("SUSPEND-5", (machine, "resuming_tables_to_deliver"))
+@FAMILY.replaces("SUSPEND-5", (machine, "resuming_tables_needing_delivery"))
 def resumed_only_with_rows(_right: Any, *_: Any) -> Any:
     """A table that was resumed waits for a decision that has rows."""
     return ()

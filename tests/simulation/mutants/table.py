@@ -20,7 +20,7 @@ from headgate.coordinator.state import Timer
 FAMILY = Family()
 
 COMMIT = (FakeTable, "commit")
-CALL = (FakeCatalog, "call")
+CALL = (FakeCatalog, "apply_request")
 
 
 @FAMILY.replaces("TABLE-1", (FakeCatalog, "expire"))
@@ -106,7 +106,7 @@ def never_looks_round(right: Any, state: Any, now_ms: int) -> Any:
     return right(state.with_deadline(Timer.LOOK, None), now_ms)
 
 
-@FAMILY.replaces("TABLE-4", (table_checks, "_has_moved"))
+@FAMILY.replaces("TABLE-4", (table_checks, "_have_others_moved_branch"))
 def moved_since_it_was_read(_right: Any, known: TableView, found: TableView) -> bool:
     """What others did before the last read, such as one between a decision and its delivery, is
     found by no table check."""

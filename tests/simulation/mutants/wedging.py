@@ -13,7 +13,7 @@ from headgate.coordinator import machine, table_checks
 FAMILY = Family()
 
 
-@FAMILY.replaces("RANGE-3", (machine, "end_repeated_refusals"))
+@FAMILY.replaces("RANGE-3", (machine, "act_on_repeated_refusals"))
 def refuses_in_silence(_right: Any, *_: object) -> None:
     """Statuses are refused as often as they come."""
 

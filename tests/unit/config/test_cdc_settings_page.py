@@ -12,7 +12,7 @@ from repository.tree import ROOT
 from support.changes_desk import PLACES, ChangesDesk
 from support.local_catalog import local_catalog
 
-from headgate.config.column_rules import decoded_column_rules
+from headgate.config.column_rules import rules_of_decoded_columns
 from headgate.config.load import parse
 from headgate.data_plane.cdc.policy import Envelope
 
@@ -51,7 +51,7 @@ def test_the_page_s_sink_file_takes_records_of_debezium(tmp_path: Path) -> None:
         changes,
         columns={c.name: c.type + " not null" * c.required for c in table.columns},
         format_name=settings.format.type,
-        rules=decoded_column_rules(settings),
+        rules=rules_of_decoded_columns(settings),
         policy=settings.quarantine.policy,
     )
     total = base64.b64encode((1999).to_bytes(2, "big")).decode()

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from unit.config.test_load import MINIMAL, refusal, sink
 
-from headgate.config.column_rules import decoded_column_rules
+from headgate.config.column_rules import rules_of_decoded_columns
 from headgate.config.load import load
-from headgate.config.table_declaration import declared_table
+from headgate.config.table_declaration import declaration_of
 from headgate.control_protocol.errors import ColumnRuleUnfit, ColumnRuleUnknownToFormat
 from headgate.data_plane.formats.column_options import ColumnRule
 
@@ -32,7 +32,7 @@ def test_rules_arrive_from_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
             'name = "flag", type = "boolean", default = false',
         )
     )
-    assert decoded_column_rules(settings) == {
+    assert rules_of_decoded_columns(settings) == {
         "user": ColumnRule(("payload", "user.id")),
         "at": ColumnRule(unit="s", default="1970-01-01T00:00:00+00:00"),
         "note": ColumnRule(as_text=True),
@@ -41,7 +41,7 @@ def test_rules_arrive_from_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
         "price": ColumnRule(default=1.25),
         "flag": ColumnRule(default=False),
     }
-    assert decoded_column_rules(sink(columns('name = "id", type = "long"'))) == {}
+    assert rules_of_decoded_columns(sink(columns('name = "id", type = "long"'))) == {}
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_rules_belong_to_the_columns_that_values_are_decoded_into() -> None:
         columns('name = "c", type = "timestamp"'),
         f'[transform]\nsql = "SELECT * FROM records"\n{inside}',
     )
-    assert decoded_column_rules(settings) == {"c": ColumnRule(unit="s")}
+    assert rules_of_decoded_columns(settings) == {"c": ColumnRule(unit="s")}
 
 
 def test_a_record_column_has_no_rule() -> None:
@@ -124,7 +124,7 @@ def test_the_metadata_columns_may_be_one_struct() -> None:
         "kafka.offset",
     )
     kind = "struct<topic: string, partition: int, offset: long, timestamp: timestamptz>"
-    assert declared_table(settings.table).columns == {"kafka": kind}
+    assert declaration_of(settings.table).columns == {"kafka": kind}
 
 
 def test_a_refused_file_keeps_the_code_of_what_is_wrong_with_it(tmp_path: Path) -> None:

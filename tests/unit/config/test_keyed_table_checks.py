@@ -31,7 +31,7 @@ from headgate.config.sink_sections import (
     WriterKind,
 )
 from headgate.config.sink_settings import SinkSettings
-from headgate.config.table_declaration import declared_table
+from headgate.config.table_declaration import declaration_of
 from headgate.config.table_format_registry import primary_table_spec
 from headgate.config.table_settings import (
     ColumnSettings,
@@ -91,7 +91,7 @@ def values_of(name: str, key_type: str = "") -> FormatSettings:
 
 def test_the_keys_columns_become_the_identifier_fields() -> None:
     keyed = settings("zone", "id", format=FormatSettings(key_type="json"))
-    schema = declared_table(keyed.table).schema()
+    schema = declaration_of(keyed.table).schema()
     assert schema.identifier_field_names() == {"id", "zone"}
 
 
@@ -223,12 +223,12 @@ def test_key_14_key_16_what_would_take_versions_or_their_order_is_refused(
 def test_key_14_a_history_appends_and_its_columns_identify_no_row() -> None:
     sink = history("id")
     spec = primary_table_spec(sink)
-    assert (spec.key, sink.replaces_rows, sink.has_keyed_table) == (None, False, True)
+    assert (spec.key, sink.replaces_primary_rows, sink.has_keyed_table) == (None, False, True)
     assert [column.name for column in sink.table.columns][-1] == "deleted_at"
     assert primary_table_spec(settings("id")).key is not None
     many = routed(replace(KEYED, columns=OPTIONAL), places=ALL_TIMED, changes=HISTORY)
     keys = KeysByRoute.from_settings(many)
-    assert not keys.is_keyed_table("lake.orders")
+    assert not keys.replaces_rows_of("lake.orders")
     assert (keys.may_feed_keyed_table("shop.orders"), keys.may_feed_keyed_table("shop.logs")) == (
         True,
         False,
@@ -290,7 +290,10 @@ def test_key_1_tables_of_routes_have_keys_by_their_names() -> None:
     assert routing.key_of("lake.orders") == routing.key_of("lake.users") == ("id",)
     assert routing.key_of("lake.logs") == routing.key_of("lake.orders_2") == ()
     keys = KeysByRoute(routing)
-    assert (keys.is_keyed_table("lake.users"), keys.is_keyed_table("lake.logs")) == (True, False)
+    assert (keys.replaces_rows_of("lake.users"), keys.replaces_rows_of("lake.logs")) == (
+        True,
+        False,
+    )
     assert (keys.may_feed_keyed_table("shop.orders"), keys.may_feed_keyed_table("shop.logs")) == (
         True,
         False,

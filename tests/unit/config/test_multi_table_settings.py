@@ -18,7 +18,7 @@ from support.small_rest_catalog import SmallRestCatalog
 
 from headgate.config.configuration_fingerprint import agreed_settings
 from headgate.config.load import parse
-from headgate.config.routed_tables import pick_existing_column
+from headgate.config.routed_tables import resolve_column_choice
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import ConfigurationError, NotAtomic, RouteUnfit, TablesUnfit
 from headgate.control_protocol.identifiers import Sender, TopicId
@@ -217,11 +217,11 @@ def test_what_is_for_one_table_says_so() -> None:
 
 
 def test_the_first_column_that_there_is_partitions() -> None:
-    assert pick_existing_column("day(at|ts)", {"ts"}) == "day(ts)"
-    assert pick_existing_column("bucket(16, a|b)", {"a", "b"}) == "bucket(16, a)"
-    assert pick_existing_column("zone", set()) == "zone"
+    assert resolve_column_choice("day(at|ts)", {"ts"}) == "day(ts)"
+    assert resolve_column_choice("bucket(16, a|b)", {"a", "b"}) == "bucket(16, a)"
+    assert resolve_column_choice("zone", set()) == "zone"
     with pytest.raises(ConfigurationError, match="no column at or ts"):
-        pick_existing_column("day(at|ts)", {"id"})
+        resolve_column_choice("day(at|ts)", {"id"})
 
 
 # ------------------------------------------------------------------------------ tables are made

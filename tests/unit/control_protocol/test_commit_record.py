@@ -75,7 +75,7 @@ def test_rows_given_back_count_nothing_of_the_delivery_before_them() -> None:
 
     back = delivered.with_rows_given_back(0, Replayed(), command=REPLAY, actor="ann")
 
-    assert (back.records, back.keys, back.is_replay) == (0, None, True)
+    assert (back.records, back.keys, back.gives_rows_back) == (0, None, True)
 
 
 _pending = st.lists(st.integers(1, 4), max_size=4).map(

@@ -193,8 +193,8 @@ def test_suspend_6_what_a_table_was_given_back_is_kept_with_the_topics_ids() -> 
     followed = replace(record(Offsets()), replayed=given)
     assert commit_record_codec.decode(SINK, commit_record_codec.encode(followed)) == followed
     assert (
-        given.first_offset_behind(at, TopicId("id-1")),
-        given.first_offset_behind(at, TopicId("id-2")),
+        given.next_offset_of(at, TopicId("id-1")),
+        given.next_offset_of(at, TopicId("id-2")),
     ) == (17, 0)
     summary = commit_record_codec.encode(followed) | {"headgate.orders.replayed": "[]"}
     with pytest.raises(RecordUnreadable, match=r"orders\.replayed is malformed"):

@@ -79,8 +79,8 @@ def test_moved_offsets_leave_the_old_ones_alone(old: Offsets, changes: Offsets) 
 def test_a_restriction_names_no_other_partition(
     offsets: Offsets, partitions: frozenset[TopicPartition]
 ) -> None:
-    assert offsets.restrict_to(partitions).keys() == offsets.keys() & partitions
-    assert offsets.restrict_to(offsets) == offsets
+    assert offsets.restricted_to(partitions).keys() == offsets.keys() & partitions
+    assert offsets.restricted_to(offsets) == offsets
 
 
 @given(VECTORS)

@@ -31,7 +31,7 @@ def test_what_was_written_is_read() -> None:
     )
     properties = deleted_list_properties(SINK, deleted, {})
     assert read_deleted_records(SINK, 7, properties) == deleted
-    assert deleted.restrict_to_topics(IDS)[ZERO] == (
+    assert deleted.ranges_of_topics(IDS)[ZERO] == (
         OffsetRange(0, 3),
         OffsetRange(7, 8),
         OffsetRange(1_000_000, 1_000_001),
@@ -50,10 +50,10 @@ def test_rows_that_do_not_tell_their_records_are_counted() -> None:
 def test_a_topic_that_was_created_anew_has_other_records() -> None:
     anew = {"trips": TopicId("id-2")}
     deleted = told(2, [1, 3])
-    assert deleted.restrict_to_topics(anew) == {}
+    assert deleted.ranges_of_topics(anew) == {}
     later = deleted.with_more_deleted(1, {ZERO: ranges_of_offsets([5])}, anew)
-    assert later.restrict_to_topics(anew) == {ZERO: (OffsetRange(5, 6),)}
-    assert later.restrict_to_topics(IDS) == {}
+    assert later.ranges_of_topics(anew) == {ZERO: (OffsetRange(5, 6),)}
+    assert later.ranges_of_topics(IDS) == {}
 
 
 def test_a_long_list_comes_in_pieces_and_one_that_became_short_leaves_none() -> None:

@@ -33,7 +33,7 @@ from headgate.coordinator.phases import Phase
 def test_who_did_not_answer_in_time_stands_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
     source, clock = FakeSource(), FakeClock()
-    source.create("trips", 2)
+    source.create_or_replace("trips", 2)
     world = World(
         FakeLog(FakeLogServer(clock)),
         FakeTable(FakeCatalog(), IDENTITY.sink),
@@ -51,7 +51,7 @@ def test_who_did_not_answer_in_time_stands_in_the_log(caplog: pytest.LogCaptureF
 
 def test_what_is_tried_in_vain_again_and_again_is_told() -> None:
     source, clock, catalog = FakeSource(), FakeClock(), FakeCatalog()
-    source.create("trips", 1)
+    source.create_or_replace("trips", 1)
     told: list[tuple[str, int | None]] = []
     table = FakeTable(catalog, IDENTITY.sink)
     world = World(
@@ -81,7 +81,7 @@ def test_what_is_tried_in_vain_again_and_again_is_told() -> None:
 @pytest.mark.parametrize("lasts", [True, False])
 def test_h6_what_has_repeated_already_is_told_at_once(*, lasts: bool) -> None:
     source, clock = FakeSource(), FakeClock()
-    source.create("trips", 1)
+    source.create_or_replace("trips", 1)
     told: list[str] = []
     world = World(
         FakeLog(FakeLogServer(clock)),
@@ -100,7 +100,7 @@ def test_h6_what_has_repeated_already_is_told_at_once(*, lasts: bool) -> None:
 
 def test_other_intervals_hold_from_the_next_start_on() -> None:
     source, clock = FakeSource(), FakeClock()
-    source.create("trips", 1)
+    source.create_or_replace("trips", 1)
     log = FakeLogServer(clock)
     table = FakeTable(FakeCatalog(), IDENTITY.sink)
     world = World(FakeLog(log), table, FakeTopics(source, ("trips",)), clock)
@@ -137,7 +137,7 @@ def test_a_coordinators_stop_and_its_events_are_redacted() -> None:
         driver._execute(Stop(StopSink("stops: sesame-open", "not sesame-open")))
     assert str(caught.value) == "HG-200 stops: *** (not ***)"
     aborted = AbortCommit(ControlOffset(1), Offsets(), reason="no log-in with sesame-open")
-    (said,) = driver._envelopes_of(OutgoingEvent(Epoch(1), TransactionNumber(1), aborted))
+    (said,) = driver._make_envelopes(OutgoingEvent(Epoch(1), TransactionNumber(1), aborted))
     assert isinstance(said.event, AbortCommit)
     assert said.event.reason == "no log-in with ***"
 
@@ -147,7 +147,7 @@ def test_a_first_start_begins_where_it_is_told_and_the_next_where_the_record_end
     start_at: str | int, offset: int
 ) -> None:
     source, clock, catalog = FakeSource(), FakeClock(), FakeCatalog()
-    source.create("trips", 1)
+    source.create_or_replace("trips", 1)
     source.produce(P0, 6, timestamp_ms=10)
     source.produce(P0, 3, timestamp_ms=90)
     source.expire(P0, 2)
@@ -171,7 +171,7 @@ def test_a_first_start_begins_where_it_is_told_and_the_next_where_the_record_end
 
 def test_a_coordinator_waits_long_only_while_its_transaction_is_open() -> None:
     source, clock = FakeSource(), FakeClock()
-    source.create("trips", 1)
+    source.create_or_replace("trips", 1)
     world = World(
         FakeLog(FakeLogServer(clock)),
         FakeTable(FakeCatalog(), IDENTITY.sink),

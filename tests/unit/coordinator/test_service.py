@@ -32,7 +32,7 @@ class Lives:
 
     def __init__(self) -> None:
         self.catalog, self.source = FakeCatalog(), FakeSource()
-        self.source.create("trips", 2)
+        self.source.create_or_replace("trips", 2)
         self.clock = FakeClock()
         self.server = FakeLogServer(self.clock)
         self.opened = self.closed = 0

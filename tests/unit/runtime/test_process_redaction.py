@@ -198,7 +198,7 @@ def test_a_drivers_stop_and_its_statuses_are_redacted() -> None:
     assert str(caught.value) == "HG-200 stops: ***"
     term, failed = driver.state.term, WriteStatus(1, failure=f"why: {SECRET}")
     draft = OutgoingEvent(term.epoch, term.answered, failed, 1)
-    assert [e.event.failure for e in driver._envelopes_of(draft)] == ["why: ***"]  # type: ignore[union-attr]
+    assert [e.event.failure for e in driver._make_envelopes(draft)] == ["why: ***"]  # type: ignore[union-attr]
     leadership.error = StopSink(f"the coordinator: {SECRET}")
     with pytest.raises(StopSink, match=r"the coordinator: \*\*\*"):
         driver.run_once(0)

@@ -169,7 +169,7 @@ class Shop:
         """As the coordinator does."""
         self.asked.append(needs.tables)
         wants = [Want(need.at, need.columns, need.raw) for need in needs.tables]
-        answers = self.secondaries.change_tables(wants)
+        answers = self.secondaries.create_or_change_tables(wants)
         for said in answers:
             if said.failure:
                 continue  # it is asked for again
@@ -566,7 +566,7 @@ def test_route_4_there_are_no_more_tables_than_tables_max(sqlite_catalog: LocalC
 
 def test_route_4_only_names_that_routes_can_make(shop: Shop) -> None:
     want = Want(Destination("other.secrets"), Struct((Column("id", "long"),)))
-    (said,) = shop.secondaries.change_tables([want])
+    (said,) = shop.secondaries.create_or_change_tables([want])
     assert "no route" in said.why
     assert not shop.local.catalog.table_exists("other.secrets")
 
@@ -752,7 +752,7 @@ def test_ledger_2_create_makes_a_new_one_which_begins_empty(sqlite_catalog: Loca
 
 def test_ledger_2_one_whose_columns_are_asked_for_is_known_as_dropped(shop: Shop) -> None:
     wants = [Want(Destination("db.orders", "uuid-old"), Struct())]
-    (said,) = shop.secondaries.change_tables(wants)
+    (said,) = shop.secondaries.create_or_change_tables(wants)
     assert said.dropped
     assert said.why.startswith("HG-102 ")
     assert not shop.local.catalog.table_exists("db.orders")

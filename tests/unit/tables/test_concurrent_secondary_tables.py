@@ -134,7 +134,9 @@ def test_who_is_being_delivered_is_left_alone_until_that_has_ended(world: FakeWo
         assert isinstance(outcome, Unknown)
     assert secondaries.read_views(("lake.one",)) == {}
     columns = Struct((Column("tip", "long"),))
-    (changed,) = secondaries.change_tables([Want(Destination("lake.one", "uuid"), columns)])
+    (changed,) = secondaries.create_or_change_tables(
+        [Want(Destination("lake.one", "uuid"), columns)]
+    )
     assert changed == Changed("lake.one", failure="it is just being delivered")
     held.let_go.set()
     assert isinstance(secondaries.deliver([first], 30_000)["lake.one"], Landed)
@@ -151,7 +153,9 @@ class Together:
 
     def deliver(self, deliveries: Sequence[Delivery], calls: Calls) -> list[DeliveryOutcome]:
         self.groups.append([delivery.name for delivery in deliveries])
-        return [calls.call_guarded(delivery.name, delivery.deliver) for delivery in deliveries]
+        return [
+            calls.call_or_own_trouble(delivery.name, delivery.deliver) for delivery in deliveries
+        ]
 
 
 def test_pending_5_no_call_is_made_together_while_every_table_is_being_delivered(
@@ -185,10 +189,12 @@ def test_tidying_reaches_each_that_was_opened() -> None:
             super().__init__(AWAY)
             self._name = name
 
-        def delete_undecided_files(self, before: Epoch, pending: frozenset[str]) -> None:
-            tidied.append((self._name, before, pending))
+        def delete_undecided_manifests(
+            self, before_epoch: Epoch, pending_manifests: frozenset[str]
+        ) -> None:
+            tidied.append((self._name, before_epoch, pending_manifests))
 
     secondaries = SecondaryTables(Tidy, threads=False)  # type: ignore[arg-type]
     secondaries.read_views(("lake.one", "lake.two"))
-    secondaries.delete_undecided_files(Epoch(7), frozenset({"m"}))
+    secondaries.delete_undecided_manifests(Epoch(7), frozenset({"m"}))
     assert tidied == [(name, Epoch(7), frozenset({"m"})) for name in ("lake.one", "lake.two")]

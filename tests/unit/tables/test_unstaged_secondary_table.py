@@ -34,12 +34,12 @@ _MOMENT_S = 0.2
 
 
 def _tidies(secondary: FileListSecondaryTable, _: DeltaWorld) -> None:
-    secondary.delete_undecided_files(Epoch(2), frozenset())
+    secondary.delete_undecided_manifests(Epoch(2), frozenset())
 
 
 def _drafts(secondary: FileListSecondaryTable, world: DeltaWorld) -> None:
     transaction = TransactionId(Epoch(1), TransactionNumber(2))
-    file = world.file(2)
+    file = world.write_file(2)
     secondary.stage(Staging(secondary.read(), transaction, Sender("member", "1"), (file,)))
 
 
@@ -49,7 +49,7 @@ def test_pending_5_who_looks_at_a_table_beside_its_delivery_does_not_move_what_t
 ) -> None:
     """The delivery landed behind a rival's, of which it knew nothing: both were told so."""
     world = DeltaWorld(tmp_path)
-    rival, file = world.open(), world.file(1)
+    rival, file = world.open(), world.write_file(1)
     others: list[Thread] = []
 
     def write(table: DeltaTable, *arguments: Any, **named: Any) -> None:
@@ -76,14 +76,14 @@ def test_pending_7_what_the_newest_delivery_was_made_of_outlives_new_epochs(tmp_
     world = DeltaWorld(tmp_path)
     first = opened(world)
     transaction = TransactionId(Epoch(1), TransactionNumber(1))
-    drafted = Staging(first.read(), transaction, Sender("member", "1"), (world.file(1),))
+    drafted = Staging(first.read(), transaction, Sender("member", "1"), (world.write_file(1),))
     pending_commits = first.stage(drafted)
     require_landed(
         first.commit(
             CommitAttempt(first.read(), delivery_record(1, 1), pending_commits=pending_commits)
         )
     )
-    opened(world).delete_undecided_files(Epoch(2), frozenset())
+    opened(world).delete_undecided_manifests(Epoch(2), frozenset())
     _lose_newest_version(tmp_path)
     again = opened(world)
     require_landed(
@@ -94,7 +94,7 @@ def test_pending_7_what_the_newest_delivery_was_made_of_outlives_new_epochs(tmp_
     assert world.numbers() == [1]
     later = opened(world)
     require_landed(later.commit(CommitAttempt(later.read(), delivery_record(2, 1))))
-    later.delete_undecided_files(Epoch(3), frozenset())
+    later.delete_undecided_manifests(Epoch(3), frozenset())
     assert not list(tmp_path.rglob("1.json"))
 
 

@@ -58,7 +58,7 @@ EVENT = envelope(EXAMPLES["pause"])
 @pytest.fixture
 def source() -> FakeSource:
     source = FakeSource()
-    source.create("orders", 2)
+    source.create_or_replace("orders", 2)
     source.produce(P0, records=2, timestamp_ms=100)
     source.skip_offsets(P0, offsets=3)
     source.produce(P0, records=1, timestamp_ms=200)
@@ -97,7 +97,7 @@ def test_an_append_fails_as_told(
     with pytest.raises(error):
         log.append([EVENT])
     assert len(log.read(0)) == at_once
-    server.deliver()
+    server.deliver_in_the_air()
     assert len(log.read(0)) == late
     log.append([EVENT])
     assert len(log.read(0)) == 1
@@ -138,7 +138,7 @@ def test_topics_are_described_as_they_are(source: FakeSource) -> None:
 
 def test_a_re_created_topic_has_another_id_and_nothing_in_it(source: FakeSource) -> None:
     before = source.topic_ids["orders"]
-    source.create("orders", 1)
+    source.create_or_replace("orders", 1)
     assert source.topic_ids["orders"] != before
     assert source.partitions.keys() == {P0}
     assert source.end_offsets([P0, P1]) == {P0: 0}
@@ -152,10 +152,10 @@ def test_partitions_move_after_their_owner_let_them_go(source: FakeSource) -> No
     told: list[frozenset[TopicPartition]] = []
     old = FakeMember(group, "old", told.append)
     new = FakeMember(group, "new")
-    group.assign({"old": [P0, P1]})
+    group.set_wanted_assignment({"old": [P0, P1]})
     old.poll(0)
     assert old.assignment() == {P0, P1}
-    group.assign({"old": [P0], "new": [P1]})
+    group.set_wanted_assignment({"old": [P0], "new": [P1]})
     new.poll(0)
     assert new.assignment() == frozenset()
     old.poll(0)
@@ -168,10 +168,10 @@ def test_an_expelled_member_learns_of_it_late_and_is_not_asked(source: FakeSourc
     group = FakeGroup(source)
     told: list[frozenset[TopicPartition]] = []
     zombie, heir = FakeMember(group, "zombie", told.append), FakeMember(group, "heir")
-    group.assign({"zombie": [P0]})
+    group.set_wanted_assignment({"zombie": [P0]})
     zombie.poll(0)
     group.expel("zombie")
-    group.assign({"heir": [P0]})
+    group.set_wanted_assignment({"heir": [P0]})
     heir.poll(0)
     assert zombie.assignment() == heir.assignment() == {P0}
     zombie.commit_offsets(Offsets({P0: 1}), "stale")
@@ -183,10 +183,10 @@ def test_an_expelled_member_learns_of_it_late_and_is_not_asked(source: FakeSourc
 def test_a_partition_lost_and_won_again_shows_a_gap(source: FakeSource) -> None:
     group = FakeGroup(source)
     member = FakeMember(group, "member")
-    group.assign({"member": [P0]})
+    group.set_wanted_assignment({"member": [P0]})
     member.poll(0)
     group.expel("member")
-    group.assign({"member": [P0]})
+    group.set_wanted_assignment({"member": [P0]})
     seen = []
     for _ in range(2):
         member.poll(0)
@@ -197,7 +197,7 @@ def test_a_partition_lost_and_won_again_shows_a_gap(source: FakeSource) -> None:
 def test_owned_offsets_are_copied_with_their_note(source: FakeSource) -> None:
     group = FakeGroup(source)
     member = FakeMember(group, "member")
-    group.assign({"member": [P0]})
+    group.set_wanted_assignment({"member": [P0]})
     member.poll(0)
     member.commit_offsets(Offsets({P0: 4, P1: 9}), "note")
     assert source.committed == {P0: (4, "note")}
@@ -223,8 +223,8 @@ def test_a_batch_takes_its_time_and_its_file_holds_its_records(source: FakeSourc
     storage, clock = FakeStorage(), FakeClock()
     writer = FakeBatchWriter(source, storage, clock, work_ms=50)
     writer.submit(batch())
-    assert writer.outcome(20) is None
-    written = writer.outcome(100)
+    assert writer.wait_for_outcome(20) is None
+    written = writer.wait_for_outcome(100)
     assert clock.now_ms == 50
     assert isinstance(written, BatchWritten)
     assert written.partitions == {P0: PartitionResult(OffsetRange(1, 6), 2, 200, 200)}
@@ -233,24 +233,24 @@ def test_a_batch_takes_its_time_and_its_file_holds_its_records(source: FakeSourc
         SourceRecord(topic_id, "orders", 0, 1),
         SourceRecord(topic_id, "orders", 0, 5),
     ]
-    assert writer.outcome(0) is None
+    assert writer.wait_for_outcome(0) is None
 
 
 def test_a_batch_waits_for_word_and_fails_as_told(source: FakeSource) -> None:
     writer = FakeBatchWriter(source, FakeStorage(), FakeClock(), work_ms=None)
     writer.submit(batch())
     fatal = PoisonRecord("no number")
-    writer.fail("disk full", fatal)
-    assert writer.outcome(1_000) is None
-    writer.finish()
-    assert writer.outcome(0) == BatchFailed(1, "disk full", fatal)
+    writer.fail_next_outcome("disk full", fatal)
+    assert writer.wait_for_outcome(1_000) is None
+    writer.finish_batch()
+    assert writer.wait_for_outcome(0) == BatchFailed(1, "disk full", fatal)
 
 
 def test_a_batch_of_offsets_that_are_gone_fails(source: FakeSource) -> None:
     writer = FakeBatchWriter(source, FakeStorage(), FakeClock())
     source.expire(P0, before=2)
     writer.submit(batch())
-    outcome = writer.outcome(0)
+    outcome = writer.wait_for_outcome(0)
     assert isinstance(outcome, BatchFailed)
     assert "outside of [2, 6)" in outcome.reason
 
@@ -309,10 +309,10 @@ def test_a_late_commit_lands_or_is_refused_when_it_arrives() -> None:
 
 def test_a_commit_to_another_branch_takes_the_number_once() -> None:
     catalog = FakeCatalog()
-    catalog.append()
+    catalog.append_foreign()
     table = FakeTable(catalog, SINK)
     tried = attempt(table, 1)
-    catalog.append(branch="audit")
+    catalog.append_foreign(branch="audit")
     assert table.commit(tried) == Refused("sequence number 2 is taken")
     assert isinstance(table.commit(tried), Landed)
 
@@ -340,9 +340,9 @@ def test_what_happened_to_the_branch_shows_in_the_lineage() -> None:
     assert table.read().lineage is Lineage.CONTAINS_TAG
     catalog.roll_back(first)
     assert table.read().lineage is Lineage.ROLLED_BACK
-    catalog.append()
+    catalog.append_foreign()
     assert table.read().lineage is Lineage.ROLLED_BACK
-    catalog.append()
+    catalog.append_foreign()
     catalog.expire()
     assert table.read().lineage is Lineage.ROLLED_BACK
     catalog.delete_tag("headgate-sink")

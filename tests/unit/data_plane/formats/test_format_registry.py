@@ -50,10 +50,10 @@ def test_options_arrive_and_secrets_among_them_stay_unseen() -> None:
 
 
 def test_keys_and_headers_get_columns_of_a_created_table() -> None:
-    from headgate.config.table_declaration import declared_table
+    from headgate.config.table_declaration import declaration_of
 
     settings = sink('[table.record_columns]\nkey = "k"\nheaders = "h"')
-    assert declared_table(settings.table).columns == {"k": "binary", "h": "map<string, binary>"}
+    assert declaration_of(settings.table).columns == {"k": "binary", "h": "map<string, binary>"}
 
 
 class Shouted:

@@ -242,7 +242,7 @@ def test_no_lag_is_told_where_the_log_ends_before_the_stored_offset(
     """The topic was re-created, as HG-206 says: what the other log held is no lag below zero."""
     filled.good_start()
     source = FakeSource()
-    source.create(TOPIC, 2)
+    source.create_or_replace(TOPIC, 2)
     source.produce(TopicPartition(TOPIC, 0), 4)
     source.produce(TopicPartition(TOPIC, 1), 12)
     topics = FakeTopics(source, [TOPIC])

@@ -52,7 +52,7 @@ class Sink:
 
     def __init__(self) -> None:
         self.catalog, self.source = FakeCatalog(), FakeSource()
-        self.source.create("source", 1)
+        self.source.create_or_replace("source", 1)
         self.source.produce(AT, 9, 0)
         self.table = FakeTable(self.catalog, SINK)
         self.topics = FakeTopics(self.source, ("source",))
@@ -103,7 +103,7 @@ def lose_history(sink: Sink) -> None:
     """Whether the head holds the last commit, nothing tells any more: it was rolled back, others
     appended, and what lay between expired with the table's old metadata."""
     roll_back(sink)
-    sink.catalog.append()
+    sink.catalog.append_foreign()
     sink.catalog.expire()
     sink.catalog.log_lost = True
 
@@ -122,7 +122,7 @@ def expire_source(sink: Sink) -> None:
 
 
 def recreate_topic(sink: Sink) -> None:
-    sink.source.create("source", 1)
+    sink.source.create_or_replace("source", 1)
     sink.source.produce(AT, 7, 0)
 
 

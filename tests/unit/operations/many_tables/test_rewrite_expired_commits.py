@@ -206,7 +206,7 @@ def test_of_two_that_do_it_at_once_the_second_finds_it_done(
     commit, first = IcebergTable.commit, [True]
 
     def raced(self: IcebergTable, attempt: CommitAttempt) -> CommitOutcome:
-        if attempt.record.is_replay and first:
+        if attempt.record.gives_rows_back and first:
             first.clear()
             assert rewrite_expired_of_tables(settings, [CLICKS]) == (RewrittenTable(CLICKS, 3),)
         return commit(self, attempt)
@@ -224,7 +224,7 @@ def test_an_answer_that_is_lost_doubles_nothing(
     commit, lost = IcebergTable.commit, [True]
 
     def losing(self: IcebergTable, attempt: CommitAttempt) -> CommitOutcome:
-        if attempt.record.is_replay and lost:
+        if attempt.record.gives_rows_back and lost:
             lost.clear()
             if landed:
                 commit(self, attempt)

@@ -46,7 +46,7 @@ def settings(tmp_path: Path) -> SinkSettings:
 def report(settings: SinkSettings, monkeypatch: pytest.MonkeyPatch) -> StatusReport:
     """Two partitions were added, and one of them has records."""
     source = FakeSource()
-    source.create("topic", 3)
+    source.create_or_replace("topic", 3)
     source.produce(TopicPartition("topic", 0), 12)
     source.produce(TopicPartition("topic", 2), 7)
     topics = FakeTopics(source, ["topic"])

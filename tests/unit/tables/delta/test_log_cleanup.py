@@ -42,7 +42,9 @@ def age(world: DeltaWorld, days: int) -> None:
 def committed(world: DeltaWorld, view: TableView, *numbers: int) -> TableView:
     table = world.open()
     for number in numbers:
-        view = require_landed(commit(table, view, record(1, number, number), world.file(number)))
+        view = require_landed(
+            commit(table, view, record(1, number, number), world.write_file(number))
+        )
     return view
 
 

@@ -160,7 +160,7 @@ def test_hg153_partitions_of_types_whose_values_are_not_written(tmp_path: Path, 
 def test_a_new_column_is_another_layout_and_older_files_fit(tmp_path: Path) -> None:
     world = DeltaWorld(tmp_path)
     table = world.open()
-    view, file = claim_table(table), world.file(1)
+    view, file = claim_table(table), world.write_file(1)
     more = pa.table({"number": [7], "row": [0], "new": ["x"]})
     write_deltalake(world.uri, more, mode="append", schema_mode="merge")
     after = table.read()
@@ -172,10 +172,13 @@ def test_a_new_column_is_another_layout_and_older_files_fit(tmp_path: Path) -> N
 def test_the_history_tells_whose_commits_moved_which_rows(tmp_path: Path) -> None:
     world = DeltaWorld(tmp_path)
     table, other = world.open(), world.open("other")
-    require_landed(commit(table, claim_table(table), record(1, 1, 3), world.file(1)))
+    require_landed(commit(table, claim_table(table), record(1, 1, 3), world.write_file(1)))
     require_landed(
         commit(
-            other, claim_table(other, sink="other"), record(1, 1, 3, sink="other"), world.file(2)
+            other,
+            claim_table(other, sink="other"),
+            record(1, 1, 3, sink="other"),
+            world.write_file(2),
         )
     )
     world.append_foreign(3)
@@ -256,7 +259,9 @@ def test_an_audit_keeps_no_texts_of_the_log(
     table = world.open()
     view = claim_table(table)
     for number in range(1, 8):
-        view = require_landed(commit(table, view, record(1, number, number), world.file(number)))
+        view = require_landed(
+            commit(table, view, record(1, number, number), world.write_file(number))
+        )
     read, most = weakref.WeakSet[LogEntry](), 0
     entry = Log.read_entry
 
@@ -327,27 +332,29 @@ def test_the_table_s_own_checkpoints_keep_the_sink_s_place(tmp_path: Path) -> No
     table = world.open()
     view = claim_table(table)
     for number in range(1, 6):
-        view = require_landed(commit(table, view, record(1, number, number), world.file(number)))
+        view = require_landed(
+            commit(table, view, record(1, number, number), world.write_file(number))
+        )
         assert world.open().read() == view
     log = world.uri / "_delta_log"
     assert len(list(log.glob("*.checkpoint.parquet"))) >= 2
     cleaned(world, 3)
     assert world.open().read().record == view.record
-    require_landed(commit(world.open(), world.open().read(), record(1, 6, 6), world.file(6)))
+    require_landed(commit(world.open(), world.open().read(), record(1, 6, 6), world.write_file(6)))
     assert world.numbers() == [1, 2, 3, 4, 5, 6]
 
 
 def test_an_idle_sink_that_renews_outlives_the_clean_up_of_the_log(tmp_path: Path) -> None:
     world = DeltaWorld(tmp_path)
     table = world.open()
-    view = require_landed(commit(table, claim_table(table), record(1, 1, 3), world.file(1)))
+    view = require_landed(commit(table, claim_table(table), record(1, 1, 3), world.write_file(1)))
     world.append_foreign(2)
     old = world.table().version()
     view = require_landed(commit(table, table.read(), record(1, 2, 3)))
     cleaned(world, old)
     after = world.open().read()
     assert (after.record, after.lineage) == (view.record, Lineage.CONTAINS_TAG)
-    require_landed(commit(table, after, record(1, 3, 6), world.file(3)))
+    require_landed(commit(table, after, record(1, 3, 6), world.write_file(3)))
     assert world.numbers() == [1, 2, 3]
     assert not DeltaReader(world.place, SINK).history().complete
 
@@ -372,7 +379,7 @@ def test_hg256_a_damaged_log_is_named_in_one_line(
     monkeypatch.setattr(open_table, "_PAUSE_S", 0.0)
     world = DeltaWorld(tmp_path)
     table = world.open()
-    require_landed(commit(table, claim_table(table), record(1, 1, 3), world.file(1)))
+    require_landed(commit(table, claim_table(table), record(1, 1, 3), world.write_file(1)))
     version = world.uri / "_delta_log" / f"{1:020}.json"
     sound = version.read_bytes()
     version.unlink() if text is None else version.write_bytes(text.encode(errors="surrogateescape"))

@@ -85,7 +85,7 @@ def test_hg153_a_table_is_refused_by_name_or_a_commit_to_it_lands(
         return
     assert name not in REFUSED
     table = world.open()
-    require_landed(commit(table, claim_table(table), record(1, 1, 3), world.file(1)))
+    require_landed(commit(table, claim_table(table), record(1, 1, 3), world.write_file(1)))
     assert len(world.table().file_uris()) == 1  # delta-rs reads rows of fewer protocols
 
 
@@ -128,7 +128,7 @@ def test_hg256_damage_is_damage_whatever_the_protocol(
 def test_hg153_a_running_sink_stops_by_name_when_the_protocol_is_raised(tmp_path: Path) -> None:
     world = made(tmp_path, PROTOCOLS["writer 2"])
     table = world.open()
-    view = require_landed(commit(table, claim_table(table), record(1, 1, 3), world.file(1)))
+    view = require_landed(commit(table, claim_table(table), record(1, 1, 3), world.write_file(1)))
     log = next(tmp_path.rglob("_delta_log"))
     raised = json.dumps({"protocol": PROTOCOLS["vacuumProtocolCheck"]})
     (log / f"{view.head + 1:020}.json").write_text(raised)

@@ -82,7 +82,7 @@ def cut_off(world: DeltaWorld, file: WrittenFile) -> None:
 def test_a_file_that_is_gone_is_refused_for_good(tmp_path: Path, remove: Removal) -> None:
     world = DeltaWorld(tmp_path)
     table = world.open()
-    view, file, sound = claim_table(table), world.file(1), world.file(2)
+    view, file, sound = claim_table(table), world.write_file(1), world.write_file(2)
     remove(world, file)
     outcome = commit(table, view, record(1, 1, 3), sound, file)
     if isinstance(outcome, Refused) and not outcome.for_good:  # vacuums write versions as well
@@ -91,7 +91,7 @@ def test_a_file_that_is_gone_is_refused_for_good(tmp_path: Path, remove: Removal
     assert isinstance(outcome, Refused)
     assert outcome.for_good
     assert "is gone" in outcome.reason
-    require_landed(commit(table, view, record(1, 1, 3), world.file(3)))
+    require_landed(commit(table, view, record(1, 1, 3), world.write_file(3)))
     assert world.numbers() == [3]
 
 
@@ -99,7 +99,7 @@ def test_a_file_that_is_gone_is_refused_for_good(tmp_path: Path, remove: Removal
 def test_the_default_retention_spares_what_is_not_committed_yet(tmp_path: Path, days: int) -> None:
     world = DeltaWorld(tmp_path)
     table = world.open()
-    view, file = claim_table(table), world.file(1)
+    view, file = claim_table(table), world.write_file(1)
     aged(path_of(world, file), days)
     world.table().vacuum(dry_run=False, full=True)
     require_landed(commit(table, view, record(1, 1, 3), file))
@@ -132,19 +132,19 @@ def test_a_pending_commit_whose_file_is_gone_is_not_delivered_and_others_are(
 ) -> None:
     world = DeltaWorld(tmp_path)
     secondary = followed(world)
-    file = world.file(1)
+    file = world.write_file(1)
     lost = drafted(secondary, 1, file)
     by_hand(world, file)
     refused = deliver(secondary, 1, *lost)
     assert isinstance(refused, Refused)
     assert file.path in refused.reason
-    assert isinstance(deliver(secondary, 2, *drafted(secondary, 2, world.file(2))), Landed)
+    assert isinstance(deliver(secondary, 2, *drafted(secondary, 2, world.write_file(2))), Landed)
     assert world.numbers() == [2]
 
 
 def test_a_file_that_is_gone_is_not_decided(tmp_path: Path) -> None:
     world = DeltaWorld(tmp_path)
-    file = world.file(1)
+    file = world.write_file(1)
     by_hand(world, file)
     with pytest.raises(StopSink, match="is gone"):
         drafted(followed(world), 1, file)

@@ -44,16 +44,16 @@ def test_a_commit_onto_a_damaged_manifest_list_is_refused_by_name(
 ) -> None:
     """Read as empty, it would take all rows before this commit out of the table."""
     table = world.open()
-    view = require_landed(commit(table, claim_table(table), record(1, 1), world.file(1)))
+    view = require_landed(commit(table, claim_table(table), record(1, 1), world.write_file(1)))
     snapshot = world.table().current_snapshot()
     assert snapshot
     path = Path(snapshot.manifest_list.removeprefix("file://"))
     whole = path.read_bytes()
     path.write_bytes(damage(whole))
     with pytest.raises(LogUnreadable, match=f"cannot be read: .*{path.name} is damaged"):
-        commit(table, view, record(1, 2), world.file(2))
+        commit(table, view, record(1, 2), world.write_file(2))
     path.write_bytes(whole)
-    require_landed(commit(table, view, record(1, 2), world.file(2)))
+    require_landed(commit(table, view, record(1, 2), world.write_file(2)))
     assert world.numbers() == [1, 2]
 
 
@@ -65,7 +65,7 @@ def test_a_manifest_that_was_cut_off_between_two_files_is_not_rewritten(
         change.set_properties({"commit.manifest.min-count-to-merge": "2"})
     table = world.open()
     view = require_landed(
-        commit(table, claim_table(table), record(1, 1), world.file(1), world.file(2))
+        commit(table, claim_table(table), record(1, 1), world.write_file(1), world.write_file(2))
     )
     snapshot = world.table().current_snapshot()
     assert snapshot
@@ -75,7 +75,7 @@ def test_a_manifest_that_was_cut_off_between_two_files_is_not_rewritten(
     first = [n for n in range(1, len(whole)) if not describe_avro_damage(whole[:n])][1]
     path.write_bytes(whole[:first])
     with pytest.raises(LogUnreadable, match="it lists 1 of 2 files"):
-        commit(table, view, record(1, 2), world.file(3))
+        commit(table, view, record(1, 2), world.write_file(3))
     path.write_bytes(whole)
-    require_landed(commit(table, view, record(1, 2), world.file(3)))
+    require_landed(commit(table, view, record(1, 2), world.write_file(3)))
     assert world.numbers() == [1, 2, 3]

@@ -79,14 +79,14 @@ def refused_after(world: IcebergWorld, happens: Callable[[Commit], object]) -> C
         raise CommitFailedException("the tag has moved")
 
     world.lie_next(lie)
-    return commit(table, view, record(1, 1, 3), world.file(1))
+    return commit(table, view, record(1, 1, 3), world.write_file(1))
 
 
 def heir(world: IcebergWorld) -> PrimaryTable:
     """Another coordinator claims the table, and commits."""
     table = world.open()
     view = claim_table(table, epoch=2)
-    require_landed(commit(table, view, record(2, 1, 6), world.file(2)))
+    require_landed(commit(table, view, record(2, 1, 6), world.write_file(2)))
     return table
 
 
@@ -189,7 +189,7 @@ def test_a_branch_keeps_the_retention_that_its_owner_asked_for(
     table = world.open(branch=branch)
     view = require_landed(commit(table, table.read(), record(1, 0)))
     world.keeps(branch, 42)
-    require_landed(commit(table, view, record(1, 1, 3), world.file(1)))
+    require_landed(commit(table, view, record(1, 1, 3), world.write_file(1)))
     ref = world.table().metadata.refs[branch]
 
     assert ref.min_snapshots_to_keep == 42
@@ -206,7 +206,7 @@ def test_a_commit_moves_its_own_branch_and_marks_the_table_once(
     assert refs["main"].snapshot_id == refs["audit"].snapshot_id == view.head
     assert world.table().metadata.properties["headgate.sink.claimed"] == "true"
     before = refs["main"]
-    require_landed(commit(audit, view, record(1, 1, 3), world.file(1)))
+    require_landed(commit(audit, view, record(1, 1, 3), world.write_file(1)))
     refs = world.table().metadata.refs
     assert refs["main"] == before
     assert refs["audit"] != before
@@ -233,7 +233,7 @@ def answering(world: IcebergWorld, error: Exception, *, lands: bool = False) -> 
 def test_missing_rights_are_named_and_tried_again(world: IcebergWorld, error: Exception) -> None:
     table = world.open()
     view = claim_table(table)
-    file = world.file(1)
+    file = world.write_file(1)
     for _ in range(10):
         answering(world, error)
         outcome = commit(table, view, record(1, 1, 3), file)
@@ -246,7 +246,7 @@ def test_missing_rights_are_named_and_tried_again(world: IcebergWorld, error: Ex
 def test_a_commit_that_stays_malformed_is_a_named_stop(world: IcebergWorld) -> None:
     table = world.open()
     view = claim_table(table)
-    file = world.file(1)
+    file = world.write_file(1)
     for _ in range(4):
         answering(world, BadRequestError("no such update"))
         assert isinstance(commit(table, view, record(1, 1, 3), file), Unknown)
@@ -262,22 +262,24 @@ def test_a_400_of_a_landed_commit_counts_for_nothing(world: IcebergWorld) -> Non
     view = claim_table(table)
     for number in range(1, 8):
         answering(world, BadRequestError("a proxy's own"), lands=True)
-        view = require_landed(commit(table, view, record(1, number, number), world.file(number)))
+        view = require_landed(
+            commit(table, view, record(1, number, number), world.write_file(number))
+        )
     assert world.numbers() == list(range(1, 8))
 
 
 def test_a_rollback_while_the_call_is_under_way_is_refused(world: IcebergWorld) -> None:
     """It brings no new snapshot: only the branch's place tells."""
     table = world.open()
-    first = require_landed(commit(table, claim_table(table), record(1, 1, 3), world.file(1)))
-    view = require_landed(commit(table, first, record(1, 2, 6), world.file(2)))
+    first = require_landed(commit(table, claim_table(table), record(1, 1, 3), world.write_file(1)))
+    view = require_landed(commit(table, first, record(1, 2, 6), world.write_file(2)))
 
     def lie(send: Commit) -> CommitTableResponse:
         world.roll_back(first.head)  # type: ignore[arg-type]
         return send()
 
     world.lie_next(lie)
-    assert not isinstance(commit(table, view, record(1, 3, 9), world.file(3)), Landed)
+    assert not isinstance(commit(table, view, record(1, 3, 9), world.write_file(3)), Landed)
     assert world.numbers() == [1]
 
 
@@ -309,7 +311,9 @@ def test_newest_files_are_found_in_merged_manifests(world: IcebergWorld) -> None
     with world.table().transaction() as change:
         change.set_properties({"commit.manifest.min-count-to-merge": "2"})
     for number in range(1, 5):
-        view = require_landed(commit(table, view, record(1, number, number), world.file(number)))
+        view = require_landed(
+            commit(table, view, record(1, number, number), world.write_file(number))
+        )
     loaded = world.table()
     tagged = loaded.current_snapshot()
     assert tagged is not None
@@ -339,11 +343,11 @@ def test_a_snapshot_says_when_it_was_made_from_what_and_under_which_schema(
     world: IcebergWorld,
 ) -> None:
     table = world.open()
-    view = require_landed(commit(table, claim_table(table), record(1, 1, 3), world.file(1)))
+    view = require_landed(commit(table, claim_table(table), record(1, 1, 3), world.write_file(1)))
     with world.table().update_schema() as update:
         update.add_column("note", LongType())
     before_ms = int(time.time() * 1000)
-    require_landed(commit(table, view, record(1, 2, 6), world.file(2)))
+    require_landed(commit(table, view, record(1, 2, 6), world.write_file(2)))
     made = world.table().current_snapshot()
     assert made is not None
     assert made.summary is not None
@@ -356,7 +360,7 @@ def test_a_snapshot_says_when_it_was_made_from_what_and_under_which_schema(
 def test_counts_behind_an_append_of_others_tell_nothing(world: IcebergWorld) -> None:
     """What was there before had as many rows as the tag's; that may have been other rows."""
     table = world.open()
-    require_landed(commit(table, claim_table(table), record(1, 1, 3), world.file(1)))
+    require_landed(commit(table, claim_table(table), record(1, 1, 3), world.write_file(1)))
     world.compact()
     world.append_foreign(7)
     world.expire_all()
@@ -377,7 +381,7 @@ def test_a_tag_deleted_while_the_call_is_under_way_is_not_set_again(
         return send()
 
     world.lie_next(lie)
-    assert not isinstance(commit(table, view, record(1, 1, 3), world.file(1)), Landed)
+    assert not isinstance(commit(table, view, record(1, 1, 3), world.write_file(1)), Landed)
     assert world.open().read().lineage is Lineage.TAG_MISSING
 
 
@@ -409,5 +413,5 @@ def test_a_tag_that_is_removed_later_is_somebody_elses_doing(world: IcebergWorld
     table = world.open()
     view = claim_table(table)
     drop_the_tag(world)
-    assert isinstance(commit(table, view, record(1, 1, 3), world.file(1)), Unknown)
+    assert isinstance(commit(table, view, record(1, 1, 3), world.write_file(1)), Unknown)
     assert world.open().read().lineage is Lineage.TAG_MISSING

@@ -81,7 +81,7 @@ def rolled_back(world: IcebergWorld, by: int) -> tuple[int, int]:
     view, heads = claim_table(table), []
     for number in (1, 2, 3):
         view = require_landed(
-            commit(table, view, record(1, number, 3 * number), world.file(number))
+            commit(table, view, record(1, number, 3 * number), world.write_file(number))
         )
         assert view.head is not None
         heads.append(view.head)
@@ -174,7 +174,7 @@ def test_rows_that_were_deleted_before_the_last_commit_are_not_brought_back_unse
 ) -> None:
     """The branch is set to before a deletion, and filled up to as many rows."""
     table = world.open()
-    view = require_landed(commit(table, claim_table(table), record(1, 1, 3), world.file(1)))
+    view = require_landed(commit(table, claim_table(table), record(1, 1, 3), world.write_file(1)))
     before = view.head
     assert before is not None
     world.table().delete("row == 0 and number == 1")
