@@ -349,7 +349,7 @@ class GroupMember(Protocol):
     def is_buffer_full(self) -> bool:
         """Return whether the source will show no more until some of it is read."""
 
-    def commit_offsets(self, offsets: Offsets, note: str) -> None:
+    def copy_offsets_to_group(self, offsets: Offsets, metadata: str) -> None:
         """Copy settled offsets of owned partitions to the group, for lag tools; best effort."""
 
     def close(self) -> None:
@@ -462,7 +462,7 @@ class BatchWriter(Protocol):
     def submit(self, batch: Batch) -> None:
         """Begin the batch. One before it that still runs was abandoned: its outcome is dropped."""
 
-    def outcome(self, timeout_ms: int) -> BatchOutcome | None:
+    def wait_for_outcome(self, timeout_ms: int) -> BatchOutcome | None:
         """Return the submitted batch's outcome once, when there is one within the time."""
 
     def close(self) -> None:

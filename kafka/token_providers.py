@@ -74,10 +74,10 @@ def provider_of(settings: Mapping[str, Any], servers: str) -> tuple[Fetch, str]:
     }[settings["type"]]
     fetch, where = make(settings, servers)
     section = settings.get("section", _SECTION)
-    return fetch if section == _SECTION else _naming_section(section, fetch), where
+    return fetch if section == _SECTION else _with_section_in_errors(section, fetch), where
 
 
-def _naming_section(section: str, fetch: Fetch) -> Fetch:
+def _with_section_in_errors(section: str, fetch: Fetch) -> Fetch:
     """Return what names another section than ours in its errors."""
 
     def fetch_with_section() -> Token:
@@ -124,7 +124,7 @@ def _azure_provider(settings: Mapping[str, Any], servers: str) -> tuple[Fetch, s
     url = f"{base.rstrip('/')}/metadata/identity/oauth2/token?{urlencode(asked)}"
 
     def fetch() -> Token:
-        answer = _get_json(url, {"Metadata": "true"})
+        answer = _get_json_from_metadata_server(url, {"Metadata": "true"})
         return _parse_token_answer(answer, time.time(), {})
 
     return fetch, "the machine's metadata server"
@@ -242,24 +242,24 @@ def _token_file_provider(settings: Mapping[str, Any], _: str) -> tuple[Fetch, st
     return fetch, f"the file {path}"
 
 
-def _read_token_file(path: str, key: str) -> str:
+def _read_token_file(path: str, setting: str) -> str:
     try:
         with Path(path).open(encoding="ascii") as file:
             return file.read(_TOKEN_CHARACTERS_MAX).strip()
     except OSError as error:
-        raise TokenAway(f"{key}: {path} cannot be read: {error.strerror}") from None
+        raise TokenAway(f"{setting}: {path} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise TokenUnfit(f"{key}: {path} holds no token", "correct the path") from None
+        raise TokenUnfit(f"{setting}: {path} holds no token", "correct the path") from None
 
 
-def _resolve_secret(reference: str, key: str) -> str:
+def _resolve_secret(reference: str, setting: str) -> str:
     """Return what a reference of the sink file stands for now, where this process runs."""
     match = REFERENCE.fullmatch(reference)
     assert match is not None, "the settings take nothing else"
     try:
         return read_reference(*match.groups())
     except ReferenceUnreadable as error:
-        raise TokenAway(f"kafka.auth.{key}: {error} ({error.hint})") from None
+        raise TokenAway(f"kafka.auth.{setting}: {error} ({error.hint})") from None
 
 
 # -------------------------------------------------------------------------------------------- AWS
@@ -354,7 +354,9 @@ def _google_provider(settings: Mapping[str, Any], _: str) -> tuple[Fetch, str]:
     def ask() -> tuple[Token, str]:
         if path:
             return _fetch_google_token_by_key(path)
-        given = _parse_token_answer(_get_json(f"{base}/token", flavor), time.time(), {})
+        given = _parse_token_answer(
+            _get_json_from_metadata_server(f"{base}/token", flavor), time.time(), {}
+        )
         return given, _get_from_metadata_server(f"{base}/email", flavor).decode().strip()
 
     def fetch() -> Token:
@@ -405,13 +407,15 @@ def _add_no_auth(request: Any) -> Any:
     return request
 
 
-def _get_json(url: str, headers: Mapping[str, str]) -> Any:
+def _get_json_from_metadata_server(url: str, headers: Mapping[str, str]) -> Any:
     return _parse_json(_get_from_metadata_server(url, headers))
 
 
 def _get_from_metadata_server(url: str, headers: Mapping[str, str]) -> bytes:
     """Ask a metadata server of this machine: never through a proxy."""
-    return _request_body("GET", url, headers, None, ca="", secret="", inside=True)
+    return _fetch_answer_body(
+        "GET", url, headers, None, ca="", redacted="", of_metadata_server=True
+    )
 
 
 def _request_json(
@@ -424,7 +428,9 @@ def _request_json(
     secret: str,
 ) -> Any:
     return _parse_json(
-        _request_body(method, url, headers, form, ca=ca, secret=secret, inside=False)
+        _fetch_answer_body(
+            method, url, headers, form, ca=ca, redacted=secret, of_metadata_server=False
+        )
     )
 
 
@@ -437,21 +443,21 @@ def _parse_json(body: bytes) -> Any:
         ) from None
 
 
-def _request_body(
+def _fetch_answer_body(
     method: str,
     url: str,
     headers: Mapping[str, str],
     form: Mapping[str, str] | None,
     *,
     ca: str,
-    secret: str,
-    inside: bool,
+    redacted: str,
+    of_metadata_server: bool,
 ) -> bytes:
     import requests  # not for those who only read settings
 
     deadline_s = time.monotonic() + REQUEST_S
     with requests.Session() as session:
-        session.trust_env = not inside
+        session.trust_env = not of_metadata_server
         try:
             with session.request(
                 method,
@@ -479,7 +485,7 @@ def _request_body(
                 f"{type(error).__name__}: {error.strerror or 'no connection'}"
             ) from None
     if status != requests.codes.ok:
-        raise _refusal_error(status, body, secret)
+        raise _refusal_error(status, body, redacted)
     return body
 
 

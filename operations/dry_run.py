@@ -235,7 +235,7 @@ def _write_batch(tables: SinkTables, batch: Batch) -> BatchWritten:
         writer.submit(batch)
         outcome = None
         while outcome is None:
-            outcome = writer.outcome(_TURN_MS)
+            outcome = writer.wait_for_outcome(_TURN_MS)
     if isinstance(outcome, BatchFailed):
         raise outcome.fatal or WriteFailed(outcome.reason)
     if isinstance(outcome, BatchNeeds) and tables.settings.tables:

@@ -134,7 +134,7 @@ class ParticipantDriver(MachineDriver[State, Input, Action]):
             _log.warning("%s", error)
 
     def _await_batch(self, timeout_ms: int) -> None:
-        outcome = self._world.writer.outcome(timeout_ms)
+        outcome = self._world.writer.wait_for_outcome(timeout_ms)
         if outcome is not None:
             self._feed_machine(BatchEnded(outcome))
 
@@ -155,7 +155,7 @@ class ParticipantDriver(MachineDriver[State, Input, Action]):
             case Submit(batch):
                 self._world.writer.submit(batch)
             case CopyOffsets(offsets, uuid):
-                self._world.group.commit_offsets(
+                self._world.group.copy_offsets_to_group(
                     offsets, offset_metadata_of_table(uuid, self._sink)
                 )
         return None

@@ -329,7 +329,7 @@ class _Writer:
     def submit(self, batch: Batch) -> None:
         self._batch = batch
 
-    def outcome(self, timeout_ms: int) -> BatchOutcome | None:
+    def wait_for_outcome(self, timeout_ms: int) -> BatchOutcome | None:
         del timeout_ms
         batch, self._batch = self._batch, None
         if batch is None:

@@ -101,7 +101,7 @@ class FakeBatchWriter:
     def fail(self, reason: str, fatal: HeadgateError | None = None) -> None:
         self._failure = (reason, fatal)
 
-    def outcome(self, timeout_ms: int) -> BatchOutcome | None:
+    def wait_for_outcome(self, timeout_ms: int) -> BatchOutcome | None:
         now_ms = self._clock.now_ms
         if self.batch is None or self._due_ms is None or self._due_ms > now_ms + timeout_ms:
             self._clock.advance(timeout_ms)

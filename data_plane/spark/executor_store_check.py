@@ -33,10 +33,13 @@ _LONG_LIVED = (
 )
 
 
-def try_store_from_executors(
+def require_store_from_executors(
     session: OpenSession, properties: Mapping[str, str], location: str
 ) -> str:
-    """Let as many tasks as a batch has try the store. Raises as ``try_store``."""
+    """Let as many tasks as a batch has try the store; return a sentence that says how many did.
+
+    Raises as ``try_store``.
+    """
     own = dict(properties)
 
     def attempt() -> None:
@@ -47,7 +50,7 @@ def try_store_from_executors(
     return f"{done}; {_LONG_LIVED}" if has_long_lived_credentials(own) else done
 
 
-def try_tokens_from_executors(
+def require_tokens_from_executors(
     session: OpenSession, kafka: Mapping[str, str], registry_auth: str
 ) -> str:
     """Let as many tasks as a batch has ask for their tokens; say how many did.

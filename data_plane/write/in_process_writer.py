@@ -45,7 +45,7 @@ class InProcessWriter:
         self._current = batch  # first: the thread drops a batch that is not the current one
         self._submitted.put(batch)
 
-    def outcome(self, timeout_ms: int) -> BatchOutcome | None:
+    def wait_for_outcome(self, timeout_ms: int) -> BatchOutcome | None:
         while True:
             try:
                 batch, outcome = self._outcomes.get(timeout=timeout_ms / 1000)
@@ -97,8 +97,8 @@ class PutWriter:
             self._cut[batch.number] = list(self._buffers.pop_ranges(batch.ranges))
         self._writer.submit(batch)
 
-    def outcome(self, timeout_ms: int) -> BatchOutcome | None:
-        return self._writer.outcome(timeout_ms)
+    def wait_for_outcome(self, timeout_ms: int) -> BatchOutcome | None:
+        return self._writer.wait_for_outcome(timeout_ms)
 
     def close(self) -> None:
         self._writer.close()
@@ -127,7 +127,11 @@ def chunk_of(records: Sequence[Sequence[Record]]) -> Chunk:
 class Forgetful(Protocol):
     """Keeps a store's temporary keys, and can forget them."""
 
-    def forget_temporary_credentials(self) -> bool: ...
+    def forget_temporary_credentials(self) -> bool:
+        """Forget the plans' vended credentials, so that the next plan brings new ones.
+
+        Returns whether there were any.
+        """
 
 
 class RenewingWriter:
@@ -144,8 +148,8 @@ class RenewingWriter:
     def submit(self, batch: Batch) -> None:
         self._writer.submit(batch)
 
-    def outcome(self, timeout_ms: int) -> BatchOutcome | None:
-        outcome = self._writer.outcome(timeout_ms)
+    def wait_for_outcome(self, timeout_ms: int) -> BatchOutcome | None:
+        outcome = self._writer.wait_for_outcome(timeout_ms)
         if not isinstance(outcome, BatchFailed) or not self._plans.forget_temporary_credentials():
             return outcome
         refused = isinstance(outcome.fatal, MissingRights)

@@ -116,10 +116,10 @@ def _sink_of_each_file(
     brought = {snapshot.snapshot_id: snapshot.sink for snapshot in history.foreign}
     brought |= dict.fromkeys((commit.snapshot_id for commit in history.commits), own)
     data = (file for file in files if not file.deletes)
-    return {file.path: brought.get(file.added_by) or sink_of_folder(file.path) for file in data}
+    return {file.path: brought.get(file.added_by) or sink_of_path(file.path) for file in data}
 
 
-def sink_of_folder(path: str) -> SinkName | None:
+def sink_of_path(path: str) -> SinkName | None:
     """Return the sink in whose folder the file lies, if it is one's."""
     _, folder, below = path.rpartition("/headgate/")
     name, deeper, _ = below.partition("/")

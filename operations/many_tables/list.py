@@ -107,7 +107,7 @@ def list_tables(settings: SinkSettings) -> TablesReport:
 def _tables_of_topics(tables: TablesSettings, record: CommitRecord | None) -> set[str]:
     """Return tables of the topics that the ledger knows, if the topic alone decides."""
     topics = sorted(record.topic_ids) if record else []
-    return {target.table for target in tables.routing.tables_of_topics(topics).values()}
+    return {target.table for target in tables.routing.winning_tables_of_topics(topics).values()}
 
 
 def _with_suspension(
@@ -192,7 +192,7 @@ def _describe_unrouted(tables: TablesSettings, topics: list[str]) -> Iterator[st
 
 def _describe_collisions(tables: TablesSettings, topics: list[str]) -> Iterator[str]:
     routing = tables.routing
-    winners = routing.tables_of_topics(topics)
+    winners = routing.winning_tables_of_topics(topics)
     for topic in topics:
         target = routing.table_of_topic(topic)
         if target and topic not in winners:

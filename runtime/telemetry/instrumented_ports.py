@@ -59,8 +59,8 @@ class MeteredWriter:
         self._since_s = time.monotonic()
         self._writer.submit(batch)
 
-    def outcome(self, timeout_ms: int) -> BatchOutcome | None:
-        outcome = self._writer.outcome(timeout_ms)
+    def wait_for_outcome(self, timeout_ms: int) -> BatchOutcome | None:
+        outcome = self._writer.wait_for_outcome(timeout_ms)
         if outcome is not None:
             word = "written" if isinstance(outcome, BatchWritten) else "failed"
             word = "needs" if isinstance(outcome, BatchNeeds) else word

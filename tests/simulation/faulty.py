@@ -332,9 +332,9 @@ class FaultyMember(FakeMember, Struck):
         self._strike("ends")
         return self._world.silence.over(super().end_offsets(partitions))
 
-    def commit_offsets(self, offsets: Offsets, note: str) -> None:
+    def copy_offsets_to_group(self, offsets: Offsets, metadata: str) -> None:
         self._strike("copy to the group")
-        super().commit_offsets(offsets, note)
+        super().copy_offsets_to_group(offsets, metadata)
         self._world.group_offsets_copied()
 
 
@@ -376,8 +376,8 @@ class FaultyWriter(FakeBatchWriter, Struck):
         super().submit(batch)
         world.struck["bad records are there already"] += bool(self._known)
 
-    def outcome(self, timeout_ms: int) -> BatchOutcome | None:
-        batch, outcome = self.batch, super().outcome(timeout_ms)
+    def wait_for_outcome(self, timeout_ms: int) -> BatchOutcome | None:
+        batch, outcome = self.batch, super().wait_for_outcome(timeout_ms)
         if isinstance(outcome, BatchNeeds):
             assert batch is not None
             self._world.calm.gives_back(batch)

@@ -48,7 +48,7 @@ class _Place:
     faults: Faults
     path: str
 
-    def fail(self, at: np.ndarray[Any, Any], reason: str) -> None:
+    def note_fault(self, at: np.ndarray[Any, Any], reason: str) -> None:
         rows = self.rows[at]
         self.faults.note(rows[rows >= 0], f"{self.path}: {reason}" if self.path else reason)
 
@@ -70,7 +70,7 @@ def cast_rows(values: pa.Array, schema: pa.Schema, faults: Faults) -> pa.RecordB
             _cast_field(values, schema.field(0), at.place_inside(at.rows, schema.field(0).name))
         ]
     else:
-        at.fail(
+        at.note_fault(
             np.ones(len(values), np.bool_), f"a single value is no row of {len(schema)} columns"
         )
         columns = [pa.nulls(len(values), field.type) for field in schema]
@@ -129,7 +129,7 @@ def _cast_children(records: pa.StructArray, fields: list[pa.Field], at: _Place) 
     try:
         result = field_names.match_fields(fields, available)
     except field_names.TwoFields as error:
-        at.fail(everything, str(error))
+        at.note_fault(everything, str(error))
         result = [None] * len(fields)
     rows = np.where(_valid_flags(records), at.rows, -1)
     dot = "." if at.path else ""
@@ -148,10 +148,10 @@ def _cast_field(values: pa.Array, field: pa.Field, at: _Place) -> pa.Array:
     if pa_types.is_union(source):
         return _cast_union(values, field, at)
     if not field.nullable and values.null_count:
-        at.fail(~_valid_flags(values), "a required value is missing")
+        at.note_fault(~_valid_flags(values), "a required value is missing")
     if pa_types.is_null(source):
         if not field.nullable:
-            at.fail(np.ones(len(values), np.bool_), "a required value is missing")
+            at.note_fault(np.ones(len(values), np.bool_), "a required value is missing")
         return pa.nulls(len(values), target)
     if isinstance(source, VariableScale) and pa_types.is_struct(target):
         values = values.storage
@@ -188,7 +188,7 @@ def _cast_in_parts(values: pa.Array, column: _Column, at: _Place) -> pa.Array:
     try:
         return column.cast_values(values)
     except exact_casts.Impossible as error:
-        at.fail(_valid_flags(values), str(error))
+        at.note_fault(_valid_flags(values), str(error))
         return pa.nulls(len(values), target)
     except (pa.ArrowException, ValueError, ArithmeticError) as error:
         if len(values) == 1:
@@ -222,7 +222,7 @@ def _cast_refused_value(
     try:
         return exact_casts.cast_refused_value(values, target, refusal, column.unit)
     except ValueError as reason:
-        at.fail(np.ones(1, np.bool_), str(reason))
+        at.note_fault(np.ones(1, np.bool_), str(reason))
         return pa.nulls(1, target)
 
 
@@ -265,7 +265,7 @@ def _cast_nested(values: pa.Array, field: pa.Field, at: _Place) -> pa.Array:
         return _cast_map_to_struct(values, target, at)
     if pa_types.is_string(target) or pa_types.is_large_string(target):
         return _json_text_of(values, target)
-    at.fail(
+    at.note_fault(
         _valid_flags(values), f"{_describe_kind(source)} cannot go into a column of type {target}"
     )
     return pa.nulls(len(values), target)
@@ -296,7 +296,7 @@ def _cast_map(values: pa.Array, target: pa.MapType, at: _Place) -> pa.Array:
     )
     owners = np.repeat(np.arange(len(values)), np.diff(offsets))
     bad = _flag_repeated_keys(keys, owners)
-    at.place_inside(rows, "").fail(bad, "has a key twice")
+    at.place_inside(rows, "").note_fault(bad, "has a key twice")
     if keys.null_count:  # noted as bad already; but Arrow's maps have no place for them
         whole = ~np.isin(owners, owners[~_valid_flags(keys)])
         keys, items, owners = (
@@ -331,7 +331,7 @@ def _cast_map_to_struct(values: pa.Array, target: pa.StructType, at: _Place) -> 
         hits = np.array([(key.lower() if lower else key) in forms for key in keys], np.bool_)
         counts = np.bincount(owners[hits], minlength=len(values))
         inside = at.place_inside(rows, f".{child.name}")
-        inside.fail(counts > 1, "two keys belong into this column")
+        inside.note_fault(counts > 1, "two keys belong into this column")
         places = np.zeros(len(values), np.int64)
         places[owners[hits]] = np.flatnonzero(hits)
         children.append(_cast_field(items.take(pa.array(places, mask=counts == 0)), child, inside))

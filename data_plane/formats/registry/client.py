@@ -103,7 +103,7 @@ class ClientOptions:
             raise ValueError("its address is missing: set registry.url")
         texts = {name: settings[name] for name in _TEXTS & settings.keys() if settings[name]}
         for url in urls:
-            _require_valid_url(url, texts)
+            _require_valid_url_and_auth(url, texts)
         numbers = {
             name: parse_number_option(name, settings.get(name, d)) for name, d in NUMBERS.items()
         }
@@ -121,7 +121,7 @@ def parse_number_option(name: str, text: str | float) -> float:
     return found
 
 
-def _require_valid_url(url: str, texts: Mapping[str, str]) -> None:
+def _require_valid_url_and_auth(url: str, texts: Mapping[str, str]) -> None:
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError("registry.url is no address: write https://HOST or https://HOST/PATH")
@@ -146,7 +146,7 @@ class RegistryClient:
     def __init__(self, options: ClientOptions) -> None:
         """Asks nobody yet. Raises ``ValueError`` for certificates that cannot be read."""
         self._options = options
-        self._urls = [_without_user(url) for url in options.urls]
+        self._urls = [_without_credentials(url) for url in options.urls]
         self.where = ", ".join(self._urls)
         self._lock = threading.Lock()
         self._session: requests.Session | None = None
@@ -210,7 +210,7 @@ class RegistryClient:
     def _ask_address(self, url: str, tail: str, asked: _Question) -> Any:
         what = asked.what
         secrets, headers = self._request_headers()
-        status, body = self._read_response(f"{_root_url_of(url, tail)}/{tail}", headers, what)
+        status, body = self._get_response(f"{_root_url_of(url, tail)}/{tail}", headers, what)
         if status == 200:
             return asked.read(body)
         said, code = _parse_error(body)
@@ -247,7 +247,7 @@ class RegistryClient:
             headers["Authorization"] = authorization
         return secrets, headers
 
-    def _read_response(self, url: str, headers: Mapping[str, str], what: str) -> tuple[int, bytes]:
+    def _get_response(self, url: str, headers: Mapping[str, str], what: str) -> tuple[int, bytes]:
         import requests
 
         timeout_s = self._options.numbers["timeout"]
@@ -257,7 +257,7 @@ class RegistryClient:
             with session.get(
                 url,
                 headers=headers,
-                auth=_without_auth,
+                auth=_add_no_auth,
                 timeout=timeout_s,
                 allow_redirects=False,
                 stream=True,
@@ -334,12 +334,12 @@ class RegistryClient:
         return context
 
 
-def _without_auth(request: Any) -> Any:
+def _add_no_auth(request: Any) -> Any:
     """Add nothing: without an ``auth``, requests would take a password from a .netrc file."""
     return request
 
 
-def _without_user(url: str) -> str:
+def _without_credentials(url: str) -> str:
     parts = urlsplit(url)
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2])).rstrip("/")
 

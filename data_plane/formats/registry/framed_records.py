@@ -37,7 +37,7 @@ class WriterFormat(Protocol):
 
     def watch_unknown_fields(self, finder: UnknownFieldFinder) -> None: ...
 
-    def unknown_columns(
+    def unknown_columns_of_last_decode(
         self, values: Sequence[bytes], bad: Collection[int], /
     ) -> Iterable[UnknownColumns]: ...
 
@@ -109,7 +109,7 @@ class FramedRecords:
         for writer in self._writers.values():
             writer.watch_unknown_fields(finder)
 
-    def unknown_columns(
+    def unknown_columns_of_last_decode(
         self, _: Sequence[bytes], bad: Collection[int], /
     ) -> Iterable[UnknownColumns]:
         """Ask each writer's format about what it decoded last."""
@@ -118,7 +118,7 @@ class FramedRecords:
             if share.reader is None:
                 continue
             own = np.flatnonzero(np.isin(share.rows, wrong)).tolist()
-            for rows, wanted in share.reader.unknown_columns(share.values, own):
+            for rows, wanted in share.reader.unknown_columns_of_last_decode(share.values, own):
                 yield share.rows[rows], wanted
 
     def readers_of(self, values: Sequence[bytes]) -> Iterator[tuple[Integers, Any]]:

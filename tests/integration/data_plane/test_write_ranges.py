@@ -258,12 +258,12 @@ def test_the_in_process_writer_gives_each_outcome_once(
     produce(bootstrap, here.topic, [event(0), b"poison"])
     writer = writer_of(here)
     writer.submit(here.batch({0: 1}, number=7))
-    outcome = writer.outcome(60_000)
+    outcome = writer.wait_for_outcome(60_000)
     assert isinstance(outcome, BatchWritten)
     assert outcome.number == 7
-    assert writer.outcome(0) is None
+    assert writer.wait_for_outcome(0) is None
     writer.submit(here.batch({0: 2}, number=8))
-    failed = writer.outcome(60_000)
+    failed = writer.wait_for_outcome(60_000)
     assert isinstance(failed, BatchFailed)
     assert failed.number == 8
     assert isinstance(failed.fatal, PoisonRecord)
@@ -278,10 +278,10 @@ def test_an_abandoned_batchs_outcome_is_dropped(
     writer = writer_of(here)
     writer.submit(here.batch({0: 1}, number=1))
     writer.submit(here.batch({0: 1}, number=2))
-    outcome = writer.outcome(60_000)
+    outcome = writer.wait_for_outcome(60_000)
     assert isinstance(outcome, BatchWritten)
     assert outcome.number == 2
-    assert writer.outcome(0) is None
+    assert writer.wait_for_outcome(0) is None
 
 
 def test_a_table_that_is_gone_fails_the_batch_for_good(
@@ -292,7 +292,7 @@ def test_a_table_that_is_gone_fails_the_batch_for_good(
     here.local.catalog.drop_table("db.t")
     writer = writer_of(here)
     writer.submit(batch)
-    failed = writer.outcome(60_000)
+    failed = writer.wait_for_outcome(60_000)
     assert isinstance(failed, BatchFailed)
     assert isinstance(failed.fatal, TableChanged)
 

@@ -327,7 +327,7 @@ class Sink:
             raise
 
     def _failed(self, outcome: BatchFailed) -> None:
-        heard = RenewingWriter(_Said(outcome), self.plans).outcome(0)
+        heard = RenewingWriter(_Said(outcome), self.plans).wait_for_outcome(0)
         assert isinstance(heard, BatchFailed)
         assert heard.fatal is None, heard
         self.failures.append(heard)
@@ -349,7 +349,7 @@ class _Said:
         self._outcome = outcome
 
     def submit(self, batch: Batch) -> None: ...
-    def outcome(self, timeout_ms: int) -> BatchOutcome | None:
+    def wait_for_outcome(self, timeout_ms: int) -> BatchOutcome | None:
         return self._outcome
 
     def close(self) -> None: ...

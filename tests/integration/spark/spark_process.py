@@ -161,7 +161,7 @@ class Server:
         )
 
     def outcome(self, timeout_ms: int = PATIENCE_S * 1000) -> dict[str, Any] | None:
-        outcome = self.writer.outcome(timeout_ms)
+        outcome = self.writer.wait_for_outcome(timeout_ms)
         if outcome is None:
             return None
         found = {"kind": type(outcome).__name__, "number": outcome.number}

@@ -86,16 +86,16 @@ def test_a_batch_that_is_done_again_waits_until_its_records_are_delivered_again(
     )
     try:
         writer.submit(batch)
-        assert isinstance(writer.outcome(10_000), BatchFailed)
+        assert isinstance(writer.wait_for_outcome(10_000), BatchFailed)
         again = replace(batch, number=2, ranges={at: OffsetRange(5, 7)})
         writer.submit(again)
-        outcome = writer.outcome(10_000)
+        outcome = writer.wait_for_outcome(10_000)
         assert isinstance(outcome, BatchFailed)
         assert "delivered again" in outcome.reason
         buffers.seek_to_positions({at: 5})
         delivered()
         writer.submit(replace(again, number=3))
-        assert writer.outcome(10_000) == BatchFailed(3, "the disk is full")
+        assert writer.wait_for_outcome(10_000) == BatchFailed(3, "the disk is full")
     finally:
         writer.close()
     assert written == [[5, 6, 7], [5, 6]]

@@ -174,7 +174,7 @@ def test_an_expelled_member_learns_of_it_late_and_is_not_asked(source: FakeSourc
     group.assign({"heir": [P0]})
     heir.poll(0)
     assert zombie.assignment() == heir.assignment() == {P0}
-    zombie.commit_offsets(Offsets({P0: 1}), "stale")
+    zombie.copy_offsets_to_group(Offsets({P0: 1}), "stale")
     assert source.committed == {}
     zombie.poll(0)
     assert (told, zombie.assignment()) == ([], frozenset())
@@ -199,7 +199,7 @@ def test_owned_offsets_are_copied_with_their_note(source: FakeSource) -> None:
     member = FakeMember(group, "member")
     group.assign({"member": [P0]})
     member.poll(0)
-    member.commit_offsets(Offsets({P0: 4, P1: 9}), "note")
+    member.copy_offsets_to_group(Offsets({P0: 4, P1: 9}), "note")
     assert source.committed == {P0: (4, "note")}
     assert FakeTopics(source, ["orders"]).first_offset_metadata() == "note"
     member.close()
@@ -223,8 +223,8 @@ def test_a_batch_takes_its_time_and_its_file_holds_its_records(source: FakeSourc
     storage, clock = FakeStorage(), FakeClock()
     writer = FakeBatchWriter(source, storage, clock, work_ms=50)
     writer.submit(batch())
-    assert writer.outcome(20) is None
-    written = writer.outcome(100)
+    assert writer.wait_for_outcome(20) is None
+    written = writer.wait_for_outcome(100)
     assert clock.now_ms == 50
     assert isinstance(written, BatchWritten)
     assert written.partitions == {P0: PartitionResult(OffsetRange(1, 6), 2, 200, 200)}
@@ -233,7 +233,7 @@ def test_a_batch_takes_its_time_and_its_file_holds_its_records(source: FakeSourc
         SourceRecord(topic_id, "orders", 0, 1),
         SourceRecord(topic_id, "orders", 0, 5),
     ]
-    assert writer.outcome(0) is None
+    assert writer.wait_for_outcome(0) is None
 
 
 def test_a_batch_waits_for_word_and_fails_as_told(source: FakeSource) -> None:
@@ -241,16 +241,16 @@ def test_a_batch_waits_for_word_and_fails_as_told(source: FakeSource) -> None:
     writer.submit(batch())
     fatal = PoisonRecord("no number")
     writer.fail("disk full", fatal)
-    assert writer.outcome(1_000) is None
+    assert writer.wait_for_outcome(1_000) is None
     writer.finish()
-    assert writer.outcome(0) == BatchFailed(1, "disk full", fatal)
+    assert writer.wait_for_outcome(0) == BatchFailed(1, "disk full", fatal)
 
 
 def test_a_batch_of_offsets_that_are_gone_fails(source: FakeSource) -> None:
     writer = FakeBatchWriter(source, FakeStorage(), FakeClock())
     source.expire(P0, before=2)
     writer.submit(batch())
-    outcome = writer.outcome(0)
+    outcome = writer.wait_for_outcome(0)
     assert isinstance(outcome, BatchFailed)
     assert "outside of [2, 6)" in outcome.reason
 

@@ -48,7 +48,7 @@ class Failing:
         self.next: BatchOutcome | None = None
 
     def submit(self, batch: Batch) -> None: ...
-    def outcome(self, timeout_ms: int) -> BatchOutcome | None:
+    def wait_for_outcome(self, timeout_ms: int) -> BatchOutcome | None:
         return self.next
 
     def close(self) -> None: ...
@@ -98,11 +98,11 @@ def test_a_failure_with_temporary_keys_renews_them_and_is_never_final(
     where = start(local)
     plans.plan_for_start(where, SOURCE)
     writer.next = BatchFailed(1, "HG-103 ExpiredToken", MissingRights("ExpiredToken"))
-    assert renewing.outcome(0) == BatchFailed(1, "HG-103 ExpiredToken")
+    assert renewing.wait_for_outcome(0) == BatchFailed(1, "HG-103 ExpiredToken")
     plans.plan_for_start(where, SOURCE)
     assert catalog.loaded == 2
     writer.next = poison = BatchFailed(1, "HG-207", PoisonRecord("a record"))
-    assert renewing.outcome(0) == poison
+    assert renewing.wait_for_outcome(0) == poison
 
 
 def test_keys_of_the_sink_file_are_what_they_are(local: LocalCatalog) -> None:
@@ -111,7 +111,7 @@ def test_keys_of_the_sink_file_are_what_they_are(local: LocalCatalog) -> None:
     where = start(local)
     plans.plan_for_start(where, SOURCE)
     writer.next = refused = BatchFailed(1, "HG-103", MissingRights("no"))
-    assert RenewingWriter(writer, plans).outcome(0) == refused
+    assert RenewingWriter(writer, plans).wait_for_outcome(0) == refused
     plans.plan_for_start(where, SOURCE)
     assert catalog.loaded == 1
 

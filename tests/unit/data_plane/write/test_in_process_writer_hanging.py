@@ -27,12 +27,12 @@ def test_a_writer_that_hangs_does_not_hold_up_who_asks() -> None:
     writer.submit(batch(1))
     assert told.wait(10)
     begun_s = time.monotonic()
-    assert writer.outcome(50) is None
+    assert writer.wait_for_outcome(50) is None
     writer.submit(batch(2))
     assert asked[0](), "the first one was abandoned"
-    assert writer.outcome(50) is None
+    assert writer.wait_for_outcome(50) is None
     assert time.monotonic() - begun_s < 10
     hung.set()
-    found = writer.outcome(10_000)
+    found = writer.wait_for_outcome(10_000)
     assert found == BatchWritten(2, {}), "what the abandoned one made is never heard of"
     writer.close()

@@ -257,14 +257,14 @@ def test_batches_are_counted_per_topic_and_not_per_record(meters: SinkMeters, ke
     class Writer:
         def submit(self, batch: Batch) -> None: ...
 
-        def outcome(self, timeout_ms: int) -> BatchOutcome | None:
+        def wait_for_outcome(self, timeout_ms: int) -> BatchOutcome | None:
             return outcomes.pop(0)
 
         def close(self) -> None: ...
 
     writer = meters.metered_writer(Writer())
     while outcomes:
-        writer.outcome(0)
+        writer.wait_for_outcome(0)
     assert dict(kept.counts) == {
         (names.READ_RECORDS, "orders"): 12,
         (names.READ_BYTES, "orders"): 1_000,
