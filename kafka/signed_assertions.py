@@ -6,7 +6,7 @@ import base64
 import json
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from headgate.control_protocol.errors import AuthenticationUnfit, ConfigurationError
@@ -45,7 +45,7 @@ def sign_assertion(
     return f"{text}.{_base64_url(sign(text.encode()))}"
 
 
-def _algorithm_and_signer(key: Any, where: str) -> tuple[str, Any]:
+def _algorithm_and_signer(key: Any, where: str) -> tuple[str, Callable[[bytes], bytes]]:
     """Return the name of what the key signs with, and what signs."""
     from cryptography.hazmat.primitives import hashes
     from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding, rsa

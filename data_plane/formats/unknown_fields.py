@@ -52,9 +52,9 @@ class EvolvingFormat(Protocol):
         """Return how many of the decoded records had fields to ignore, as far as seen."""
 
     def unknown_columns_of_last_decode(
-        self, values: Sequence[bytes], bad: Collection[int], /
+        self, values: Sequence[bytes], bad_rows: Collection[int], /
     ) -> Iterable[UnknownColumns]:
-        """Report on the values that were decoded last; ``bad``: those that became no rows."""
+        """Report on the values that were decoded last; ``bad_rows``: those that became no rows."""
 
 
 @dataclass(frozen=True, slots=True)

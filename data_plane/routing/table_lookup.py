@@ -168,7 +168,7 @@ class RoutedPlans:
         return replace(outcome, troubles={name: why for name, why in known.items() if why})
 
     def load_plan(
-        self, batch: Batch, source: SourcePlan, wanted: frozenset[str] = frozenset()
+        self, batch: Batch, source: SourcePlan, wanted_tables: frozenset[str] = frozenset()
     ) -> WriterPlan:
         """Return the plan with the quarantine, tables of the batch's topics, those wanted and used.
 
@@ -190,8 +190,10 @@ class RoutedPlans:
             for topic in {at.topic for at in batch.ranges}
             if (target := routing.table_of_topic(topic)) and fold_case(target.table) not in own
         } - self._suspended
-        self._list_namespaces({_namespace_of(name) for name in (*alone, *wanted)}, alone)
-        names = sorted({*alone, *wanted, *self._loaded, *self._dropped})[: routing.tables_max]
+        self._list_namespaces({_namespace_of(name) for name in (*alone, *wanted_tables)}, alone)
+        names = sorted({*alone, *wanted_tables, *self._loaded, *self._dropped})[
+            : routing.tables_max
+        ]
         tables = {
             name: table for name in names if (table := self._known_or_looked_up(name, source))
         }
@@ -203,7 +205,7 @@ class RoutedPlans:
         for start in batch.changed_tables:
             if (known := tables.get(start.table)) and known.uuid == start.uuid:
                 tables[known.name] = replace(known, refused=start.refused)
-        for name in sorted({*alone, *wanted} - tables.keys()):
+        for name in sorted({*alone, *wanted_tables} - tables.keys()):
             if name in alone or not no_creation_reason:
                 tables[name] = self._as_missing_table(name, source, batch.changed_tables)
         return replace(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -103,10 +103,16 @@ def unknown_rows_error(name: str, count: int, example: str) -> TransformFailed:
     )
 
 
-def record_numbers_of(
-    batch: pa.RecordBatch, numbering: RecordNumbers, name: str
-) -> tuple[Integers, Integers, Integers]:
-    """Return the records' numbers, their partitions' indexes and their offsets.
+class RecordPlaces(NamedTuple):
+    """Of each row: the record's number, its partition's index, and its offset."""
+
+    numbers: Integers
+    places: Integers
+    offsets: Integers
+
+
+def record_numbers_of(batch: pa.RecordBatch, numbering: RecordNumbers, name: str) -> RecordPlaces:
+    """Return which records the rows are of.
 
     Raises ``TransformFailed`` for a row that belongs to no record.
     """
@@ -115,7 +121,7 @@ def record_numbers_of(
         raise TransformFailed(f"{name} gives rows without {RECORD}", "carry the column unchanged")
     result = np.asarray(numbers)
     try:
-        return result, *numbering.locate_records(result)
+        return RecordPlaces(result, *numbering.locate_records(result))
     except ValueError as error:
         raise TransformFailed(
             f"{name} gives rows of records that were not read: {error}", f"carry {RECORD} unchanged"

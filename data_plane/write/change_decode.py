@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 import pyarrow as pa
@@ -99,6 +99,14 @@ def _storage_of(values: pa.Array) -> pa.Array:
 
 OPERATION = "headgate.operation"
 _KEY = "headgate.key."
+
+
+class _OpenedChunk(NamedTuple):
+    """What is in a chunk's values, the rows that it is of, and why other rows are bad."""
+
+    opened: UnwrappedValues
+    rows: Integers
+    bad: dict[int, str]
 
 
 class ChangeReader:
@@ -276,8 +284,8 @@ class ChangeReader:
             [(reasons, why) for reasons, why in classes if reasons],
         )
 
-    def _unwrap(self, chunk: Chunk) -> tuple[UnwrappedValues, Integers, dict[int, str]]:
-        """Open the values; return what is in them, whose it is, and which records are bad.
+    def _unwrap(self, chunk: Chunk) -> _OpenedChunk:
+        """Open the values, and note columns that the table lacks.
 
         Of a record without a value nothing is known but that it deletes, or says nothing.
         """
@@ -296,7 +304,7 @@ class ChangeReader:
             does = Operation.SKIP if nothing else Operation.DELETE
             opened = opened.with_tombstones(left, tombstones, does)
             left = np.sort(np.concatenate([left, tombstones]))
-        return opened, left, bad
+        return _OpenedChunk(opened, left, bad)
 
     def _note_missing_columns(
         self, chunk: Chunk, at: Integers, values: Packed, opened: UnwrappedValues

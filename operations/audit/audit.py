@@ -150,6 +150,21 @@ class _Received(NamedTuple):
     """Whether no commit has expired from its history."""
 
 
+class _ExpiryGap(NamedTuple):
+    """What expired rows do not explain (EXPIRY-3), and how many more they may explain, and why."""
+
+    surplus: int
+    untold_max: int
+    why: str
+
+
+class _PlaceColumns(NamedTuple):
+    """The columns that identify a row's record, and the topic if no column holds it."""
+
+    columns: tuple[str, str, str] | None
+    topic: str
+
+
 class SinkAudit:
     """One audit under way, which gathers evidence step by step.
 
@@ -357,12 +372,13 @@ class SinkAudit:
             )
         ]
 
-    def _record_columns(self) -> tuple[tuple[str, str, str] | None, str]:
+    def _record_columns(self) -> _PlaceColumns:
         """Return the columns that identify a row's record, or the topic if no column holds it."""
         places = self._settings.table.record_columns
         if self._keyed.takes_all_records:
-            return (places.topic, places.partition, places.offset), self._settings.source.topics[0]
-        return places.coordinate_columns, ""
+            columns = (places.topic, places.partition, places.offset)
+            return _PlaceColumns(columns, self._settings.source.topics[0])
+        return _PlaceColumns(places.coordinate_columns, "")
 
     def _scan_primary(self) -> TableRecords | None:
         if self._keyed.takes_all_records:
@@ -761,19 +777,19 @@ class SinkAudit:
             text = f"{missing} records of the source are absent, and {', '.join(why)}"
             self._unproven.append(text)
 
-    def _find_unexplained_by_expiry(self) -> tuple[int, int, str]:
+    def _find_unexplained_by_expiry(self) -> _ExpiryGap:
         """EXPIRY-3: return how many more absent records are old than rows have expired.
 
         Also how many expired rows may be those of absent records whose time is unknown, and why.
         """
         known, aged = self._history.expired_rows, self._aged
         if aged is None or not known:
-            return 0, 0, ""
+            return _ExpiryGap(0, 0, "")
         left = max(0, known - aged.count)
         if not aged.can_tell_expired:
-            return 0, left, f" ({aged.why_unknown})"
+            return _ExpiryGap(0, left, f" ({aged.why_unknown})")
         untold = f" ({aged.unread} of the records cannot be read as rows any more)"
-        return max(0, aged.count - known), min(left, aged.unread), untold
+        return _ExpiryGap(max(0, aged.count - known), min(left, aged.unread), untold)
 
     def _report_refused_records(self) -> None:
         """Tell of records that a table did not take: a keyed one may have wrong rows for it."""

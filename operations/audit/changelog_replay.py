@@ -114,11 +114,11 @@ class TableReplay:
         return changes is not None and changes.history
 
     @property
-    def schema(self) -> pa.Schema:
+    def slice_schema(self) -> pa.Schema:
         return pa.schema([*(each.remove_metadata() for each in self.columns), *OURS])
 
     def new_slices(self, name: str) -> Slices:
-        return Slices(self.folder, name, self.schema, self.slicing)
+        return Slices(self.folder, name, self.slice_schema, self.slicing)
 
     def hash_keys(self, columns: Sequence[pa.Array]) -> Sequence[pa.Array]:
         """Hash the keys, whose ``columns`` have the table's types."""

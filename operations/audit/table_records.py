@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -159,22 +159,29 @@ def positions_of_records(
             yield place
 
 
+class KeyCount(NamedTuple):
+    """How many live rows a table has, and how many distinct keys they have."""
+
+    rows: int
+    distinct: int
+
+
 def count_keys(
-    reader: TableReader, key: tuple[str, ...], rows: int, memory_bytes: int
-) -> tuple[int, int]:
+    reader: TableReader, key: tuple[str, ...], rows_max: int, memory_bytes: int
+) -> KeyCount:
     """Return how many live rows there are, and how many distinct keys.
 
-    If ``rows`` of them would need more memory, the table is read several times, each time for
+    If ``rows_max`` of them would need more memory, the table is read several times, each time for
     another part of the hashes.
     """
-    hashed, parts = KeyHash(), max(1, -(-rows * _BYTES_A_KEY // memory_bytes))
+    hashed, parts = KeyHash(), max(1, -(-rows_max * _BYTES_A_KEY // memory_bytes))
     rows_read, different = 0, 0
     for part in range(parts):
         hashes = np.concatenate(
             [np.zeros((0, 2), np.uint64), *_hash_keys_of_part(reader, key, hashed, (part, parts))]
         )
         rows_read, different = rows_read + len(hashes), different + len(np.unique(hashes, axis=0))
-    return rows_read, different
+    return KeyCount(rows_read, different)
 
 
 def _hash_keys_of_part(

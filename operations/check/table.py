@@ -6,7 +6,7 @@ import shutil
 import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException, NoSuchNamespaceError
@@ -89,6 +89,13 @@ def _require_disk_space(folder: Path) -> None:
 
 class NotChecked(Exception):
     """A question that cannot be answered without changing something; says why."""
+
+
+class _StorageLocations(NamedTuple):
+    """Where a table's metadata goes, and where its data files."""
+
+    metadata: str
+    data: str
 
 
 class TableCheck:
@@ -230,14 +237,14 @@ class TableCheck:
         """Return where the table is, or will be."""
         return self._layout.location if self._layout else location_if_created(self._settings)
 
-    def _storage_locations(self) -> tuple[str, str]:
+    def _storage_locations(self) -> _StorageLocations:
         """Return where metadata goes, and where data files: properties may name other stores."""
         own = self._settings.table.properties if self._settings.table.type == ICEBERG else {}
         properties = own if self._found is None else self._found.properties
         names = (TableProperties.WRITE_METADATA_PATH, TableProperties.WRITE_DATA_PATH)
         location = self._table_location()
         metadata, data = (properties.get(name, "") or location for name in names)
-        return metadata, data
+        return _StorageLocations(metadata, data)
 
     def _file_properties(self, location: str) -> dict[str, str]:
         """Return a participant's properties, which a catalog may only give out with a table."""

@@ -54,7 +54,7 @@ class AvroWriterFormat:
         self._finder = finder
 
     def unknown_columns_of_last_decode(
-        self, values: Sequence[bytes], _bad: Collection[int], /
+        self, values: Sequence[bytes], _bad_rows: Collection[int], /
     ) -> Iterable[UnknownColumns]:
         """Compare with the writer's schema; the values are not looked at."""
         wanted = self._finder.columns_needed_for(columns_of(self.writer))

@@ -99,13 +99,13 @@ class ConnectJsonRecords:
         return collector.finish(faults)
 
     def flag_missing_field(self, values: Sequence[bytes], path: Sequence[pa.Field]) -> Flags:
-        return paths.flag_missing_field(Packed.pack(values), path, front=(_WHOLE,))
+        return paths.flag_missing_field(Packed.pack(values), path, outer_keys=(_WHOLE,))
 
     def watch_unknown_fields(self, finder: UnknownFieldFinder) -> None:
         self._finder = finder
 
     def unknown_columns_of_last_decode(
-        self, values: Sequence[bytes], _bad: Collection[int], /
+        self, values: Sequence[bytes], _bad_rows: Collection[int], /
     ) -> Iterable[UnknownColumns]:
         """Compare with the schemas of what was decoded last, or with the payload's values."""
         for text, rows in self._last.items():

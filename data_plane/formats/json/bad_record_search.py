@@ -15,7 +15,7 @@ import json
 import re
 from collections.abc import Callable
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -83,9 +83,17 @@ _KEYS = re.compile(rb'"((?:[^"\\]|\\.)*)"(\s*:)?', re.DOTALL)
 _OBJECT = rf"^{_SPACE}(?:\{{{_SPACE}\}}|{_object_regex(3)}){_SPACE}$"
 
 
+class SuspectRecords(NamedTuple):
+    """What looks wrong about each of some values, and the C code's marks if it gives them."""
+
+    ill_formed: Flags
+    key_repeated: Flags
+    marks: Octets | None
+
+
 def flag_suspect_records(
     values: pa.LargeBinaryArray, fields: Fields | None = None
-) -> tuple[Flags, Flags, Octets | None]:
+) -> SuspectRecords:
     """Return which values are not one JSON object each (RFC 8259), and which name a key twice.
 
     Of the latter, a few may be listed wrongly. Control characters in strings pass; escapes that the
@@ -98,7 +106,7 @@ def flag_suspect_records(
     if result is not None:
         shown = result & 3
         marks = (result >> 2).astype(np.uint8) if fields else None
-        return shown == 1, shown == 2, marks
+        return SuspectRecords(shown == 1, shown == 2, marks)
     # The expression does not count depth: what may be too deep is parsed alone.
     opened = pc.add(pc.count_substring(values, "["), pc.count_substring(values, "{"))
     deep = np.asarray(pc.greater(opened, json_values.DEPTH_MAX))
@@ -106,7 +114,7 @@ def flag_suspect_records(
     twice = np.zeros(len(values), np.bool_)
     for row in np.flatnonzero(~ill_formed).tolist():
         twice[row] = _has_repeated_key(values[row].as_py())
-    return ill_formed, twice, None
+    return SuspectRecords(ill_formed, twice, None)
 
 
 def _has_repeated_key(value: bytes) -> bool:

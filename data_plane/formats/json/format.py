@@ -65,7 +65,7 @@ class JsonRecords:
         self._finder = finder
 
     def unknown_columns_of_last_decode(
-        self, values: Sequence[bytes], bad: Collection[int], /
+        self, values: Sequence[bytes], bad_rows: Collection[int], /
     ) -> Iterable[UnknownColumns]:
         """Read once more only what the C code, which marked most records, is unsure about.
 
@@ -77,7 +77,7 @@ class JsonRecords:
         if marks is None or not marked:
             marks = np.full(len(values), _LACKS, np.uint8)
         self.record_count_with_ignored_fields += int(np.count_nonzero(marks & _IGNORES))
-        rows = sorted({*np.flatnonzero(marks & _LACKS).tolist(), *bad})
+        rows = sorted({*np.flatnonzero(marks & _LACKS).tolist(), *bad_rows})
         result: dict[Struct, list[int]] = {}
         for row in rows:
             try:

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -234,13 +234,21 @@ def _is_unescaped_name(name: bytes) -> bool:
     return not any(octet < 32 or octet in b'"\\' for octet in name)
 
 
-def _kind_of(data_type: pa.DataType) -> tuple[_Kind, int, int]:
+class _KindOf(NamedTuple):
+    """The C code's kind of a type, and up to two parameters, such as precision and scale."""
+
+    kind: _Kind
+    one: int = 0
+    other: int = 0
+
+
+def _kind_of(data_type: pa.DataType) -> _KindOf:
     if data_type == pa.uuid():
-        return _Kind.UUID, 0, 0
+        return _KindOf(_Kind.UUID)
     if isinstance(data_type, pa.BaseExtensionType):
         raise _Unplanned
     if data_type in _PLAIN:
-        return _PLAIN[data_type], 0, 0
+        return _KindOf(_PLAIN[data_type])
     for is_kind, result in (
         (pa_types.is_struct, _Kind.STRUCT),
         (pa_types.is_list, _Kind.LIST),
@@ -248,17 +256,17 @@ def _kind_of(data_type: pa.DataType) -> tuple[_Kind, int, int]:
         (pa_types.is_map, _Kind.MAP),
     ):
         if is_kind(data_type):
-            return result, 0, 0
+            return _KindOf(result)
     if pa_types.is_fixed_size_binary(data_type) and data_type.byte_width:
-        return _Kind.FIXED, data_type.byte_width, 0
+        return _KindOf(_Kind.FIXED, data_type.byte_width)
     if pa_types.is_decimal128(data_type) and 0 <= data_type.scale <= data_type.precision:
-        return _Kind.DECIMAL, data_type.precision, data_type.scale
+        return _KindOf(_Kind.DECIMAL, data_type.precision, data_type.scale)
     if (
         pa_types.is_time64(data_type) or pa_types.is_timestamp(data_type)
     ) and data_type.unit in _PER_SECOND:
         zoned = pa_types.is_timestamp(data_type) and data_type.tz is not None
         result = _Kind.TIMESTAMP if pa_types.is_timestamp(data_type) else _Kind.TIME
-        return result, _PER_SECOND[data_type.unit], int(zoned)
+        return _KindOf(result, _PER_SECOND[data_type.unit], int(zoned))
     raise _Unplanned
 
 

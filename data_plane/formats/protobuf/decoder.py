@@ -7,6 +7,7 @@ unwanted message's content is not examined.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -32,6 +33,14 @@ Read = tuple[int, int, int, int]
 
 class Broken(ValueError):
     """Says that these bytes are not a message."""
+
+
+class Items(NamedTuple):
+    """All items of a repeated field; ``offsets`` say which of them are each message's."""
+
+    offsets: Integers
+    values: Integers
+    sizes: Integers
 
 
 class Messages:
@@ -77,16 +86,14 @@ class Messages:
             self._merge_parts(wanted, result)
         return result
 
-    def read_items(
-        self, number: int, wire: int, counts: Integers
-    ) -> tuple[Integers, Integers, Integers]:
-        """Return offsets of each message's items of a repeated field, their values and sizes."""
+    def read_items(self, number: int, wire: int, counts: Integers) -> Items:
+        """Return the items of a repeated field."""
         offsets = np.zeros(len(self) + 1, np.int64)
         np.cumsum(counts, out=offsets[1:])
         result = loops().read_items(self.data, self.spans, (number, wire), offsets)
         if result is None:
             result = _read_items(self.data, self.spans, (number, wire), offsets)
-        return offsets, *result
+        return Items(offsets, *result)
 
     def _merge_parts(self, wanted: Slots, found: FieldScan) -> None:
         """Merge a message that comes in several parts: it is the concatenation of its parts."""

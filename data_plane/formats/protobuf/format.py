@@ -61,7 +61,7 @@ class ProtobufWriterFormat:
         self._finder = finder
 
     def unknown_columns_of_last_decode(
-        self, values: Sequence[bytes], _bad: Collection[int], /
+        self, values: Sequence[bytes], _bad_rows: Collection[int], /
     ) -> Iterable[UnknownColumns]:
         """Compare with the descriptor; the messages are not looked at."""
         wanted = self._finder.columns_needed_for(self._columns)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -31,10 +32,17 @@ _PREFIX = "registry."
 SCHEMA, USE, IGNORE = "schema", "use", "ignore"
 
 
+class _SplitOptions(NamedTuple):
+    """Options of a format that reads its schemas from a registry."""
+
+    registry: dict[str, str]
+    own: dict[str, str]
+
+
 def _split_options(
     options: Mapping[str, str], further_choices: Mapping[str, Sequence[str]] | None = None
-) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the registry's options, and the rest. Raises ``ValueError``."""
+) -> _SplitOptions:
+    """Return the registry's options, and the rest with defaults. Raises ``ValueError``."""
     choices = {FRAMING: FRAMINGS, **(further_choices or {})}
     own = {name: value for name, value in options.items() if not name.startswith(_PREFIX)}
     taken = require_known_options(own, {name: values[0] for name, values in choices.items()})
@@ -44,7 +52,7 @@ def _split_options(
     of_registry = {
         name.removeprefix(_PREFIX): value for name, value in options.items() if name not in own
     }
-    return of_registry, taken
+    return _SplitOptions(of_registry, taken)
 
 
 def _schema_id_of(frame: bytes, framing: str) -> bytes:

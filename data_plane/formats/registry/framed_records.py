@@ -38,7 +38,7 @@ class WriterFormat(Protocol):
     def watch_unknown_fields(self, finder: UnknownFieldFinder) -> None: ...
 
     def unknown_columns_of_last_decode(
-        self, values: Sequence[bytes], bad: Collection[int], /
+        self, values: Sequence[bytes], bad_rows: Collection[int], /
     ) -> Iterable[UnknownColumns]: ...
 
 
@@ -110,10 +110,10 @@ class FramedRecords:
             writer.watch_unknown_fields(finder)
 
     def unknown_columns_of_last_decode(
-        self, _: Sequence[bytes], bad: Collection[int], /
+        self, _: Sequence[bytes], bad_rows: Collection[int], /
     ) -> Iterable[UnknownColumns]:
         """Ask each writer's format about what it decoded last."""
-        wrong = np.fromiter(bad, np.int64, len(bad))
+        wrong = np.fromiter(bad_rows, np.int64, len(bad_rows))
         for share in self._last:
             if share.reader is None:
                 continue

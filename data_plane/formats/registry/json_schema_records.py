@@ -57,7 +57,7 @@ class SchemaJsonRecords(JsonRecords):
         return together
 
     def unknown_columns_of_last_decode(
-        self, values: Sequence[bytes], bad: Collection[int], /
+        self, values: Sequence[bytes], bad_rows: Collection[int], /
     ) -> Iterable[UnknownColumns]:
         assert self._finder is not None, "nobody watches"
         wanted = _without_columns_made_optional(
@@ -67,7 +67,7 @@ class SchemaJsonRecords(JsonRecords):
             yield np.arange(len(values), dtype=np.int64), with_default_precision(wanted)
         if self._typed is not None:
             self._marks = None
-        for rows, shown in super().unknown_columns_of_last_decode(values, bad):
+        for rows, shown in super().unknown_columns_of_last_decode(values, bad_rows):
             beyond = _undeclared_columns(shown, self._schema.columns)
             if beyond.fields:
                 yield rows, beyond
