@@ -255,7 +255,7 @@ def _token_file_provider(settings: Mapping[str, Any], _: str) -> TokenProvider:
             text, float(claims["exp"]), _token_subject_of(claims), settings.get("extensions", {})
         )
 
-    return fetch, f"the file {path}"
+    return TokenProvider(fetch, f"the file {path}")
 
 
 def _read_token_file(path: str, setting: str) -> str:

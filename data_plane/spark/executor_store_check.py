@@ -76,7 +76,7 @@ def require_tokens_from_executors(
 class _TasksRun(NamedTuple):
     """How many tasks did what was asked, and the names of the hosts that they ran on."""
 
-    count: int
+    task_count: int
     hosts: str
 
 
