@@ -132,7 +132,7 @@ class Bench:
         transaction = TransactionId(Epoch(1), TransactionNumber(1))
         ranges = {TopicPartition(topic, 0): OffsetRange(0, self.count)}
         batch = Batch(1, transaction, self._start("db.rows"), ranges, 1 << 27, quarantine=aside)
-        plan = plans.plan_of(batch, source)
+        plan = plans.load_plan(batch, source)
         before_s = time.process_time()
         chunks = self.chunks.get(topic)
         written = write_chunks(plan, batch, chunks) if chunks else write_ranges(plan, batch)

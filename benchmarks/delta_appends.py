@@ -91,7 +91,7 @@ def iceberg(folder: Path, rows: Sequence[bytes], commits: int) -> float:
     with load_catalog("benchmark", properties) as catalog:
         ensure_table(catalog, "db.t", TableDeclaration(TYPES))
         table = IcebergTable(catalog, "db.t", SINK)
-        return appended(table, Plans(catalog).plan_of, rows, commits)
+        return appended(table, Plans(catalog).load_plan, rows, commits)
 
 
 def delta(folder: Path, rows: Sequence[bytes], commits: int) -> float:
@@ -100,7 +100,7 @@ def delta(folder: Path, rows: Sequence[bytes], commits: int) -> float:
     kind = DeltaFormat()
     kind.create(wanted)
     plans = PluginPlans(lambda: kind.file_schema(wanted), Shaping())
-    return appended(kind.open(wanted, SINK), plans.plan_of, rows, commits)
+    return appended(kind.open(wanted, SINK), plans.load_plan, rows, commits)
 
 
 def appended(table: SinkTable, plan: Plan, rows: Sequence[bytes], commits: int) -> float:

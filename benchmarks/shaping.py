@@ -93,7 +93,7 @@ def write(
     count = sum(len(chunk.offsets) for chunk in chunks)
     ranges = {TopicPartition("t", 0): OffsetRange(0, count)}
     batch = Batch(1, TransactionId(Epoch(1), TransactionNumber(1)), start, ranges, 1 << 27)
-    plan = Plans(catalog, shaping).plan_of(batch, SourcePlan({}))
+    plan = Plans(catalog, shaping).load_plan(batch, SourcePlan({}))
     before_s = time.process_time()
     written = write_chunks(plan, batch, chunks)
     taken_s = time.process_time() - before_s

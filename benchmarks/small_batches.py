@@ -80,7 +80,7 @@ def measure(folder: Path, workload: Workload, given: argparse.Namespace, topic: 
         ranges = {TopicPartition(topic, 0): OffsetRange(number * count, (number + 1) * count)}
         transaction = TransactionId(Epoch(1), TransactionNumber(number))
         batch = Batch(number, transaction, start, ranges, 1 << 27)
-        plan = plans.plan_of(batch, source)
+        plan = plans.load_plan(batch, source)
         if given.bootstrap:
             return write_ranges(plan, batch)
         return write_chunks(plan, batch, [chunk_of(values, number * count)])

@@ -18,7 +18,10 @@ from headgate.coordinator.settings import OffsetPolicy, RollbackPolicy
 from headgate.data_plane.cdc.policy import Envelope, Tombstones, field_to_use_instead
 from headgate.data_plane.formats.column_options import FROM, parse_path
 from headgate.data_plane.formats.format_registry import ValueOptions, create_record_format
-from headgate.data_plane.routing.keyed_routes import may_have_key, may_precede_keyed_table
+from headgate.data_plane.routing.keyed_routes import (
+    may_lead_to_keyed_table,
+    may_share_records_with_keyed_table,
+)
 from headgate.data_plane.routing.routes import Route, Routing
 from headgate.participant.settings import Distribution, Incompatible, UnknownFields
 
@@ -68,7 +71,7 @@ def _require_valid_routed_keys(settings: SinkSections) -> None:
     tables = settings.tables
     routing = tables.routing
     for number, route in enumerate(routing.routes):
-        if route.is_by_value and may_precede_keyed_table(routing, number):
+        if route.is_by_value and may_share_records_with_keyed_table(routing, number):
             _require_one_table_per_key(settings, route, number + 1)
     for each in tables.table:
         if not each.key:
@@ -189,7 +192,7 @@ class KeysByRoute:
         return not self.history and bool(self.routing.key_of(table))
 
     def may_feed_keyed_table(self, topic: str) -> bool:  # keys may move all the same (KEY-16)
-        return self.single or may_have_key(self.routing, topic)
+        return self.single or may_lead_to_keyed_table(self.routing, topic)
 
 
 def find_added_partitions(

@@ -173,7 +173,7 @@ def _require_column_source(settings: SinkSections) -> None:
             "a transform's result must be declared: declare the tables, or create them yourself",
         )
     made = create_record_format(name, ValueOptions.from_options(settings.format.options).of_format)
-    if name not in _FORMATS[wanted] or not hasattr(made, "unknown_columns"):
+    if name not in _FORMATS[wanted] or not hasattr(made, "unknown_columns_of_last_decode"):
         raise CreationUnfit(
             f'tables.create.schema = "{wanted}": the format {name} does not tell of columns so',
             "infer is for json, registry for formats with schemas, connect for "

@@ -129,7 +129,7 @@ def _require_incompatible_policy_supported(
         return
     name = settings.format.type
     made = create_record_format(name, ValueOptions.from_options(settings.format.options).of_format)
-    if not hasattr(made, "unknown_columns"):
+    if not hasattr(made, "unknown_columns_of_last_decode"):
         raise ColumnsCannotEvolve(
             f'{where}incompatible = "{wanted}": the format {name} does not know fields by name',
             "use json, connect-json, or a format of Avro or Protobuf; or quarantine",
@@ -158,7 +158,7 @@ def _require_unknown_fields_policy_supported(
         )
     name = settings.format.type
     made = create_record_format(name, ValueOptions.from_options(settings.format.options).of_format)
-    if not hasattr(made, "unknown_columns"):
+    if not hasattr(made, "unknown_columns_of_last_decode"):
         raise ColumnsCannotEvolve(
             f"{described}: the format {name} does not report fields that a table lacks",
             "use json, connect-json, or a format of Avro or Protobuf; or ignore",

@@ -351,7 +351,7 @@ class GroupMember(Protocol):
     def is_buffer_full(self) -> bool:
         """Return whether the source will show no more until some of it is read."""
 
-    def commit_offsets(self, offsets: Offsets, note: str) -> None:
+    def copy_offsets_to_group(self, offsets: Offsets, metadata: str) -> None:
         """Copy settled offsets of owned partitions to the group, for lag tools; best effort."""
 
     def close(self) -> None:

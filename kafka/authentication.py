@@ -50,7 +50,7 @@ def token_keeper_for(settings: Mapping[str, Any]) -> TokenKeeper | None:
     return keeper_of(text, settings["bootstrap.servers"])
 
 
-def settings_without_token_callback(settings: Mapping[str, Any]) -> dict[str, Any]:
+def to_librdkafka_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return librdkafka's own settings for these, without the callback that gives tokens."""
     text = settings.get(AUTH)
     found = {key: value for key, value in settings.items() if key != AUTH}
@@ -75,30 +75,32 @@ def with_authentication(settings: Mapping[str, Any]) -> dict[str, Any]:
 
     Waits for a process's first token. Raises ``TokenServerRefused``, ``TokenUnfit``, ``TokenAway``.
     """
-    found = settings_without_token_callback(settings)
+    found = to_librdkafka_settings(settings)
     keeper = token_keeper_for(settings)
     if keeper is None:
         return found
     keeper.require_token()
 
     def give_token(_: str) -> tuple[str, float, str, dict[str, str]]:
-        token = keeper.token_for_client()  # from memory: it runs in a thread that serves the client
+        token = (
+            keeper.current_token_expiring_early()
+        )  # from memory: it runs in a thread that serves the client
         return token.text, token.expires_s, token.principal, dict(token.extensions)
 
     found["oauth_cb"] = give_token
     if "error_cb" in found:
-        found["error_cb"] = _explain_expired_token(found["error_cb"], keeper)
+        found["error_cb"] = _with_expired_token_explained(found["error_cb"], keeper)
     return found
 
 
-def token_trouble_of(settings: Mapping[str, Any]) -> str:
+def token_trouble_suffix(settings: Mapping[str, Any]) -> str:
     """Return why these settings' clients get no new token, to be put behind another reason."""
     keeper = token_keeper_for(settings)
     return f"; {keeper.renewal_trouble}" if keeper and keeper.renewal_trouble else ""
 
 
-def _explain_expired_token(
-    told: Callable[[KafkaError], Any], keeper: TokenKeeper
+def _with_expired_token_explained(
+    error_cb: Callable[[KafkaError], Any], keeper: TokenKeeper
 ) -> Callable[[KafkaError], None]:
     """Replace what the client says of an expired token, which names anything but that.
 
@@ -113,9 +115,9 @@ def _explain_expired_token(
         reason = keeper.renewal_trouble
         if error.code() != expired or not reason:
             last.clear()
-            told(error)
+            error_cb(error)
         elif last != [reason]:
             last[:] = [reason]
-            told(KafkaError(expired, reason))
+            error_cb(KafkaError(expired, reason))
 
     return explain_error

@@ -210,7 +210,10 @@ REFUSED = {
 
 
 def why_key_refused(key: str) -> str | None:
-    """Return why a key may not be set; ``None`` if it may, ``""`` if it is simply unknown."""
+    """Return why a key may not be set: ``""`` for an unknown one, which needs no reason.
+
+    Returns ``None`` if it may be set.
+    """
     if key in ALLOWED:
         return None
     for prefix, reason in REFUSED_FAMILIES.items():

@@ -97,10 +97,10 @@ class Cluster:
             except kafka.KafkaException as error:
                 self._admin.poll(0)  # delivers the client's complaints
                 # Refused by every broker: waiting longer would not change the answer.
-                if self._are_all_brokers_down() or time.monotonic() > patience:
+                if self._is_reason_of_outage_known() or time.monotonic() > patience:
                     raise self._unreachable_error(error) from error
 
-    def _are_all_brokers_down(self) -> bool:
+    def _is_reason_of_outage_known(self) -> bool:
         codes = {complaint.code() for complaint in self._complaints}
         return _ALL_DOWN in codes and not codes.isdisjoint(_MOST_TELLING)
 
@@ -222,10 +222,10 @@ def _new_reader(
         raise settings_error(error, settings) from error
 
 
-def read_newest_messages(
-    settings: Mapping[str, str], topic: str, group_id: str, messages: int
+def read_newest_control_values(
+    settings: Mapping[str, str], topic: str, group_id: str, count_max: int
 ) -> list[bytes]:
-    """Return the values of partition 0's last ``messages``, oldest first; none without the topic.
+    """Return the values of partition 0's last ``count_max``, oldest first; none without the topic.
 
     A consumer must name a group; this one is neither joined nor committed to. Raises
     ``Unreachable``, ``MissingRights``, ``ConfigurationError``.
@@ -235,9 +235,9 @@ def read_newest_messages(
     consumer = _new_reader(settings, group_id, own)
     try:
         low, high = consumer.get_watermark_offsets(at, timeout=ANSWER_S_MAX)
-        at.offset = max(low, high - messages)
+        at.offset = max(low, high - count_max)
         consumer.assign([at])
-        return _read_messages(consumer, high) if at.offset < high else []
+        return _read_values(consumer, high) if at.offset < high else []
     except kafka.KafkaException as error:
         if error.args[0].code() in _ABSENT:
             return []
@@ -249,10 +249,10 @@ def read_newest_messages(
 def read_newest_append_time(
     settings: Mapping[str, str], topic: str, group_id: str, wait_s: float = 0.0
 ) -> int | None:
-    """Return when the brokers appended partition 0's last message, in epoch milliseconds.
+    """Return, in epoch milliseconds, when the brokers appended partition 0's last message.
 
-    With ``wait_s``: when they append the next one, if one comes within that time. ``None`` if there
-    is none, or the topic takes its writers' time. Raises as ``read_newest_messages``.
+    With ``wait_s``: that of the next one instead, if one comes within that time. ``None`` if there
+    is none, or the topic takes its writers' time. Raises as ``read_newest_control_values``.
     """
     at = kafka.TopicPartition(topic, 0)
     consumer = _new_reader(settings, group_id, {})
@@ -273,7 +273,7 @@ def read_newest_append_time(
     return int(time_ms) if kind == kafka.TIMESTAMP_LOG_APPEND_TIME else None
 
 
-def _read_messages(consumer: kafka.Consumer, end: int) -> list[bytes]:
+def _read_values(consumer: kafka.Consumer, end: int) -> list[bytes]:
     found: list[bytes] = []
     patience = time.monotonic() + ANSWER_S_MAX
     while time.monotonic() < patience:

@@ -23,7 +23,7 @@ from headgate.kafka.consumer_group import KafkaGroupMember
 from headgate.kafka.control_log import PRODUCER
 from headgate.kafka.control_topic import CONTROL_SETTINGS, read_topic_settings
 from headgate.kafka.error_codes import NO_RIGHTS
-from headgate.kafka.record_fetch import try_batch_consumer
+from headgate.kafka.record_fetch import check_batch_consumer
 
 WAIT_S = 20.0
 NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
@@ -79,7 +79,7 @@ class ClusterTrial:
             raise _trial_error("describing the cluster", error) from error
         return str(found.cluster_id), len(found.nodes)
 
-    def create_topic(self) -> list[str]:
+    def create_and_list_refused_settings(self) -> list[str]:
         """Make the topic as the control topic is made; return the settings that were refused."""
         try:
             self._request_creation(CONTROL_SETTINGS)
@@ -90,7 +90,7 @@ class ClusterTrial:
         return []
 
     def _create_with_accepted_settings(self) -> list[str]:
-        """Make it with the settings that the cluster takes, one tried after the other."""
+        """Create it with the settings that the cluster accepts; return those that it refused."""
         taken: dict[str, str] = {}
         for name, value in CONTROL_SETTINGS.items():
             try:
@@ -147,9 +147,9 @@ class ClusterTrial:
         kind, time_ms = message.timestamp()
         return Appended(kind == kafka.TIMESTAMP_LOG_APPEND_TIME, before_ms - time_ms)
 
-    def try_batch_consumer(self) -> str:
-        """Let a consumer of batches come to the topic's end. Raises as ``try_batch_consumer``."""
-        return try_batch_consumer(self._settings, TopicPartition(self.name, 0), WAIT_S)
+    def check_batch_consumer(self) -> str:
+        """Let a consumer of batches come to the topic's end. Raises as ``check_batch_consumer``."""
+        return check_batch_consumer(self._settings, TopicPartition(self.name, 0), WAIT_S)
 
     def _produce(self, producer: kafka.Producer, value: bytes) -> None:
         errors: list[kafka.KafkaError] = []
@@ -162,7 +162,7 @@ class ClusterTrial:
         if waiting:
             raise Unreachable(f"writing to topic {self.name}: no answer within {WAIT_S:.0f} s")
 
-    def try_transactions(self) -> list[bytes]:
+    def run_transactions_and_read_back(self) -> list[bytes]:
         """Commit one transaction and abort another; return what a reader of committed ones sees."""
         own = {"transactional.id": self.name, "transaction.timeout.ms": 60_000}
         producer = new_producer({**self._others, **own})

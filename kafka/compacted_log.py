@@ -136,14 +136,14 @@ class TopicAdmin:
             raise _translate_topic_error(topic, error) from error
         return TopicFacts(TopicId(str(found.topic_id)), len(found.partitions))
 
-    def ensure_topic(self, topic: str, partitions: int) -> TopicFacts:
+    def ensure_topic(self, topic: str, partitions_if_created: int) -> TopicFacts:
         """Return what is known of the topic, which is created if it is missing.
 
         Raises ``FleetTopicUnfit``, ``Unreachable``, ``MissingRights``.
         """
         if found := self.describe_topic(topic):
             return found
-        new = NewTopic(topic, partitions, _BROKER_DEFAULT, config=SETTINGS)
+        new = NewTopic(topic, partitions_if_created, _BROKER_DEFAULT, config=SETTINGS)
         try:
             self._admin.create_topics([new], request_timeout=REQUEST_TIMEOUT_S)[topic].result()
         except kafka.KafkaException as error:
@@ -153,8 +153,8 @@ class TopicAdmin:
                     raise _translate_topic_error(topic, error) from error
                 raise FleetTopicUnfit(
                     f"topic {topic} is missing and cannot be created: {cause.str()}",
-                    f"create it with {partitions} partitions and cleanup.policy=compact, or allow "
-                    "the principal to create it",
+                    f"create it with {partitions_if_created} partitions and "
+                    "cleanup.policy=compact, or allow the principal to create it",
                 ) from error
         deadline_s = time.monotonic() + REQUEST_TIMEOUT_S
         while (
@@ -365,7 +365,7 @@ class CompactedProducer:
 
     def take_failures(self) -> Sequence[str]:
         """Return why records were not written since the last call, once each."""
-        self._call_client(lambda: self._producer.poll(0))
+        self._call_or_recover(lambda: self._producer.poll(0))
         failed, self._failed = self._failed, []
         return sorted({*failed})
 
@@ -375,9 +375,13 @@ class CompactedProducer:
         return written
 
     def flush(self, timeout_s: float) -> None:
-        self._call_client(lambda: self._producer.flush(timeout_s))
+        """Wait up to this time for what was written.
 
-    def _call_client(self, act: Callable[[], object]) -> None:
+        Never raises: ``take_failures`` says what failed.
+        """
+        self._call_or_recover(lambda: self._producer.flush(timeout_s))
+
+    def _call_or_recover(self, act: Callable[[], object]) -> None:
         """Let the client work. It raises what is fatal to it, also out of our callback."""
         try:
             act()

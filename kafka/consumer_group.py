@@ -175,10 +175,10 @@ class KafkaGroupMember:
         """Return ``False``: what Kafka holds does not wait for us."""
         return False
 
-    def commit_offsets(self, offsets: Offsets, note: str) -> None:
+    def copy_offsets_to_group(self, offsets: Offsets, metadata: str) -> None:
         """Commit in the background; a refusal is only logged, since the table holds the truth."""
         copies = [
-            kafka.TopicPartition(p.topic, p.partition, offset, note)
+            kafka.TopicPartition(p.topic, p.partition, offset, metadata)
             for p, offset in offsets.restricted_to(self._owned).items()
         ]
         if not copies:
@@ -233,7 +233,7 @@ class KafkaGroupMember:
             consumer.unassign()
 
 
-def require_group_settings(
+def require_accepted_group_settings(
     kafka_config: Mapping[str, str], group_id: str, protocol: GroupProtocol
 ) -> None:
     """Raise ``ConfigurationError`` if the client takes no member with these settings. Joins not."""

@@ -40,7 +40,7 @@ from headgate.control_protocol.message_encoding import (
     Wire,
 )
 from headgate.control_protocol.redacting_loggers import redacted_logger
-from headgate.kafka.authentication import token_trouble_of
+from headgate.kafka.authentication import token_trouble_suffix
 from headgate.kafka.client_settings import (
     settings_error,
     settings_for_offset_queries,
@@ -187,7 +187,7 @@ class KafkaLog:
         self.skipped: Counter[SkipReason] = Counter()
 
     def append(self, envelopes: Sequence[Envelope]) -> None:
-        topic_id = self._identity.require_id() if self._wire.keys else TopicId("")
+        topic_id = self._identity.ensure_topic_id() if self._wire.keys else TopicId("")
         messages = [self._wire.sign_and_encode(envelope, topic_id) for envelope in envelopes]
         answers: list[kafka.KafkaError | None] = []
 
@@ -206,7 +206,7 @@ class KafkaLog:
         # Python reports as a SystemError.
         except (kafka.KafkaException, BufferError, SystemError) as error:
             self._clients.discard_producer(producer, answer_s)
-            if fatal := _fatal_error(error):
+            if fatal := _find_missing_right(error):
                 raise self._append_error([fatal], 0) from error
             raise AppendUnconfirmed(f"control topic {self._topic}: {error}") from error
         errors = [error for error in answers if error is not None]
@@ -221,7 +221,7 @@ class KafkaLog:
         # Before anything is taken from the client: the records of a re-created topic, at offsets
         # that happen to fit, would be heard as the former one's.
         if self._lost is None:
-            self._lost = self._identity.find_loss()
+            self._lost = self._identity.poll_for_loss()
         if self._lost is not None:
             raise LogDiscontinuity(
                 f"control topic {self._topic}: {self._lost}",
@@ -286,7 +286,7 @@ class KafkaLog:
                 "them); message.timestamp.type=LogAppendTime on the topic takes any",
             )
         reasons = sorted({error.str() for error in errors}) or [f"{missing} without an answer"]
-        told = "; ".join(reasons) + token_trouble_of(self._config)
+        told = "; ".join(reasons) + token_trouble_suffix(self._config)
         return AppendUnconfirmed(f"control topic {self._topic}: {told}")
 
     def _assign_from(self, offset: int) -> None:
@@ -349,9 +349,9 @@ class _Identity:
         self._due_s = 0.0
 
     def adopt_topic(self) -> bool:
-        """Adopt the topic that has the name now; ``Unreachable`` if there is none.
+        """Adopt the topic that has the name now; return whether another one was adopted before.
 
-        Returns whether it is another one than before.
+        Raises ``Unreachable`` if there is none.
         """
         before = self._id
         try:
@@ -366,7 +366,7 @@ class _Identity:
     def adopted_topic_id(self) -> TopicId:
         return TopicId(self._id)
 
-    def require_id(self) -> TopicId:
+    def ensure_topic_id(self) -> TopicId:
         """The adopted topic's id; before any was adopted, that of the topic with the name now."""
         if not self._id:
             self.adopt_topic()
@@ -376,7 +376,7 @@ class _Identity:
         """Ask at the next opportunity."""
         self._due_s = 0.0
 
-    def find_loss(self) -> str | None:
+    def poll_for_loss(self) -> str | None:
         """Return what happened to the adopted topic, if anything; asks sometimes, never waits."""
         if self._asked is None:
             if self._id and time.monotonic() >= self._due_s:
@@ -401,7 +401,7 @@ class _Identity:
         return answer
 
 
-def _fatal_error(error: BaseException | None) -> kafka.KafkaError | None:
+def _find_missing_right(error: BaseException | None) -> kafka.KafkaError | None:
     """Return the refusal behind what the client raised, if retrying cannot fix it."""
     while error is not None:
         cause = error.args[0] if error.args else None

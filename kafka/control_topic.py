@@ -74,7 +74,10 @@ def require_fitting_topic_if_present(
 def uses_append_time(
     kafka_config: Mapping[str, str], topic: str, timeout_ms: int = REQUEST_TIMEOUT_MS
 ) -> bool:
-    """Return whether brokers put their own time on the events of an existing topic."""
+    """Return whether brokers put their own time on the events.
+
+    ``True`` without a topic, since it is created so.
+    """
     settings = read_topic_settings(kafka_config, topic, timeout_ms)
     return settings is None or settings.get("message.timestamp.type") == APPEND_TIME
 

@@ -23,14 +23,14 @@ _BYTES_MAX = 64 * 1024
 
 
 def read_first_timestamps(
-    kafka_config: Mapping[str, str], group_id: str, places: Mapping[TopicPartition, int]
+    kafka_config: Mapping[str, str], group_id: str, begin_offsets: Mapping[TopicPartition, int]
 ) -> Mapping[TopicPartition, int]:
     """Return timestamps (epoch ms) of the first readable records at or after these offsets.
 
     Leaves out partitions that did not answer in time or hold no record there, and those beyond
     ``PARTITIONS_MAX``. Joins no group, commits nothing. Raises ``Unreachable``.
     """
-    asked = dict(list(places.items())[:PARTITIONS_MAX])
+    asked = dict(list(begin_offsets.items())[:PARTITIONS_MAX])
     if not asked:
         return {}
     try:

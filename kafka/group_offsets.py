@@ -23,7 +23,7 @@ from headgate.kafka.clients import new_consumer
 _log = redacted_logger(__name__)
 
 
-def read_stored_offsets(
+def read_offsets_with_metadata(
     kafka_config: Mapping[str, Any],
     group_id: str,
     partitions: Iterable[tuple[str, int]],
@@ -54,7 +54,7 @@ def read_group_offsets(
     """
     asked = [(at.topic, at.partition) for at in partitions]
     try:
-        found = read_stored_offsets(kafka_config, group_id, asked, timeout_s)
+        found = read_offsets_with_metadata(kafka_config, group_id, asked, timeout_s)
     except kafka.KafkaException as error:
         raise Unreachable(f"the offsets of group {group_id} cannot be read: {error}") from error
     return {TopicPartition(p.topic, p.partition): p.offset for p in found if p.offset >= 0}
@@ -95,10 +95,10 @@ class OffsetCopies:
         self._group_id = group_id
         self._consumer: kafka.Consumer | None = None
 
-    def commit_offsets(self, offsets: Offsets, note: str) -> None:
+    def copy_offsets_to_group(self, offsets: Offsets, metadata: str) -> None:
         """Commit in the background; a refusal changes nothing, since the table holds the truth."""
         copies = [
-            kafka.TopicPartition(at.topic, at.partition, offset, note)
+            kafka.TopicPartition(at.topic, at.partition, offset, metadata)
             for at, offset in offsets.items()
         ]
         if not copies:

@@ -312,7 +312,7 @@ class BatchConsumer:
             structs, taken = structs[good], taken[good]
         sizes = structs["size"].astype(np.int64)
         return Messages(
-            topics=self._read_topics(structs["topic"]),
+            topics=self._rows_by_topic(structs["topic"]),
             partitions=structs["partition"].astype(np.int64),
             offsets=structs["offset"].astype(np.int64),
             timestamps=loops().message_timestamps(self._library.message_timestamp, taken),
@@ -325,7 +325,7 @@ class BatchConsumer:
             events=events,
         )
 
-    def _read_topics(self, handles: Addresses) -> list[tuple[str, Any]]:
+    def _rows_by_topic(self, handles: Addresses) -> list[tuple[str, Any]]:
         if (handles == handles[:1]).all():  # the usual case; sorting all of them costs more
             handles = handles[:1]
         distinct = np.unique(handles).tolist()

@@ -124,7 +124,10 @@ class Buffers:
             yield records
 
     def seek_to_positions(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Seek the user's consumer where the buffer does not begin at the position."""
+        """Seek the user's consumer where a buffer does not begin at the position.
+
+        Resumes it once the buffers are half empty.
+        """
         for partition, position in positions.items():
             buffer = self._buffers.get(partition)
             if partition in self._buffers and (buffer is None or buffer.begin != position):
@@ -161,7 +164,7 @@ class EmbeddedMember:
     def is_buffer_full(self) -> bool:
         return self._buffers.is_full
 
-    def commit_offsets(self, offsets: Offsets, note: str) -> None:  # noqa: ARG002 - the user commits
+    def copy_offsets_to_group(self, offsets: Offsets, metadata: str) -> None:  # noqa: ARG002 - the user commits
         self.settled = self.settled.with_offsets(offsets)
 
     def close(self) -> None:

@@ -32,9 +32,9 @@ from headgate.control_protocol.errors import (
 from headgate.control_protocol.identifiers import TopicId, TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.kafka.authentication import (
-    settings_without_token_callback,
+    to_librdkafka_settings,
     token_keeper_for,
-    token_trouble_of,
+    token_trouble_suffix,
 )
 from headgate.kafka.client_settings import with_quiet_log, without_consumer_settings
 from headgate.kafka.clients import new_admin
@@ -196,7 +196,7 @@ def read_ranges(reading: ReadRequest) -> Generator[Chunk, None, None]:
     _CLIENTS.give_back_consumer(reading.kafka, consumer)
 
 
-def try_batch_consumer(kafka: Mapping[str, str], at: TopicPartition, timeout_s: float) -> str:
+def check_batch_consumer(kafka: Mapping[str, str], at: TopicPartition, timeout_s: float) -> str:
     """Let a consumer of batches, which no other client is like, reach the end of the partition.
 
     Return what it did. Raises ``TokenServerRefused``, ``TokenUnfit`` and ``TokenAway`` where it has
@@ -224,7 +224,7 @@ def try_batch_consumer(kafka: Mapping[str, str], at: TopicPartition, timeout_s: 
     with_token = "the token server gave a token, and " if keeper is not None else ""
     raise Unreachable(
         f"{with_token}the brokers do not serve the consumer that reads batches: {reason} within "
-        f"{timeout_s:.0f} s{token_trouble_of(kafka)}",
+        f"{timeout_s:.0f} s{token_trouble_suffix(kafka)}",
         "other clients of this process may be served: compare what the brokers log of both",
     )
 
@@ -382,8 +382,12 @@ def _keeper_with_token(kafka: Mapping[str, str]) -> TokenKeeper | None:
 
 
 def _new_consumer(kafka: Mapping[str, str], keeper: TokenKeeper | None) -> BatchConsumer:
-    settings = {**_DEFAULTS, **settings_without_token_callback(with_quiet_log(kafka)), **_OURS}
-    return BatchConsumer(settings, keeper.token_for_client) if keeper else BatchConsumer(settings)
+    settings = {**_DEFAULTS, **to_librdkafka_settings(with_quiet_log(kafka)), **_OURS}
+    return (
+        BatchConsumer(settings, keeper.current_token_expiring_early)
+        if keeper
+        else BatchConsumer(settings)
+    )
 
 
 class _Clients:

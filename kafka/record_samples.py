@@ -35,7 +35,7 @@ def read_newest_records(
     kafka_config: Mapping[str, str],
     topic: str,
     records_max: int,
-    read: Reading = _keep_as_is,
+    convert: Reading = _keep_as_is,
 ) -> list[KeyAndValue]:
     """Return up to ``records_max`` keys and values, equally many from each partition's end.
 
@@ -59,7 +59,7 @@ def read_newest_records(
         ) from error
     try:
         return [
-            read((message.key(), message.value()), dict(message.headers() or ()))
+            convert((message.key(), message.value()), dict(message.headers() or ()))
             for message in _read_messages(consumer, topic, records_max)
         ]
     except kafka.KafkaException as error:

@@ -17,7 +17,7 @@ from headgate.control_protocol.errors import Unreachable
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.kafka.client_settings import settings_error, with_quiet_log, without_consumer_settings
 from headgate.kafka.clients import new_admin, new_producer
-from headgate.kafka.group_offsets import read_stored_offsets, store_offset
+from headgate.kafka.group_offsets import read_offsets_with_metadata, store_offset
 
 _log = redacted_logger("headgate.coordinator")
 
@@ -65,16 +65,16 @@ class GroupNote:
     def read(self) -> str:
         """Return the text; empty if none is known."""
         asked = [(self._topic, 0)]
-        with self._translate_errors():
-            (place,) = read_stored_offsets(self._config, self._group_id, asked, _REQUEST_S)
+        with self._translating_note_errors():
+            (place,) = read_offsets_with_metadata(self._config, self._group_id, asked, _REQUEST_S)
         return place.metadata or ""
 
     def store(self, text: str) -> None:
         place = kafka.TopicPartition(self._topic, 0, 0, text)
-        with self._translate_errors():
+        with self._translating_note_errors():
             store_offset(self._config, self._group_id, place)
 
-    def _translate_errors(self) -> Any:
+    def _translating_note_errors(self) -> Any:
         hint = "it is tried again; its principal needs READ on the group and on the topic"
         return _translating_errors(f"the note of group {self._group_id} on {self._topic}", hint)
 

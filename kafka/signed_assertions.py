@@ -6,7 +6,7 @@ import base64
 import json
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from headgate.control_protocol.errors import AuthenticationUnfit, ConfigurationError
@@ -37,7 +37,7 @@ def sign_assertion(
             f"{where} holds no private key that can be read",
             "name a key in PEM, without a passphrase: RSA, EC or Ed25519",
         ) from None
-    name, sign = _signing_algorithm(key, where)
+    name, sign = _algorithm_and_signer(key, where)
     now_s = int(time.time())
     header = {"alg": name, "typ": "JWT", **({"kid": key_id} if key_id else {})}
     body = {**claims, "jti": str(uuid.uuid4()), "iat": now_s, "exp": now_s + life_s}
@@ -45,7 +45,7 @@ def sign_assertion(
     return f"{text}.{_base64_url(sign(text.encode()))}"
 
 
-def _signing_algorithm(key: Any, where: str) -> tuple[str, Any]:
+def _algorithm_and_signer(key: Any, where: str) -> tuple[str, Callable[[bytes], bytes]]:
     """Return the name of what the key signs with, and what signs."""
     from cryptography.hazmat.primitives import hashes
     from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding, rsa

@@ -18,7 +18,7 @@ from headgate.control_protocol.ports import TopicState
 from headgate.kafka.client_settings import settings_error, settings_for_offset_queries
 from headgate.kafka.clients import new_admin
 from headgate.kafka.error_codes import NO_RIGHTS
-from headgate.kafka.group_offsets import read_stored_offsets
+from headgate.kafka.group_offsets import read_offsets_with_metadata
 
 REQUEST_TIMEOUT_S = 10.0
 
@@ -95,7 +95,9 @@ class KafkaSourceTopics:
             (p.topic, p.partition) for p in _led_partitions(self._describe_topics())
         )
         try:
-            places = read_stored_offsets(self._config, self._group_id, partitions, self._timeout_s)
+            places = read_offsets_with_metadata(
+                self._config, self._group_id, partitions, self._timeout_s
+            )
         except kafka.KafkaException as error:
             raise _translate_error(f"group {self._group_id}", error) from error
         return [place.metadata for place in places if place.metadata]
@@ -130,6 +132,10 @@ class KafkaSourceTopics:
         return described
 
     def _raise_missing(self, name: str, error: _TopicMissing) -> NoReturn:
+        """Raise that the topic is missing.
+
+        For a while that is something to try again, then a ``ConfigurationError``.
+        """
         now_s = time.monotonic()
         if now_s - self._missing_since_s.setdefault(name, now_s) < self._missing_max_s:
             raise error

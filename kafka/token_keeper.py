@@ -67,15 +67,15 @@ class TokenKeeper:
             self._changed.wait_for(
                 lambda: self._has_valid_token() or self._failure is not None, timeout_s
             )
-            return self._current()
+            return self._require_valid_token()
 
     def current_token(self) -> Token:
         """Return the newest token, without waiting. Raises as ``require_token``."""
         with self._changed:
             self._ensure_running()
-            return self._current()
+            return self._require_valid_token()
 
-    def token_for_client(self) -> Token:
+    def current_token_expiring_early(self) -> Token:
         """Return ``current_token``, as a client is to see it: with half of the life that is left.
 
         A client asks again at 80 % of that. By its true end it would connect with tokens of whose
@@ -113,7 +113,7 @@ class TokenKeeper:
                 return None
             return max(0.0, (self._token.expires_s - time.time()) / self._life_s)
 
-    def _current(self) -> Token:
+    def _require_valid_token(self) -> Token:
         if self._token is not None and self._has_valid_token():
             return self._token
         # Who had a token is known to the server: whatever it says now, it is asked again.
@@ -139,15 +139,15 @@ class TokenKeeper:
     def _renew_until_idle(self) -> None:
         pause = threading.Event()  # never set; whoever replaces time.sleep replaces it for all
         while True:
-            pause.wait(self._renew_token())
-            if self._is_idle():
+            pause.wait(self._renew_and_return_delay())
+            if self._stop_if_idle():
                 return
 
-    def _renew_token(self) -> float:
+    def _renew_and_return_delay(self) -> float:
         """Ask once; return how long to wait before the next time."""
         try:
             token = self._fetch()
-            life_s = _remaining_life(token)
+            life_s = _require_remaining_life(token)
         except HeadgateError as error:
             self._note_failure(error)
             return _AGAIN_S * random.uniform(0.8, 1.2)
@@ -180,7 +180,7 @@ class TokenKeeper:
                 "%s; %s", self.renewal_trouble, valid, extra=event_extra(LogEvent.TOKEN_NOT_RENEWED)
             )
 
-    def _is_idle(self) -> bool:
+    def _stop_if_idle(self) -> bool:
         """Return whether nobody needs it any more; then the thread ends, and a later use begins
         one."""
         with self._changed:
@@ -191,7 +191,7 @@ class TokenKeeper:
             return idle
 
 
-def _remaining_life(token: Token) -> float:
+def _require_remaining_life(token: Token) -> float:
     now_s = time.time()
     if token.expires_s <= now_s:
         raise TokenUnfit(
@@ -212,12 +212,12 @@ _keepers: dict[tuple[int, str, str], TokenKeeper] = {}
 _lock = threading.Lock()
 
 
-def keeper_of(description: str, servers: str) -> TokenKeeper:
+def keeper_of(auth_json: str, servers: str) -> TokenKeeper:
     """Return this process's keeper for a provider; the first call makes it."""
-    settings = json.loads(description)
+    settings = json.loads(auth_json)
     # Only some providers ask for a token of one cluster.
     of_cluster = servers if settings["type"] in ("aws-msk-iam", "azure") else ""
-    key = (os.getpid(), description, of_cluster)
+    key = (os.getpid(), auth_json, of_cluster)
     with _lock:
         keeper = _keepers.get(key)
         if keeper is None:

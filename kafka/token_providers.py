@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlencode, urlsplit
 
 from headgate.control_protocol.errors import (
@@ -62,7 +62,21 @@ class Token:
 Fetch = Callable[[], Token]
 
 
-def provider_of(settings: Mapping[str, Any], servers: str) -> tuple[Fetch, str]:
+class TokenProvider(NamedTuple):
+    """What fetches a token, and what messages call its source."""
+
+    fetch: Fetch
+    name: str
+
+
+class _GoogleToken(NamedTuple):
+    """Google's own token, and the address of the account that it is of."""
+
+    token: Token
+    account: str
+
+
+def provider_of(settings: Mapping[str, Any], servers: str) -> TokenProvider:
     """Return what fetches a token, and what to call it."""
     # Each type of ``AuthType`` that is a token; a type that is missing here fails at the start.
     make = {
@@ -74,10 +88,12 @@ def provider_of(settings: Mapping[str, Any], servers: str) -> tuple[Fetch, str]:
     }[settings["type"]]
     fetch, where = make(settings, servers)
     section = settings.get("section", _SECTION)
-    return fetch if section == _SECTION else _naming_section(section, fetch), where
+    return TokenProvider(
+        fetch if section == _SECTION else _with_section_in_errors(section, fetch), where
+    )
 
 
-def _naming_section(section: str, fetch: Fetch) -> Fetch:
+def _with_section_in_errors(section: str, fetch: Fetch) -> Fetch:
     """Return what names another section than ours in its errors."""
 
     def fetch_with_section() -> Token:
@@ -93,14 +109,14 @@ def _naming_section(section: str, fetch: Fetch) -> Fetch:
 # ---------------------------------------------------------------------------------- token endpoints
 
 
-def _oidc_provider(settings: Mapping[str, Any], _: str) -> tuple[Fetch, str]:
+def _oidc_provider(settings: Mapping[str, Any], _: str) -> TokenProvider:
     url = settings["token_url"]
     asked = {name: settings[name] for name in ("scope", "audience") if name in settings}
     endpoint = _Endpoint(url, settings, asked, ca=settings.get("ca", ""))
-    return endpoint.fetch_token, f"the token server {_host_of(url)}"
+    return TokenProvider(endpoint.fetch_token, f"the token server {_host_of(url)}")
 
 
-def _azure_provider(settings: Mapping[str, Any], servers: str) -> tuple[Fetch, str]:
+def _azure_provider(settings: Mapping[str, Any], servers: str) -> TokenProvider:
     """Ask Entra ID for a token of the cluster: by a secret, a federated token, or the machine."""
     resource = f"https://{servers.split(',', maxsplit=1)[0].strip().rpartition(':')[0]}"
     federated = os.environ.get("AZURE_FEDERATED_TOKEN_FILE", "")
@@ -116,7 +132,7 @@ def _azure_provider(settings: Mapping[str, Any], servers: str) -> tuple[Fetch, s
         if "client_secret" not in settings:
             given["assertion_file"] = assertion
         endpoint = _Endpoint(url, given, {"scope": f"{resource}/.default"}, in_form=True)
-        return endpoint.fetch_token, f"Entra ID at {_host_of(url)}"
+        return TokenProvider(endpoint.fetch_token, f"Entra ID at {_host_of(url)}")
     base = os.environ.get("AZURE_POD_IDENTITY_AUTHORITY_HOST", "http://169.254.169.254")
     asked = {"api-version": "2018-02-01", "resource": resource}
     if client:
@@ -124,10 +140,10 @@ def _azure_provider(settings: Mapping[str, Any], servers: str) -> tuple[Fetch, s
     url = f"{base.rstrip('/')}/metadata/identity/oauth2/token?{urlencode(asked)}"
 
     def fetch() -> Token:
-        answer = _get_json(url, {"Metadata": "true"})
+        answer = _get_json_from_metadata_server(url, {"Metadata": "true"})
         return _parse_token_answer(answer, time.time(), {})
 
-    return fetch, "the machine's metadata server"
+    return TokenProvider(fetch, "the machine's metadata server")
 
 
 class _Endpoint:
@@ -224,7 +240,7 @@ def _token_subject_of(claims: Mapping[str, Any]) -> str:
 # ------------------------------------------------------------------------------------------- files
 
 
-def _token_file_provider(settings: Mapping[str, Any], _: str) -> tuple[Fetch, str]:
+def _token_file_provider(settings: Mapping[str, Any], _: str) -> TokenProvider:
     path = settings["path"]
 
     def fetch() -> Token:
@@ -239,27 +255,27 @@ def _token_file_provider(settings: Mapping[str, Any], _: str) -> tuple[Fetch, st
             text, float(claims["exp"]), _token_subject_of(claims), settings.get("extensions", {})
         )
 
-    return fetch, f"the file {path}"
+    return TokenProvider(fetch, f"the file {path}")
 
 
-def _read_token_file(path: str, key: str) -> str:
+def _read_token_file(path: str, setting: str) -> str:
     try:
         with Path(path).open(encoding="ascii") as file:
             return file.read(_TOKEN_CHARACTERS_MAX).strip()
     except OSError as error:
-        raise TokenAway(f"{key}: {path} cannot be read: {error.strerror}") from None
+        raise TokenAway(f"{setting}: {path} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise TokenUnfit(f"{key}: {path} holds no token", "correct the path") from None
+        raise TokenUnfit(f"{setting}: {path} holds no token", "correct the path") from None
 
 
-def _resolve_secret(reference: str, key: str) -> str:
+def _resolve_secret(reference: str, setting: str) -> str:
     """Return what a reference of the sink file stands for now, where this process runs."""
     match = REFERENCE.fullmatch(reference)
     assert match is not None, "the settings take nothing else"
     try:
         return read_reference(*match.groups())
     except ReferenceUnreadable as error:
-        raise TokenAway(f"kafka.auth.{key}: {error} ({error.hint})") from None
+        raise TokenAway(f"kafka.auth.{setting}: {error} ({error.hint})") from None
 
 
 # -------------------------------------------------------------------------------------------- AWS
@@ -276,14 +292,14 @@ def aws_region_of(servers: str) -> str:
     return found[1] if found else ""
 
 
-def _msk_iam_provider(settings: Mapping[str, Any], servers: str) -> tuple[Fetch, str]:
+def _msk_iam_provider(settings: Mapping[str, Any], servers: str) -> TokenProvider:
     region = settings.get("region") or aws_region_of(servers)
     role = settings.get("role_arn", "")
 
     def fetch() -> Token:
         return build_msk_token(region, role)
 
-    return fetch, "AWS's chain of credentials"
+    return TokenProvider(fetch, "AWS's chain of credentials")
 
 
 def build_msk_token(region: str, role: str = "") -> Token:
@@ -344,18 +360,21 @@ _GOOGLE_SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 _GOOGLE_LIFE_S = 3600
 
 
-def _google_provider(settings: Mapping[str, Any], _: str) -> tuple[Fetch, str]:
+def _google_provider(settings: Mapping[str, Any], _: str) -> TokenProvider:
     """Ask by a key file, or the metadata server; wrap the token: brokers refuse a bare one."""
     path = settings.get("key_file") or os.environ.get("GOOGLE_APPLICATION_CREDENTIALS", "")
     host = os.environ.get("GCE_METADATA_HOST", "metadata.google.internal")
     base = f"http://{host}/computeMetadata/v1/instance/service-accounts/default"
     flavor = {"Metadata-Flavor": "Google"}
 
-    def ask() -> tuple[Token, str]:
+    def ask() -> _GoogleToken:
         if path:
             return _fetch_google_token_by_key(path)
-        given = _parse_token_answer(_get_json(f"{base}/token", flavor), time.time(), {})
-        return given, _get_from_metadata_server(f"{base}/email", flavor).decode().strip()
+        given = _parse_token_answer(
+            _get_json_from_metadata_server(f"{base}/token", flavor), time.time(), {}
+        )
+        account = _get_from_metadata_server(f"{base}/email", flavor).decode().strip()
+        return _GoogleToken(given, account)
 
     def fetch() -> Token:
         began_s = time.time()
@@ -368,10 +387,11 @@ def _google_provider(settings: Mapping[str, Any], _: str) -> tuple[Fetch, str]:
         wrapped = ".".join(base64.urlsafe_b64encode(t).rstrip(b"=").decode() for t in texts)
         return Token(wrapped, given.expires_s, principal)
 
-    return fetch, f"Google, by the key file {path}" if path else "Google's metadata server"
+    name = f"Google, by the key file {path}" if path else "Google's metadata server"
+    return TokenProvider(fetch, name)
 
 
-def _fetch_google_token_by_key(path: str) -> tuple[Token, str]:
+def _fetch_google_token_by_key(path: str) -> _GoogleToken:
     """Return an access token for the key of a service account, and the account's address."""
     try:
         found = json.loads(_read_token_file(path, "kafka.auth.key_file"))
@@ -394,7 +414,7 @@ def _fetch_google_token_by_key(path: str) -> tuple[Token, str]:
     )
     form = {"grant_type": _JWT_GRANT, "assertion": assertion}
     answer = _request_json("POST", url, {}, form, ca="", secret=assertion)
-    return _parse_token_answer(answer, began_s, {}), address
+    return _GoogleToken(_parse_token_answer(answer, began_s, {}), address)
 
 
 # ------------------------------------------------------------------------------------------- HTTP
@@ -405,13 +425,15 @@ def _add_no_auth(request: Any) -> Any:
     return request
 
 
-def _get_json(url: str, headers: Mapping[str, str]) -> Any:
+def _get_json_from_metadata_server(url: str, headers: Mapping[str, str]) -> Any:
     return _parse_json(_get_from_metadata_server(url, headers))
 
 
 def _get_from_metadata_server(url: str, headers: Mapping[str, str]) -> bytes:
     """Ask a metadata server of this machine: never through a proxy."""
-    return _request_body("GET", url, headers, None, ca="", secret="", inside=True)
+    return _fetch_answer_body(
+        "GET", url, headers, None, ca="", redacted="", of_metadata_server=True
+    )
 
 
 def _request_json(
@@ -424,7 +446,9 @@ def _request_json(
     secret: str,
 ) -> Any:
     return _parse_json(
-        _request_body(method, url, headers, form, ca=ca, secret=secret, inside=False)
+        _fetch_answer_body(
+            method, url, headers, form, ca=ca, redacted=secret, of_metadata_server=False
+        )
     )
 
 
@@ -437,21 +461,21 @@ def _parse_json(body: bytes) -> Any:
         ) from None
 
 
-def _request_body(
+def _fetch_answer_body(
     method: str,
     url: str,
     headers: Mapping[str, str],
     form: Mapping[str, str] | None,
     *,
     ca: str,
-    secret: str,
-    inside: bool,
+    redacted: str,
+    of_metadata_server: bool,
 ) -> bytes:
     import requests  # not for those who only read settings
 
     deadline_s = time.monotonic() + REQUEST_S
     with requests.Session() as session:
-        session.trust_env = not inside
+        session.trust_env = not of_metadata_server
         try:
             with session.request(
                 method,
@@ -479,7 +503,7 @@ def _request_body(
                 f"{type(error).__name__}: {error.strerror or 'no connection'}"
             ) from None
     if status != requests.codes.ok:
-        raise _refusal_error(status, body, secret)
+        raise _refusal_error(status, body, redacted)
     return body
 
 

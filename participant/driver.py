@@ -156,7 +156,7 @@ class ParticipantDriver(MachineDriver[State, Input, Action]):
             case Submit(batch):
                 self._world.writer.submit(batch)
             case CopyOffsets(offsets, uuid):
-                self._world.group.commit_offsets(
+                self._world.group.copy_offsets_to_group(
                     offsets, offset_metadata_of_table(uuid, self._sink)
                 )
         return None

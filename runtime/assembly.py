@@ -40,7 +40,7 @@ from headgate.data_plane.write.in_process_writer import (
     RenewingWriter,
     chunk_of,
 )
-from headgate.data_plane.write.write_batch import write_put_records, write_source_ranges
+from headgate.data_plane.write.write_batch import write_put_records, write_ranges_around_poison
 from headgate.kafka.consumer_group import KafkaGroupMember
 from headgate.kafka.control_log import LogClients
 from headgate.kafka.control_topic import ensure_control_topic
@@ -405,7 +405,7 @@ def open_batch_writer(
         _require_loadable_transform(planning)
         writer: BatchWriter = InProcessWriter(
             lambda batch, abandoned: planning.write_planned(
-                batch, lambda plan: write_source_ranges(plan, batch, abandoned=abandoned)
+                batch, lambda plan: write_ranges_around_poison(plan, batch, abandoned=abandoned)
             )
         )
         try:

@@ -17,7 +17,7 @@ from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import OtherConfiguration, RetryLater
 from headgate.control_protocol.events import Envelope, Notice, NoticeKind, StartCommit
 from headgate.control_protocol.identifiers import Sender, TopicId
-from headgate.kafka.cluster_queries import Cluster, read_newest_messages
+from headgate.kafka.cluster_queries import Cluster, read_newest_control_values
 from headgate.participant.settlements import describe_configuration_differences
 from headgate.runtime.health import summarize_heard_events
 from headgate.runtime.wall_clock import wall_ms
@@ -114,7 +114,7 @@ def read_recent_envelopes(settings: SinkSettings) -> list[Envelope]:
     """
     topic = settings.control.topic
     try:
-        messages = read_newest_messages(
+        messages = read_newest_control_values(
             settings.kafka, topic, settings.source.group_id, RECORDS_READ
         )
         signed = bool(messages and settings.control.signing_keys)

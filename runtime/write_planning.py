@@ -34,7 +34,7 @@ class Planning:
         """Write the batch by its plan. Raises what planning raises."""
         source = build_source_plan(self._settings, batch)
         if self._routed is None:
-            return write(self.plans.plan_of(batch, source))
+            return write(self.plans.load_plan(batch, source))
         return self._routed.write_with_tables(batch, source, write)
 
     def forget_temporary_credentials(self) -> bool:

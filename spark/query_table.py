@@ -291,7 +291,7 @@ class QueryTable:
             folder=folder,
         )
         source = replace(build_source_plan(self.settings, batch), kafka={}, topic_ids={})
-        plan = self._planning.plans.plan_of(batch, source)
+        plan = self._planning.plans.load_plan(batch, source)
         if self.settings.table.key:
             require_format_for_keys(view.table, plan.shape.table_properties)
         numbered = self._stateful or proposed.by_number
@@ -370,4 +370,4 @@ class QueryTable:
         assert self._uuid is not None, "it was read"
         # QUERY-16
         note = offset_metadata_of_table(self._uuid, self.settings.name)
-        self._copies.commit_offsets(without_query_offset(record.offsets), note)
+        self._copies.copy_offsets_to_group(without_query_offset(record.offsets), note)

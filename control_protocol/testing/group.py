@@ -81,10 +81,10 @@ class FakeMember:
     def is_buffer_full(self) -> bool:
         return False
 
-    def commit_offsets(self, offsets: Offsets, note: str) -> None:
+    def copy_offsets_to_group(self, offsets: Offsets, metadata: str) -> None:
         held = self._owned & self._group.partitions_held_by(self._name)
         for at, offset in offsets.restricted_to(held).items():
-            self._group.source.committed[at] = (offset, note)
+            self._group.source.committed[at] = (offset, metadata)
 
     def close(self) -> None:
         self._release(self._owned)

@@ -33,7 +33,7 @@ class QuarantinePlans(Protocol):
     def plan_with_quarantine(
         self, plan: WriterPlan, batch: Batch, source: SourcePlan
     ) -> WriterPlan:
-        """Return the plan with that of the batch's quarantine. Raises as ``plan_of``."""
+        """Return the plan with that of the batch's quarantine. Raises as ``load_plan``."""
 
     def forget_temporary_credentials(self) -> bool: ...
 
@@ -54,10 +54,10 @@ class PluginPlans:
         self._quarantine = quarantine
         self.shaping = shaping
 
-    def plan_of(self, batch: Batch, source: SourcePlan) -> WriterPlan:
+    def load_plan(self, batch: Batch, source: SourcePlan) -> WriterPlan:
         """Return the plan for the batch's tables. Raises ``TableChanged``, ``Unreachable``; and
         ``FolderElsewhere`` for folders that no coordinator of these tables issues."""
-        plan = self._plan.plan_of(batch.table, source)
+        plan = self._plan.load_plan(batch.table, source)
         return (
             self._quarantine.plan_with_quarantine(plan, batch, source) if self._quarantine else plan
         )
@@ -82,7 +82,7 @@ class PluginQuarantinePlans:
     ) -> WriterPlan:
         if batch.quarantine is None:
             return plan
-        quarantine = self._plan.plan_of(batch.quarantine, quarantine_source_of(source))
+        quarantine = self._plan.load_plan(batch.quarantine, quarantine_source_of(source))
         return replace(
             plan,
             quarantine=quarantine,
@@ -111,7 +111,7 @@ class _OnePlan:
         self._kept: WriterPlan | None = None
         self._known: tuple[str, int] | None = None
 
-    def plan_of(self, start: TableStart, source: SourcePlan) -> WriterPlan:
+    def load_plan(self, start: TableStart, source: SourcePlan) -> WriterPlan:
         wanted = (start.uuid, start.schema_id)
         if self._kept is None or self._known != wanted or self._kept.source != source:
             layout = self._layout()

@@ -311,7 +311,7 @@ class Plans:
         self._wall_s = wall_s
         self._kept: dict[tuple[str, int, int], tuple[float, WriterPlan]] = {}
 
-    def plan_of(self, batch: Batch, source: SourcePlan) -> WriterPlan:
+    def load_plan(self, batch: Batch, source: SourcePlan) -> WriterPlan:
         """Return the plan for both tables of a batch. Raises as ``load_table_and_plan``, and
         ``FolderElsewhere`` for folders that no coordinator of these tables issues."""
         return self.plan_with_quarantine(
@@ -321,7 +321,7 @@ class Plans:
     def plan_with_quarantine(
         self, plan: WriterPlan, batch: Batch, source: SourcePlan
     ) -> WriterPlan:
-        """Return the plan of a batch's table with that of its quarantine. Raises as ``plan_of``."""
+        """Return the plan of a batch's table with its quarantine's. Raises as ``load_plan``."""
         if batch.quarantine is None or not source.handling.keeps_rejected:
             return plan
         quarantine = self._plan_with_current_folder(batch.quarantine, quarantine_source_of(source))

@@ -117,6 +117,7 @@ def is_read_as_text(field: pa.Field) -> bool:
 
 
 def is_marked(field: pa.Field) -> bool:
+    """Return whether the field's metadata carry a mark of its rule: a unit, or ``as_text``."""
     return bool(field.metadata) and (_UNIT in field.metadata or _AS_TEXT in field.metadata)
 
 

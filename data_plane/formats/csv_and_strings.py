@@ -24,7 +24,7 @@ import pyarrow.types as pa_types
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.data_plane.formats import column_options
 from headgate.data_plane.formats.casting.cast_to_table import cast_column, require_no_faults
-from headgate.data_plane.formats.format_registry import options_with_defaults
+from headgate.data_plane.formats.format_registry import require_known_options
 from headgate.data_plane.formats.record_format import Faults
 from headgate.native.byte_arrays import Packed
 
@@ -37,11 +37,11 @@ class StringRecords:
     rules = frozenset({column_options.UNIT})
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        self._column = options_with_defaults(options, {"column": ""})["column"]
+        self._column = require_known_options(options, {"column": ""})["column"]
 
     def decode(self, values: Sequence[bytes], schema: pa.Schema) -> pa.RecordBatch:
         faults = Faults()
-        column = _only_column(schema, self._column)
+        column = _require_value_column(schema, self._column)
         return _build_rows({column: _decode_texts(values, faults)}, len(values), schema, faults)
 
 
@@ -49,10 +49,10 @@ class BytesRecords:
     """Takes each value as it is. A ``RecordFormat``."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        self._column = options_with_defaults(options, {"column": ""})["column"]
+        self._column = require_known_options(options, {"column": ""})["column"]
 
     def decode(self, values: Sequence[bytes], schema: pa.Schema) -> pa.RecordBatch:
-        column = _only_column(schema, self._column)
+        column = _require_value_column(schema, self._column)
         data = Packed.pack(values).array
         return _build_rows({column: data}, len(values), schema, Faults())
 
@@ -63,7 +63,7 @@ class CsvRecords:
     rules = frozenset({column_options.UNIT})
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        taken = options_with_defaults(options, {"columns": "", "delimiter": ",", "null": ""})
+        taken = require_known_options(options, {"columns": "", "delimiter": ",", "null": ""})
         self._columns = [name.strip() for name in taken["columns"].split(",")]
         self._delimiter, self._null = taken["delimiter"], taken["null"]
         if len(self._delimiter) != 1 or self._delimiter in '"\r\n':
@@ -79,27 +79,29 @@ class CsvRecords:
         columns = self._columns if any(self._columns) else schema.names
         for name in columns:
             if name:
-                _only_column(schema, name)
+                _require_value_column(schema, name)
         texts = pc.replace_substring_regex(_decode_texts(values, faults), _LINE_END, "")
         cells = self._split_cells(texts, len(columns), faults)
         result = {name: cells[place] for place, name in enumerate(columns) if name}
         return _build_rows(result, len(values), schema, faults)
 
-    def _split_cells(self, texts: pa.Array, count: int, faults: Faults) -> list[pa.Array]:
+    def _split_cells(self, texts: pa.Array, cell_count: int, faults: Faults) -> list[pa.Array]:
         """Return a column of text for each cell."""
         if pc.any(pc.match_substring(texts, '"'), min_count=0).as_py():
             lines = [self._split_line(text) for text in texts.to_pylist()]
-            wrong = [row for row, line in enumerate(lines) if len(line) != count]
-            faults.note(wrong, f"is not a line of {count} cells")
+            wrong = [row for row, line in enumerate(lines) if len(line) != cell_count]
+            faults.note(wrong, f"is not a line of {cell_count} cells")
             for row in wrong:
-                lines[row] = [None] * count
+                lines[row] = [None] * cell_count
             result = zip(*lines, strict=True)
             return [pa.array(cells, pa.large_string()) for cells in result]
         lists = pc.split_pattern(texts, self._delimiter)
         counts = pc.list_value_length(lists).to_numpy()
-        faults.note(np.flatnonzero(counts != count), f"is not a line of {count} cells")
-        lists = pc.if_else(pa.array(counts == count), lists, pa.scalar([None] * count, lists.type))
-        columns = [pc.list_element(lists, place) for place in range(count)]
+        faults.note(np.flatnonzero(counts != cell_count), f"is not a line of {cell_count} cells")
+        lists = pc.if_else(
+            pa.array(counts == cell_count), lists, pa.scalar([None] * cell_count, lists.type)
+        )
+        columns = [pc.list_element(lists, place) for place in range(cell_count)]
         return [pc.if_else(pc.equal(column, self._null), None, column) for column in columns]
 
     def _split_line(self, text: str) -> list[str | None]:
@@ -135,7 +137,7 @@ def _decode_texts(values: Sequence[bytes], faults: Faults) -> pa.Array:
         return pa.array(texts, pa.large_string())
 
 
-def _only_column(schema: pa.Schema, name: str) -> str:
+def _require_value_column(schema: pa.Schema, name: str) -> str:
     if not name and len(schema) == 1:
         return str(schema.names[0])
     if name not in schema.names:
@@ -149,11 +151,12 @@ def _only_column(schema: pa.Schema, name: str) -> str:
 
 
 def _build_rows(
-    found: Mapping[str, pa.Array], count: int, schema: pa.Schema, faults: Faults
+    columns_by_name: Mapping[str, pa.Array], row_count: int, schema: pa.Schema, faults: Faults
 ) -> pa.RecordBatch:
+    """Cast the columns to the schema, null where one is absent; raises ``UndecodableRecords``."""
     columns = []
     for field in schema:
-        values = found.get(field.name, pa.nulls(count))
+        values = columns_by_name.get(field.name, pa.nulls(row_count))
         if pa_types.is_boolean(field.type) and pa_types.is_large_string(values.type):
             values = _parse_booleans(values, field.name, faults)
         columns.append(cast_column(values, field, faults))

@@ -43,7 +43,7 @@ class TwoFields(ValueError):
     """Says that two fields of a record claim one column: either would silently drop the other."""
 
 
-def with_field_names(schema: pa.Schema, mapping: str | None, *, caseless: bool) -> pa.Schema:
+def with_lookup_names(schema: pa.Schema, mapping: str | None, *, caseless: bool) -> pa.Schema:
     """Return the schema with fields that know the names by which they are found.
 
     ``mapping``: the table's name mapping as JSON. Raises ``ValueError`` if two columns would be
@@ -53,7 +53,7 @@ def with_field_names(schema: pa.Schema, mapping: str | None, *, caseless: bool) 
         return schema
     by_id = _parse_name_mapping(json.loads(mapping)) if mapping is not None else {}
     return pa.schema(
-        _require_distinct_names([_with_field_names(f, by_id, caseless=caseless) for f in schema])
+        _require_distinct_names([_with_lookup_names(f, by_id, caseless=caseless) for f in schema])
     )
 
 
@@ -68,7 +68,7 @@ def _parse_name_mapping(mapping: Any) -> dict[bytes, list[str]]:
     return result
 
 
-def _with_field_names(
+def _with_lookup_names(
     field: pa.Field, by_id: dict[bytes, list[str]], *, caseless: bool
 ) -> pa.Field:
     known = dict(field.metadata or {})
@@ -78,7 +78,7 @@ def _with_field_names(
         known[_CASELESS] = b"true"
     inside = _child_fields(field.type)
     if inside:
-        fields = [_with_field_names(child, by_id, caseless=caseless) for child in inside]
+        fields = [_with_lookup_names(child, by_id, caseless=caseless) for child in inside]
         field = field.with_type(_with_child_fields(field.type, fields))
     return field.with_metadata(known)
 
@@ -105,7 +105,7 @@ def _require_distinct_names(fields: list[pa.Field]) -> list[pa.Field]:
     return fields
 
 
-def as_record_field(field: pa.Field, *, caseless: bool) -> pa.Field:
+def with_caseless_lookup(field: pa.Field, *, caseless: bool) -> pa.Field:
     """Return a field of a record by its own name, which is not a column of the table."""
     if not caseless:
         return field
@@ -113,12 +113,12 @@ def as_record_field(field: pa.Field, *, caseless: bool) -> pa.Field:
     return field.with_metadata(known)
 
 
-def with_exact_name(field: pa.Field) -> pa.Field:
+def with_own_lookup_name(field: pa.Field) -> pa.Field:
     """Return a field around others, by its own name; those inside may be found by other names."""
     return field.with_metadata({_NAMES: json.dumps([field.name]).encode()})
 
 
-def has_exact_name(field: pa.Field) -> bool:
+def has_no_lookup_names(field: pa.Field) -> bool:
     """Return whether the field and everything in it are found only by their exact names."""
     return not field.metadata or _NAMES not in field.metadata
 
@@ -129,7 +129,7 @@ def is_caseless(field: pa.Field) -> bool:
 
 def lookup_names_of(field: pa.Field) -> set[str]:
     """Return the names by which the field is found, in lower case if case does not matter."""
-    if has_exact_name(field):
+    if has_no_lookup_names(field):
         return {field.name}
     names = json.loads(field.metadata[_NAMES])
     return {name.lower() for name in names} if is_caseless(field) else set(names)
@@ -178,15 +178,15 @@ def _names_by_id(entries: Any) -> Iterator[tuple[int, list[str]]]:
         yield from _names_by_id(entry.get("fields") or [])
 
 
-def _columns_with_parent_ids(columns: Struct, inside: int) -> Iterator[tuple[int, Column]]:
+def _columns_with_parent_ids(columns: Struct, parent_id: int) -> Iterator[tuple[int, Column]]:
     for column in columns.fields:
-        yield inside, column
-        yield from _columns_inside(column)
+        yield parent_id, column
+        yield from _nested_columns_with_parent_ids(column)
 
 
-def _columns_inside(column: Column) -> Iterator[tuple[int, Column]]:
+def _nested_columns_with_parent_ids(column: Column) -> Iterator[tuple[int, Column]]:
     match column.type:
         case Struct() as struct:
             yield from _columns_with_parent_ids(struct, column.field_id)
         case ListOf(element=item) | MapOf(value=item):
-            yield from _columns_inside(item)
+            yield from _nested_columns_with_parent_ids(item)

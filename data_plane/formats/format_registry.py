@@ -108,7 +108,7 @@ def _find_registered_format(name: str) -> FormatFactory | None:
 # ------------------------------------------------------------------------------------------ options
 
 
-def options_with_defaults(
+def require_known_options(
     options: Mapping[str, str],
     defaults: Mapping[str, str] | None = None,
     *,

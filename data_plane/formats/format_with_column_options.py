@@ -42,13 +42,13 @@ class _Layer:
         """Put the path in, unless another column wants one of its fields as something else."""
         known = self.fields
         if len(path) == 1 or path[0].name not in known:
-            forms = _lookup_names(path[0])
+            forms = _lowered_lookup_names(path[0])
             if forms & self.used:
                 return False
             self.used |= forms
         for depth, step in enumerate(path[:-1], start=1):
             inside = known.setdefault(step.name, {})
-            if not isinstance(inside, dict) or _is_clash(inside, path[depth].name):
+            if not isinstance(inside, dict) or _has_name_in_other_case(inside, path[depth].name):
                 return False
             known = cast("dict[str, pa.Field | dict[str, object]]", inside)
         if path[-1].name in known:
@@ -62,12 +62,12 @@ class _Layer:
         )
 
 
-def _lookup_names(root: pa.Field) -> set[str]:
+def _lowered_lookup_names(root: pa.Field) -> set[str]:
     """Return every name by which the root is found, in one case: layers err on the safe side."""
     return {form.lower() for form in field_names.lookup_names_of(root)} | {root.name.lower()}
 
 
-def _is_clash(known: Mapping[str, object], name: str) -> bool:
+def _has_name_in_other_case(known: Mapping[str, object], name: str) -> bool:
     return any(other != name and other.lower() == name.lower() for other in known)
 
 
@@ -115,34 +115,36 @@ class RuledColumns:
             if value is not None
         }
         self._paths = {
-            column.name: self._path_of_column(column, self._rules[column.name])
+            column.name: self._path_in_value(column, self._rules[column.name])
             for column in schema
             if self._rules[column.name].value is None
         }
         self._layers, self._layer_of = self._make_layers()
 
-    def _path_of_column(self, column: pa.Field, rule: ColumnRule) -> Path:
+    def _path_in_value(self, column: pa.Field, rule: ColumnRule) -> Path:
         place = self._inside.get(column.name)
         if place is None:
-            return self._path_of_rule(column, rule)
-        below = self._path_of_rule(place.field, rule)
+            return self._path_in_row(column, rule)
+        below = self._path_in_row(place.field, rule)
         steps = (pa.field(step, pa.null()) for step in place.front)
         front = (
             steps
-            if all(map(field_names.has_exact_name, below))
-            else map(field_names.with_exact_name, steps)
+            if all(map(field_names.has_no_lookup_names, below))
+            else map(field_names.with_own_lookup_name, steps)
         )
         return (*front, *below)
 
-    def _path_of_rule(self, column: pa.Field, rule: ColumnRule) -> Path:
+    def _path_in_row(self, column: pa.Field, rule: ColumnRule) -> Path:
         if not rule.path:
             nullable = column.nullable or rule.default is not None
             return (column_options.with_marks_of_rule(column.with_nullable(nullable), rule),)
         *steps, last = rule.path
-        leaf = field_names.as_record_field(pa.field(last, column.type), caseless=self._caseless)
+        leaf = field_names.with_caseless_lookup(
+            pa.field(last, column.type), caseless=self._caseless
+        )
         return (
             *(
-                field_names.as_record_field(pa.field(step, pa.null()), caseless=self._caseless)
+                field_names.with_caseless_lookup(pa.field(step, pa.null()), caseless=self._caseless)
                 for step in steps
             ),
             column_options.with_marks_of_rule(leaf, rule),

@@ -47,7 +47,7 @@ class DefaultingFormat(RecordFormat, Protocol):
     keeps_nulls: str
     """The setting in Kafka Connect that tells the converter to leave nulls alone."""
 
-    def defaulted_fields(self, values: Sequence[bytes]) -> Sequence[str]:
+    def nullable_fields_with_default(self, values: Sequence[bytes]) -> Sequence[str]:
         """Return the fields of rows whose nulls may have become a default, by their schemas."""
 
 

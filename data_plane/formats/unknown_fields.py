@@ -45,16 +45,16 @@ class EvolvingFormat(Protocol):
     """Reports which fields records have beyond the columns that it fills (schema evolution)."""
 
     def watch_unknown_fields(self, finder: UnknownFieldFinder) -> None:
-        """Look for unknown fields from now on; ``unknown_columns`` reports them."""
+        """Look for unknown fields from now on; ``unknown_columns_of_last_decode`` reports them."""
 
     @property
     def record_count_with_ignored_fields(self) -> int:
         """Return how many of the decoded records had fields to ignore, as far as seen."""
 
-    def unknown_columns(
-        self, values: Sequence[bytes], bad: Collection[int], /
+    def unknown_columns_of_last_decode(
+        self, values: Sequence[bytes], bad_rows: Collection[int], /
     ) -> Iterable[UnknownColumns]:
-        """Report on the values that were decoded last; ``bad``: those that became no rows."""
+        """Report on the values that were decoded last; ``bad_rows``: those that became no rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class UnknownFieldFinder:
     def ignore(self, paths: Iterable[Path]) -> None:
         """Stop reporting these fields, which will not become columns."""
         self.ignored |= frozenset(paths)
-        plain = all(map(field_names.has_exact_name, self._schema)) and not self._caseless
+        plain = all(map(field_names.has_no_lookup_names, self._schema)) and not self._caseless
         self.fields = None
         if plain:
             exact = field_names.ExactSchema(self._schema)
@@ -105,7 +105,7 @@ class UnknownFieldFinder:
 
     # --------------------------------------------------------------------------- JSON's values
 
-    def unknown_in_record(self, record: Mapping[str, Any]) -> Struct:
+    def columns_needed_by_record(self, record: Mapping[str, Any]) -> Struct:
         """Return what the table would need for this object to lose nothing."""
         row = self._row_of(record)
         rest = {
@@ -176,17 +176,17 @@ class UnknownFieldFinder:
 
     # ----------------------------------------------------------------------------- by a schema
 
-    def unknown_in_columns(self, written: Struct) -> Struct:
+    def columns_needed_for(self, writer_columns: Struct) -> Struct:
         """Return what the table would need for anything written with these columns."""
         for step in self._place.row:
-            inside = [c.type for c in written.fields if c.name == step]
+            inside = [c.type for c in writer_columns.fields if c.name == step]
             if not inside or not isinstance(inside[0], Struct):
                 return Struct()
-            written = inside[0]
-        rest = (c for c in written.fields if self._normalize_name(c.name) not in self._used)
-        return Struct(tuple(self._unknown_columns_of(Struct(tuple(rest)), list(self._schema), ())))
+            writer_columns = inside[0]
+        rest = (c for c in writer_columns.fields if self._normalize_name(c.name) not in self._used)
+        return Struct(tuple(self._columns_needed_for(Struct(tuple(rest)), list(self._schema), ())))
 
-    def _unknown_columns_of(
+    def _columns_needed_for(
         self, written: Struct, columns: list[pa.Field], path: Path
     ) -> Iterable[Column]:
         by_form = {
@@ -216,7 +216,7 @@ class UnknownFieldFinder:
     def _type_widened_to(self, data_type: pa.DataType, wanted: Type, path: Path) -> Type | None:
         match wanted:
             case Struct() if pa_types.is_struct(data_type):
-                inside = tuple(self._unknown_columns_of(wanted, list(data_type), path))
+                inside = tuple(self._columns_needed_for(wanted, list(data_type), path))
                 return Struct(inside) if inside else None
             case ListOf(element) if _is_list(data_type):
                 item = self._item_widened_to(data_type.value_field, element, path)
@@ -225,7 +225,7 @@ class UnknownFieldFinder:
                 item = self._item_widened_to(data_type.item_field, value, path)
                 return None if item is None else MapOf(key, item)
             case str():
-                return wanted if can_widen(_type_name_of(data_type), wanted) else None
+                return wanted if can_widen(_widening_type_name_of(data_type), wanted) else None
             case _:
                 return None
 
@@ -253,22 +253,22 @@ def _known_fields(
     def add_columns(columns: list[pa.Field], inside: int, path: Path) -> None:
         for column in columns:
             at = (*path, column.name)
-            place = Fields.OPAQUE if at in ignored else place_of_type(column.type, at)
+            place = Fields.OPAQUE if at in ignored else add_fields_of_type(column.type, at)
             named.append((inside, column.name.encode(), place))
         known = {column.name for column in columns}
         for at in ignored:
             if at[:-1] == path and at and at[-1] not in known:
                 named.append((inside, at[-1].encode(), Fields.IGNORED))
 
-    def place_of_type(data_type: pa.DataType, path: Path) -> int:
+    def add_fields_of_type(data_type: pa.DataType, path: Path) -> int:
         if pa_types.is_struct(data_type):
             place = next(places)
             add_columns(list(data_type), place, path)
             return place
         if _is_list(data_type):
-            return place_of_type(data_type.value_type, path)
+            return add_fields_of_type(data_type.value_type, path)
         if pa_types.is_map(data_type):
-            item = place_of_type(data_type.item_type, path)
+            item = add_fields_of_type(data_type.item_type, path)
             if item == Fields.OPAQUE:
                 return item
             place = next(places)
@@ -349,7 +349,7 @@ def _is_list(data_type: pa.DataType) -> bool:
     return bool(pa_types.is_list(data_type) or pa_types.is_large_list(data_type))
 
 
-def _type_name_of(data_type: pa.DataType) -> str:
+def _widening_type_name_of(data_type: pa.DataType) -> str:
     if pa_types.is_decimal(data_type):
         return f"decimal({data_type.precision}, {data_type.scale})"
     return {"int32": "int", "int64": "long", "float": "float", "double": "double"}.get(
@@ -367,7 +367,7 @@ def _type_of_same_shape(data_type: pa.DataType) -> Type:
         return ListOf(Column("", _type_of_same_shape(data_type.value_type)))
     if pa_types.is_map(data_type):
         return MapOf("string", Column("", _type_of_same_shape(data_type.item_type)))
-    return _type_name_of(data_type)
+    return _widening_type_name_of(data_type)
 
 
 def _has_value_at(value: Any, path: Path) -> bool:

@@ -69,12 +69,12 @@ def read_around_poison(chunk: Chunk, schema: pa.Schema, read: Callable[[Chunk], 
     return _Search(chunk, read).search(schema)
 
 
-def halve_until_known(count: int, is_known: Callable[[Integers], bool]) -> None:
+def halve_until_known(count: int, settle_rows: Callable[[Integers], bool]) -> None:
     """Ask for all of ``count`` rows, in order; those of which the answer is no are halved."""
     waiting = [np.arange(count, dtype=np.int64)]
     while waiting:
         rows = waiting.pop()
-        if not is_known(rows):
+        if not settle_rows(rows):
             first, second = np.array_split(rows, 2)
             waiting += [second, first]
 
@@ -88,12 +88,12 @@ class _Search:
         self._some_read = False
 
     def search(self, schema: pa.Schema) -> Read:
-        halve_until_known(len(self._chunk.offsets), self._try_rows)
+        halve_until_known(len(self._chunk.offsets), self._settle_rows)
         empty = rows_from_python([], schema)
         together = pa.concat_batches([empty, *self._parts])
         return Read(together, [(bad, why) for why, bad in self._bad.items() if bad])
 
-    def _try_rows(self, rows: Integers) -> bool:
+    def _settle_rows(self, rows: Integers) -> bool:
         """Return whether the outcome of each of these rows is known."""
         wanted = np.zeros(len(self._chunk.offsets), np.bool_)
         wanted[rows] = True
@@ -113,6 +113,7 @@ class _Search:
         return True
 
     def _mark_poison(self, row: int, error: Exception) -> None:
+        """Note the row as bad; raises ``Unforeseen`` if the first ``ALONE_MAX`` are all bad."""
         reason = bounded_error_text(error)
         alone = self._bad[BAD_EXCEPTION]
         alone[row] = reason
@@ -167,7 +168,9 @@ def write_around_poison(attempt: Attempt, plan: WriterPlan, batch: Batch) -> Bat
         if plan.source.handling.policy is Disposal.FAIL:
             # It stops the sink (BATCH-2). Alone: others like it fail in other words before it is
             # named.
-            return attempt(plan, replace(batch, ranges=_range_of_offset(batch.ranges, at, offset)))
+            return attempt(
+                plan, replace(batch, ranges=_ranges_of_one_offset(batch.ranges, at, offset))
+            )
         outcome = attempt(plan, batch)
     if isinstance(outcome, BatchFailed) and _is_bisectable(outcome):
         return first
@@ -235,7 +238,7 @@ def _with_lenient_handling(handling: Handling) -> Handling:
     )
 
 
-def _range_of_offset(ranges: Ranges, partition: TopicPartition, offset: int) -> Ranges:
+def _ranges_of_one_offset(ranges: Ranges, partition: TopicPartition, offset: int) -> Ranges:
     return {
         at: OffsetRange(offset, offset + 1) if at == partition else OffsetRange(span.end, span.end)
         for at, span in ranges.items()

@@ -283,10 +283,10 @@ class _Quarantine:
         self._rows = PartitionedRows(shape.partitioner, self._files, _BUFFER_BYTES)
 
     def add_records(
-        self, chunk: Chunk, reasons: Mapping[int, str], kind: Mapping[str, str | None]
+        self, chunk: Chunk, reasons: Mapping[int, str], class_and_table: Mapping[str, str | None]
     ) -> None:
         rows = list(reasons)
-        result = self._columns_of(chunk, rows, list(reasons.values()), kind)
+        result = self._columns_of(chunk, rows, list(reasons.values()), class_and_table)
         if self._plan.source.handling.keeps_content:
             parts = {"key": chunk.keys, "value": chunk.values}
             result |= {name: part.take(rows).array for name, part in parts.items() if part}
@@ -307,7 +307,11 @@ class _Quarantine:
         self._files.discard()
 
     def _columns_of(
-        self, chunk: Chunk, rows: list[int], reasons: list[str], kind: Mapping[str, str | None]
+        self,
+        chunk: Chunk,
+        rows: list[int],
+        reasons: list[str],
+        class_and_table: Mapping[str, str | None],
     ) -> dict[str, Any]:
         """Return the columns of ``config/table_declaration.py`` but for the record's content;
         others that the table has stay null.
@@ -317,14 +321,14 @@ class _Quarantine:
         transaction = self._batch.transaction
         whole = self._plan.source.handling.keeps_content
         headers = [chunk.headers[row] or () if chunk.headers and whole else () for row in rows]
-        if not whole and kind["error_class"] not in _WITHOUT_CONTENT:
+        if not whole and class_and_table["error_class"] not in _WITHOUT_CONTENT:
             reasons = [describe_without_content(self._plan, reason) for reason in reasons]
         # Bad records often come in rows, with the same fault.
         shown = {
             reason: self._redaction(reason[:_MESSAGE_CHARACTERS_MAX]) for reason in set(reasons)
         }
         everywhere = {
-            **kind,
+            **class_and_table,
             "sink": self._sink,
             "epoch": int(transaction.epoch),
             "transaction": int(transaction.number),

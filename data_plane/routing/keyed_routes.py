@@ -27,7 +27,7 @@ _CHARACTER = re.compile(r"(?:\\[^\w\s]|[^\\^$*+?{}\[\]|()])(?![*?{])")
 _GROUP = re.compile(r"\((?:\?:|\?P<\w+>|(?!\?))")
 
 
-def may_have_key(routing: Routing, topic: str) -> bool:
+def may_lead_to_keyed_table(routing: Routing, topic: str) -> bool:
     """Return whether a record of the topic may go to a table with a key."""
     return bool(routing.keys) and any(
         _leads_to_keyed_table(routing, route, parts)
@@ -44,12 +44,12 @@ def may_lead_to_table(routing: Routing, topic: str, table: str) -> bool:
     )
 
 
-def may_precede_keyed_table(routing: Routing, number: int) -> bool:
+def may_share_records_with_keyed_table(routing: Routing, route_number: int) -> bool:
     """Return whether records of the route, or of those after it, may be a keyed table's."""
-    route = routing.routes[number]
+    route = routing.routes[route_number]
     return any(
         _may_overlap(route.topic, other.topic) and _leads_to_keyed_table(routing, other, {})
-        for other in routing.routes[number:]
+        for other in routing.routes[route_number:]
     )
 
 

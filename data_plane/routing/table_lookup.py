@@ -36,7 +36,7 @@ from headgate.data_plane.batch.writer_task_plan import (
 )
 from headgate.data_plane.files.format_choice import require_format_for_keys
 from headgate.data_plane.routing.routes import RAW_NAME_PROPERTY, Routing, fold_case
-from headgate.data_plane.routing.table_resolution import tables_named_by_start
+from headgate.data_plane.routing.table_resolution import folded_tables_of_start
 from headgate.tables.iceberg.catalog import as_missing_rights
 
 # ------------------------------------------------------------------------------------------- tables
@@ -122,7 +122,7 @@ class TablePlans(Protocol):
 
     shaping: Shaping
 
-    def plan_of(self, batch: Batch, source: SourcePlan) -> WriterPlan: ...
+    def load_plan(self, batch: Batch, source: SourcePlan) -> WriterPlan: ...
 
     def forget_temporary_credentials(self) -> bool: ...
 
@@ -153,7 +153,7 @@ class RoutedPlans:
         """Write the batch, again if it wants tables that the plan did not have."""
         wanted: frozenset[str] = frozenset()
         for _ in range(_TRIES):
-            outcome = write(self.plan_of(batch, source, wanted))
+            outcome = write(self.load_plan(batch, source, wanted))
             if not isinstance(outcome, LacksTablePlans):
                 break
             wanted |= outcome.names
@@ -167,31 +167,33 @@ class RoutedPlans:
         known |= {name: as_dropped_table(name).trouble for name in self._dropped}
         return replace(outcome, troubles={name: why for name, why in known.items() if why})
 
-    def plan_of(
-        self, batch: Batch, source: SourcePlan, wanted: frozenset[str] = frozenset()
+    def load_plan(
+        self, batch: Batch, source: SourcePlan, wanted_tables: frozenset[str] = frozenset()
     ) -> WriterPlan:
         """Return the plan with the quarantine, tables of the batch's topics, those wanted and used.
 
-        Raises as ``Plans.plan_of``.
+        Raises as ``Plans.load_plan``.
         """
         routing = source.routing
         assert routing is not None, "chosen for it"
         primary = replace(source, record_columns={}, rules={}, routing=None)
-        plan = self._plans.plan_of(batch, primary)
+        plan = self._plans.load_plan(batch, primary)
         require_own_folder(
             replace(batch.table, file_prefix=f"{plan.shape.data_location}/{batch.folder}"),
             plan.shape.data_location,
         )
         self._forget_suspended(frozenset(batch.suspended))
-        self._forget_changed_tables(batch.changed_tables)
-        own = tables_named_by_start(batch)
+        self._apply_table_changes(batch.changed_tables)
+        own = folded_tables_of_start(batch)
         alone = {
             target.table
             for topic in {at.topic for at in batch.ranges}
             if (target := routing.table_of_topic(topic)) and fold_case(target.table) not in own
         } - self._suspended
-        self._list_namespaces({_namespace_of(name) for name in (*alone, *wanted)}, alone)
-        names = sorted({*alone, *wanted, *self._loaded, *self._dropped})[: routing.tables_max]
+        self._list_namespaces({_namespace_of(name) for name in (*alone, *wanted_tables)}, alone)
+        names = sorted({*alone, *wanted_tables, *self._loaded, *self._dropped})[
+            : routing.tables_max
+        ]
         tables = {
             name: table for name in names if (table := self._known_or_looked_up(name, source))
         }
@@ -203,7 +205,7 @@ class RoutedPlans:
         for start in batch.changed_tables:
             if (known := tables.get(start.table)) and known.uuid == start.uuid:
                 tables[known.name] = replace(known, refused=start.refused)
-        for name in sorted({*alone, *wanted} - tables.keys()):
+        for name in sorted({*alone, *wanted_tables} - tables.keys()):
             if name in alone or not no_creation_reason:
                 tables[name] = self._as_missing_table(name, source, batch.changed_tables)
         return replace(
@@ -214,7 +216,7 @@ class RoutedPlans:
             no_creation_reason=no_creation_reason,
         )
 
-    def _forget_changed_tables(self, changes: tuple[TableStart, ...]) -> None:
+    def _apply_table_changes(self, changes: tuple[TableStart, ...]) -> None:
         """Look again at what TABLES named, once for each answer."""
         for start in changes:
             if not start.table or self._applied.get(start.table) == start:

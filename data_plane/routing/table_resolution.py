@@ -70,7 +70,7 @@ REASONS_MAX = 100
 NO_ROUTE = "no route sends it to a table"
 
 
-def tables_named_by_start(batch: Batch) -> frozenset[str]:
+def folded_tables_of_start(batch: Batch) -> frozenset[str]:
     """Return the folded names of the tables that START names, which take no routed rows
     (ROUTE-5)."""
     quarantine = (batch.quarantine,) if batch.quarantine else ()
@@ -91,9 +91,9 @@ class BatchTables:
         assert plan.source.routing is not None, "chosen for it"
         self._plan = plan
         self._suspended = batch.suspended
-        self._own = tables_named_by_start(batch)
+        self._own = folded_tables_of_start(batch)
         topics = sorted({*batch.topic_ids, *(at.topic for at in batch.ranges)})
-        named = plan.source.routing.tables_of_topics(topics)
+        named = plan.source.routing.winning_tables_of_topics(topics)
         self._by_topic = {target.table: target.raw for target in named.values()}
         self._routing = plan.source.routing
         self._made = sum(
@@ -244,7 +244,9 @@ class NewTable:
                 self._format.decode(chunk.values, NOTHING)
             except UndecodableRecords as error:
                 bad = error.bad
-            self._needs.note_needs_of_chunk(chunk, self._format.unknown_columns(chunk.values, bad))
+            self._needs.note_needs_of_chunk(
+                chunk, self._format.unknown_columns_of_last_decode(chunk.values, bad)
+            )
 
     @property
     def table_need(self) -> TableNeed:

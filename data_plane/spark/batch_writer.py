@@ -148,7 +148,7 @@ class SparkBatchWriter:
         except HeadgateError as error:
             whole = failed_outcome_of(job.batch.number, error)
         except Exception as error:  # noqa: BLE001 - Spark fails in many ways; the batch is done again
-            whole = self._failure_of(job, error)
+            whole = self._diagnose_failure(job, error)
             self._died = is_worker_death(error)
         else:
             self._died = False
@@ -170,7 +170,7 @@ class SparkBatchWriter:
                 return self._write_in_one_stage(plan, job.batch, shares, written)
             return self._write_around_poison(plan, job, written)
 
-    def _failure_of(self, job: _Job, error: Exception) -> BatchFailed:
+    def _diagnose_failure(self, job: _Job, error: Exception) -> BatchFailed:
         reason = f"the Spark job failed: {error_text(error)}"
         if job is not self._current or self._session.is_alive():
             records = is_raised_in_task(error) or is_worker_death(error)
@@ -207,7 +207,7 @@ class SparkBatchWriter:
         self, plan: WriterPlan, job: _Job, written: list[WrittenFile]
     ) -> BatchOutcome:
         """Find the few records that make the job fail, with jobs over parts of the batch."""
-        write = self._write_in_shares if is_one_stage(plan) else self._write_in_stages
+        write = self._split_and_write_in_one_stage if is_one_stage(plan) else self._write_in_stages
 
         def attempt(plan: WriterPlan, part: Batch) -> BatchOutcome:
             if job is not self._current:
@@ -221,7 +221,7 @@ class SparkBatchWriter:
             except Exception as error:
                 if not is_raised_in_task(error) and not (self._died and is_worker_death(error)):
                     raise
-                outcome = self._failure_of(job, error)
+                outcome = self._diagnose_failure(job, error)
             finally:
                 if not isinstance(outcome, BatchWritten):
                     delete_unannounced_files(plan, files)
@@ -231,7 +231,7 @@ class SparkBatchWriter:
 
         return write_around_poison(attempt, plan, job.batch)
 
-    def _write_in_shares(
+    def _split_and_write_in_one_stage(
         self, plan: WriterPlan, part: Batch, written: list[WrittenFile]
     ) -> BatchOutcome:
         shares = split_into_shares(part, self._session.parallelism)

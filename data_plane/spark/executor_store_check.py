@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -33,10 +34,13 @@ _LONG_LIVED = (
 )
 
 
-def try_store_from_executors(
+def require_store_from_executors(
     session: OpenSession, properties: Mapping[str, str], location: str
 ) -> str:
-    """Let as many tasks as a batch has try the store. Raises as ``require_writable_store``."""
+    """Let as many tasks as a batch has try the store; return a sentence that says how many did.
+
+    Raises as ``require_writable_store``.
+    """
     own = dict(properties)
 
     def attempt() -> None:
@@ -47,7 +51,7 @@ def try_store_from_executors(
     return f"{done}; {_LONG_LIVED}" if has_long_lived_credentials(own) else done
 
 
-def try_tokens_from_executors(
+def require_tokens_from_executors(
     session: OpenSession, kafka: Mapping[str, str], registry_auth: str
 ) -> str:
     """Let as many tasks as a batch has ask for their tokens; say how many did.
@@ -69,7 +73,14 @@ def try_tokens_from_executors(
     return f"{count} tasks on {hosts} got their tokens by themselves"
 
 
-def _run_in_each_task(session: OpenSession, attempt: Callable[[], object]) -> tuple[int, str]:
+class _TasksRun(NamedTuple):
+    """How many tasks did what was asked, and the names of the hosts that they ran on."""
+
+    task_count: int
+    hosts: str
+
+
+def _run_in_each_task(session: OpenSession, attempt: Callable[[], object]) -> _TasksRun:
     """Return how many tasks did it, and on which hosts. Raises what the attempt raised."""
     tasks = session.spark.range(0, session.parallelism, 1, session.parallelism)
     try:
@@ -82,7 +93,7 @@ def _run_in_each_task(session: OpenSession, attempt: Callable[[], object]) -> tu
             kind = next((each for each in kinds if each.code == row["code"]), Unreachable)
             hint = f"{row['hint']}; {_AS_THE_DRIVER}" if kind is MissingRights else row["hint"]
             raise kind(f"on executor {row['host']}: {row['message']}", hint)
-    return len(rows), ", ".join(sorted({row["host"] for row in rows}))
+    return _TasksRun(len(rows), ", ".join(sorted({row["host"] for row in rows})))
 
 
 def _as_task_function(

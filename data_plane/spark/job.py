@@ -64,10 +64,10 @@ class JobDone:
 
 def is_one_stage(plan: WriterPlan) -> bool:
     """Return whether what is read can be written by the same task."""
-    return plan.shaping.transform is None and not _is_distributed(plan)
+    return plan.shaping.transform is None and not _needs_shuffle(plan)
 
 
-def _is_distributed(plan: WriterPlan) -> bool:
+def _needs_shuffle(plan: WriterPlan) -> bool:
     """Return whether rows are moved between tasks.
 
     Rows of an unpartitioned table have no places to go to unless it is sorted; those of many tables
@@ -101,7 +101,7 @@ def run_job(
         else _packets_without_transform
     )
     rows = shaped(numbers, _Work(plan, batch, shares, seen))
-    if _is_distributed(plan):
+    if _needs_shuffle(plan):
         rows = _redistribute(rows, plan, session.parallelism)
         rows = _map_by_stage(rows, stages.packet_writing_stage(plan, batch), stages.OUTCOMES)
     try:
@@ -115,7 +115,7 @@ def run_job(
 
 def columns_of_transform(spark: Any, plan: WriterPlan) -> list[str]:
     """Return the transform's columns, by Spark's analysis. Raises as ``apply_transform``."""
-    records = spark.createDataFrame([], spark_schema(stages.row_schema(plan)))
+    records = spark.createDataFrame([], spark_schema(stages.transform_row_schema(plan)))
     return [column for column in apply_transform(records, plan).columns if column != RECORD]
 
 
@@ -138,11 +138,11 @@ def _outcomes_or_packets_with_transform(numbers: Any, work: _Work) -> Any:
     """Return packets if they are to be distributed, else the outcomes of writing."""
     plan, batch = work.plan, work.batch
     read = stages.rows_of_shares_stage(plan, batch, work.shares)
-    schema = stages.with_tally_column(stages.row_schema(plan))
+    schema = stages.with_tally_column(stages.transform_row_schema(plan))
     rows = apply_transform(_without_tallies(_map_by_stage(numbers, read, schema), work.seen), plan)
     assert plan.shaping.transform is not None, "chosen for it"
     name = plan.shaping.transform.name
-    if _is_distributed(plan):
+    if _needs_shuffle(plan):
         packets = stages.packets_of_result_stage(plan, batch, name)
         return _map_by_stage(rows, packets, packet_schema(plan))
     return _map_by_stage(rows, stages.result_writing_stage(plan, batch, name), stages.OUTCOMES)
@@ -159,7 +159,7 @@ def spark_schema(schema: pa.Schema) -> Any:
     return from_arrow_schema(schema, prefer_timestamp_ntz=True)
 
 
-def _without_tallies(rows: Any, seen: Any) -> Any:
+def _without_tallies(rows: Any, observation: Any) -> Any:
     """Return the rows without the tallies, which are reported when the job is done.
 
     They are one text: Spark 3.5 hands an observed list to Python as an object of Scala's.
@@ -167,7 +167,7 @@ def _without_tallies(rows: Any, seen: Any) -> Any:
     from pyspark.sql import functions
 
     tallies = functions.collect_list(functions.base64(stages.TALLY))
-    reported = rows.observe(seen, functions.concat_ws(_BETWEEN, tallies).alias(_TALLIES))
+    reported = rows.observe(observation, functions.concat_ws(_BETWEEN, tallies).alias(_TALLIES))
     return reported.where(functions.col(stages.TALLY).isNull()).drop(stages.TALLY)
 
 
@@ -199,7 +199,7 @@ def _raise_if_query_fault(error: Exception, plan: WriterPlan) -> None:
         ) from error
 
 
-def _await_tallies(seen: Any, plan: WriterPlan) -> list[ShareRead]:
+def _await_tallies(observation: Any, plan: WriterPlan) -> list[ShareRead]:
     """Return the tallies, which come a moment after the job.
 
     They never come if Spark left out what was observed. A transform then cannot have used its
@@ -209,7 +209,7 @@ def _await_tallies(seen: Any, plan: WriterPlan) -> list[ShareRead]:
 
     def wait_for_observation() -> None:
         with suppress(Exception):  # a plan without the observation, in unhelpful words
-            observed.append(seen.get)
+            observed.append(observation.get)
 
     # In a thread of its own, since Spark's wait has no time limit.
     waiting = threading.Thread(target=wait_for_observation, daemon=True)

@@ -53,7 +53,7 @@ class RecordsWriter:
     def write(self, batches: Iterable[pa.RecordBatch]) -> RowsWritten:
         """Write the records. Raises as ``write_chunks``; then no file is left."""
         places = _Places(self.batch, self.begins)
-        outcome = write_chunks(self.plan, self.batch, map(places.to_chunk, batches))
+        outcome = write_chunks(self.plan, self.batch, map(places.to_chunk_of_new_records, batches))
         if isinstance(outcome, BatchNeeds):
             raise ConfigurationError(
                 f"{outcome.records} records have fields that the table lacks, and a query does not "
@@ -82,7 +82,7 @@ class _Places:
             by_partition[list(known)] = list(known.values())
             self._by_topic[topic] = by_partition
 
-    def to_chunk(self, batch: pa.RecordBatch) -> Chunk:
+    def to_chunk_of_new_records(self, batch: pa.RecordBatch) -> Chunk:
         """Return the records that the table lacks. Raises ``RowsUnfit``."""
         for name in ("topic", "partition", "offset", "timestamp"):
             if batch.column(name).null_count:

@@ -150,7 +150,7 @@ def open_session(options: SparkOptions) -> OpenSession:
         shutil.rmtree(scratch, ignore_errors=True)
         if isinstance(error, HeadgateError) or not isinstance(error, Exception):
             raise
-        raise translate_error(options, error) from error
+        raise translate_start_error(options, error) from error
     return OpenSession(spark, parallelism, made=result is None, scratch=scratch)
 
 
@@ -185,7 +185,7 @@ def _create_session(session_class: Any, options: SparkOptions) -> Any:
     builder = session_class.builder
     if options.remote:
         builder = builder.remote(options.remote)
-    conf = prepare_launch(options)
+    conf = prepare_launch_conf(options)
     if not options.remote.startswith("sc://"):
         from pyspark import SparkContext
 
@@ -198,7 +198,7 @@ def _create_session(session_class: Any, options: SparkOptions) -> Any:
         return builder.getOrCreate()
 
 
-def prepare_launch(options: SparkOptions) -> dict[str, str]:
+def prepare_launch_conf(options: SparkOptions) -> dict[str, str]:
     """Return the configuration that Spark is started with, and prepare this process for it.
 
     Raises ``ConfigurationError`` if Java is needed here but missing.
@@ -231,7 +231,7 @@ def _require_java() -> None:
         )
 
 
-def translate_error(options: SparkOptions, error: Exception) -> HeadgateError:
+def translate_start_error(options: SparkOptions, error: Exception) -> HeadgateError:
     reason = error_text(error)
     if options.remote.startswith("sc://"):
         return Unreachable(f"the Spark Connect server {options.remote} does not serve: {reason}")
@@ -322,7 +322,7 @@ def open_jvm(options: SparkOptions) -> Jvm:
             f"catalog.backend is java, and Spark is not installed: {error}",
             'pip install "headgate[spark]"',
         ) from error
-    conf = prepare_launch(options)
+    conf = prepare_launch_conf(options)
     try:
         with keeping_interrupt_handler():
             start_jvm(SparkContext, conf)  # a context would take a master's resources
@@ -335,4 +335,4 @@ def open_jvm(options: SparkOptions) -> Jvm:
                 hadoop_conf.set(key, value)
             return Jvm(gateway, spark.deploy.SparkHadoopUtil.get().newConfiguration(hadoop_conf))
     except Exception as error:
-        raise translate_error(options, error) from error
+        raise translate_start_error(options, error) from error

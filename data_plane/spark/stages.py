@@ -31,7 +31,11 @@ from headgate.data_plane.batch.writer_task_plan import WriterPlan
 from headgate.data_plane.quarantine.prefilter import Prefilter
 from headgate.data_plane.quarantine.rejected_records import RejectedRecords
 from headgate.data_plane.spark.shuffle_rows import PACKET, PLACE, TABLE, Packing
-from headgate.data_plane.spark.tasks import files_by_table, keep_worker_light, merge_outcomes
+from headgate.data_plane.spark.tasks import (
+    keep_worker_light,
+    merge_outcomes,
+    secondary_files_by_table,
+)
 from headgate.data_plane.transform.result_routing import (
     RejectionReason,
     ResultTables,
@@ -115,7 +119,7 @@ class Tally:
         )
 
 
-def row_schema(plan: WriterPlan) -> pa.Schema:
+def transform_row_schema(plan: WriterPlan) -> pa.Schema:
     """Return the schema of the rows that a transform gets, in Spark's types.
 
     Raises ``ConfigurationError`` for columns that Spark has no type for.
@@ -140,7 +144,7 @@ def with_tally_column(schema: pa.Schema) -> pa.Schema:
 
 def rows_of_shares_stage(plan: WriterPlan, batch: Batch, shares: Sequence[Batch]) -> Stage:
     """Turn share numbers into rows for a transform, with a tally row after each share's rows."""
-    schema = with_tally_column(row_schema(plan))
+    schema = with_tally_column(transform_row_schema(plan))
 
     def stage(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for share in indexes_of_shares(batches):
@@ -179,7 +183,7 @@ class _Ready:
     def outlet_of(self, routed: RoutedTable, plan: WriterPlan) -> _Outlet:  # noqa: ARG002 - the port's
         return _Outlet(routed.name, self)
 
-    def flush_largest(self) -> None:
+    def flush_largest_over_limit(self) -> None:
         """Do nothing: no rows wait here."""
 
     def finish(self) -> SecondaryFiles:
@@ -213,6 +217,10 @@ class _Share:
         self.read = ShareRead(share, BatchFailed(batch.number, "not read to its end"), BitMap64())
 
     def decoded_rows(self) -> Iterator[TableRows]:
+        """Yield the rows with their records' numbers.
+
+        A failure is not raised: it ends them, and is the outcome of ``self.read``.
+        """
         share, ready, outcome = self._share, _Ready(), self.read.outcome
         reading = BatchRows(self._plan, share, ready)
         try:
@@ -323,7 +331,7 @@ def packet_writing_stage(plan: WriterPlan, batch: Batch) -> Stage:
                 if place.is_valid:
                     yield packing.unpack(table.as_py(), packet)
                 else:
-                    yield from unpack_unplaced(packet)
+                    yield from unpack_unmatched_or_raise(packet)
 
     return _writing_stage(plan, batch, unpack_rows)
 
@@ -341,7 +349,7 @@ def _writing_stage(
     return stage
 
 
-def unpack_unplaced(packet: pa.Scalar) -> Any:
+def unpack_unmatched_or_raise(packet: pa.Scalar) -> Any:
     """Return the content of a packet without a place. Raises it if it is a failure."""
     result = pickle.loads(packet.as_py())  # noqa: S301 - our own tasks'
     if isinstance(result, BatchFailed):
@@ -370,7 +378,7 @@ def write_rows(
             routed = tables[some.table]
             assert routed.plan is not None, "its rows are of its schema"
             files.outlet_of(routed, routed.plan).rows.add_rows(some.numbered.rows)
-            files.flush_largest()
+            files.flush_largest_over_limit()
         followed = files.finish()
         own = (
             followed.pop(table_of_start(plan, batch).destination, ())
@@ -387,8 +395,8 @@ def write_rows(
         )
 
 
-def _find_repeated_numbers(numbers: Integers, found: BitMap64) -> BitMap64:
-    if len(found) == len(numbers):
+def _find_repeated_numbers(numbers: Integers, distinct: BitMap64) -> BitMap64:
+    if len(distinct) == len(numbers):
         return BitMap64()
     values, counts = np.unique(numbers, return_counts=True)
     return bitmap_of(pa.array(values[counts > 1]))
@@ -419,7 +427,7 @@ def merge_reports(
     if not isinstance(read, BatchWritten):
         return read
     written = [part for part in parts if isinstance(part, PartWritten)]
-    numbers = _require_each_record_once(batch, written, transform)
+    numbers = _require_no_record_twice(batch, written, transform)
     known = BitMap64.union(BitMap64(), *(share.numbers for share in by_share.values()))
     numbering = RecordNumbers(batch.ranges)
     if unknown := numbers - known:
@@ -429,7 +437,7 @@ def merge_reports(
     return _with_written_parts(read, numbers, numbering, written)
 
 
-def _require_each_record_once(
+def _require_no_record_twice(
     batch: Batch, written: Sequence[PartWritten], transform: str
 ) -> BitMap64:
     numbers, twice = BitMap64(), BitMap64()
@@ -461,7 +469,9 @@ def _with_written_parts(
             filtered=result.filtered + left_out,
         )
     files = tuple(file for part in written for file in part.files)
-    return replace(read, partitions=results, files=files, followed=files_by_table(written))
+    return replace(
+        read, partitions=results, files=files, followed=secondary_files_by_table(written)
+    )
 
 
 # ---------------------------------------------------------------------------------------- rejecting

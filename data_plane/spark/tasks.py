@@ -33,7 +33,7 @@ from headgate.control_protocol.ports import (
 )
 from headgate.data_plane.batch.failure_classification import LacksTablePlans, failed_outcome_of
 from headgate.data_plane.batch.writer_task_plan import WriterPlan
-from headgate.data_plane.write.write_batch import write_source_ranges
+from headgate.data_plane.write.write_batch import write_ranges_around_poison
 
 SHARE_OFFSETS_MIN = 50_000
 """Below this, another task costs more, in start-up and small files, than its core gives."""
@@ -97,7 +97,7 @@ def merge_outcomes(batch: Batch, outcomes: Sequence[BatchOutcome]) -> BatchOutco
     for share in written:
         ignored.update(share.ignored)
     return BatchWritten(
-        batch.number, results, files, quarantined, files_by_table(written), dict(ignored)
+        batch.number, results, files, quarantined, secondary_files_by_table(written), dict(ignored)
     )
 
 
@@ -139,7 +139,9 @@ class _Wrote(Protocol):
     def followed(self) -> Mapping[Destination, tuple[WrittenFile, ...]]: ...
 
 
-def files_by_table(written: Iterable[_Wrote]) -> dict[Destination, tuple[WrittenFile, ...]]:
+def secondary_files_by_table(
+    written: Iterable[_Wrote],
+) -> dict[Destination, tuple[WrittenFile, ...]]:
     """Return the files of secondary tables, table by table."""
     files: dict[Destination, tuple[WrittenFile, ...]] = {}
     for share in written:
@@ -206,7 +208,7 @@ def unpickle_outcome(row: bytes) -> BatchOutcome:
 def write_share(plan: WriterPlan, share: Batch) -> BatchOutcome:
     """Write the share. Failures are values: Spark would retry a raised one, and bury its text."""
     try:
-        return write_source_ranges(plan, share)
+        return write_ranges_around_poison(plan, share)
     except Exception as error:  # noqa: BLE001 - it goes on as a value
         return failed_outcome_of(share.number, error)
 

@@ -64,14 +64,14 @@ def apply_transform(records: Any, plan: WriterPlan) -> Any:
     except HeadgateError:
         raise
     except Exception as error:
-        _raise_translated(error, transform.name)
+        _raise_if_transform_fault(error, transform.name)
         raise
     check = require_valid_result if plan.source.routing is None else require_routable
     check(schema, plan, transform.name)
     return rows
 
 
-def _raise_translated(error: Exception, name: str) -> None:
+def _raise_if_transform_fault(error: Exception, name: str) -> None:
     reason = f"{name}: {error_text(error)}"
     if _is_spark_fault(error):
         if is_query_fault(error):

@@ -24,7 +24,7 @@ from headgate.data_plane.transform.result_rows import (
     RECORD,
     Numbered,
     ResultRows,
-    coordinate_columns,
+    coordinates_by_column,
     record_numbers_of,
     require_record_column,
     require_valid_result,
@@ -224,7 +224,7 @@ class ResultTables:
     def _build_table_result(
         self, routed: RoutedTable, plan: WriterPlan, result: pa.Schema
     ) -> _TableResult:
-        has = {*plan.shape.arrow_schema().names, *coordinate_columns(plan), RECORD}
+        has = {*plan.shape.arrow_schema().names, *coordinates_by_column(plan), RECORD}
         unsupported = [name for name in result.names if name not in has and name != TABLE_COLUMN]
         made = _TableResult(ResultRows(plan, self._numbering, self._name), unsupported)
         try:

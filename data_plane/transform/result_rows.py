@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +20,7 @@ from headgate.data_plane.batch.record_numbers import Integers, RecordNumbers, fi
 from headgate.data_plane.batch.writer_task_plan import WriterPlan
 from headgate.data_plane.formats.casting.cast_to_table import cast_rows
 from headgate.data_plane.formats.record_format import Faults
-from headgate.data_plane.transform.spark_types import fits_unchanged, from_spark_type
+from headgate.data_plane.transform.spark_types import fits_without_cast, from_spark_type
 
 RECORD = "_headgate_record"
 """The column that a transform must carry: the record's number in its batch (``RecordNumbers``)."""
@@ -37,7 +37,7 @@ class Numbered:
     numbers: Integers
 
 
-def coordinate_columns(plan: WriterPlan) -> dict[str, str]:
+def coordinates_by_column(plan: WriterPlan) -> dict[str, str]:
     """Map the table's columns for topic, partition and offset to what they hold."""
     named = plan.source.record_columns
     return {named[what]: what for what in _OURS if what in named}
@@ -53,7 +53,7 @@ def require_valid_result(result: pa.Schema, plan: WriterPlan, name: str) -> None
     if twice:
         raise ConfigurationError(f"{name} gives the column {twice[0]!r} twice", "name it once")
     require_record_column(result, name)
-    ours = coordinate_columns(plan)
+    ours = coordinates_by_column(plan)
     wanted = {field.name: field for field in plan.shape.arrow_schema() if field.name not in ours}
     for field in result:
         if field.name == RECORD or field.name in ours:
@@ -64,7 +64,7 @@ def require_valid_result(result: pa.Schema, plan: WriterPlan, name: str) -> None
                 f"the table's are {', '.join(wanted)}",
             )
         target = wanted[field.name]
-        if not fits_unchanged(from_spark_type(field.type), target.type):
+        if not fits_without_cast(from_spark_type(field.type), target.type):
             raise ConfigurationError(
                 f"{name} gives {field.name!r} as {field.type}, the table has {target.type}",
                 "CAST it to the table's type, which also says what happens to misfits",
@@ -103,10 +103,16 @@ def unknown_rows_error(name: str, count: int, example: str) -> TransformFailed:
     )
 
 
-def record_numbers_of(
-    batch: pa.RecordBatch, numbering: RecordNumbers, name: str
-) -> tuple[Integers, Integers, Integers]:
-    """Return the records' numbers, their partitions' indexes and their offsets.
+class RecordPlaces(NamedTuple):
+    """Of each row: the record's number, its partition's index, and its offset."""
+
+    numbers: Integers
+    places: Integers
+    offsets: Integers
+
+
+def record_numbers_of(batch: pa.RecordBatch, numbering: RecordNumbers, name: str) -> RecordPlaces:
+    """Return which records the rows are of.
 
     Raises ``TransformFailed`` for a row that belongs to no record.
     """
@@ -115,7 +121,7 @@ def record_numbers_of(
         raise TransformFailed(f"{name} gives rows without {RECORD}", "carry the column unchanged")
     result = np.asarray(numbers)
     try:
-        return result, *numbering.locate_records(result)
+        return RecordPlaces(result, *numbering.locate_records(result))
     except ValueError as error:
         raise TransformFailed(
             f"{name} gives rows of records that were not read: {error}", f"carry {RECORD} unchanged"
@@ -126,7 +132,7 @@ _Rows = TypeVar("_Rows")
 
 
 def rows_until_stop(
-    batches: Iterable[pa.RecordBatch], of: Callable[[pa.RecordBatch], Iterable[_Rows]]
+    batches: Iterable[pa.RecordBatch], rows_of_batch: Callable[[pa.RecordBatch], Iterable[_Rows]]
 ) -> Iterator[_Rows]:
     """Yield the rows of each batch; once a record stops the sink, only look for others like it.
 
@@ -135,7 +141,7 @@ def rows_until_stop(
     stops: list[StopBefore] = []
     for batch in batches:
         try:
-            for rows in of(batch):
+            for rows in rows_of_batch(batch):
                 if not stops:
                     yield rows
         except StopBefore as error:
@@ -163,7 +169,7 @@ class ResultRows:
         self._name = name
         self._numbering = numbering
         self._schema = plan.shape.arrow_schema()
-        self._ours = coordinate_columns(plan)
+        self._ours = coordinates_by_column(plan)
         self._cast = pa.schema([field for field in self._schema if field.name not in self._ours])
         self._values = plan.values
 

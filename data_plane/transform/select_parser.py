@@ -46,7 +46,7 @@ def parse_select(sql: str) -> SelectText:
     select = _parse_statement(sql)
     _require_supported_clauses(select)
     _require_supported_expressions(select)
-    table = _only_table(select)
+    table = _require_only_view(select)
     items, where = _split_select_text(sql)
     return SelectText(
         items=items,
@@ -116,7 +116,7 @@ def _function_name(function: exp.Func) -> str:
     return str(function.name if function.key == "anonymous" else function.sql_name()).lower()
 
 
-def _only_table(select: exp.Select) -> exp.Table:
+def _require_only_view(select: exp.Select) -> exp.Table:
     from sqlglot import exp
 
     source = select.args.get("from_") or select.args.get("from")

@@ -58,7 +58,7 @@ def from_spark_type(data_type: pa.DataType) -> pa.DataType:
     return data_type
 
 
-def fits_unchanged(source: pa.DataType, target: pa.DataType) -> bool:
+def fits_without_cast(source: pa.DataType, target: pa.DataType) -> bool:
     """Return whether a column of ``source`` (``from_spark_type``) fits one of ``target`` unchanged.
 
     That includes wider numbers, text if Spark has no type for the column (UUID, time, nanoseconds),
@@ -70,9 +70,9 @@ def fits_unchanged(source: pa.DataType, target: pa.DataType) -> bool:
     if pa_types.is_struct(source) and pa_types.is_struct(target):
         return _fits_struct(source, target)
     if _is_list(source) and _is_list(target):
-        return fits_unchanged(source.value_type, target.value_type)
+        return fits_without_cast(source.value_type, target.value_type)
     if pa_types.is_map(source) and pa_types.is_map(target):
-        return fits_unchanged(source.key_type, target.key_type) and fits_unchanged(
+        return fits_without_cast(source.key_type, target.key_type) and fits_without_cast(
             source.item_type, target.item_type
         )
     if pa_types.is_large_string(source):
@@ -82,7 +82,7 @@ def fits_unchanged(source: pa.DataType, target: pa.DataType) -> bool:
         return _is_bytes(target) or pa_types.is_fixed_size_binary(target) or target == pa.uuid()
     if pa_types.is_timestamp(source) and pa_types.is_timestamp(target):
         return (source.tz is None) == (target.tz is None)
-    return bool(source == target or _is_wider(source, target))
+    return bool(source == target or _fits_wider_number(source, target))
 
 
 def _fits_struct(source: pa.StructType, target: pa.StructType) -> bool:
@@ -92,11 +92,11 @@ def _fits_struct(source: pa.StructType, target: pa.StructType) -> bool:
     return (
         not missing
         and there.keys() <= wanted.keys()
-        and all(fits_unchanged(kind, wanted[name].type) for name, kind in there.items())
+        and all(fits_without_cast(kind, wanted[name].type) for name, kind in there.items())
     )
 
 
-def _is_wider(source: pa.DataType, target: pa.DataType) -> bool:
+def _fits_wider_number(source: pa.DataType, target: pa.DataType) -> bool:
     if pa_types.is_integer(source) and pa_types.is_integer(target):
         return bool(source.bit_width <= target.bit_width)
     if pa_types.is_integer(source) and pa_types.is_floating(target):

@@ -79,7 +79,7 @@ class UserFunction:
         self._schema = plan.decoded_schema().append(pa.field(RECORD, pa.int64()))
         self._valid: pa.Schema | None = None
 
-    def result_schema(self) -> pa.Schema:
+    def infer_result_schema(self) -> pa.Schema:
         """Return the schema of what the function gives for no rows at all.
 
         Raises as ``apply``, and ``TransformRaised``.
@@ -110,7 +110,7 @@ class UserFunction:
         given: list[pa.RecordBatch] = []
         bad: dict[int, str] = {}
 
-        def try_rows(wanted: Integers) -> bool:
+        def settle_rows(wanted: Integers) -> bool:
             try:
                 given.extend(self._call(rows.slice(int(wanted[0]), len(wanted))))
             except TransformRaised as error:
@@ -124,7 +124,7 @@ class UserFunction:
                     ) from None
             return True
 
-        halve_until_known(rows.num_rows, try_rows)
+        halve_until_known(rows.num_rows, settle_rows)
         return given, bad
 
     def _call(self, rows: pa.RecordBatch) -> list[pa.RecordBatch]:

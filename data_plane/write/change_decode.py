@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 import pyarrow as pa
@@ -101,6 +101,14 @@ OPERATION = "headgate.operation"
 _KEY = "headgate.key."
 
 
+class _OpenedChunk(NamedTuple):
+    """What is in a chunk's values, the rows that it is of, and why other rows are bad."""
+
+    opened: UnwrappedValues
+    rows: Integers
+    bad: dict[int, str]
+
+
 class ChangeReader:
     """Reads chunks of one batch. Serves one thread.
 
@@ -125,18 +133,18 @@ class ChangeReader:
         self._shape: RowShape | None = None
         self._read_changes: Callable[[Chunk], Read] = self._read
         if plan.shaping.rules is not None:
-            self._apply_rules(plan, batch.table.table)
+            self._set_up_rules(plan, batch.table.table)
         clear = self._shape.clear_schema if self._shape else schema
         self._record_columns = RecordColumns(source, clear, list(batch.ranges))
         values = value_columns(source, clear, mapping, batch.table.table)
         options = ValueOptions.from_options(source.format_options)
         formats: list[RecordFormat] = []
 
-        def format_of() -> RecordFormat:
+        def create_format() -> RecordFormat:
             formats.append(create_record_format(source.format_name, options.of_format))
             return formats[-1]
 
-        columns = Columns(values, changes.key, source.rules, format_of, options.caseless)
+        columns = Columns(values, changes.key, source.rules, create_format, options.caseless)
         self._unwrapper = unwrapper_of(changes.envelope, columns)
         self.missing_columns: MissingColumns | None = None
         if evolution is not None:
@@ -167,7 +175,7 @@ class ChangeReader:
             ]
         )
 
-    def _apply_rules(self, plan: WriterPlan, table: str) -> None:
+    def _set_up_rules(self, plan: WriterPlan, table: str) -> None:
         # Only for sinks with rules, as in RowDecoder.
         from headgate.data_plane.write.row_shape import (
             reader_without_content_in_errors,
@@ -179,7 +187,10 @@ class ChangeReader:
             self._read_changes = reader_without_content_in_errors(self._read)
 
     def read(self, chunk: Chunk) -> Read:
-        """Return the chunk's changes, and why its other records are none. Has no other effect."""
+        """Return the chunk's changes, and why its other records are none.
+
+        Also notes columns that the table lacks.
+        """
         read = self._read_changes(chunk)
         if self._shape is not None:
             read = self._apply_shape(chunk, read, self._shape)
@@ -228,14 +239,14 @@ class ChangeReader:
         opened, at, bad = self._unwrap(chunk)
         upserts, faults = opened.operations == Operation.UPSERT, Faults()
         keys = self._deleted_keys(chunk, opened, at, faults)
-        rows = self._note_row_faults(
+        rows = self._without_unavailable_noting_faults(
             _null_unless(opened.rows, upserts), opened.before, upserts, faults
         )
         records, stays = _records_at(chunk, at), upserts
         deletes = opened.operations == Operation.DELETE
         marks = self._marks if deletes.any() else None
         if marks is not None:
-            rows = marks.rows_with_those_before(rows, opened.rows, records, deletes)
+            rows = marks.with_values_of_deleted_rows(rows, opened.rows, records, deletes)
             stays = upserts | deletes
         added, reasons = self._record_columns.build_columns(records)
         of_records = _null_unless(pa.RecordBatch.from_pydict(added), stays)
@@ -273,8 +284,8 @@ class ChangeReader:
             [(reasons, why) for reasons, why in classes if reasons],
         )
 
-    def _unwrap(self, chunk: Chunk) -> tuple[UnwrappedValues, Integers, dict[int, str]]:
-        """Open the values; return what is in them, whose it is, and which records are bad.
+    def _unwrap(self, chunk: Chunk) -> _OpenedChunk:
+        """Open the values, and note columns that the table lacks.
 
         Of a record without a value nothing is known but that it deletes, or says nothing.
         """
@@ -293,7 +304,7 @@ class ChangeReader:
             does = Operation.SKIP if nothing else Operation.DELETE
             opened = opened.with_tombstones(left, tombstones, does)
             left = np.sort(np.concatenate([left, tombstones]))
-        return opened, left, bad
+        return _OpenedChunk(opened, left, bad)
 
     def _note_missing_columns(
         self, chunk: Chunk, at: Integers, values: Packed, opened: UnwrappedValues
@@ -308,7 +319,7 @@ class ChangeReader:
         rowless = left[opened.operations != Operation.UPSERT]
         unknown = [
             (at[np.setdiff1d(rows, rowless)], wanted)
-            for rows, wanted in self._watched.unknown_columns(values, opened.bad)
+            for rows, wanted in self._watched.unknown_columns_of_last_decode(values, opened.bad)
         ]
         return self.missing_columns.note_needs_of_chunk(
             chunk, [(rows, wanted) for rows, wanted in unknown if len(rows)]
@@ -317,7 +328,7 @@ class ChangeReader:
     def ignored_field_counts(self) -> Mapping[str, int]:
         """Return in how many records there are fields that become no column, by their paths."""
         return (
-            self.missing_columns.records_by_ignored_fields(
+            self.missing_columns.record_count_of_ignored_fields(
                 self._watched.record_count_with_ignored_fields
             )
             if self.missing_columns is not None
@@ -340,7 +351,7 @@ class ChangeReader:
         chosen = _filter_rows(rows, some)
         return {name: chosen.column(f"{_KEY}{name}") for name in self._changes.key}
 
-    def _note_row_faults(
+    def _without_unavailable_noting_faults(
         self, rows: pa.RecordBatch, before: pa.RecordBatch, upserts: Flags, faults: Faults
     ) -> pa.RecordBatch:
         """Note faults of rows, and return these without values that nobody knows."""
@@ -467,12 +478,12 @@ class ChangeDecoder:
         self.record_counts = np.zeros(len(batch.ranges), np.int64)
         self.deleted_counts = np.zeros(len(batch.ranges), np.int64)
 
-    def decode_chunk(self, chunk: Chunk, *, collect_only: bool) -> None:
+    def add_chunk(self, chunk: Chunk, *, only_note_needs: bool) -> None:
         """Write the rows and keys of records that the prefilter passed on. Raises as ``rejected``.
 
-        ``collect_only``: as ``TableDecoder.decode_chunk``.
+        ``only_note_needs``: as ``TableDecoder.add_chunk``.
         """
-        if collect_only and self.missing_columns is None:
+        if only_note_needs and self.missing_columns is None:
             return
         if disposal := self._changes.tombstones.disposal:
             chunk = self._rejected.take_tombstones_out(chunk, disposal)
@@ -488,7 +499,7 @@ class ChangeDecoder:
         refused = {row: reason for bad, _ in read.bad for row, reason in bad.items()}
         records = chunk.filter(flags_of_all_but(chunk, refused)) if refused else chunk
         operations = self._reader.operations_of(read.rows)
-        self._stop_at_truncation(records, operations == Operation.TRUNCATE)
+        self._note_stop_at_truncation(records, operations == Operation.TRUNCATE)
         if self._rejected.has_stopping_record:
             return  # as little of this one
         upserts, deletes = operations == Operation.UPSERT, operations == Operation.DELETE
@@ -504,7 +515,7 @@ class ChangeDecoder:
     def _count_by_place(self, records: Chunk, some: Flags) -> Integers:
         return np.bincount(records.places[some], minlength=len(self._partitions))
 
-    def _stop_at_truncation(self, records: Chunk, some: Flags) -> None:
+    def _note_stop_at_truncation(self, records: Chunk, some: Flags) -> None:
         if self._changes.on_truncate is OnTruncate.FAIL and some.any():
             row = int(np.argmax(some))
             at = self._partitions[records.places[row]]

@@ -67,16 +67,21 @@ class Evolution:
                 yield (name,)
 
     @property
-    def is_full(self) -> bool:
+    def refuses_any_new_column(self) -> bool:
         return any(not refusal.path for refusal in self.refused)
 
 
 def evolution_of(
-    current: str, older: Sequence[str], policy: SchemaPolicy, refused: tuple[Refusal, ...] = ()
+    current_schema_json: str,
+    older_schemas_json: Sequence[str],
+    policy: SchemaPolicy,
+    refused: tuple[Refusal, ...] = (),
 ) -> Evolution:
     """Build it from the table's schemas as JSON, the oldest first."""
-    now = from_json(current)
-    return Evolution(policy, now, collect_former_columns(now, map(from_json, older)), refused)
+    now = from_json(current_schema_json)
+    return Evolution(
+        policy, now, collect_former_columns(now, map(from_json, older_schemas_json)), refused
+    )
 
 
 class MissingColumns:
@@ -138,7 +143,7 @@ class MissingColumns:
         if growth.refused:
             self._ignore_paths(refusal.path for refusal in growth.refused)
             wanted = columns_without(wanted, [refusal.path for refusal in growth.refused])
-        if self._evolution.is_full:
+        if self._evolution.refuses_any_new_column:
             added = _new_paths(self._evolution.columns, wanted)
             self._ignore_paths(added)
             wanted = columns_without(wanted, added)
@@ -177,11 +182,11 @@ class MissingColumns:
         need = self.to_table_need(Destination(""))
         return BatchNeeds(number, need.columns, need.first, need.records)
 
-    def to_table_need(self, at: Destination, raw: str = "") -> TableNeed:
+    def to_table_need(self, at: Destination, raw_name: str = "") -> TableNeed:
         """Return what was noted, for a table that a route names."""
         assert self._columns is not None, "nothing is needed"
         first = Offsets({self._partitions[place]: at for place, at in self._first.items()})
-        return TableNeed(at, self._proposed_columns(), first, self._records, raw)
+        return TableNeed(at, self._proposed_columns(), first, self._records, raw_name)
 
     def _proposed_columns(self) -> Struct:
         """Return what fits into the table, so that it fits into a message as well."""
@@ -197,10 +202,10 @@ class MissingColumns:
         if len(places):
             self._note_rows(chunk, rows.tolist(), Struct())
 
-    def records_by_ignored_fields(self, records: int) -> Mapping[str, int]:
-        """Return, under all fields together that become no column, how many records have some."""
+    def record_count_of_ignored_fields(self, record_count: int) -> Mapping[str, int]:
+        """Return the count under one text, which joins all fields that become no column."""
         paths = ", ".join(sorted(map(dotted_path, self._finder.ignored)))
-        return {paths: records} if records and paths else {}
+        return {paths: record_count} if record_count and paths else {}
 
 
 def _new_paths(table: Struct, wanted: Struct) -> list[Path]:

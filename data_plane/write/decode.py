@@ -75,7 +75,7 @@ class RowDecoder:
         self._schema = schema
         self._shape: RowShape | None = None
         if plan.shaping.rules is not None:
-            self._apply_rules(plan, routed.name)
+            self._set_up_rules(plan, routed.name)
         clear = self._shape.clear_schema if self._shape else schema
         self._clear_schema = clear
         self._record_columns = RecordColumns(source, clear, list(batch.ranges))
@@ -94,7 +94,7 @@ class RowDecoder:
         self.record_counts = np.zeros(len(batch.ranges), np.int64)
         self.deleted_counts = np.zeros(len(batch.ranges), np.int64)
 
-    def _apply_rules(self, plan: WriterPlan, table: str) -> None:
+    def _set_up_rules(self, plan: WriterPlan, table: str) -> None:
         # Only for sinks with rules: it brings pyiceberg's parser, which no other decoder needs.
         from headgate.data_plane.write.row_shape import (
             reader_without_content_in_errors,
@@ -113,9 +113,12 @@ class RowDecoder:
         self.missing_columns = MissingColumns(evolution, finder, list(batch.ranges))
 
     def ignored_field_counts(self) -> Mapping[str, int]:
-        """Return how many records have each field that becomes no column, by path."""
+        """Return how many records or values were ignored, by a text for people.
+
+        That is the joined paths of fields that become no column, or ``x, where it does not fit``.
+        """
         result = (
-            self.missing_columns.records_by_ignored_fields(
+            self.missing_columns.record_count_of_ignored_fields(
                 self._watched.record_count_with_ignored_fields
             )
             if self.missing_columns is not None
@@ -153,16 +156,16 @@ class RowDecoder:
             return made
         return RuledColumns(made, rules, schema, caseless=self._options.caseless)
 
-    def decode_chunk(self, chunk: Chunk, *, collect_only: bool) -> None:
+    def add_chunk(self, chunk: Chunk, *, only_note_needs: bool) -> None:
         """Hand on the rows of records that the prefilter passed on. Raises as ``rejected``.
 
-        ``collect_only``: as ``TableDecoder.decode_chunk``.
+        ``only_note_needs``: as ``TableDecoder.add_chunk``.
         """
         decoded = self._decode(chunk)
         self.record_counts += np.bincount(decoded.places, minlength=len(self.record_counts))
         if self._rejected.has_stopping_record and not self._looks_on:
             return
-        if not (collect_only or self.missing_columns):
+        if not (only_note_needs or self.missing_columns):
             self._outlet.add_rows(decoded)
 
     def _decode(self, chunk: Chunk) -> Decoded:
@@ -215,7 +218,7 @@ class RowDecoder:
         missing: Mapping[int, str] = {}
         if self.missing_columns is not None:
             missing = self.missing_columns.note_needs_of_chunk(
-                chunk, self._watched.unknown_columns(chunk.values, values)
+                chunk, self._watched.unknown_columns_of_last_decode(chunk.values, values)
             )
         if values and not self.missing_columns:  # otherwise nothing of this attempt counts
             rows, values = self._handle_misfits(chunk, rows, values)
@@ -266,7 +269,7 @@ def value_columns(
     caseless = ValueOptions.from_options(source.format_options).caseless
     columns = pa.schema([column for column in schema if column.name not in used])
     try:
-        return field_names.with_field_names(columns, mapping, caseless=caseless)
+        return field_names.with_lookup_names(columns, mapping, caseless=caseless)
     except ValueError as error:
         raise ConfigurationError(f"{table}: {error}", "rename one, or match by case") from error
 

@@ -127,7 +127,11 @@ def chunk_of(records: Sequence[Sequence[Record]]) -> Chunk:
 class Forgetful(Protocol):
     """Keeps a store's temporary keys, and can forget them."""
 
-    def forget_temporary_credentials(self) -> bool: ...
+    def forget_temporary_credentials(self) -> bool:
+        """Forget the plans' vended credentials, so that the next plan brings new ones.
+
+        Returns whether there were any.
+        """
 
 
 class RenewingWriter:

@@ -44,15 +44,15 @@ class MarkedDeletes:
         of_time = replace(source, record_columns={"timestamp": self.column})
         self._times = RecordColumns(of_time, schema, list(batch.ranges))
 
-    def rows_with_those_before(
-        self, rows: pa.RecordBatch, opened: pa.RecordBatch, records: Chunk, deletes: Flags
+    def with_values_of_deleted_rows(
+        self, rows: pa.RecordBatch, rows_in_place: pa.RecordBatch, records: Chunk, deletes: Flags
     ) -> pa.RecordBatch:
         """Return the rows with those that the ``deletes`` among the records had, as far as these
-        say. ``opened``: the rows that stand in the records' own place.
+        say. ``rows_in_place``: the rows that stand in the records' own place.
 
         What cannot be read there is null: a delete goes by its key.
         """
-        beside = opened.filter(pa.array(deletes))
+        beside = rows_in_place.filter(pa.array(deletes))
         image = self._images.read_before_images(records.filter(deletes).values)
         if image is None:
             image = beside

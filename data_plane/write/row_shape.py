@@ -56,11 +56,11 @@ class RowShape:
         for name in rules.hidden_columns:
             _require_fitting_column(schema, name, table, digest=name in rules.hashed)
         self._types = {name: schema.field(name).type for name in rules.hashed}
-        self.clear_schema = pa.schema([_field_in_clear(field, rules) for field in schema])
+        self.clear_schema = pa.schema([_field_before_hiding(field, rules) for field in schema])
         for mask in rules.masks:
             if changes is not None and mask.column in changes.key:
                 raise masked_key_error(mask.column, table)
-        columns = _Columns(_columns_in_clear(plan, rules), self.clear_schema, table)
+        columns = _Columns(_columns_before_hiding(plan, rules), self.clear_schema, table)
         self._where = columns.compile_condition("shape.where", rules.where) if rules.where else None
         self._unmet = [
             (
@@ -153,12 +153,12 @@ def _holds_digest(data_type: pa.DataType) -> bool:
     return data_type in (pa.binary(DIGEST_BYTES), pa.binary(), pa.large_binary())
 
 
-def _field_in_clear(field: pa.Field, rules: RowRules) -> pa.Field:
+def _field_before_hiding(field: pa.Field, rules: RowRules) -> pa.Field:
     hashed = field.name in rules.hashed and _holds_digest(field.type)
     return field.with_type(pa.large_string()) if hashed else field
 
 
-def _columns_in_clear(plan: WriterPlan, rules: RowRules) -> Schema:
+def _columns_before_hiding(plan: WriterPlan, rules: RowRules) -> Schema:
     """Return the columns that records are decoded into, as conditions see them."""
     transform = plan.shaping.transform
     if transform is None or not transform.schema_json:

@@ -117,9 +117,9 @@ class DeletedKeys:
             }
         )
 
-    def add_placed_keys(self, placed: Mapping[str, pa.Array]) -> None:
+    def add_placed_keys(self, key_file_columns: Mapping[str, pa.Array]) -> None:
         """Take keys with the places of their records, by the names of a key file's columns."""
-        columns = [placed[column.name].cast(column.type) for column in self._schema]
+        columns = [key_file_columns[column.name].cast(column.type) for column in self._schema]
         self._waiting.append(pa.RecordBatch.from_arrays(columns, schema=self._schema))
         if self.waiting_bytes >= KEYS_BUFFER_BYTES:
             self.flush()
@@ -180,7 +180,7 @@ class Outlets(Protocol):
     def outlet_of(self, routed: RoutedTable, plan: WriterPlan) -> TableOutlet:
         """Return the table's outlet, opened on first use."""
 
-    def flush_largest(self) -> None:
+    def flush_largest_over_limit(self) -> None:
         """Write the largest outlets until the waiting rows are within their bound."""
 
     def finish(self) -> SecondaryFiles:
@@ -244,7 +244,7 @@ class FileOutlets:
             table = self._open[routed.name] = TableFiles(routed, plan, self._batch, self._pool)
         return table
 
-    def flush_largest(self) -> None:
+    def flush_largest_over_limit(self) -> None:
         tables = self._open.values()
         while len(tables) > 1 and sum(table.waiting_bytes for table in tables) > BUFFER_BYTES:
             max(tables, key=lambda table: table.waiting_bytes).flush()

@@ -97,7 +97,7 @@ class TransformedRows:
                 outlet = self._outlets.outlet_of(routed, routed.plan)
                 places, offsets = self._locate_records(some.numbers)
                 outlet.add_rows(Decoded(some.numbered.rows, places, offsets, chunk))
-                self._outlets.flush_largest()
+                self._outlets.flush_largest_over_limit()
         if unmatched:
             self._reject_unmatched(chunk, unmatched)
 

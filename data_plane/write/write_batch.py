@@ -34,7 +34,7 @@ from headgate.data_plane.batch.writer_task_plan import WriterPlan
 from headgate.data_plane.quarantine.poison_search import write_around_poison
 from headgate.data_plane.quarantine.prefilter import Prefilter
 from headgate.data_plane.quarantine.rejected_records import BAD_VALUE, OWN_TABLE, RejectedRecords
-from headgate.data_plane.routing.keyed_routes import may_have_key
+from headgate.data_plane.routing.keyed_routes import may_lead_to_keyed_table
 from headgate.data_plane.routing.router import Router
 from headgate.data_plane.routing.routes import Target
 from headgate.data_plane.routing.table_resolution import (
@@ -77,10 +77,10 @@ class TableDecoder(Protocol):
     def missing_columns(self) -> MissingColumns | None:
         """Return what the table lacks for some of them (SCHEMA-2)."""
 
-    def decode_chunk(self, chunk: Chunk, *, collect_only: bool) -> None:
+    def add_chunk(self, chunk: Chunk, *, only_note_needs: bool) -> None:
         """Take records that the prefilter passed on; ``rejected`` takes those that become no rows.
 
-        ``collect_only``: nothing of this attempt will count, only what tables need. Nor does
+        ``only_note_needs``: nothing of this attempt will count, only what tables need. Nor does
         anything once a record stops the sink; but the first such record of each partition does
         (BATCH-2).
         """
@@ -125,14 +125,14 @@ class _Table:
         size, records = _LENT_PORTION if lent else _PORTION
         return self.waiting_records >= records or self.waiting_bytes >= size
 
-    def decode_waiting(self, *, collect_only: bool = False) -> None:
+    def decode_waiting(self, *, only_note_needs: bool = False) -> None:
         """Decode what waits.
 
-        ``collect_only``: nothing of this attempt will count, only what records need."""
+        ``only_note_needs``: nothing of this attempt will count, only what records need."""
         if self.waiting:
             chunk = Chunk.concat(self.waiting)
             self.waiting, self.waiting_records, self.waiting_bytes = [], 0, 0
-            self.decoder.decode_chunk(chunk, collect_only=collect_only)
+            self.decoder.add_chunk(chunk, only_note_needs=only_note_needs)
 
     def detach_waiting(self) -> None:
         """Keep what waits beyond the chunk that it came with, which may have brought several: one
@@ -164,7 +164,7 @@ class BatchRows:
         self._partitions = list(batch.ranges)
         self._open: dict[str, _Table] = {}
         self._new_tables: dict[str, NewTable] = {}
-        self._collect_only = False
+        self._only_note_needs = False
         self._only: RoutedTable | None = None
         self._transformed: TransformedRows | None = None
         if plan.shaping.has_local_transform:
@@ -177,7 +177,7 @@ class BatchRows:
             self._tables = BatchTables(plan, batch)
             self._router = Router(plan.source, batch, self._reject_bad, self._tables.grouping_key)
             topics = {at.topic for at in batch.ranges}
-            self._changing = {topic for topic in topics if may_have_key(routing, topic)}
+            self._changing = {topic for topic in topics if may_lead_to_keyed_table(routing, topic)}
         self._prefilter = Prefilter(
             batch, self._rejected, plan.poison_records, tombstones=tombstones
         )
@@ -187,7 +187,7 @@ class BatchRows:
         chunk = self._prefilter.filter(chunk)
         if self._only is not None:
             # The fast path: no split, no copy, no waiting, and no call more for a chunk.
-            self._open_table(self._only, self._plan).decoder.decode_chunk(chunk, collect_only=False)
+            self._open_table(self._only, self._plan).decoder.add_chunk(chunk, only_note_needs=False)
             return
         for target, some in self._router.split(chunk):
             self._route_chunk(target, some)
@@ -218,7 +218,7 @@ class BatchRows:
         if self._rejected.reasons:
             log_unmatched(self._rejected.reasons)
         quarantined = self._rejected.finish()
-        results = self._prefilter.partition_results(*self._counts_by_place())
+        results = self._prefilter.partition_results(*self._record_and_delete_counts())
         return BatchWritten(
             self._batch.number, results, own, quarantined, followed, self._ignored_field_counts()
         )
@@ -246,7 +246,7 @@ class BatchRows:
         if routed is None:
             return
         if target is not None and isinstance(routed, RoutedTable) and routed.creation is not None:
-            self._new_table(target, routed.creation).note_columns(chunk)
+            self._ensure_new_table(target, routed.creation).note_columns(chunk)
             return
         if isinstance(routed, str) or routed.plan is None:
             self._rejected.reject_unmatched(chunk, str(routed))
@@ -277,16 +277,16 @@ class BatchRows:
             self._decode_table(max(self._open.values(), key=lambda table: table.waiting_bytes))
 
     def _decode_table(self, table: _Table) -> None:
-        table.decode_waiting(collect_only=self._collect_only)
-        self._collect_only |= bool(table.decoder.missing_columns)
-        self._outlets.flush_largest()
+        table.decode_waiting(only_note_needs=self._only_note_needs)
+        self._only_note_needs |= bool(table.decoder.missing_columns)
+        self._outlets.flush_largest_over_limit()
 
-    def _new_table(self, target: Target, creation: CreationSource) -> NewTable:
+    def _ensure_new_table(self, target: Target, creation: CreationSource) -> NewTable:
         new_table = self._new_tables.get(target.table)
         if new_table is None:
             new_table = NewTable(target.table, target.raw, creation, list(self._batch.ranges))
             self._new_tables[target.table] = new_table
-            self._collect_only = True
+            self._only_note_needs = True
         return new_table
 
     def _batch_needs(self) -> BatchNeeds | None:
@@ -316,15 +316,17 @@ class BatchRows:
         return (*new, *evolving)
 
     def _ignored_field_counts(self) -> Mapping[str, int]:
-        """Return, by table and path, how many records have a field that becomes no column
-        (SCHEMA-6)."""
+        """Return how many records have fields that become no column (SCHEMA-6).
+
+        They are counted by a text for people: the table, if there are many, and the joined paths.
+        """
         return {
             paths if self._only else f"{table.at.table}: {paths}": records
             for table in self._open.values()
             for paths, records in table.decoder.ignored_field_counts().items()
         }
 
-    def _counts_by_place(self) -> tuple[Integers, Integers]:
+    def _record_and_delete_counts(self) -> tuple[Integers, Integers]:
         """Return, by place, how many records became rows of any table, and how many delete rows."""
         records, deleted = np.zeros((2, len(self._batch.ranges)), np.int64)
         for table in self._open.values():
@@ -413,7 +415,7 @@ def write_chunks(
         raise translate_write_error(error, batch, with_text=shown) from error
 
 
-def write_source_ranges(
+def write_ranges_around_poison(
     plan: WriterPlan, batch: Batch, *, abandoned: Callable[[], bool] = lambda: False
 ) -> BatchOutcome:
     """Read the batch's ranges from the source and write them. Raises ``BatchAbandoned``."""

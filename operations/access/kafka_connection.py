@@ -17,7 +17,7 @@ from headgate.control_protocol.offsets import OffsetRange
 from headgate.kafka.cluster_queries import (
     ANSWER_S_MAX,
     Cluster,
-    read_newest_messages,
+    read_newest_control_values,
     with_log_silenced,
 )
 from headgate.kafka.offset_scan import read_record_offsets
@@ -56,24 +56,28 @@ def find_offsets_with_records(
 
 
 def read_control_tail(
-    settings: SinkSettings, records: int, refused: Counter[SkipReason] | None = None
+    settings: SinkSettings, count_max: int, into_refused: Counter[SkipReason] | None = None
 ) -> list[Envelope]:
-    """Return this sink's envelopes among the control topic's last ``records``, oldest first.
+    """Return this sink's envelopes among the control topic's last ``count_max``, oldest first.
 
-    Empty if there is no control topic. ``refused`` counts this sink's events that are not trusted,
-    and those that another version has written lately. Raises ``Unreachable``.
+    Empty if there is no control topic. ``into_refused`` counts this sink's events that are not
+    trusted, and those that another version has written lately. Raises ``Unreachable``.
     """
     topic = settings.control.topic
-    messages = read_newest_messages(settings.kafka, topic, settings.source.group_id, records)
+    messages = read_newest_control_values(
+        settings.kafka, topic, settings.source.group_id, count_max
+    )
     topic_id = TopicId("")
     if messages and settings.control.signing_keys:
         topic_id = Cluster(settings.kafka).topic_id(topic)
     read = [settings.event_wire.verify_and_decode(message, topic_id) for message in messages]
-    if refused is not None:
-        refused.update(e.reason for e in read if isinstance(e, Skipped) and e.reason in REFUSED)
+    if into_refused is not None:
+        into_refused.update(
+            e.reason for e in read if isinstance(e, Skipped) and e.reason in REFUSED
+        )
         lately = read[index_where_last_minute_begins(read, wall_ms()) :]
         others = (e for e in lately if isinstance(e, Skipped))
-        refused.update(e.reason for e in others if e.reason is SkipReason.OTHER_VERSION)
+        into_refused.update(e.reason for e in others if e.reason is SkipReason.OTHER_VERSION)
     return [envelope for envelope in read if isinstance(envelope, Envelope)]
 
 

@@ -52,7 +52,7 @@ class FilledTables:
         record = self.ledger.record
         return {each.table: each.why for each in record.suspended} if record else {}
 
-    def read_table_if_unchanged(self, name: str) -> tuple[LoadedReader, TableView]:
+    def require_unchanged_table(self, name: str) -> tuple[LoadedReader, TableView]:
         """Do as ``read_table`` for a table that is as the ledger left it.
 
         Raises ``ReplayRefused``, and what loading raises.

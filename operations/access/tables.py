@@ -137,21 +137,25 @@ class OpenedTables:
     unread: Mapping[str, HeadgateError]
 
 
-def open_filled_tables(tables: SinkTables, sure: Collection[str]) -> Iterator[tuple[str, Answer]]:
-    """Yield, by name, the tables that have this sink's tag, and those that are ``sure`` its own.
+def open_filled_tables(
+    tables: SinkTables, known_own: Collection[str]
+) -> Iterator[tuple[str, Answer]]:
+    """Yield, by name, the tables that have this sink's tag, and the ``known_own`` ones.
 
     Today's routes may not name the latter. A table that only has a fitting name, and cannot be
     read, is somebody else's. The caller closes the readers.
     """
-    names = {*tables.find_tables_named_by_routes(), *sure} - names_of_own_tables(tables)
-    return _open_named_tables(tables, names, sure)
+    names = {*tables.find_tables_named_by_routes(), *known_own} - names_of_primary_and_quarantine(
+        tables
+    )
+    return _open_named_tables(tables, names, known_own)
 
 
 def _open_named_tables(
-    tables: SinkTables, names: Collection[str], sure: Collection[str]
+    tables: SinkTables, names: Collection[str], known_own: Collection[str]
 ) -> Iterator[tuple[str, Answer]]:
     for name, answer in tables.open_each_for_reading(sorted(names)):
-        if name in sure or (isinstance(answer, TableAtRest) and answer.tagged):
+        if name in known_own or (isinstance(answer, TableAtRest) and answer.tagged):
             yield name, answer
 
 
@@ -183,7 +187,7 @@ def open_tables_one_by_one(
     of one table.
     """
     sure = _names_in_ledger(tables, history)
-    own = names_of_own_tables(tables)
+    own = names_of_primary_and_quarantine(tables)
     names = {*(tables.find_tables_named_by_routes() - own), *sure, *named}
     for name, answer in _open_named_tables(tables, names, sure.union(named)):
         if isinstance(answer, HeadgateError):
@@ -201,14 +205,14 @@ def _names_in_ledger(tables: SinkTables, history: History) -> set[str]:
         *history.filled,
         *count_decided_rows(tables.settings.quarantine, history),
         *pending,
-    } - names_of_own_tables(tables)
+    } - names_of_primary_and_quarantine(tables)
 
 
 def _is_own_table(name: str, table: TableAtRest, history: History) -> bool:
     return table.tagged or history.filled.get(name, table.uuid) == table.uuid
 
 
-def names_of_own_tables(tables: SinkTables) -> set[str]:
+def names_of_primary_and_quarantine(tables: SinkTables) -> set[str]:
     return {tables.name, tables.settings.quarantine.table}
 
 

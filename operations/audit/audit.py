@@ -60,7 +60,7 @@ from headgate.operations.audit.files import (
 from headgate.operations.audit.keyed_tables import (
     KeyedTables,
     describe_offsets_behind,
-    find_earlier_offsets,
+    find_offsets_of_earlier_table,
 )
 from headgate.operations.audit.quarantine import QuarantineEvidence, check_quarantine
 from headgate.operations.audit.report import AuditReport, Finding, PartitionAudit
@@ -72,7 +72,7 @@ from headgate.operations.audit.source_compare import (
     check_shared_rows,
     check_skipped_and_quarantined,
     compare_partition,
-    count_commits_of_free_rows,
+    count_commits_of_stateful_query,
     count_whole_table,
     describe_totals,
     find_comparable_ranges,
@@ -150,6 +150,21 @@ class _Received(NamedTuple):
     """Whether no commit has expired from its history."""
 
 
+class _ExpiryGap(NamedTuple):
+    """What expired rows do not explain (EXPIRY-3), and how many more they may explain, and why."""
+
+    surplus: int
+    untold_max: int
+    why: str
+
+
+class _PlaceColumns(NamedTuple):
+    """The columns that identify a row's record, and the topic if no column holds it."""
+
+    columns: tuple[str, str, str] | None
+    topic: str
+
+
 class SinkAudit:
     """One audit under way, which gathers evidence step by step.
 
@@ -184,7 +199,7 @@ class SinkAudit:
         self._floors: dict[TopicPartition, int] = {}  # below them, snapshots of others have expired
         self._note_deleted_rows(self._history)
         self._secondaries: set[str] = set()  # the UUIDs of tables that were examined
-        self._free_rows = count_commits_of_free_rows(self._history)
+        self._free_rows = count_commits_of_stateful_query(self._history)
         self._mixed = False  # some files hold rows of nobody knows which sink
         self._found_deleted = 0  # records that are missing because people deleted their rows
         self._absent: dict[TopicPartition, BitMap64] = {}  # that the source holds, and nobody else
@@ -291,7 +306,9 @@ class SinkAudit:
                 "records; only the commits' counts are compared"
             )
         self._unproven += [] if with_source else ["the source was not asked"]
-        source = self._compare_with_source(record, spans, seen) if with_source else SourceEvidence()
+        source = (
+            self._gather_source_evidence(record, spans, seen) if with_source else SourceEvidence()
+        )
         self._held = held_partitions_of_topics(settings, record, source.topics)
         if not self._many:  # rows of a sink's one table expire (EXPIRY-1)
             self._aged = ExpiredRecords(settings, self._reader, self._history, record.topic_ids)
@@ -326,7 +343,7 @@ class SinkAudit:
     def _report_expired_commits(self, record: CommitRecord) -> None:
         """PENDING-8: whether a table that is gone had received what expired is unknown."""
         known = self._secondaries | {self._quarantine.history.uuid if self._quarantine else ""}
-        for pending_commit in self._find_undelivered_commits(record):
+        for pending_commit in self._find_expired_undelivered(record):
             finding = expired_finding(pending_commit)
             if pending_commit.secondary in known:
                 self._findings.append(finding)
@@ -337,7 +354,7 @@ class SinkAudit:
                 )
                 self._unproven.append(f"{finding.evidence}: {gone}")
 
-    def _find_undelivered_commits(self, record: CommitRecord) -> Sequence[PendingCommit]:
+    def _find_expired_undelivered(self, record: CommitRecord) -> Sequence[PendingCommit]:
         """PENDING-8: return what was pending for secondary tables, and which they have not received
         since.
 
@@ -355,12 +372,13 @@ class SinkAudit:
             )
         ]
 
-    def _record_columns(self) -> tuple[tuple[str, str, str] | None, str]:
+    def _record_columns(self) -> _PlaceColumns:
         """Return the columns that identify a row's record, or the topic if no column holds it."""
         places = self._settings.table.record_columns
         if self._keyed.takes_all_records:
-            return (places.topic, places.partition, places.offset), self._settings.source.topics[0]
-        return places.coordinate_columns, ""
+            columns = (places.topic, places.partition, places.offset)
+            return _PlaceColumns(columns, self._settings.source.topics[0])
+        return _PlaceColumns(places.coordinate_columns, "")
 
     def _scan_primary(self) -> TableRecords | None:
         if self._keyed.takes_all_records:
@@ -386,8 +404,10 @@ class SinkAudit:
                 self._primary.damaged,
                 rewound=find_reread_offsets(self._allowed),
                 on_progress=self._on_progress,
-                apart=find_files_of_other_sinks(self._files, self._history, self._settings.name),
-                topic=topic,
+                sinks_of_foreign_files=find_files_of_other_sinks(
+                    self._files, self._history, self._settings.name
+                ),
+                only_topic=topic,
             )
         except (ValueError, NotImplementedError) as error:  # equality deletes, for example
             self._unproven.append(f"the rows cannot be read here: {error}")
@@ -431,7 +451,7 @@ class SinkAudit:
         decided_for = count_decided_rows(self._settings.quarantine, self._history)
         absent = sorted({*decided_for, *self._unread} - tables.keys())
         self._unproven += [str(error) for error in self._unread.values()]
-        complete = complete and not self._find_undelivered_commits(record)
+        complete = complete and not self._find_expired_undelivered(record)
         self._put_again = self._find_replayed_records(tables)
         self._proven.append(f"{len(self._files)} live files of {len(tables)} tables: each whole")
         decided = sum(commit.record.records for commit in self._history.commits)
@@ -489,7 +509,7 @@ class SinkAudit:
             self._keyed.examine_commits_and_rows(table)
             self._keyed.examine_keys(table)
             columns = None
-        if before := find_earlier_offsets(self._history, name, history.uuid):
+        if before := find_offsets_of_earlier_table(self._history, name, history.uuid):
             self._keyed.earlier[name] = before
         absent = [n for n in columns or () if n not in table.reader.columns()]
         if absent:
@@ -505,14 +525,14 @@ class SinkAudit:
                 on_progress=self._on_progress,
                 into=seen,
             )
-        self._came |= self._find_late_deliveries(at_rest)
+        self._came |= self._find_and_remark_late_deliveries(at_rest)
         pending = check_and_count_pending_rows(
             table, at_rest, self._history, columns=columns, into=seen, keyed=keyed
         )
         self._remarks += table.remarks
         self._findings += table.findings_with_prefix(f"{name}: ")
         delivered = [c.record for c in history.commits if c.record.primary == self._history.uuid]
-        again = self._count_rows_from_quarantine(name, delivered)
+        again = self._remark_and_count_replayed_rows(name, delivered)
         if (
             history.current_record
             and history.current_record.replayed
@@ -522,7 +542,7 @@ class SinkAudit:
         rows = sum(record.records for record in delivered) - again + pending
         return _Received(rows, is_complete=history.complete)
 
-    def _count_rows_from_quarantine(self, name: str, delivered: Sequence[CommitRecord]) -> int:
+    def _remark_and_count_replayed_rows(self, name: str, delivered: Sequence[CommitRecord]) -> int:
         """Tell of rows that commands wrote again; return how many came from the quarantine."""
         again = sum(record.records for record in delivered if record.command == REPLAY)
         if again:
@@ -531,7 +551,7 @@ class SinkAudit:
             self._remarks.append(f"{name}: {rewritten} rows that had expired were written again")
         return again
 
-    def _find_late_deliveries(self, secondary: TableAtRest) -> frozenset[PendingCommit]:
+    def _find_and_remark_late_deliveries(self, secondary: TableAtRest) -> frozenset[PendingCommit]:
         record = self._history.current_record
         columns = self._settings.tables.record_columns.coordinate_columns
         present = columns and all(name in secondary.reader.columns() for name in columns)
@@ -592,7 +612,7 @@ class SinkAudit:
         self._findings += check_shared_rows(whole, self._settings.table.shared_with)
         self._remarks.append(describe_totals(whole))
 
-    def _compare_with_source(
+    def _gather_source_evidence(
         self,
         record: CommitRecord,
         spans: Mapping[TopicPartition, tuple[int | None, int]],
@@ -604,7 +624,7 @@ class SinkAudit:
             at: span for at, span in spans.items() if self._keyed.may_take_topic(at.topic)
         }
         others = {at: span for at, span in spans.items() if at not in keyed_spans}
-        source = self._compare_appended(record, others, seen)
+        source = self._read_source_of_appended(record, others, seen)
         if keyed_spans and source.topics:
             self._compare_keyed(record, keyed_spans, seen, source)
         return source
@@ -617,7 +637,9 @@ class SinkAudit:
         source: SourceEvidence,
     ) -> None:
         one = self._keyed.takes_all_records
-        ranges = self._comparable_ranges(source, record, keyed_spans, seen if one else None)
+        ranges = self._find_ranges_noting_unproven(
+            source, record, keyed_spans, seen if one else None
+        )
         for at in keyed_spans if one else ranges:
             topic = source.topics.get(at.topic)
             if topic is not None and at.partition in topic.partitions:
@@ -650,11 +672,11 @@ class SinkAudit:
         by_query = any(is_record_of_query(commit.record) for commit in self._history.commits)
         if not (self._renewed or behind or by_query or (one and seen is None)):
             still = record.with_pending(
-                record.pending_commits, tuple(self._find_undelivered_commits(record))
+                record.pending_commits, tuple(self._find_expired_undelivered(record))
             )
             self._keyed.compare_with_replay(still, self._history.uuid, known, left_out)
 
-    def _compare_appended(
+    def _read_source_of_appended(
         self,
         record: CommitRecord,
         spans: Mapping[TopicPartition, tuple[int | None, int]],
@@ -663,7 +685,7 @@ class SinkAudit:
         try:
             with opening_source_topics(self._settings) as topics:
                 source = SourceEvidence(topics.describe())
-            ranges = self._comparable_ranges(source, record, spans, seen)
+            ranges = self._find_ranges_noting_unproven(source, record, spans, seen)
             offsets = find_offsets_with_records(
                 self._settings,
                 {at: span for at, span in ranges.items() if span is not None},
@@ -680,7 +702,7 @@ class SinkAudit:
             source.witnesses[at] = SourceOffsets(log, expected)
         return source
 
-    def _comparable_ranges(
+    def _find_ranges_noting_unproven(
         self,
         source: SourceEvidence,
         record: CommitRecord,
@@ -694,7 +716,7 @@ class SinkAudit:
 
     def _conclude_lost_records(self, lost: list[Finding]) -> None:
         self._harmless = (
-            self._keyed.skipped_record_count
+            self._keyed.passed_over_record_count
         )  # the source shows that they are rows of no table
         self._explain_missing_records(lost)
         self._report_refused_records()
@@ -755,19 +777,19 @@ class SinkAudit:
             text = f"{missing} records of the source are absent, and {', '.join(why)}"
             self._unproven.append(text)
 
-    def _find_unexplained_by_expiry(self) -> tuple[int, int, str]:
+    def _find_unexplained_by_expiry(self) -> _ExpiryGap:
         """EXPIRY-3: return how many more absent records are old than rows have expired.
 
         Also how many expired rows may be those of absent records whose time is unknown, and why.
         """
         known, aged = self._history.expired_rows, self._aged
         if aged is None or not known:
-            return 0, 0, ""
+            return _ExpiryGap(0, 0, "")
         left = max(0, known - aged.count)
-        if not aged.is_exact:
-            return 0, left, f" ({aged.why_unknown})"
+        if not aged.can_tell_expired:
+            return _ExpiryGap(0, left, f" ({aged.why_unknown})")
         untold = f" ({aged.unread} of the records cannot be read as rows any more)"
-        return max(0, aged.count - known), min(left, aged.unread), untold
+        return _ExpiryGap(max(0, aged.count - known), min(left, aged.unread), untold)
 
     def _report_refused_records(self) -> None:
         """Tell of records that a table did not take: a keyed one may have wrong rows for it."""
@@ -811,7 +833,7 @@ class SinkAudit:
         self._found_deleted += len(gone & deleted)
         self._absent[at] = gone - deleted
         if self._aged is not None:
-            expired = self._aged.find_expired_among(at, self._absent[at])
+            expired = self._aged.find_and_count_expired_among(at, self._absent[at])
             self._absent[at] -= expired
             deleted = deleted | expired
         return compare_partition(
@@ -829,7 +851,7 @@ class SinkAudit:
             )
         whole = (
             self._history.complete
-            and self._skipped_record_count <= self._keyed.skipped_record_count
+            and self._skipped_record_count <= self._keyed.passed_over_record_count
         )
         (self._remarks if whole else self._unproven).extend(unproven)
 
@@ -855,10 +877,10 @@ class SinkAudit:
             where = "in the table and its quarantine" if self._quarantine else "in the table"
             beyond = "" if self._allowed else ", none beyond the stored offsets"
             self._proven.append(f"no record is {where} twice{beyond}")
-        (self._remarks if self._is_completeness_proven() else self._unproven).extend(self._expired)
+        (self._remarks if self._prove_completeness() else self._unproven).extend(self._expired)
         self._expired = []
 
-    def _is_completeness_proven(self) -> bool:
+    def _prove_completeness(self) -> bool:
         """Return whether the table was proven to hold everything that the source holds."""
         if self._keyed.takes_all_records:
             return not self._findings and self._keyed.proves_completeness(self._compacted)

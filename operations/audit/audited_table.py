@@ -35,21 +35,21 @@ from headgate.runtime.sink_tables import TableAtRest
 
 
 def check_commit_chain(
-    history: History, *, receives: bool = False, ledger: bool = False
+    history: History, *, is_secondary: bool = False, is_ledger: bool = False
 ) -> list[Finding]:
     """Return every finding, in the order of the branch.
 
-    ``receives``: another table decides its commits (rule PENDING-5). ``ledger``: the table decides
-    for others, and has no rows itself.
+    ``is_secondary``: another table decides its commits (rule PENDING-5). ``is_ledger``: the table
+    decides for others, and has no rows itself.
     """
     findings = [Finding("record-unreadable", text) for text in history.unreadable]
     findings += _check_tag(history)
     for commit in history.commits:
-        expected = 0 if ledger else commit.record.records
-        findings += _check_counts(commit, expected, receives=receives)
+        expected_rows = 0 if is_ledger else commit.record.records
+        findings += _check_counts(commit, expected_rows, is_secondary=is_secondary)
     for before, after in pairwise(history.commits):
         if before.record.primary == after.record.primary:
-            findings += _check_commit_order(before, after, receives=receives)
+            findings += _check_commit_order(before, after, is_secondary=is_secondary)
         findings += _check_offset_order(before, after)
     return findings
 
@@ -74,20 +74,22 @@ def _check_tag(history: History) -> Iterator[Finding]:
         )
 
 
-def _check_counts(commit: SinkCommit, expected: int, *, receives: bool) -> Iterator[Finding]:
-    if expected != commit.added_records:
+def _check_counts(
+    commit: SinkCommit, expected_rows: int, *, is_secondary: bool
+) -> Iterator[Finding]:
+    if expected_rows != commit.added_records:
         yield Finding(
             "record-count",
-            f"{commit.place_text}: its record claims {expected} rows, its snapshot's "
+            f"{commit.place_text}: its record claims {expected_rows} rows, its snapshot's "
             f"summary says {commit.added_records}",
         )
     adopts = commit.record.command == TAKEOVER
-    if commit.record.is_claim and commit.record.records and not (receives or adopts):
+    if commit.record.is_claim and commit.record.records and not (is_secondary or adopts):
         yield Finding("claim-with-rows", f"{commit.place_text}: a claim of an epoch added rows")
 
 
 def _check_commit_order(
-    before: SinkCommit, after: SinkCommit, *, receives: bool
+    before: SinkCommit, after: SinkCommit, *, is_secondary: bool
 ) -> Iterator[Finding]:
     one, two = before.record, after.record
     if two.transaction.epoch < one.transaction.epoch:
@@ -103,7 +105,7 @@ def _check_commit_order(
             "two-coordinators",
             f"epoch {one.transaction.epoch} was used by {one.coordinator} and by {two.coordinator}",
         )
-    is_claimed = two.is_claim or receives or is_record_of_query(two)  # QUERY-13
+    is_claimed = two.is_claim or is_secondary or is_record_of_query(two)  # QUERY-13
     if two.transaction.epoch > one.transaction.epoch and not is_claimed:
         yield Finding("epoch-unclaimed", f"{after.place_text} opens its epoch without a claim")
     if two.group_id != one.group_id:
@@ -219,7 +221,7 @@ class AuditedTable:
         """Check the commits, and the live files; a ledger has none."""
         ledger = self.role is Role.LEDGER
         self.findings += check_commit_chain(
-            self.history, receives=self.role.is_secondary, ledger=ledger
+            self.history, is_secondary=self.role.is_secondary, is_ledger=ledger
         )
         if not ledger:
             self.findings += check_files_of_commits(self.reader, self.history, on_progress)
@@ -373,6 +375,7 @@ def _is_record_of_delivery(record: CommitRecord, pending_commit: PendingCommit) 
 
 
 def _scan_live_records(reader: TableReader, columns: Columns) -> TableRecords:
+    """Return the records of the live rows; none where the rows cannot be read here."""
     try:
         return scan_records(reader, columns, frozenset(), rewound={}, on_progress=lambda *_: None)
     except (ValueError, NotImplementedError):
@@ -393,6 +396,6 @@ def _has_all_rows(
     except (FileNotFoundError, ValueError, NotImplementedError):
         return False
     return bool(pending_records.partitions) and all(
-        seen.offsets <= live.offsets_of(at).offsets
+        seen.offsets <= live.ensure_offsets_of(at).offsets
         for at, seen in pending_records.partitions.items()
     )

@@ -114,11 +114,11 @@ class TableReplay:
         return changes is not None and changes.history
 
     @property
-    def schema(self) -> pa.Schema:
+    def slice_schema(self) -> pa.Schema:
         return pa.schema([*(each.remove_metadata() for each in self.columns), *OURS])
 
     def new_slices(self, name: str) -> Slices:
-        return Slices(self.folder, name, self.schema, self.slicing)
+        return Slices(self.folder, name, self.slice_schema, self.slicing)
 
     def hash_keys(self, columns: Sequence[pa.Array]) -> Sequence[pa.Array]:
         """Hash the keys, whose ``columns`` have the table's types."""
@@ -146,18 +146,18 @@ def batch_that_is_only_read(
 def read_source_into_slices(
     table_replays: Sequence[TableReplay],
     batch: Batch,
-    left_out: Mapping[TopicPartition, BitMap64],
+    not_changes: Mapping[TopicPartition, BitMap64],
     on_progress: Callable[[int], None],
     *,
     chunks: Generator[Chunk, None, None],
-    shares: Shares = lambda chunk: [(0, chunk)],
+    split_by_table: Shares = lambda chunk: [(0, chunk)],
 ) -> list[tuple[Slices, ReadRecords]]:
-    """Read the ``chunks`` of a batch, and close them, into slices of each replay. ``left_out``:
+    """Read the ``chunks`` of a batch, and close them, into slices of each replay. ``not_changes``:
     offsets that never were changes.
 
     Raises what reading a batch raises, and ``Unreachable`` if there is no room for them.
     """
-    sifting = _Prefilter(batch, left_out)
+    sifting = _Prefilter(batch, not_changes)
     readings = [
         _SourceReader(table_replay, replace(batch, table=table_replay.start), sifting.offsets)
         for table_replay in table_replays
@@ -165,7 +165,7 @@ def read_source_into_slices(
     done = 0
     with closing(chunks) as every:
         for chunk in every:
-            for number, records in shares(sifting.filter(chunk)):
+            for number, records in split_by_table(sifting.filter(chunk)):
                 readings[number].add_chunk(records)
             while sum(each.slices.buffered_bytes for each in readings) > WAITING_BYTES_MAX:
                 max(readings, key=lambda each: each.slices.buffered_bytes).slices.flush()
@@ -356,11 +356,11 @@ class ReplayResult:
     sources: Mapping[int, TopicPartition]
     versions: bool = False
 
-    def find_faults(self, besides: frozenset[Fault] = frozenset()) -> Iterator[Finding]:
+    def find_faults(self, explained: frozenset[Fault] = frozenset()) -> Iterator[Finding]:
         """Yield what is wrong, except what another event explains just as well."""
         for fault in WRONG:
             count = self.faults.count_of(fault)
-            if count and fault not in besides:
+            if count and fault not in explained:
                 where = ", ".join(sorted(self.faults.columns.get(fault, ())))
                 columns = f" in {where}" if where else ""
                 said = _SAID_OF_VERSIONS.get(fault) if self.versions else None
@@ -461,9 +461,9 @@ class Replay:
         on_progress: Callable[[int], None],
         *,
         chunks: Chunks = read_source_in_chunks,
-        shares: Callable[[SourcePlan, Batch], Shares] | None = None,
+        make_split: Callable[[SourcePlan, Batch], Shares] | None = None,
     ) -> None:
-        """``shares`` tells the records of several tables apart, and of others beside them.
+        """``make_split`` tells the records of several tables apart, and of others beside them.
 
         Raises what reading a batch raises, and ``Unreachable`` where there is no room for them on
         disk.
@@ -471,19 +471,19 @@ class Replay:
         table_replays = [table_replay for _, table_replay in self._tables]
         plan, batch = table_replays[0].plan, self._build_batch_of_source(table_replays[0].start)
         more: dict[str, Shares] = {}
-        if shares:
+        if make_split:
             tables = {f.start.table: RoutedTable(f.start.table, f.plan) for f in table_replays}
             source = replace(plan.source, routing=self._settings.tables.routing)
             plan = replace(plan, source=source, tables=tables)
-            more["shares"] = shares(source, batch)
+            more["split_by_table"] = make_split(source, batch)
         left_out = self._source.left_out
         every = chunks(plan, batch)
         self._read = read_source_into_slices(
             table_replays, batch, left_out, on_progress, chunks=every, **more
         )
 
-    def compare_table(self, number: int, earlier: Offsets = _NONE) -> ReplayResult:
-        """``earlier``: up to where an earlier table of that name was filled.
+    def compare_table(self, number: int, earlier_table_offsets: Offsets = _NONE) -> ReplayResult:
+        """``earlier_table_offsets``: up to where an earlier table of that name was filled.
 
         Raises as ``TableReader.scan``, and ``Unreachable`` as ``read_source``.
         """
@@ -496,9 +496,13 @@ class Replay:
             {source: read.offsets[at] for source, at in sources.items()},
             reader.columns_added_after_creation(),
             table_replay.sources,
-            {source: earlier[at] for source, at in sources.items() if at in earlier},
+            {
+                source: earlier_table_offsets[at]
+                for source, at in sources.items()
+                if at in earlier_table_offsets
+            },
             table_replay.deletion_mark_column,
-            doubtful_offsets_of(reader, sources, ranges),
+            ends_of_doubtful_deletes(reader, sources, ranges),
             find_expiry_limit(self._settings, history, table_replay.columns),
             table_replay.keeps_history,
         )
@@ -523,7 +527,7 @@ def find_expiry_limit(
     return name, moment.cast(columns.field(name).type)  # a day that is not over is not below
 
 
-def doubtful_offsets_of(
+def ends_of_doubtful_deletes(
     reader: SupportsKeyedAudit,
     sources: Mapping[int, TopicPartition],
     ranges: Mapping[TopicPartition, OffsetRange],

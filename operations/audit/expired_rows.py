@@ -65,14 +65,14 @@ class ExpiredRecords:
         return f"a transform makes the {column} of a row" if self.settings.transform else ""
 
     @property
-    def is_exact(self) -> bool:
+    def can_tell_expired(self) -> bool:
         """Return whether rows have expired, and each absent record's time tells whether its has."""
         return self.history.expired_before_ms is not None and not self.why_unknown
 
-    def find_expired_among(self, at: TopicPartition, absent: BitMap64) -> BitMap64:
+    def find_and_count_expired_among(self, at: TopicPartition, absent: BitMap64) -> BitMap64:
         """Return the expired ones of the ``absent`` records, which the source holds."""
         expired = BitMap64()
-        if not (self.is_exact and absent):
+        if not (self.can_tell_expired and absent):
             return expired
         try:
             rows = self._read_times(at, absent)
@@ -99,7 +99,7 @@ class ExpiredRecords:
                 wanted = sorted_positions_of(bitmap_of(pa.array(chunk.offsets)) & absent)
                 some = np.isin(chunk.offsets, wanted) & np.asarray(chunk.values.array.is_valid())
                 if some.any():
-                    decoder.decode_chunk(chunk.filter(some), collect_only=False)
+                    decoder.add_chunk(chunk.filter(some), only_note_needs=False)
         return times
 
     def _plan_reading(

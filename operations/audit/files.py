@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
+from typing import NamedTuple
 
 from headgate.control_protocol.commit_record import PendingCommit
 from headgate.control_protocol.errors import Unreachable
@@ -50,21 +51,28 @@ def check_files_of_commits(
     return findings
 
 
-def check_row_count(history: History, files: list[LiveFile]) -> tuple[list[Finding], list[str]]:
+class RowCountCheck(NamedTuple):
+    """What is wrong with the count of rows, or why nothing could be compared."""
+
+    findings: list[Finding]
+    not_comparable: list[str]
+
+
+def check_row_count(history: History, files: list[LiveFile]) -> RowCountCheck:
     """Check that the live files hold as many rows, dead ones included, as all commits added.
 
     Also returns why that could not be compared.
     """
     theirs = any(snapshot.row_deletes for snapshot in history.foreign if not snapshot.upkeep)
     if any(file.deletes for file in files) and (theirs or not history.complete):
-        return [], ["others marked rows as deleted: live rows cannot be counted"]
+        return RowCountCheck([], ["others marked rows as deleted: live rows cannot be counted"])
     others = sum(snapshot.added_records - snapshot.deleted_records for snapshot in history.foreign)
     expected = sum(commit.record.records for commit in history.commits) + others
     stored = sum(file.records for file in files if not file.deletes)
     if not history.complete or expected == stored:
-        return [], []
+        return RowCountCheck([], [])
     evidence = f"the live files hold {stored} rows, all commits together {expected}"
-    return [Finding("row-count", evidence)], []
+    return RowCountCheck([Finding("row-count", evidence)], [])
 
 
 def find_which_were_delivered(
@@ -116,19 +124,26 @@ def _sink_of_each_file(
     brought = {snapshot.snapshot_id: snapshot.sink for snapshot in history.foreign}
     brought |= dict.fromkeys((commit.snapshot_id for commit in history.commits), own)
     data = (file for file in files if not file.deletes)
-    return {file.path: brought.get(file.added_by) or sink_of_folder(file.path) for file in data}
+    return {file.path: brought.get(file.added_by) or sink_of_path(file.path) for file in data}
 
 
-def sink_of_folder(path: str) -> SinkName | None:
+def sink_of_path(path: str) -> SinkName | None:
     """Return the sink in whose folder the file lies, if it is one's."""
     _, folder, below = path.rpartition("/headgate/")
     name, deeper, _ = below.partition("/")
     return SinkName(name) if folder and deeper else None
 
 
+class LiveFilesCheck(NamedTuple):
+    """What is wrong with live files, and the paths of those that nobody can read rows from."""
+
+    findings: list[Finding]
+    damaged_paths: frozenset[str]
+
+
 def check_live_files(
     reader: TableReader, files: list[LiveFile], on_progress: OnProgress
-) -> tuple[list[Finding], frozenset[str]]:
+) -> LiveFilesCheck:
     """Check that each file is referenced once, exists, and has the size and rows that are claimed.
 
     Also returns the paths that are missing or damaged: nobody can read rows from them.
@@ -144,7 +159,7 @@ def check_live_files(
         if finding:
             findings.append(finding)
             damaged.add(file.path)
-    return findings, frozenset(damaged)
+    return LiveFilesCheck(findings, frozenset(damaged))
 
 
 def _check_file(reader: TableReader, file: LiveFile) -> Finding | None:

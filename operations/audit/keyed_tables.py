@@ -22,7 +22,7 @@ from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.table_format import SupportsKeyedAudit
 from headgate.control_protocol.table_history import History, LiveFile, TableReader
-from headgate.data_plane.routing.keyed_routes import may_have_key, may_lead_to_table
+from headgate.data_plane.routing.keyed_routes import may_lead_to_keyed_table, may_lead_to_table
 from headgate.operations.audit.audited_table import AuditedTable, OffsetMove
 from headgate.operations.audit.changelog_replay import (
     OtherRecords,
@@ -197,11 +197,11 @@ def conclude_replay(
     result: ReplayResult,
     history: History,
     compacted: Mapping[str, bool | None],
-    unexplained: int,
+    unexplained_skips: int,
 ) -> Conclusions:
     """Report the comparison. Nothing tells which rows others deleted or the sink skipped.
 
-    ``unexplained``: how many records the sink skipped beyond those that change nothing.
+    ``unexplained_skips``: how many records the sink skipped beyond those that change nothing.
     """
     conclusions, faults = Conclusions(), result.faults
     removed = sum(snapshot.removed_row_count for snapshot in history.foreign)
@@ -220,11 +220,11 @@ def conclude_replay(
             )
         what = "changes have no version" if result.versions else "keys have no row"
         conclusions.unproven.append(f"{missing} {what}, and {', '.join(why)}")
-    elif behind and behind <= unexplained:
+    elif behind and behind <= unexplained_skips:
         besides = (Fault.LOST, Fault.OUTDATED)
         conclusions.unproven.append(
             f"{behind} keys lack the row of their last record, and the sink skipped "
-            f"{unexplained} records that can be read now"
+            f"{unexplained_skips} records that can be read now"
         )
     conclusions.findings += result.find_faults(frozenset(besides))
     conclusions.unproven += result.describe_unproven(compacted)
@@ -295,7 +295,9 @@ class KeyedTables:
         """Return whether records of the topic may go to a keyed table."""
         if not self.settings.has_keyed_table:
             return False
-        return self.takes_all_records or may_have_key(self.settings.tables.routing, topic)
+        return self.takes_all_records or may_lead_to_keyed_table(
+            self.settings.tables.routing, topic
+        )
 
     def keyed_tables_of_topic(self, topic: str) -> set[str]:
         """Return the existing keyed tables that records of a topic may go to."""
@@ -414,7 +416,7 @@ class KeyedTables:
             with self._noting_unproven_on_error(*numbers):
                 source_replay.read_source(
                     lambda records: self.on_progress("source records", records, 0),
-                    shares=None
+                    make_split=None
                     if self.takes_all_records
                     else lambda plan, batch: RoutedSplit(plan, batch, ends, others),
                 )
@@ -458,7 +460,7 @@ class KeyedTables:
         return offsets
 
     @property
-    def skipped_record_count(self) -> int:
+    def passed_over_record_count(self) -> int:
         """How many records the sink passed over as they are."""
         results = [table.result for table in self.tables.values() if table.result]
         groups = {id(others): others for others in self.others.values()}
@@ -467,7 +469,7 @@ class KeyedTables:
 
     def conclude_replays(self, compacted: Mapping[str, bool | None], skipped: int) -> None:
         """Report the results of the comparisons. ``skipped``: records that the sink skipped."""
-        unexplained = skipped - self.skipped_record_count
+        unexplained = skipped - self.passed_over_record_count
         for name, table in sorted(self.tables.items()):
             if table.result is None:
                 self._add_conclusions(name, Conclusions(unproven=[self.not_compared_text]))
@@ -533,7 +535,7 @@ class KeyedTables:
         conclusions.expired += [f"{prefix}{text}" for text in added.expired]
 
 
-def find_earlier_offsets(ledger: History, table: str, uuid: str) -> Offsets:
+def find_offsets_of_earlier_table(ledger: History, table: str, uuid: str) -> Offsets:
     """Return how far an earlier table of that name was filled, as the ledger's commits tell."""
     for record in (commit.record for commit in reversed(ledger.commits)):
         own = (

@@ -15,7 +15,7 @@ from headgate.control_protocol.table_history import History, TableReader
 from headgate.data_plane.quarantine.diverted_record_reader import MEANT_FOR
 from headgate.data_plane.quarantine.rejected_records import ROUTE, TABLE
 from headgate.data_plane.routing.table_resolution import NO_ROUTE
-from headgate.operations.access.tables import names_of_own_tables
+from headgate.operations.access.tables import names_of_primary_and_quarantine
 from headgate.operations.audit.audited_table import (
     AuditedTable,
     Role,
@@ -90,7 +90,7 @@ def check_quarantine(
     evidence.findings = table.findings_with_prefix(f"quarantine {table.history.table}: ")
     former = {
         d.table for d in primary.current_record.expired if d.secondary != own
-    } - names_of_own_tables(tables)
+    } - names_of_primary_and_quarantine(tables)
     for name in sorted(former - primary.filled.keys()):
         try:
             with tables.open_for_reading(name) as former_table:

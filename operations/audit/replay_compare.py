@@ -250,7 +250,7 @@ def compare_slice(records: pa.Table, rows: pa.Table, held: SourcePartition, faul
     Both have the table's columns, then the internal ones of ``OURS``.
     """
     faults.records += records.num_rows
-    last, crossed = _select_last_of_keys(records, held.sources)
+    last, crossed = _last_records_and_crossed_keys(records, held.sources)
     faults.keys += last.num_rows
     identity: tuple[str, ...] = (HIGH, LOW)
     if held.versions:  # those of a crossed key are compared all the same; only their order is open
@@ -266,7 +266,7 @@ def compare_slice(records: pa.Table, rows: pa.Table, held: SourcePartition, faul
     _Slice(last, rows, place[of_rows], held=held, faults=faults).note_differences(crossed)
 
 
-def _select_last_of_keys(records: pa.Table, known: Sources) -> tuple[pa.Table, Flags]:
+def _last_records_and_crossed_keys(records: pa.Table, known: Sources) -> tuple[pa.Table, Flags]:
     """Return the last record of each key, and which keys have records without an order."""
     high, low = _hash_words_of(records)
     sources, offsets = _to_numpy(records, SOURCE), _to_numpy(records, OFFSET)
@@ -322,7 +322,7 @@ class _Slice:
         self._note_last_records(Fault.CROSSED, crossed)
         own, known = own & ~puzzling, known & ~puzzling
         doubtful = self._flag_last_records_below(self._held.doubtful)
-        former = self._find_former_deletes(known, doubtful)
+        former = self._note_former_deletes(known, doubtful)
         own, known = own & ~former, known & ~former
         right = known.copy()
         at = self._place[known]
@@ -354,7 +354,7 @@ class _Slice:
             is_below |= (self._last_sources == source) & (self._last_offsets < end)
         return is_below
 
-    def _find_former_deletes(self, known: Flags, doubtful: Flags) -> Flags:
+    def _note_former_deletes(self, known: Flags, doubtful: Flags) -> Flags:
         """Return which rows their keys' last records left, although such deletes remove rows
         now."""
         former = known.copy()
@@ -380,7 +380,7 @@ class _Slice:
 
     def _note_wrong_rows(self, wrong: Flags, known: Flags, right: Flags) -> None:
         """Note why these rows are not those of the last records of their keys."""
-        held, aged = self._find_in_source(wrong)
+        held, aged = self._flag_held_and_aged(wrong)
         older = np.zeros(len(wrong), np.bool_)
         at = self._place[known]
         own, last = self._sources[known], self._last_sources[at]
@@ -397,7 +397,7 @@ class _Slice:
         self._note_rows(Fault.AGED, wrong & ~older & aged)
         self._note_rows(Fault.VANISHED, wrong & ~older & ~held & ~aged)
 
-    def _find_in_source(self, some: Flags) -> tuple[Flags, Flags]:
+    def _flag_held_and_aged(self, some: Flags) -> tuple[Flags, Flags]:
         """Return which rows have a record at their offset in the source, and which are too old."""
         held, aged = np.zeros(len(some), np.bool_), np.zeros(len(some), np.bool_)
         for row in np.flatnonzero(some).tolist():

@@ -97,19 +97,19 @@ class AuditReport:
         return Verdict.NOT_PROVEN if self.unproven else Verdict.WELL
 
     @property
-    def has_no_finding(self) -> bool:
+    def is_well(self) -> bool:
         return self.verdict is Verdict.WELL
 
     def exit_code(self, *, accept_unproven: bool = False) -> int:
         if self.unread and self.verdict is Verdict.NOT_PROVEN:
             return Unreachable.exit_code
         accepted = accept_unproven and self.verdict is Verdict.NOT_PROVEN
-        return 0 if self.has_no_finding or accepted else 1
+        return 0 if self.is_well or accepted else 1
 
-    def sum_over_partitions(self, what: str) -> int | None:
+    def sum_over_partitions(self, field: str) -> int | None:
         """Return the sum of one field over all partitions; ``None`` if any of them is unknown."""
-        values = [getattr(partition, what) for partition in self.partitions]
+        values = [getattr(partition, field) for partition in self.partitions]
         return None if not values or None in values else sum(values)
 
     def as_json(self) -> Mapping[str, Any]:
-        return {"verdict": self.verdict.value, "well": self.has_no_finding, **asdict(self)}
+        return {"verdict": self.verdict.value, "well": self.is_well, **asdict(self)}

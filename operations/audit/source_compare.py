@@ -23,7 +23,7 @@ from headgate.operations.audit.table_records import EXAMPLES_MAX, SeenOffsets, T
 EVERYTHING = 2**63
 
 
-def count_commits_of_free_rows(history: History) -> int:
+def count_commits_of_stateful_query(history: History) -> int:
     """Return how many commits of a Spark query hold rows that are not one or none per offset.
 
     What such a query makes of its records, and in which batch, is its own: it remembers (QUERY-15).
@@ -134,7 +134,7 @@ def find_comparable_ranges(
         elif topic_ids.get(at.topic, topic.topic_id) != topic.topic_id:
             unproven.append(f"{at}: the topic was re-created since")
         else:
-            known = _find_begin_by_rows(at, seen, unproven) if begin is None else begin
+            known = _begin_by_rows_noting_unproven(at, seen, unproven) if begin is None else begin
             log = topic.partitions[at.partition]
             if known is not None and known < min(log.begin, end):
                 unproven.append(f"{at}: offsets below {log.begin} are no longer in the source")
@@ -142,7 +142,7 @@ def find_comparable_ranges(
     return ranges, unproven
 
 
-def _find_begin_by_rows(
+def _begin_by_rows_noting_unproven(
     at: TopicPartition, seen: Mapping[TopicPartition, SeenOffsets], unproven: list[str]
 ) -> int | None:
     """Return the best known beginning of a partition whose first claim has expired."""
@@ -173,10 +173,10 @@ def compare_partition(
 ) -> tuple[PartitionAudit, list[Finding]]:
     """Compare one partition. ``span``: where the sink started, and the stored next offset.
 
-    ``witness`` is ``None`` without a source, ``seen`` without coordinate columns. ``aside`` are the
-    offsets in the quarantine, if there is one; those ``put_again`` are also in a table, once
-    (SUSPEND-6). ``deleted`` are those whose rows people deleted: they need not be anywhere. Only
-    offsets that the source still retains are compared.
+    ``witness`` is ``None`` without a source, ``seen`` without coordinate columns. ``quarantined``
+    are the offsets in the quarantine, if there is one; those ``put_again`` are also in a table,
+    once (SUSPEND-6). ``deleted`` are those whose rows people deleted: they need not be anywhere.
+    Only offsets that the source still retains are compared.
     """
     begin, end = span
     findings: list[Finding] = []
@@ -366,14 +366,14 @@ def count_whole_table(
         known = seen.offsets.copy()
         for sink, theirs in sorted(others.items()):
             if _is_same_topic(at, record, their_topics.get(sink, {})):
-                _count_rows_of_other_sinks(
+                _add_rows_of_other_sink(
                     whole, sink, theirs.partitions.get(at, SeenOffsets()), known
                 )
         whole.distinct += len(known)
     return whole
 
 
-def _count_rows_of_other_sinks(
+def _add_rows_of_other_sink(
     whole: WholeTable, sink: SinkName, seen: SeenOffsets, known: BitMap64
 ) -> None:
     rows = len(seen.offsets) + seen.requested + seen.twice
@@ -394,11 +394,11 @@ def topics_of_other_sinks(history: History) -> Mapping[SinkName, Mapping[str, To
     return {snapshot.sink: snapshot.topic_ids for snapshot in foreign if snapshot.sink is not None}
 
 
-def check_shared_rows(whole: WholeTable, meant: Collection[str]) -> Iterator[Finding]:
+def check_shared_rows(whole: WholeTable, shared_with: Collection[str]) -> Iterator[Finding]:
     """Report rows that another sink repeated, unless the sink file says that it should."""
     for cause, rows in sorted(whole.surplus.items()):
         origin, _, sink = cause.partition(" ")
-        if origin == "sink" and sink not in meant:
+        if origin == "sink" and sink not in shared_with:
             yield Finding(
                 "records-shared",
                 f"{rows} rows repeat records of this source: sink {sink} fills the same table "
@@ -424,7 +424,7 @@ def check_skipped_and_quarantined(
         evidence = f"{skipped} records were skipped, which no setting of this sink lets happen"
         findings.append(Finding("skipped", evidence))
     elif skipped:
-        by = [name for name, is_set in _which_settings_leave_out(settings) if is_set]
+        by = [name for name, is_set in _settings_that_may_leave_out(settings) if is_set]
         why = f" ({' or '.join(by)} may have left them out)" if by else ""
         unproven.append(f"{skipped} records were skipped{why}: nothing tells which")
     kept = sum(commit.record.quarantined for commit in history.commits)
@@ -434,7 +434,7 @@ def check_skipped_and_quarantined(
     return findings, unproven
 
 
-def _which_settings_leave_out(settings: SinkSettings) -> Iterator[tuple[str, bool]]:
+def _settings_that_may_leave_out(settings: SinkSettings) -> Iterator[tuple[str, bool]]:
     """Yield what may leave records out, and whether it is set."""
     yield "shape.where", bool(settings.shape.where)
     yield "maintenance.rows_late", bool(settings.maintenance.late_rows_column)

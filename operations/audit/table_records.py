@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -50,16 +50,16 @@ class SeenOffsets:
     examples: list[tuple[int, str]] = field(default_factory=list)
     """Some repeated offsets, each with a file that repeats it."""
 
-    def add_rows(self, values: pa.Int64Array, path: str) -> None:
-        """Count the rows of one file; ``values`` has no nulls."""
-        fresh = bitmap_of(values)
+    def add_rows(self, offsets: pa.Int64Array, path: str) -> None:
+        """Count the rows of one file; ``offsets`` has no nulls."""
+        fresh = bitmap_of(offsets)
         again = fresh & self.offsets
         requested = again & self.rewound
         again -= requested
         self.requested += len(requested)
-        inside = len(values) - len(fresh)
+        inside = len(offsets) - len(fresh)
         if inside:
-            repeated = [offset for offset, n in Counter(values.to_pylist()).items() if n > 1]
+            repeated = [offset for offset, n in Counter(offsets.to_pylist()).items() if n > 1]
             self._remember_repeated(repeated, path)
         self._remember_repeated(again, path)
         self.twice += inside + len(again)
@@ -81,7 +81,7 @@ class TableRecords:
     foreign_rows: int = 0
     others: dict[SinkName, TableRecords] = field(default_factory=dict)
 
-    def offsets_of(self, at: TopicPartition) -> SeenOffsets:
+    def ensure_offsets_of(self, at: TopicPartition) -> SeenOffsets:
         if at not in self.partitions:
             self.partitions[at] = SeenOffsets(rewound=self.rewound.get(at, BitMap64()))
         return self.partitions[at]
@@ -102,15 +102,15 @@ def scan_records(
     *,
     rewound: Mapping[TopicPartition, BitMap64],
     on_progress: OnProgress,
-    apart: Mapping[str, SinkName] | None = None,
+    sinks_of_foreign_files: Mapping[str, SinkName] | None = None,
     into: TableRecords | None = None,
-    topic: str = "",
+    only_topic: str = "",
 ) -> TableRecords:
     """Read the three coordinate columns of every live file except the skipped ones.
 
-    ``topic``: the only topic, if no column names it. ``apart``: files of other sinks, whose records
-    are kept apart under ``others``. ``into``: the records of the sink's other tables, to which this
-    table's are added.
+    ``only_topic``: the only topic, if no column names it. ``sinks_of_foreign_files``: by path, the
+    other sinks that files are of; their records are kept apart under ``others``. ``into``: the
+    records of the sink's other tables, to which this table's are added.
     """
     count, every_file = reader.scan([name for name in columns if name])
     files = (file for file in every_file if file.path not in skipped_files)
@@ -124,10 +124,10 @@ def scan_records(
         read_ahead_in_order(read_if_small, files, STORAGE_THREADS)
     ):
         on_progress("rows", done, count)
-        sink = (apart or {}).get(file.path)
+        sink = (sinks_of_foreign_files or {}).get(file.path)
         into_one = records if sink is None else records.others.setdefault(sink, TableRecords())
         for batch in file.batches() if batches is None else batches:
-            _count_records(into_one, batch, columns, file.path, only_topic=topic)
+            _add_rows_of_batch(into_one, batch, columns, file.path, only_topic=only_topic)
     for seen in records.partitions.values():
         seen.offsets.run_optimize()
     return records
@@ -139,7 +139,7 @@ def scan_staged_files(
     """Count the rows of files that no snapshot lists yet."""
     for file in files:
         for batch in file.batches():
-            _count_records(into, batch, columns, file.path)
+            _add_rows_of_batch(into, batch, columns, file.path)
 
 
 def select_rows(rows: pa.RecordBatch, name: str, values: Sequence[str]) -> list[dict[str, Any]]:
@@ -159,22 +159,29 @@ def positions_of_records(
             yield place
 
 
+class KeyCount(NamedTuple):
+    """How many live rows a table has, and how many distinct keys they have."""
+
+    rows: int
+    distinct: int
+
+
 def count_keys(
-    reader: TableReader, key: tuple[str, ...], rows: int, memory_bytes: int
-) -> tuple[int, int]:
+    reader: TableReader, key: tuple[str, ...], rows_max: int, memory_bytes: int
+) -> KeyCount:
     """Return how many live rows there are, and how many distinct keys.
 
-    If ``rows`` of them would need more memory, the table is read several times, each time for
+    If ``rows_max`` of them would need more memory, the table is read several times, each time for
     another part of the hashes.
     """
-    hashed, parts = KeyHash(), max(1, -(-rows * _BYTES_A_KEY // memory_bytes))
+    hashed, parts = KeyHash(), max(1, -(-rows_max * _BYTES_A_KEY // memory_bytes))
     rows_read, different = 0, 0
     for part in range(parts):
         hashes = np.concatenate(
             [np.zeros((0, 2), np.uint64), *_hash_keys_of_part(reader, key, hashed, (part, parts))]
         )
         rows_read, different = rows_read + len(hashes), different + len(np.unique(hashes, axis=0))
-    return rows_read, different
+    return KeyCount(rows_read, different)
 
 
 def _hash_keys_of_part(
@@ -190,7 +197,7 @@ def _hash_keys_of_part(
                 yield words[words[:, 0] % np.uint64(parts) == number] if parts > 1 else words
 
 
-def _count_records(
+def _add_rows_of_batch(
     records: TableRecords,
     batch: pa.RecordBatch,
     columns: tuple[str, str, str],
@@ -215,4 +222,4 @@ def _count_records(
                 records.foreign_rows += len(known)
                 continue
             at = TopicPartition(topic_name.as_py(), number.as_py())
-            records.offsets_of(at).add_rows(known, path)
+            records.ensure_offsets_of(at).add_rows(known, path)

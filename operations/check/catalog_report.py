@@ -59,6 +59,10 @@ def check_catalog(
 
 
 def _open_trial(settings: SinkSettings, stack: ExitStack, trials: list[CatalogTrial]) -> str:
+    """Open the trial into ``trials``, to be closed by ``stack``; say what will be made.
+
+    Raises ``NotChecked``.
+    """
     tables = stack.enter_context(open_tables_read_only(settings))
     catalog = tables.supports_catalog().catalog
     namespace = settings.table.identifier.rpartition(".")[0]
@@ -96,7 +100,7 @@ def _drop_scratch_tables(trial: CatalogTrial) -> str:
 
 
 def _ask_by_trial(questions: Questions, trial: CatalogTrial, advice: _Advice) -> None:
-    questions.ask("keys", lambda: _describe_vended_credentials(trial, advice))
+    questions.ask("keys", lambda: _check_vended_credentials(trial, advice))
     questions.ask("files", lambda: _try_write_file(trial))
     questions.ask("claim", lambda: _try_claim(trial))
     if not questions.are_answered_well("claim"):
@@ -111,7 +115,7 @@ def _ask_by_trial(questions: Questions, trial: CatalogTrial, advice: _Advice) ->
     questions.ask("several tables", lambda: _try_joint_commit(trial, advice))
 
 
-def _describe_vended_credentials(trial: CatalogTrial, advice: _Advice) -> str:
+def _check_vended_credentials(trial: CatalogTrial, advice: _Advice) -> str:
     given = trial.vended_credentials()
     if given.signs_remotely:
         raise CatalogRefused(

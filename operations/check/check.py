@@ -38,9 +38,9 @@ from headgate.kafka.cluster_queries import (
     read_newest_append_time,
     with_log_silenced,
 )
-from headgate.kafka.consumer_group import require_group_settings
+from headgate.kafka.consumer_group import require_accepted_group_settings
 from headgate.kafka.control_topic import require_fitting_topic_if_present, uses_append_time
-from headgate.kafka.record_fetch import try_batch_consumer
+from headgate.kafka.record_fetch import check_batch_consumer
 from headgate.kafka.token_providers import claims_of
 from headgate.native.kernels import InPython, loops
 from headgate.operations.access.kafka_connection import opening_source_topics
@@ -54,7 +54,7 @@ from headgate.operations.check.records import (
 )
 from headgate.operations.check.report_receivers import (
     check_receiver,
-    join_words,
+    join_operations,
     require_topic_rights,
 )
 from headgate.operations.check.required_grants import RIGHTS, Rights, Role
@@ -172,7 +172,7 @@ def _ask_about_table(questions: Questions, table: TableCheck, settings: SinkSett
                 questions.ask("keys", lambda: check_key(settings, table.loaded_table))
             if settings.maintenance.rows_after_ms and questions.are_answered_well("columns"):
                 questions.ask("row expiry", table.check_row_expiry)
-            questions.ask("files", table.check_files)
+            questions.ask("files", table.check_file_properties)
         if settings.tables:
             questions.ask("routed tables", lambda: check_routed_tables(settings))
         _ask_about_stored_state(questions, table)
@@ -277,13 +277,13 @@ class Questions:
         return answer
 
     def ask_and_keep(
-        self, what: str, opened: Callable[[], Cluster], question: Callable[[Cluster], str]
+        self, what: str, open_cluster: Callable[[], Cluster], question: Callable[[Cluster], str]
     ) -> Cluster | None:
         """Return the object itself if the answer to its question is good."""
         things: list[Cluster] = []
 
         def open_and_ask() -> str:
-            things.append(opened())
+            things.append(open_cluster())
             return question(things[0])
 
         self.ask(what, open_and_ask)
@@ -339,7 +339,7 @@ def _check_source(
         if granted and (lacking := granted.missing_operations(*rights.source)):
             raise MissingRights(
                 f"topic {name}: not allowed to {', '.join(lacking)}",
-                f"grant {join_words(rights.source)} to the principal",
+                f"grant {join_operations(rights.source)} to the principal",
             )
     return ", ".join(
         f"{name} ({len(topic.partitions)} partitions)" for name, topic in found.items()
@@ -353,7 +353,7 @@ def _check_batch_consumer(settings: SinkSettings) -> str:
     if not found:
         raise NotChecked("there is no topic yet that it could read")
     at = TopicPartition(min(found), 0)
-    return try_batch_consumer(settings.kafka, at, 2 * ANSWER_S_MAX)
+    return check_batch_consumer(settings.kafka, at, 2 * ANSWER_S_MAX)
 
 
 def _check_control_topic(
@@ -379,7 +379,7 @@ def _check_control_topic(
     if topic and (lacking := topic.missing_operations(*needed)):
         raise MissingRights(
             f"control topic {name}: not allowed to {', '.join(lacking)}",
-            f"grant {join_words(needed)} to the principal",
+            f"grant {join_operations(needed)} to the principal",
         )
     written = " and written" if "write" in needed else ""
     fit = "is as it should be, and " if looks else ""
@@ -453,13 +453,13 @@ def _check_group(
 ) -> str:
     name = settings.source.group_id
     if "read" in rights.group:
-        require_group_settings(settings.kafka, name, settings.source.group_protocol.value)
+        require_accepted_group_settings(settings.kafka, name, settings.source.group_protocol.value)
     group = cluster.describe_group(name)
     may = "joined" if "read" in rights.group else "described"
     if group.missing_operations(*rights.group):
         raise MissingRights(
             f"consumer group {name} may not be {may}",
-            f"grant {join_words(rights.group)} to the principal",
+            f"grant {join_operations(rights.group)} to the principal",
         )
     state = "has no members" if group.state in ("dead", "empty") else f"is {group.state}"
     return f"{name} may be {may}, and {state} now"
@@ -499,7 +499,7 @@ def _check_connect_server(remote: str) -> str:
     return f"Spark Connect: {host}:{port} accepts connections"
 
 
-def _require_standalone_master(master: str) -> None:
+def _require_reachable_master(master: str) -> None:
     """Raise ``Unreachable`` if none of a standalone cluster's masters accepts a connection."""
     if not master.startswith("spark://"):
         return
@@ -551,6 +551,6 @@ def _check_spark_writer(spark: SparkSettings) -> str:
                 "pip install 'headgate[spark-connect]'",
             )
         return _check_connect_server(spark.remote)
-    _require_standalone_master(spark.master or spark.conf.get("spark.master", ""))
+    _require_reachable_master(spark.master or spark.conf.get("spark.master", ""))
     require_java()
     return f"Spark with Java {java_version()}"

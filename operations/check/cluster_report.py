@@ -63,7 +63,7 @@ def check_kafka(settings: SinkSettings) -> tuple[Check, ...]:
             trial = ClusterTrial(settings.kafka, name)
             stack.callback(_ask_to_delete_topic, questions, trial)
             questions.ask("cluster", lambda: _describe_cluster(trial))
-            _ask_about_what_sink_names(questions, settings, cluster, trial)
+            _ask_about_topics_and_group(questions, settings, cluster, trial)
             questions.ask("trial topic", lambda: _create_trial_topic(trial, advice))
             if trial.made:
                 _ask_by_trial(questions, trial, advice)
@@ -89,22 +89,20 @@ def _describe_cluster(trial: ClusterTrial) -> str:
     return f"it calls itself {name}, with {nodes} broker{'s' if nodes != 1 else ''}"
 
 
-def _ask_about_what_sink_names(
+def _ask_about_topics_and_group(
     questions: Questions, settings: SinkSettings, cluster: Cluster, trial: ClusterTrial
 ) -> None:
     """Describe what the sink names, as far as it is there."""
     for topic in settings.source.topics:
         if not topic.startswith("^"):
-            questions.ask(f"source {topic}", partial(_describe_topic, cluster, trial, topic))
+            questions.ask(f"source {topic}", partial(_check_topic, cluster, trial, topic))
     control, group = settings.control.topic, settings.source.group_id
-    questions.ask(
-        f"control {control}", lambda: _describe_topic(cluster, trial, control, control=True)
-    )
-    questions.ask(f"group {group}", lambda: _describe_group(cluster, group))
+    questions.ask(f"control {control}", lambda: _check_topic(cluster, trial, control, control=True))
+    questions.ask(f"group {group}", lambda: _check_group(cluster, group))
     questions.ask("reading", lambda: _check_reading_source(settings))
 
 
-def _describe_topic(
+def _check_topic(
     cluster: Cluster, trial: ClusterTrial, topic: str, *, control: bool = False
 ) -> str:
     found = cluster.describe_topic(topic)
@@ -113,7 +111,7 @@ def _describe_topic(
         also = f", and may {'' if may else 'not '}be created" if control else ""
         raise NotChecked(f"it is not there{also}")
     needed = RIGHTS[Role.SINK].control if control else RIGHTS[Role.SINK].source
-    rights = _describe_rights(found.operations, needed)
+    rights = _require_rights(found.operations, needed)
     config = trial.topic_settings_of(topic)
     policy = config.get("cleanup.policy", "not told")
     count = f"{found.partitions} partition{'s' if found.partitions != 1 else ''}"
@@ -125,7 +123,7 @@ def _describe_topic_id(topic_id: str) -> str:
     return "none" if topic_id == NO_ID else topic_id
 
 
-def _describe_rights(operations: frozenset[str] | None, needed: Sequence[str]) -> str:
+def _require_rights(operations: frozenset[str] | None, needed: Sequence[str]) -> str:
     if operations is None:
         return "the cluster does not tell what this principal may do"
     if lacking := [each for each in needed if each not in operations]:
@@ -135,9 +133,9 @@ def _describe_rights(operations: frozenset[str] | None, needed: Sequence[str]) -
     return f"this principal may {', '.join(needed)}"
 
 
-def _describe_group(cluster: Cluster, name: str) -> str:
+def _check_group(cluster: Cluster, name: str) -> str:
     group = cluster.describe_group(name)
-    rights = _describe_rights(group.operations, RIGHTS[Role.SINK].group)
+    rights = _require_rights(group.operations, RIGHTS[Role.SINK].group)
     return f"{group.state}, {len(group.members)} members; {rights}"
 
 
@@ -149,7 +147,7 @@ def _check_reading_source(settings: SinkSettings) -> str:
 
 def _create_trial_topic(trial: ClusterTrial, advice: _Advice) -> str:
     try:
-        refused = trial.create_topic()
+        refused = trial.create_and_list_refused_settings()
     except HeadgateError as error:
         remedy = ""
         if isinstance(error, MissingRights):
@@ -175,7 +173,7 @@ def _ask_by_trial(questions: Questions, trial: ClusterTrial, advice: _Advice) ->
     questions.ask("topic ids", lambda: _check_topic_id(trial, advice))
     questions.ask("topic settings", lambda: _check_topic_settings(trial, advice))
     questions.ask("control events", lambda: _check_append(trial, advice))
-    questions.ask("batch consumer", trial.try_batch_consumer)
+    questions.ask("batch consumer", trial.check_batch_consumer)
     questions.ask("transactions", lambda: _check_transactions(trial, advice))
     questions.ask("rebalance: classic", lambda: _check_classic_rebalance(trial))
     questions.ask("rebalance: consumer", lambda: _check_consumer_rebalance(trial, advice))
@@ -228,7 +226,7 @@ def _check_append(trial: ClusterTrial, advice: _Advice) -> str:
 
 def _check_transactions(trial: ClusterTrial, advice: _Advice) -> str:
     try:
-        seen = trial.try_transactions()
+        seen = trial.run_transactions_and_read_back()
     except MissingRights as error:
         raise NotChecked(f"{error.message}; a sink itself needs no transaction") from None
     except Unreachable as error:

@@ -18,7 +18,7 @@ from headgate.data_plane.batch.record_numbers import RecordNumbers
 from headgate.data_plane.batch.writer_task_plan import SourcePlan, WriterPlan
 from headgate.data_plane.cdc.policy import Envelope, Tombstones
 from headgate.data_plane.files.format_choice import require_format_for_keys
-from headgate.data_plane.routing.keyed_routes import may_have_key, may_lead_to_table
+from headgate.data_plane.routing.keyed_routes import may_lead_to_keyed_table, may_lead_to_table
 from headgate.data_plane.spark.job import columns_of_transform
 from headgate.data_plane.spark.session import open_session
 from headgate.data_plane.spark.transform import transform_function_of
@@ -28,7 +28,7 @@ from headgate.operations.access.kafka_connection import (
     opening_source_topics,
     which_topics_are_compacted,
 )
-from headgate.operations.access.tables import names_of_own_tables
+from headgate.operations.access.tables import names_of_primary_and_quarantine
 from headgate.operations.check.table import NotChecked
 from headgate.runtime.catalogs import spark_options
 from headgate.runtime.sink_tables import open_tables_read_only, require_catalog
@@ -61,7 +61,9 @@ def check_keys(settings: SinkSettings) -> str:
     """
     routing = settings.tables.routing
     with opening_source_topics(settings) as topics:
-        known = [name for name in sorted(topics.describe()) if may_have_key(routing, name)]
+        known = [
+            name for name in sorted(topics.describe()) if may_lead_to_keyed_table(routing, name)
+        ]
     if not known:
         return "no topic goes to a table with a key"
     names = {named.table for name in known if (named := routing.table_of_topic(name))}
@@ -70,7 +72,9 @@ def check_keys(settings: SinkSettings) -> str:
     try:
         with open_tables_read_only(settings) as tables:
             if telling:
-                there = tables.find_tables_named_by_routes() - names_of_own_tables(tables)
+                there = tables.find_tables_named_by_routes() - names_of_primary_and_quarantine(
+                    tables
+                )
                 names |= {
                     n for n in there if any(may_lead_to_table(routing, t, n) for t in telling)
                 }
@@ -164,7 +168,7 @@ def check_transform(settings: SinkSettings) -> str:
             f"{transform.name} can be read; its columns were not compared because there is no table"
         ) from None
     if transform.in_process:
-        given = UserFunction(plan, RecordNumbers({})).result_schema().names
+        given = UserFunction(plan, RecordNumbers({})).infer_result_schema().names
         return f"{transform.name} gives {', '.join(name for name in given if name != RECORD)}"
     options = spark_options(settings)
     session = open_session(

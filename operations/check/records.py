@@ -20,9 +20,9 @@ from headgate.data_plane.cdc.policy import Envelope, Tombstones
 from headgate.data_plane.formats.column_options import FROM
 from headgate.data_plane.formats.format_registry import ValueOptions, create_record_format
 from headgate.data_plane.formats.record_format import DefaultingFormat
-from headgate.data_plane.formats.registry.frames import has_glue_frame, record_reader_of
+from headgate.data_plane.formats.registry.frames import has_glue_frame, header_framer_of
 from headgate.data_plane.quarantine.rejected_records import ROUTE, TABLE, TOMBSTONE
-from headgate.data_plane.routing.keyed_routes import may_have_key
+from headgate.data_plane.routing.keyed_routes import may_lead_to_keyed_table
 from headgate.kafka.record_samples import read_newest_records
 from headgate.operations.access.kafka_connection import opening_source_topics
 from headgate.operations.dry_run import DryRun, dry_run_newest_records
@@ -54,17 +54,21 @@ def check_records(settings: SinkSettings) -> str:
     with opening_source_topics(settings) as topics:
         known = sorted(topics.describe())
     routing = settings.tables.routing
-    names = [n for n in known if not settings.tables or may_have_key(routing, n)][:_TOPICS_MAX]
+    names = [n for n in known if not settings.tables or may_lead_to_keyed_table(routing, n)][
+        :_TOPICS_MAX
+    ]
     descriptions = []
     for name in names:
-        reading = record_reader_of(settings.format.options, settings.format.key_options)
+        reading = header_framer_of(settings.format.options, settings.format.key_options)
         records = read_newest_records(settings.kafka, name, SAMPLE_RECORDS, reading)
-        descriptions.append(describe_values(settings, name, [value for _, value in records]))
-        require_readable_keys(settings, name, [key for key, value in records if value is None])
+        descriptions.append(check_values(settings, name, [value for _, value in records]))
+        require_keys_not_json_objects(
+            settings, name, [key for key, value in records if value is None]
+        )
     return "; ".join(descriptions)
 
 
-def describe_values(settings: SinkSettings, topic: str, values: Sequence[bytes | None]) -> str:
+def check_values(settings: SinkSettings, topic: str, values: Sequence[bytes | None]) -> str:
     """Describe these values. Raises ``EnvelopeUnfit`` if no change among them fits."""
     looks = _count_envelopes(settings.format, settings.format.type, values)
     if not looks.record_count:
@@ -145,14 +149,14 @@ def _require_startable(
 
 
 def _describe_columns_with_replaced_nulls(
-    of: FormatSettings, values: Sequence[bytes | None]
+    declared: FormatSettings, values: Sequence[bytes | None]
 ) -> str:
     """Say of which columns the records' own schemas let a converter replace the nulls."""
-    options = ValueOptions.from_options(of.options).of_format
-    records = create_record_format(of.type, options)
+    options = ValueOptions.from_options(declared.options).of_format
+    records = create_record_format(declared.type, options)
     if not isinstance(records, DefaultingFormat):
         return ""
-    found = records.defaulted_fields([value for value in values if value is not None])
+    found = records.nullable_fields_with_default([value for value in values if value is not None])
     if not found:
         return ""
     return (
@@ -161,7 +165,9 @@ def _describe_columns_with_replaced_nulls(
     )
 
 
-def require_readable_keys(settings: SinkSettings, topic: str, keys: Sequence[bytes | None]) -> None:
+def require_keys_not_json_objects(
+    settings: SinkSettings, topic: str, keys: Sequence[bytes | None]
+) -> None:
     """Refuse keys of deleting records that are records themselves, if the sink reads them as text.
 
     The sink would take each for the value of its only key column. Raises ``EnvelopeUnfit``.
@@ -190,10 +196,10 @@ def _is_json_object(key: bytes) -> bool:
 
 
 def _count_envelopes(
-    of: FormatSettings, format_name: str, values: Sequence[bytes | None]
+    declared: FormatSettings, format_name: str, values: Sequence[bytes | None]
 ) -> EnvelopeCounts:
-    own = format_name == of.type
-    options = ValueOptions.from_options(of.options).of_format if own else {}
+    own = format_name == declared.type
+    options = ValueOptions.from_options(declared.options).of_format if own else {}
     return count_envelopes(values, lambda: create_record_format(format_name, options))
 
 
@@ -208,7 +214,7 @@ def declaration_for_topic(settings: SinkSettings, topic: str) -> TableSettings |
     if target := tables.routing.table_of_topic(topic):
         section = section_of_table(tables, target.table)
     else:
-        changed = may_have_key(tables.routing, topic)
+        changed = may_lead_to_keyed_table(tables.routing, topic)
         section = next((each for each in tables.table if each.key and changed), None)
     return section or OneTableSettings(match="")
 
@@ -263,12 +269,12 @@ def check_by_dry_run(settings: SinkSettings) -> str:
     """
     with opening_source_topics(settings) as topics:
         partitions = sum(len(topic.partitions) for topic in topics.describe().values())
-    return describe_dry_run(
+    return check_dry_run(
         settings, dry_run_newest_records(settings, max(1, SAMPLE_RECORDS // max(1, partitions)))
     )
 
 
-def describe_dry_run(settings: SinkSettings, seen: DryRun) -> str:
+def check_dry_run(settings: SinkSettings, seen: DryRun) -> str:
     """Describe what the records would become. Raises ``RecordsWouldStop``."""
     accepted = sum(each.records for each in seen.partitions.values())
     quarantine = sum(each.quarantined + each.skipped for each in seen.partitions.values())

@@ -85,12 +85,12 @@ def require_topic_rights(
     if lacking := topic.missing_operations(*operations):
         raise MissingRights(
             f"{what}: not allowed to {', '.join(lacking)}",
-            f"grant {join_words(operations)} to the principal{purpose}",
+            f"grant {join_operations(operations)} to the principal{purpose}",
         )
     return f"{name} may be written"
 
 
-def join_words(operations: tuple[str, ...]) -> str:
+def join_operations(operations: tuple[str, ...]) -> str:
     """Return operations of a topic or group as people list them."""
     *most, last = (operation.upper() for operation in operations)
     return f"{', '.join(most)} and {last}" if most else last

@@ -6,7 +6,7 @@ import shutil
 import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException, NoSuchNamespaceError
@@ -91,13 +91,20 @@ class NotChecked(Exception):
     """A question that cannot be answered without changing something; says why."""
 
 
+class _StorageLocations(NamedTuple):
+    """Where a table's metadata goes, and where its data files."""
+
+    metadata: str
+    data: str
+
+
 class TableCheck:
     """What ``headgate check`` asks about a sink's table, of any format, in the order of a start.
 
     Each question uses what the ones before found out. ``has_catalog``: whether a catalog lists its
-    tables; then ``catalog``, ``check_rights`` and ``check_files`` are asked, too. ``has_lock``:
-    whether its commits need an external one. ``asks_group``: the notes next to the group's offsets
-    can tell about a table that is gone.
+    tables; then ``catalog``, ``check_rights`` and ``check_file_properties`` are asked, too.
+    ``has_lock``: whether its commits need an external one. ``asks_group``: the notes next to the
+    group's offsets can tell about a table that is gone.
     """
 
     def __init__(self, settings: SinkSettings, *, asks_group: bool = False) -> None:
@@ -203,7 +210,7 @@ class TableCheck:
         require_expirable_rows(self._settings, self._found, self._found.schema())
         return describe_row_expiry(self._settings, self._found.properties)
 
-    def check_files(self) -> str:
+    def check_file_properties(self) -> str:
         """Check that files can be written by the table's properties; list unsupported ones."""
         table = self._found
         assert table is not None  # asked only if the table exists
@@ -230,14 +237,14 @@ class TableCheck:
         """Return where the table is, or will be."""
         return self._layout.location if self._layout else location_if_created(self._settings)
 
-    def _storage_locations(self) -> tuple[str, str]:
+    def _storage_locations(self) -> _StorageLocations:
         """Return where metadata goes, and where data files: properties may name other stores."""
         own = self._settings.table.properties if self._settings.table.type == ICEBERG else {}
         properties = own if self._found is None else self._found.properties
         names = (TableProperties.WRITE_METADATA_PATH, TableProperties.WRITE_DATA_PATH)
         location = self._table_location()
         metadata, data = (properties.get(name, "") or location for name in names)
-        return metadata, data
+        return _StorageLocations(metadata, data)
 
     def _file_properties(self, location: str) -> dict[str, str]:
         """Return a participant's properties, which a catalog may only give out with a table."""
@@ -307,22 +314,22 @@ class TableCheck:
         _, location = self._storage_locations()
         if local_folder_path(location) is not None:
             raise NotChecked(f"whether each of them has the folder {location} is not asked")
-        from headgate.data_plane.spark.executor_store_check import try_store_from_executors
+        from headgate.data_plane.spark.executor_store_check import require_store_from_executors
 
         properties = self._file_properties(location)
         return self._ask_executors(
-            lambda session: try_store_from_executors(session, properties, location)
+            lambda session: require_store_from_executors(session, properties, location)
         )
 
     def check_executor_tokens(self) -> str:
         """Let Spark's executors ask for the tokens that they need in a batch."""
         if self._does_run_tasks_here():
             return "tasks run on this machine, and ask with the same files as this process"
-        from headgate.data_plane.spark.executor_store_check import try_tokens_from_executors
+        from headgate.data_plane.spark.executor_store_check import require_tokens_from_executors
 
         kafka, registry = self._settings.kafka, self._settings.format.options
         return self._ask_executors(
-            lambda session: try_tokens_from_executors(
+            lambda session: require_tokens_from_executors(
                 session, kafka, registry.get(REGISTRY_AUTH, "")
             )
         )
@@ -389,7 +396,7 @@ def check_commit_rights(table: Table) -> str:
         try:
             require_atomic_swap(table.catalog, name)
         except Exception as error:
-            raise _missing_rights_error(error, f"table {name} may not be committed") from error
+            raise _translate_rights_error(error, f"table {name} may not be committed") from error
         return f"{name} may be altered, and its metastore compares and sets (it was asked)"
     if not (_is_rest_catalog(table.catalog) or isinstance(table.catalog, JavaCatalog)):
         raise CannotAsk(f"whether {name} may be committed was not tried: a check changes nothing")
@@ -398,7 +405,7 @@ def check_commit_rights(table: Table) -> str:
     except CommitFailedException:
         return f"{name} may be committed"
     except Exception as error:
-        raise _missing_rights_error(error, f"table {name} may not be committed") from error
+        raise _translate_rights_error(error, f"table {name} may not be committed") from error
     raise CatalogRefused(
         f"the catalog took a commit of {name} that required another table (it changed nothing)",
         "a catalog that does not check requirements cannot be the sink's lock",
@@ -417,7 +424,9 @@ def check_create_rights(catalog: Catalog, identifier: str) -> str:
         try:
             catalog.require_atomic_swap_of_new_table(identifier)
         except Exception as error:
-            raise _missing_rights_error(error, f"table {identifier} may not be created") from error
+            raise _translate_rights_error(
+                error, f"table {identifier} may not be created"
+            ) from error
         return (
             f"a view could be made and removed, and the metastore of {identifier} compares and sets"
         )
@@ -429,7 +438,7 @@ def check_create_rights(catalog: Catalog, identifier: str) -> str:
         why = f"the namespace of {identifier} does not exist yet: the first start creates it"
         raise CannotAsk(why) from error
     except Exception as error:
-        raise _missing_rights_error(error, f"table {identifier} may not be created") from error
+        raise _translate_rights_error(error, f"table {identifier} may not be created") from error
     return f"{identifier} may be created"
 
 
@@ -447,7 +456,7 @@ def _engine_of(catalog: Catalog) -> Engine | None:
     return getattr(catalog, "engine", None)
 
 
-def _missing_rights_error(error: Exception, what: str) -> HeadgateError:
+def _translate_rights_error(error: Exception, what: str) -> HeadgateError:
     found = translate_catalog_error(error, what)
     if isinstance(found, MissingRights):
         found.hint = "docs/guides/security.md names the rights of each role; check the credential"

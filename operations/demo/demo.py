@@ -248,7 +248,7 @@ def _describe_kill_doubts(play: FailoverScenario, held: Contents) -> Iterator[st
 
 def _describe_record_doubts(sent: int, report: AuditReport) -> Iterator[str]:
     """Yield why the demo proves nothing about the records, if so."""
-    if not report.has_no_finding:
+    if not report.is_well:
         yield "The audit found something wrong: see above."
     produced, in_table = (
         report.sum_over_partitions("produced"),

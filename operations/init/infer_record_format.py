@@ -125,7 +125,9 @@ def propose_from_records(
         return _propose_from_json(records, name, given.options)
     format_of = _factory_of_format(name, given.options)
     made = format_of()
-    if FROM not in getattr(made, "rules", ()) or not hasattr(made, "unknown_columns"):
+    if FROM not in getattr(made, "rules", ()) or not hasattr(
+        made, "unknown_columns_of_last_decode"
+    ):
         raise ConfigurationError(
             f"no columns can be proposed for the format {name}: its records do not name their "
             "fields",
@@ -186,7 +188,9 @@ def _columns_of_written_schemas(
     except UndecodableRecords as found:
         bad = found.bad
     return reduce(
-        unify_columns, (columns for _, columns in writer.unknown_columns(there, bad)), Struct()
+        unify_columns,
+        (columns for _, columns in writer.unknown_columns_of_last_decode(there, bad)),
+        Struct(),
     )
 
 

@@ -109,7 +109,7 @@ def list_tables(settings: SinkSettings) -> TablesReport:
 def _tables_of_topics(tables: TablesSettings, record: CommitRecord | None) -> set[str]:
     """Return tables of the topics that the ledger knows, if the topic alone decides."""
     topics = sorted(record.topic_ids) if record else []
-    return {target.table for target in tables.routing.tables_of_topics(topics).values()}
+    return {target.table for target in tables.routing.winning_tables_of_topics(topics).values()}
 
 
 def _with_state_of_ledger(
@@ -194,7 +194,7 @@ def _describe_routes(tables: TablesSettings, topics: list[str]) -> Iterator[str]
 
 def _describe_collisions(tables: TablesSettings, topics: list[str]) -> Iterator[str]:
     routing = tables.routing
-    winners = routing.tables_of_topics(topics)
+    winners = routing.winning_tables_of_topics(topics)
     for topic in topics:
         target = routing.table_of_topic(topic)
         if target and topic not in winners:

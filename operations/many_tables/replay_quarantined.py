@@ -144,7 +144,7 @@ class _ReplaySession:
         places: Sequence[Place] = self._quarantine.places_for_table(name)
         given = ReplayedTable(name)
         while True:
-            _, view = self._tables.read_table_if_unchanged(name)
+            _, view = self._tables.require_unchanged_table(name)
             before = require_commit_record(view).replayed
             left = [place for place in places if not is_given_back(place, before)]
             if not left:
@@ -261,7 +261,7 @@ class _ReplaySession:
             if isinstance(outcome, Landed):
                 return
             reason = outcome.reason
-            _, view = self._tables.read_table_if_unchanged(view.table)
+            _, view = self._tables.require_unchanged_table(view.table)
             now = require_commit_record(view)
             if now.replayed == until and not isinstance(outcome, Refused):
                 return

@@ -155,7 +155,7 @@ class _RewriteSession:
         """Write in one call; start over if the table has moved meanwhile."""
         reason = ""
         for _ in range(_TRIES):
-            reader, view = self._tables.read_table_if_unchanged(name)
+            reader, view = self._tables.require_unchanged_table(name)
             if not (pending_commits := self._require_rewritable_commits(view)):
                 return RewrittenTable(name)
             files, present, deleted = self._write_remaining_rows(reader, pending_commits)
@@ -177,7 +177,7 @@ class _RewriteSession:
                 delete_quietly(reader.table.io, [file.path for file in files])
                 continue
             if (
-                require_commit_record(self._tables.read_table_if_unchanged(name)[1]).replayed
+                require_commit_record(self._tables.require_unchanged_table(name)[1]).replayed
                 == until
             ):
                 return RewrittenTable(name, rows, present, deleted)
@@ -324,7 +324,7 @@ class _RewriteSession:
         )
         gone = {}
         for at, seen in expired.partitions.items():
-            once = delivered.offsets_of(at).offsets | bitmap_of_ranges(listed.get(at, ()))
+            once = delivered.ensure_offsets_of(at).offsets | bitmap_of_ranges(listed.get(at, ()))
             if left := (seen.offsets & once) - present.get(at, BitMap64()):
                 gone[at] = left
         return gone

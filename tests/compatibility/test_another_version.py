@@ -91,7 +91,7 @@ def test_status_counts_what_another_version_says_beside_this_one(
         old_form() if age is None else message_encoding.encode(replace(SAID, time_ms=now_ms - age))
         for age in ages_ms
     ]
-    monkeypatch.setattr(kafka_connection, "read_newest_messages", lambda *_: messages)
+    monkeypatch.setattr(kafka_connection, "read_newest_control_values", lambda *_: messages)
     refused: Counter[SkipReason] = Counter()
     kafka_connection.read_control_tail(settings, 100, refused)
     assert refused[SkipReason.OTHER_VERSION] == counted

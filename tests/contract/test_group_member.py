@@ -16,7 +16,7 @@ from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import GroupMember
 from headgate.control_protocol.testing import FakeGroup, FakeMember, FakeSource
 from headgate.kafka.consumer_group import GroupProtocol, KafkaGroupMember
-from headgate.kafka.group_offsets import read_stored_offsets
+from headgate.kafka.group_offsets import read_offsets_with_metadata
 
 PARTITIONS = 4
 PATIENCE_S = 40.0
@@ -106,7 +106,7 @@ class KafkaWorld:
         asked = [(self.topic, number) for number in partitions]
         return {
             TopicPartition(p.topic, p.partition): (p.offset, p.metadata)
-            for p in read_stored_offsets(self.config, self.topic, asked, timeout_s=10)
+            for p in read_offsets_with_metadata(self.config, self.topic, asked, timeout_s=10)
             if p.offset >= 0
         }
 
@@ -229,12 +229,12 @@ def test_settled_offsets_are_copied_with_their_note(world: World) -> None:
     own, foreign = TopicPartition(world.topic, 2), TopicPartition("elsewhere", 0)
     member = world.join("a", nothing)
     poll_until([member], lambda: own in member.assignment())
-    member.commit_offsets(Offsets({own: 4, foreign: 9}), "sink")
+    member.copy_offsets_to_group(Offsets({own: 4, foreign: 9}), "sink")
     poll_until([member], lambda: world.committed() == {own: (4, "sink")})
 
 
 def test_only_owners_copy_offsets(world: World) -> None:
     member = world.join("a", nothing)
-    member.commit_offsets(Offsets({TopicPartition(world.topic, 0): 4}), "sink")
+    member.copy_offsets_to_group(Offsets({TopicPartition(world.topic, 0): 4}), "sink")
     poll_until([member], lambda: member.assignment() == everything(world))
     assert world.committed() == {}

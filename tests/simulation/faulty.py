@@ -334,9 +334,9 @@ class FaultyMember(FakeMember, Struck):
         self._strike("ends")
         return self._world.silence.over(super().end_offsets(partitions))
 
-    def commit_offsets(self, offsets: Offsets, note: str) -> None:
+    def copy_offsets_to_group(self, offsets: Offsets, metadata: str) -> None:
         self._strike("copy to the group")
-        super().commit_offsets(offsets, note)
+        super().copy_offsets_to_group(offsets, metadata)
         self._world.group_offsets_copied()
 
 

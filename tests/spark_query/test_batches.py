@@ -185,7 +185,10 @@ def test_query_16_landed_offsets_are_copied_to_the_group(history: History) -> No
         assert note.startswith("headgate table=")
         copied.extend((at.partition, offset) for at, offset in offsets.items())
 
-    with patch.object(NoCopies, "commit_offsets", copy), closing(one_batch(history, 5)) as query:
+    with (
+        patch.object(NoCopies, "copy_offsets_to_group", copy),
+        closing(one_batch(history, 5)) as query,
+    ):
         query(frame(0, 5), 0)
     assert sorted(copied[-3:]) == [(0, 5), (1, 5), (2, 5)]
 

@@ -127,7 +127,7 @@ class ChangesDesk:
             topic_ids={TOPIC: TopicId("id")},
             quarantine=self._start("db.q"),
         )
-        outcome = self.write_planned(self._plans.plan_of(batch, self.source), batch, records)
+        outcome = self.write_planned(self._plans.load_plan(batch, self.source), batch, records)
         assert isinstance(outcome, BatchWritten | BatchFailed | BatchNeeds)
         return outcome
 

@@ -77,7 +77,7 @@ class Cursors:
         self.at[wanted] = others.at
         self.ends[wanted] = others.ends
 
-    def fail(self, wrong: Flags, reason: str) -> None:
+    def note_fault(self, wrong: Flags, reason: str) -> None:
         """Note the records as bad, and put their cursors to rest."""
         if wrong.any():
             self.faults.note(self.rows[wrong], reason)
@@ -86,12 +86,14 @@ class Cursors:
     def skip_bytes(self, lengths: Positions | int) -> None:
         """Skip bytes; negative lengths are a fault."""
         lengths = np.asarray(lengths, np.int64)
-        self.fail((lengths < 0) | (lengths > self.ends - self.at), "ends too early, or is not Avro")
+        self.note_fault(
+            (lengths < 0) | (lengths > self.ends - self.at), "ends too early, or is not Avro"
+        )
         self.at += np.where(self.at >= self.buffer.rest, 0, lengths)
 
     def take_bytes(self, size: int) -> ByteArray:
         """Return the next ``size`` bytes of each: an array of two dimensions."""
-        self.fail(self.ends - self.at < size, "ends too early")
+        self.note_fault(self.ends - self.at < size, "ends too early")
         result = self.buffer.bytes_at_each_place(size)[self.at].view(np.uint8).reshape(-1, size)
         self.at += np.where(self.at >= self.buffer.rest, 0, size)
         return result
@@ -134,7 +136,7 @@ class Cursors:
             lengths[more] = 9 + goes_on
             beyond = np.zeros(len(self), np.bool_)
             beyond[more] = tenth > 1
-            self.fail(beyond, "holds a number of more than 64 bits")
+            self.note_fault(beyond, "holds a number of more than 64 bits")
         return words, lengths
 
 

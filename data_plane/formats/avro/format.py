@@ -22,7 +22,7 @@ from headgate.data_plane.formats.casting.cast_to_table import (
     flag_missing_field,
     require_no_faults,
 )
-from headgate.data_plane.formats.format_registry import options_with_defaults
+from headgate.data_plane.formats.format_registry import require_known_options
 from headgate.data_plane.formats.record_format import Faults
 from headgate.data_plane.formats.unknown_fields import UnknownColumns, UnknownFieldFinder
 from headgate.native.kernels import Flags, Integers
@@ -30,7 +30,7 @@ from headgate.native.kernels import Flags, Integers
 _SCHEMAS_KEPT = 64
 
 
-class AvroWriter:
+class AvroWriterFormat:
     """Reads bare Avro values of one writer. A ``RecordFormat``."""
 
     rules = column_options.EVERY
@@ -53,21 +53,21 @@ class AvroWriter:
     def watch_unknown_fields(self, finder: UnknownFieldFinder) -> None:
         self._finder = finder
 
-    def unknown_columns(
-        self, values: Sequence[bytes], _bad: Collection[int], /
+    def unknown_columns_of_last_decode(
+        self, values: Sequence[bytes], _bad_rows: Collection[int], /
     ) -> Iterable[UnknownColumns]:
         """Compare with the writer's schema; the values are not looked at."""
-        wanted = self._finder.unknown_in_columns(columns_of(self.writer))
+        wanted = self._finder.columns_needed_for(columns_of(self.writer))
         if wanted.fields and len(values):
             yield np.arange(len(values), dtype=np.int64), wanted
 
 
-class AvroRecords(AvroWriter):
+class AvroRecords(AvroWriterFormat):
     """Reads bare Avro values, all written with the option ``schema``."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         super().__init__(
-            _parse_configured_schema(options_with_defaults(options, required=["schema"])["schema"])
+            _parse_configured_schema(require_known_options(options, required=["schema"])["schema"])
         )
 
     def names_of_records(self, values: Sequence[bytes]) -> tuple[Integers, Sequence[str]]:

@@ -79,7 +79,7 @@ def parse_schema(text: str, references: Sequence[str] = ()) -> Avro:
     return reading.parse_type(_parse_json(text), "", 0)
 
 
-def defaulted_fields(writer: Avro) -> tuple[str, ...]:
+def nullable_fields_with_default(writer: Avro) -> tuple[str, ...]:
     """Return a row's fields that may be null and have a default other than null.
 
     Unless told otherwise, Kafka Connect's converters write the default instead of their nulls.

@@ -48,8 +48,8 @@ class _Place:
     faults: Faults
     path: str
 
-    def note_fault(self, wrong: np.ndarray[Any, Any], reason: str) -> None:
-        rows = self.rows[wrong]
+    def note_fault(self, at: np.ndarray[Any, Any], reason: str) -> None:
+        rows = self.rows[at]
         self.faults.note(rows[rows >= 0], f"{self.path}: {reason}" if self.path else reason)
 
     def place_inside(self, rows: Rows, name: str) -> _Place:

@@ -117,9 +117,9 @@ def _convert_decimals(values: pa.Array, unit: str, target: pa.DataType) -> pa.Ar
 
 
 def _convert_texts(texts: pa.Array, unit: str, target: pa.DataType) -> pa.Array:
-    if _all_true(pc.match_substring_regex(texts, _PLAIN)):
+    if _has_no_false(pc.match_substring_regex(texts, _PLAIN)):
         return _convert_integers(texts.cast(pa.int64()), unit, target)
-    if _all_true(pc.match_substring_regex(texts, f"{_PLAIN}|{_FRACTION}")):
+    if _has_no_false(pc.match_substring_regex(texts, f"{_PLAIN}|{_FRACTION}")):
         return _convert_decimals(texts.cast(pa.decimal256(76, _WIDE_SCALE)), unit, target)
     result = [
         None if text is None else convert_count_text(text, unit, target)
@@ -134,5 +134,5 @@ def flag_number_texts(texts: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.boo
     return np.asarray(result)
 
 
-def _all_true(flags: pa.Array) -> bool:
+def _has_no_false(flags: pa.Array) -> bool:
     return pc.all(flags, min_count=0).as_py() is not False

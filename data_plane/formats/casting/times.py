@@ -117,7 +117,7 @@ def parse_timestamps(texts: pa.Array, target: pa.TimestampType) -> pa.Array:
     try:
         return texts.cast(first)
     except pa.ArrowInvalid:
-        if not target.tz and not _all_true(pc.match_substring_regex(texts, _UTC_ENDING)):
+        if not target.tz and not _has_no_false(pc.match_substring_regex(texts, _UTC_ENDING)):
             raise
         # Both directions keep the number: it counts from the same midnight, in UTC.
         return texts.cast(second).cast(pa.int64()).cast(target)
@@ -125,12 +125,12 @@ def parse_timestamps(texts: pa.Array, target: pa.TimestampType) -> pa.Array:
 
 def parse_times(texts: pa.Array, target: pa.DataType) -> pa.Array:
     """Convert times of the day, like ``parse_timestamps``."""
-    times = without_zone(texts)
+    times = without_trailing_z(texts)
     dated = pc.binary_join_element_wise(pa.scalar("1970-01-01T", times.type), times, "")
     return dated.cast(pa.timestamp(target.unit)).cast(pa.int64()).cast(target)
 
 
-def without_zone(texts: pa.Array) -> pa.Array:
+def without_trailing_z(texts: pa.Array) -> pa.Array:
     """Remove the ``Z`` after dates or times of the day."""
     return pc.replace_substring_regex(texts, "Z$", "")
 
@@ -144,5 +144,5 @@ def are_all_within_years(column: pa.Array) -> bool:
     return result["min"] is None or (least <= result["min"] and result["max"] <= most)
 
 
-def _all_true(flags: pa.Array) -> bool:
+def _has_no_false(flags: pa.Array) -> bool:
     return pc.all(flags, min_count=0).as_py() is not False

@@ -26,11 +26,11 @@ from headgate.data_plane.formats.casting.relabel import relabel, rows_from_pytho
 from headgate.data_plane.formats.connect import schema_inference
 from headgate.data_plane.formats.connect.schema import (
     arrow_type_of_schema,
-    defaulted_fields,
     json_storage_type,
+    nullable_fields_with_default,
     pruned_type,
 )
-from headgate.data_plane.formats.format_registry import options_with_defaults
+from headgate.data_plane.formats.format_registry import require_known_options
 from headgate.data_plane.formats.json import paths
 from headgate.data_plane.formats.json import values as json_values
 from headgate.data_plane.formats.json.format import JsonRecords
@@ -54,7 +54,7 @@ class ConnectJsonRecords:
     record_count_with_ignored_fields = 0
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        options_with_defaults(options)
+        require_known_options(options)
         self._plain = JsonRecords()
         self._types: dict[str, pa.DataType | None] = {}
         self._columns: dict[str, Struct] = {}
@@ -99,45 +99,51 @@ class ConnectJsonRecords:
         return collector.finish(faults)
 
     def flag_missing_field(self, values: Sequence[bytes], path: Sequence[pa.Field]) -> Flags:
-        return paths.flag_missing_field(Packed.pack(values), path, front=(_WHOLE,))
+        return paths.flag_missing_field(Packed.pack(values), path, outer_keys=(_WHOLE,))
 
     def watch_unknown_fields(self, finder: UnknownFieldFinder) -> None:
         self._finder = finder
 
-    def unknown_columns(
-        self, values: Sequence[bytes], _bad: Collection[int], /
+    def unknown_columns_of_last_decode(
+        self, values: Sequence[bytes], _bad_rows: Collection[int], /
     ) -> Iterable[UnknownColumns]:
         """Compare with the schemas of what was decoded last, or with the payload's values."""
         for text, rows in self._last.items():
             if text == _NO_SCHEMA:
-                yield from self._infer_unknown(values, rows)
+                yield from self._infer_unknown_columns(values, rows)
                 continue
-            wanted = self._finder.unknown_in_columns(self._columns_of_schema(text))
+            wanted = self._finder.columns_needed_for(self._columns_of_schema(text))
             if wanted.fields:
-                yield np.array(rows, np.int64), schema_inference.with_all_digits(wanted)
+                yield np.array(rows, np.int64), schema_inference.with_default_precision(wanted)
 
-    def defaulted_fields(self, values: Sequence[bytes]) -> list[str]:
-        """Return what the records' own schemas say (``connect.schema.defaulted_fields``)."""
-        return [*{name: None for value in values for name in defaulted_fields(_schema_of(value))}]
+    def nullable_fields_with_default(self, values: Sequence[bytes]) -> list[str]:
+        """Return what ``schema.nullable_fields_with_default`` says of the records' schemas."""
+        return [
+            *{
+                name: None
+                for value in values
+                for name in nullable_fields_with_default(_schema_of(value))
+            }
+        ]
 
-    def _columns_of_schema(self, text: str) -> Struct:
-        if text not in self._columns:
+    def _columns_of_schema(self, schema_text: str) -> Struct:
+        if schema_text not in self._columns:
             try:
-                known = self._type_of_schema(text) is not None
+                known = self._type_of_schema(schema_text) is not None
             except ValueError:
                 known = False  # its records are bad
-            result = schema_inference.columns_of(json.loads(text)) if known else Struct()
-            self._columns[text] = result
-        return self._columns[text]
+            result = schema_inference.columns_of(json.loads(schema_text)) if known else Struct()
+            self._columns[schema_text] = result
+        return self._columns[schema_text]
 
-    def _infer_unknown(
+    def _infer_unknown_columns(
         self, values: Sequence[bytes], rows: Iterable[int]
     ) -> Iterable[UnknownColumns]:
         result: dict[Struct, list[int]] = {}
         for row in rows:
             payload = json_values.parse_record(values[row])["payload"]
             if isinstance(payload, dict):
-                result.setdefault(self._finder.unknown_in_record(payload), []).append(row)
+                result.setdefault(self._finder.columns_needed_by_record(payload), []).append(row)
         for wanted, some in result.items():
             if wanted.fields:
                 yield np.array(some, np.int64), wanted
@@ -152,6 +158,10 @@ class ConnectJsonRecords:
         return learned if learned in self._prefixes else None
 
     def _learn_schema_prefix(self, value: bytes) -> bytes | None:
+        """Return what precedes the payload, and remember it while there is room.
+
+        Returns ``None`` if the value is written otherwise.
+        """
         try:
             text = value.decode()
             if not text.startswith(_SCHEMA_KEY):
@@ -187,11 +197,11 @@ class ConnectJsonRecords:
         return groups
 
     def _decode_payloads(
-        self, text: str, payloads: list[bytes], rows: list[int], collector: _RowCollector
+        self, schema_text: str, payloads: list[bytes], rows: list[int], collector: _RowCollector
     ) -> dict[int, str]:
         """Take the payloads of one schema; return which rows are bad, and why."""
         try:
-            kind = self._type_of_schema(text)
+            kind = self._type_of_schema(schema_text)
         except ValueError as error:
             return dict.fromkeys(rows, str(error))
         schema = collector.schema
@@ -218,15 +228,15 @@ class ConnectJsonRecords:
             bad |= {left[place]: reason for place, reason in faults.reasons.items()}
         return collector.add(fit, rows, bad)
 
-    def _type_of_schema(self, text: str) -> pa.DataType | None:
-        if text not in self._types:
+    def _type_of_schema(self, schema_text: str) -> pa.DataType | None:
+        if schema_text not in self._types:
             try:
-                result = json.loads(text)
-                json_values.require_shallow(text, result)
-                self._types[text] = None if result is None else arrow_type_of_schema(result)
+                result = json.loads(schema_text)
+                json_values.require_shallow(schema_text, result)
+                self._types[schema_text] = None if result is None else arrow_type_of_schema(result)
             except RecursionError as error:
                 raise ValueError("a schema is nested too deeply") from error
-        return self._types[text]
+        return self._types[schema_text]
 
 
 def _schema_of(value: bytes) -> object:
@@ -245,13 +255,19 @@ class _RowCollector:
         self._parts = [rows_from_python([], schema)]
         self._rows: list[int] = []
 
-    def add(self, part: pa.RecordBatch, rows: list[int], bad: Mapping[int, str]) -> dict[int, str]:
+    def add(
+        self, part: pa.RecordBatch, rows: list[int], bad_places: Mapping[int, str]
+    ) -> dict[int, str]:
         """Add ``part``, which lacks the bad rows; these are returned by row."""
         self._parts.append(part)
-        self._rows.extend(row for place, row in enumerate(rows) if place not in bad)
-        return {rows[place]: reason for place, reason in bad.items()}
+        self._rows.extend(row for place, row in enumerate(rows) if place not in bad_places)
+        return {rows[place]: reason for place, reason in bad_places.items()}
 
     def finish(self, faults: Faults) -> pa.RecordBatch:
+        """Return the rows in the records' order.
+
+        Raises ``UndecodableRecords``, with these rows, if there are faults.
+        """
         order = pa.array(np.argsort(np.array(self._rows, np.int64)))
         together = pa.concat_batches(self._parts).take(order)
         if faults.reasons:

@@ -88,31 +88,31 @@ class _Reading:
         self._nodes = 0
         self.decimals = self.counted = False
 
-    def connect_schema_of(self, found: Any, place: _Place) -> _Form | None:
+    def connect_schema_of(self, json_schema: Any, place: _Place) -> _Form | None:
         """Return Connect's schema; ``None`` where values must show what they are."""
         self._nodes += 1
         if self._nodes > _NODES_MAX:
             raise UnfitSchema(f"the schema describes more than {_NODES_MAX} types")
-        if not isinstance(found, dict) or place.depth > _DEPTH_MAX:
+        if not isinstance(json_schema, dict) or place.depth > _DEPTH_MAX:
             return None
-        if "$ref" in found:
-            return self._resolve_reference(found["$ref"], place)
+        if "$ref" in json_schema:
+            return self._connect_schema_of_reference(json_schema["$ref"], place)
         for word in ("oneOf", "anyOf", "allOf"):
-            if word in found:
-                return self._connect_schema_of_one_of(found[word], place)
-        kinds = found.get("type")
+            if word in json_schema:
+                return self._connect_schema_of_only_branch(json_schema[word], place)
+        kinds = json_schema.get("type")
         if isinstance(kinds, list):
             left = [kind for kind in kinds if kind != "null"]
             kinds = left[0] if len(left) == 1 else None
-        return self._connect_schema_of_type(kinds, found, place)
+        return self._connect_schema_of_type(kinds, json_schema, place)
 
-    def _connect_schema_of_one_of(self, branches: Any, place: _Place) -> _Form | None:
+    def _connect_schema_of_only_branch(self, branches: Any, place: _Place) -> _Form | None:
         if not isinstance(branches, list):
             return None
         left = [b for b in branches if not (isinstance(b, dict) and b.get("type") == "null")]
         return self.connect_schema_of(left[0], place.one_level_deeper()) if len(left) == 1 else None
 
-    def _resolve_reference(self, name: Any, place: _Place) -> _Form | None:
+    def _connect_schema_of_reference(self, name: Any, place: _Place) -> _Form | None:
         if not isinstance(name, str):
             return None
         at, _, pointer = name.partition("#")
@@ -126,16 +126,16 @@ class _Reading:
             target = target.get(key) if isinstance(target, dict) else None
         return self.connect_schema_of(target, _Place(at, place.depth + 1, (*place.refs, full)))
 
-    def _connect_schema_of_type(self, kind: Any, found: _Form, place: _Place) -> _Form | None:
+    def _connect_schema_of_type(self, kind: Any, json_schema: _Form, place: _Place) -> _Form | None:
         if kind == "object":
-            return self._connect_schema_of_object(found, place)
+            return self._connect_schema_of_object(json_schema, place)
         if kind == "array":
-            items = self.connect_schema_of(found.get("items"), place.one_level_deeper())
+            items = self.connect_schema_of(json_schema.get("items"), place.one_level_deeper())
             return None if items is None else {"type": "array", "items": items}
-        title, connect = found.get("title"), found.get("connect.type")
+        title, connect = json_schema.get("title"), json_schema.get("connect.type")
         if title == _DECIMAL and connect == "bytes":
             self.decimals = True
-            parameters = found.get("connect.parameters")
+            parameters = json_schema.get("connect.parameters")
             return {
                 "type": "bytes",
                 "name": _DECIMAL,
@@ -153,9 +153,9 @@ class _Reading:
             return {"type": _FLOATS.get(chosen, chosen), **named}
         return {"type": "boolean"} if kind == "boolean" else None
 
-    def _connect_schema_of_object(self, found: _Form, place: _Place) -> _Form | None:
-        properties, more = found.get("properties"), found.get("additionalProperties")
-        if found.get("patternProperties"):
+    def _connect_schema_of_object(self, json_schema: _Form, place: _Place) -> _Form | None:
+        properties, more = json_schema.get("properties"), json_schema.get("additionalProperties")
+        if json_schema.get("patternProperties"):
             return None
         if not properties and isinstance(more, dict):
             values = self.connect_schema_of(more, place.one_level_deeper())
@@ -174,10 +174,16 @@ class _Reading:
         return {"type": "struct", "fields": fields} if fields else None
 
 
-def _connect_index_of(found: Any) -> int:
+def _connect_index_of(json_schema: Any) -> int:
     """Return a property's place among its like, if Connect's converter wrote it."""
-    place = found.get("connect.index") if isinstance(found, dict) else None
-    if place is None and isinstance(found, dict) and isinstance(found.get("oneOf"), list):
-        places = [each.get("connect.index") for each in found["oneOf"] if isinstance(each, dict)]
+    place = json_schema.get("connect.index") if isinstance(json_schema, dict) else None
+    if (
+        place is None
+        and isinstance(json_schema, dict)
+        and isinstance(json_schema.get("oneOf"), list)
+    ):
+        places = [
+            each.get("connect.index") for each in json_schema["oneOf"] if isinstance(each, dict)
+        ]
         place = next((each for each in places if isinstance(each, int)), None)
     return place if isinstance(place, int) else 0

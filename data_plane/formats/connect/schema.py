@@ -70,7 +70,7 @@ def arrow_type_of_schema(schema: Any, depth: int = 0) -> pa.DataType:
         names = [str(field.get("field")) for field in fields]
         if len(set(names)) < len(names):
             raise ValueError("a struct of the schema has a field twice")
-        types = [_arrow_type_of_field(field, depth + 1) for field in fields]
+        types = [_arrow_type_or_unread(field, depth + 1) for field in fields]
         made = pa.struct(list(zip(names, types, strict=True)))
         return VariableScale() if (name, made) == (VARIABLE_SCALE, VariableScale.stored) else made
     if kind == "array":
@@ -92,14 +92,14 @@ def arrow_type_of_schema(schema: Any, depth: int = 0) -> pa.DataType:
     return _PLAIN[kind]
 
 
-def _arrow_type_of_field(schema: Any, depth: int) -> pa.DataType:
+def _arrow_type_or_unread(schema: Any, depth: int) -> pa.DataType:
     try:
         return arrow_type_of_schema(schema, depth)
     except ValueError as error:
         return Unread(str(error))
 
 
-def defaulted_fields(schema: Any) -> list[str]:
+def nullable_fields_with_default(schema: Any) -> list[str]:
     """Return a row's fields that may be null and have a default other than null.
 
     Unless told otherwise, Kafka Connect's converters write the default instead of their nulls.

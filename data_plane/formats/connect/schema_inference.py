@@ -35,9 +35,9 @@ def columns_of(schema: Any) -> Struct:
     return kind if isinstance(kind, Struct) else Struct()
 
 
-def with_all_digits(wanted: Struct) -> Struct:
+def with_default_precision(wanted: Struct) -> Struct:
     """Return the wanted columns, with all digits if nobody knows how many."""
-    return Struct(tuple(_column_with_all_digits(column) for column in wanted.fields))
+    return Struct(tuple(_column_with_default_precision(column) for column in wanted.fields))
 
 
 def _infer_column(name: str, schema: Any) -> Column | None:
@@ -75,17 +75,17 @@ def _infer_decimal(parameters: dict[str, Any]) -> str | None:
     return f"decimal({precision}, {scale})" if known else f"{_NO_PRECISION}{scale})"
 
 
-def _column_with_all_digits(column: Column) -> Column:
-    return replace(column, type=_type_with_all_digits(column.type))
+def _column_with_default_precision(column: Column) -> Column:
+    return replace(column, type=_type_with_default_precision(column.type))
 
 
-def _type_with_all_digits(column_type: Type) -> Type:
+def _type_with_default_precision(column_type: Type) -> Type:
     match column_type:
         case Struct():
-            return with_all_digits(column_type)
+            return with_default_precision(column_type)
         case ListOf(element):
-            return ListOf(_column_with_all_digits(element))
+            return ListOf(_column_with_default_precision(element))
         case MapOf(key, value):
-            return MapOf(key, _column_with_all_digits(value))
+            return MapOf(key, _column_with_default_precision(value))
         case _:
             return column_type.replace(_NO_PRECISION, f"decimal({DIGITS_MAX}, ")

@@ -15,7 +15,7 @@ import json
 import re
 from collections.abc import Callable
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -83,9 +83,17 @@ _KEYS = re.compile(rb'"((?:[^"\\]|\\.)*)"(\s*:)?', re.DOTALL)
 _OBJECT = rf"^{_SPACE}(?:\{{{_SPACE}\}}|{_object_regex(3)}){_SPACE}$"
 
 
+class SuspectRecords(NamedTuple):
+    """What looks wrong about each of some values, and the C code's marks if it gives them."""
+
+    ill_formed: Flags
+    key_repeated: Flags
+    marks: Octets | None
+
+
 def flag_suspect_records(
     values: pa.LargeBinaryArray, fields: Fields | None = None
-) -> tuple[Flags, Flags, Octets | None]:
+) -> SuspectRecords:
     """Return which values are not one JSON object each (RFC 8259), and which name a key twice.
 
     Of the latter, a few may be listed wrongly. Control characters in strings pass; escapes that the
@@ -98,7 +106,7 @@ def flag_suspect_records(
     if result is not None:
         shown = result & 3
         marks = (result >> 2).astype(np.uint8) if fields else None
-        return shown == 1, shown == 2, marks
+        return SuspectRecords(shown == 1, shown == 2, marks)
     # The expression does not count depth: what may be too deep is parsed alone.
     opened = pc.add(pc.count_substring(values, "["), pc.count_substring(values, "{"))
     deep = np.asarray(pc.greater(opened, json_values.DEPTH_MAX))
@@ -106,7 +114,7 @@ def flag_suspect_records(
     twice = np.zeros(len(values), np.bool_)
     for row in np.flatnonzero(~ill_formed).tolist():
         twice[row] = _has_repeated_key(values[row].as_py())
-    return ill_formed, twice, None
+    return SuspectRecords(ill_formed, twice, None)
 
 
 def _has_repeated_key(value: bytes) -> bool:
@@ -265,37 +273,37 @@ class BadRecordSearch:
         if not len(rows):
             return
         if watched:
-            suspects = self._find_watched_suspects(rows)
+            suspects = self._match_watched_patterns(rows)
             if 0 < len(suspects) <= len(rows) // _SUSPECTS_SHARE:
-                self._parse_rows_without(rows, suspects)
+                self._refuse_and_parse_rest(rows, suspects)
                 return
         try:
             rough = json_columns.parse_objects(
                 self._values_at(rows), list(self._schema), self._spelling
             )
         except (pa.ArrowException, ValueError) as error:
-            self._parse_suspects_apart(rows, str(error))
+            self._parse_around_suspects(rows, str(error))
             return
         self._convert_columns(rows, rough)
 
-    def _parse_suspects_apart(self, rows: Rows, reason: str) -> None:
+    def _parse_around_suspects(self, rows: Rows, reason: str) -> None:
         if len(rows) == 1:
             self.refused[int(rows[0])] = self._column_named_in(reason)
             return
-        suspects = self._find_suspects(rows, reason)
+        suspects = self._find_and_watch_suspects(rows, reason)
         if 0 < len(suspects) <= max(1, len(rows) // _SUSPECTS_SHARE):
-            self._parse_rows_without(rows, suspects)
+            self._refuse_and_parse_rest(rows, suspects)
             return
-        if self._has_learned_spelling:
+        if self._learns_new_spelling:
             raise Respelled
         for part in np.array_split(rows, min(_SPLIT, len(rows))):
             self._parse_rows(part)
 
     @cached_property
-    def _has_learned_spelling(self) -> bool:
+    def _learns_new_spelling(self) -> bool:
         return self._learn()  # for the whole block: once is enough
 
-    def _parse_rows_without(self, rows: Rows, suspects: dict[int, str]) -> None:
+    def _refuse_and_parse_rest(self, rows: Rows, suspects: dict[int, str]) -> None:
         self.refused |= suspects
         self._parse_rows(np.setdiff1d(rows, np.array([*suspects], np.int64), assume_unique=True))
 
@@ -305,7 +313,7 @@ class BadRecordSearch:
 
     # ------------------------------------------------------------------------------- suspicions
 
-    def _find_suspects(self, rows: Rows, reason: str) -> dict[int, str]:
+    def _find_and_watch_suspects(self, rows: Rows, reason: str) -> dict[int, str]:
         """Return suspicious rows, and the column that makes them so."""
         column = self._column_named_in(reason)
         start = next((s for says, s in _WRONG_START.items() if f": {says}" in reason), None)
@@ -318,7 +326,7 @@ class BadRecordSearch:
                 return dict.fromkeys(result, column)
         return {}
 
-    def _find_watched_suspects(self, rows: Rows) -> dict[int, str]:
+    def _match_watched_patterns(self, rows: Rows) -> dict[int, str]:
         """Return what looks like recent bad records; forget patterns that no longer occur."""
         suspects: dict[int, str] = {}
         for pattern, column in list(self._watch.patterns.items()):
@@ -349,7 +357,7 @@ class BadRecordSearch:
         self.parts.append((rows, batch))
 
     def _convert_column(
-        self, rows: Rows, field: pa.Field, rough: pa.Array, refused: Any
+        self, rows: Rows, field: pa.Field, rough: pa.Array, refused_flags: Any
     ) -> pa.Array:
         """Return the column; values that it refuses become null and are noted as refused."""
 
@@ -368,7 +376,7 @@ class BadRecordSearch:
                 self._watch.columns.add(field.name)
         isolation = _Isolation(attempt, partial(flag_suspects_of, field, rough))
         result, bad = isolation.convert_column(np.arange(len(rows), dtype=np.int64), field.type)
-        refused[bad] = True
+        refused_flags[bad] = True
         self.refused |= dict.fromkeys(rows[bad].tolist(), field.name)
         if not bad:
             self._watch.columns.remove(field.name)

@@ -96,6 +96,10 @@ def decode_block(values: Packed, schema: pa.Schema, spelling: Spelling) -> pa.Re
 def parse_objects(
     values: Packed, fields: list[pa.Field], spelling: Spelling, *, wide: bool = False
 ) -> pa.StructArray:
+    """Return what the parser reads of the objects: doubles for numbers, else text.
+
+    ``wide``: numbers are read exactly. Raises ``Unfit``.
+    """
     asked = _Reader(spelling, wide=wide)
     row = pa.struct([pa.field(field.name, asked.parser_type_of(field, "")) for field in fields])
     text = wrap_in_objects(values)
@@ -143,15 +147,15 @@ def is_beyond_parser(text: bytes) -> bool:
 
 
 def parse_with_wide_numbers(values: Packed, field: pa.Field, spelling: Spelling) -> pa.Array:
-    pattern = _TOO_FINE if _holds_integers(field.type) else _TOO_FINE_DECIMAL
+    pattern = _TOO_FINE if _contains_integer_type(field.type) else _TOO_FINE_DECIMAL
     if pc.any(pc.match_substring_regex(values.array, pattern)).as_py():
         raise Unfit("a number has more digits than the wide reading keeps")
     return parse_objects(values, [field], spelling, wide=True).field(0)
 
 
-def _holds_integers(target: pa.DataType) -> bool:
+def _contains_integer_type(target: pa.DataType) -> bool:
     inside = [target.field(place).type for place in range(target.num_fields)]
-    return pa_types.is_integer(target) or any(map(_holds_integers, inside))
+    return pa_types.is_integer(target) or any(map(_contains_integer_type, inside))
 
 
 class _Reader:
@@ -200,7 +204,10 @@ def convert_column(field: pa.Field, rough: pa.Array, wide: Callable[[], pa.Array
 def _convert_array(
     field: pa.Field, rough: pa.Array, wide: pa.Array | None, hidden: int
 ) -> pa.Array:
-    """Convert ``rough`` to the field's type. ``hidden``: nulls that stem from a null parent."""
+    """Convert ``rough`` to the field's type. ``hidden``: nulls that stem from a null parent.
+
+    Raises ``Unfit``, and ``_NeedsWide`` if doubles are not exact enough and ``wide`` is absent.
+    """
     if not field.nullable and rough.null_count > hidden:
         raise Unfit(f"{field.name}: a required value is missing")
     target = field.type
@@ -314,7 +321,7 @@ def convert_texts(target: pa.DataType, rough: pa.Array) -> pa.Array:
     if pa_types.is_time(target):
         return times.parse_times(rough, target)
     if pa_types.is_date(target):
-        rough = times.without_zone(rough)
+        rough = times.without_trailing_z(rough)
     if target == pa.uuid():
         return pa.ExtensionArray.from_storage(target, _bytes_from_uuid_texts(rough))
     if _is_binary(target):

@@ -37,16 +37,16 @@ class _Found:
 def decode_with_marked(some: Sequence[bytes], schema: pa.Schema, plain: Decode) -> pa.RecordBatch:
     """Decode like a ``RecordFormat``. ``plain`` decodes what is not marked."""
     values, faults = Packed.pack(some), Faults()
-    rest = [field for field in map(_without_mark, schema) if field is not None]
+    rest = [field for field in map(_without_marked_parts, schema) if field is not None]
     try:
         rows = plain(values, pa.schema(rest or [_NO_KEY]))
     except UndecodableRecords as error:
         rows, bad = error.rest, error.bad
-        return _decode_around_bad(values, schema, rows, bad)
+        return _raise_with_good_rows(values, schema, rows, bad)
     return require_no_faults(_merge_marked_columns(values, schema, rows, faults), faults)
 
 
-def _decode_around_bad(
+def _raise_with_good_rows(
     values: Packed, schema: pa.Schema, rows: pa.RecordBatch, bad: dict[int, str]
 ) -> pa.RecordBatch:
     good = np.ones(len(values), np.bool_)
@@ -121,13 +121,13 @@ def _find_plain_column(
     return parent.field(place) if parent is not None and place >= 0 else None
 
 
-def _without_mark(field: pa.Field) -> pa.Field | None:
+def _without_marked_parts(field: pa.Field) -> pa.Field | None:
     """Return the field without its marked parts; ``None`` if nothing else is left."""
     if column_options.is_marked(field):
         return None
     if not pa_types.is_struct(field.type) or not column_options.has_marked_field(field.type):
         return field
-    inside = [child for child in map(_without_mark, field.type) if child is not None]
+    inside = [child for child in map(_without_marked_parts, field.type) if child is not None]
     return field.with_type(pa.struct(inside)) if inside else None
 
 

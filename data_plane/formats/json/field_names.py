@@ -117,16 +117,16 @@ class KeysByFieldName:
 
 def _all_names(field: pa.Field) -> set[str]:
     own = field.name.lower() if field_names.is_caseless(field) else field.name
-    inside = (_all_names(child) for child in _fields_in(field.type))
+    inside = (_all_names(child) for child in _outermost_struct_fields(field.type))
     return ({own} | field_names.lookup_names_of(field)).union(*inside)
 
 
-def _fields_in(data_type: pa.DataType) -> list[pa.Field]:
+def _outermost_struct_fields(data_type: pa.DataType) -> list[pa.Field]:
     """Return the struct fields anywhere in a type, but not those inside other such fields."""
     if pa_types.is_struct(data_type):
         return list(data_type)
     inside = [data_type.field(place).type for place in range(data_type.num_fields)]
-    return [field for child in inside for field in _fields_in(child)]
+    return [field for child in inside for field in _outermost_struct_fields(child)]
 
 
 def _field_as_spelled(field: pa.Field, spelled: list[str]) -> pa.Field:

@@ -17,7 +17,7 @@ from headgate.control_protocol.columns import Struct
 from headgate.data_plane.formats import column_options as formats_column_options
 from headgate.data_plane.formats import field_names
 from headgate.data_plane.formats.casting.relabel import rows_from_python
-from headgate.data_plane.formats.format_registry import options_with_defaults
+from headgate.data_plane.formats.format_registry import require_known_options
 from headgate.data_plane.formats.json import (
     bad_record_search,
     columns,
@@ -44,7 +44,7 @@ class JsonRecords:
     rules = formats_column_options.EVERY
 
     def __init__(self, options: Mapping[str, str] | None = None) -> None:
-        options_with_defaults(options or {})
+        require_known_options(options or {})
         self._spellings: dict[pa.Schema, columns.Spelling] = {}
         self._watch = bad_record_search.Watch()
         self._named: tuple[pa.Schema, KeysByFieldName] | None = None
@@ -55,17 +55,17 @@ class JsonRecords:
         self.record_count_with_ignored_fields = 0
 
     def decode(self, values: Sequence[bytes], schema: pa.Schema) -> pa.RecordBatch:
-        if all(map(field_names.has_exact_name, schema)):
-            return self._decode(values, schema)
+        if all(map(field_names.has_no_lookup_names, schema)):
+            return self._decode_exact_names(values, schema)
         if self._named is None or not self._named[0].equals(schema, check_metadata=True):
-            self._named = (schema, KeysByFieldName(schema, self._decode))
+            self._named = (schema, KeysByFieldName(schema, self._decode_exact_names))
         return self._named[1].decode(list(values))
 
     def watch_unknown_fields(self, finder: UnknownFieldFinder) -> None:
         self._finder = finder
 
-    def unknown_columns(
-        self, values: Sequence[bytes], bad: Collection[int], /
+    def unknown_columns_of_last_decode(
+        self, values: Sequence[bytes], bad_rows: Collection[int], /
     ) -> Iterable[UnknownColumns]:
         """Read once more only what the C code, which marked most records, is unsure about.
 
@@ -77,7 +77,7 @@ class JsonRecords:
         if marks is None or not marked:
             marks = np.full(len(values), _LACKS, np.uint8)
         self.record_count_with_ignored_fields += int(np.count_nonzero(marks & _IGNORES))
-        rows = sorted({*np.flatnonzero(marks & _LACKS).tolist(), *bad})
+        rows = sorted({*np.flatnonzero(marks & _LACKS).tolist(), *bad_rows})
         result: dict[Struct, list[int]] = {}
         for row in rows:
             try:
@@ -87,7 +87,7 @@ class JsonRecords:
             self.record_count_with_ignored_fields += not marked and self._finder.has_ignored_field(
                 record
             )
-            wanted = self._finder.unknown_in_record(record)
+            wanted = self._finder.columns_needed_by_record(record)
             if wanted.fields:
                 result.setdefault(wanted, []).append(row)
         return [(np.array(some, np.int64), wanted) for wanted, some in result.items()]
@@ -95,14 +95,14 @@ class JsonRecords:
     def flag_missing_field(self, values: Sequence[bytes], path: Sequence[pa.Field]) -> Flags:
         return paths.flag_missing_field(Packed.pack(values), path)
 
-    def _decode(self, some: Sequence[bytes], schema: pa.Schema) -> pa.RecordBatch:
+    def _decode_exact_names(self, some: Sequence[bytes], schema: pa.Schema) -> pa.RecordBatch:
         """Read what is plain in one pass, and what that leaves by the rules."""
         values = Packed.pack(some)
         marked = formats_column_options.has_marked_field(schema)
         plan = self._plan_for(schema)
         taken = one_pass.read_in_one_pass(values, plan) if plan else None
         if taken is None or not taken.batch.num_rows:
-            return self._decode_without_pass(values, schema, marked=marked)
+            return self._decode_without_one_pass(values, schema, marked=marked)
         left = taken.rows_left_over()
         watched = self._finder is not None and self._finder.fields is not None
         marks = (taken.found >> 2).astype(np.uint8) if watched else None
@@ -115,7 +115,7 @@ class JsonRecords:
             if not marked and (len(some) <= _FEW or self._are_mostly_bad(some, schema)):
                 rest = self._decode_one_by_one(some, taken.batch.slice(0, 0))
             else:
-                rest = self._decode_without_pass(some, schema, marked=marked)
+                rest = self._decode_without_one_pass(some, schema, marked=marked)
         except UndecodableRecords as error:
             rows = left.tolist()
             rest, bad = error.rest, {rows[at]: reason for at, reason in error.bad.items()}
@@ -134,12 +134,12 @@ class JsonRecords:
     def _plan_for(self, schema: pa.Schema) -> one_pass.Plan | None:
         return one_pass.compile_plan(schema, self._finder.fields if self._finder else None)
 
-    def _decode_without_pass(
+    def _decode_without_one_pass(
         self, values: Packed, schema: pa.Schema, *, marked: bool
     ) -> pa.RecordBatch:
         if marked:
-            return columns_with_options.decode_with_marked(values, schema, self._decode)
-        return self._decode_by_rules(values, schema)
+            return columns_with_options.decode_with_marked(values, schema, self._decode_exact_names)
+        return self._decode_around_bad_records(values, schema)
 
     def _are_mostly_bad(self, values: Packed, schema: pa.Schema) -> bool:
         """Judge by a few of them: a block of bad ones would be divided until each stands alone."""
@@ -151,17 +151,17 @@ class JsonRecords:
         ]
         return 2 * sum(refused) > len(refused)
 
-    def _decode_one_by_one(self, values: Packed, none: pa.RecordBatch) -> pa.RecordBatch:
+    def _decode_one_by_one(self, values: Packed, no_rows: pa.RecordBatch) -> pa.RecordBatch:
         """Decode what the pass left, which costs less than a block of few, or of bad ones.
 
-        ``none``: no rows, of the schema.
+        ``no_rows``: no rows, of the schema.
         """
-        schema = none.schema
+        schema = no_rows.schema
         self._ensure_spelling_known(values, schema)
         fields = self._finder.fields if self._finder else None
         ill_formed, _, marks = bad_record_search.flag_suspect_records(values.array, fields)
         self._marks = _marks_with_ill_formed(marks, ill_formed)
-        parts = [none]
+        parts = [no_rows]
         bad: dict[int, str] = {}
         for row, value in enumerate(values):
             result = self._decode_one(value or b"", schema, "", ill_formed=bool(ill_formed[row]))
@@ -179,7 +179,7 @@ class JsonRecords:
             self._spellings[schema] = {}
             self._learn_spelling(values, schema)
 
-    def _decode_by_rules(self, values: Packed, schema: pa.Schema) -> pa.RecordBatch:
+    def _decode_around_bad_records(self, values: Packed, schema: pa.Schema) -> pa.RecordBatch:
         self._ensure_spelling_known(values, schema)
         try:
             apart = bad_record_search.BadRecordSearch(
@@ -191,9 +191,9 @@ class JsonRecords:
                 fields=self._finder.fields if self._finder else None,
             )
         except bad_record_search.Respelled:
-            return self._decode_by_rules(values, schema)
+            return self._decode_around_bad_records(values, schema)
         self._marks = _marks_with_ill_formed(apart.marks, apart.ill_formed)
-        return self._merge_rows(values, schema, apart)
+        return self._decode_refused_and_merge(values, schema, apart)
 
     def _learn_spelling(self, values: Packed, schema: pa.Schema) -> bool:
         """Return whether a few samples showed a spelling that was not known before."""
@@ -209,7 +209,7 @@ class JsonRecords:
                 columns.learn_spelling(spelling, field, record.get(field.name))
         return before != spelling
 
-    def _merge_rows(
+    def _decode_refused_and_merge(
         self, values: Packed, schema: pa.Schema, apart: bad_record_search.BadRecordSearch
     ) -> pa.RecordBatch:
         """Return, in order, the rows of the fast path and those of the explaining path."""
@@ -239,7 +239,7 @@ class JsonRecords:
         except json_values.KeyTwice as reason:
             return str(reason)
         except ValueError as reason:
-            return self._decode_leniently(value, schema, reason, sure=ill_formed)
+            return self._decode_leniently(value, schema, reason, surely_bad=ill_formed)
         row: dict[str, Any] = {}
         # Bad records often come in rows, with the same fault: what was wrong before comes first.
         for field in _fields_named_first(schema, suspected, self._refused):
@@ -247,18 +247,18 @@ class JsonRecords:
                 row[field.name] = json_values.convert_field(field, record)
             except ValueError as reason:
                 self._refused = field.name
-                sure = _is_common_type(field.type)
-                return self._decode_leniently(value, schema, reason, sure=sure)
+                surely_bad = _is_columnar_path_as_strict(field.type)
+                return self._decode_leniently(value, schema, reason, surely_bad=surely_bad)
         return rows_from_python([row], schema)
 
     def _decode_leniently(
-        self, value: bytes, schema: pa.Schema, reason: ValueError, *, sure: bool
+        self, value: bytes, schema: pa.Schema, reason: ValueError, *, surely_bad: bool
     ) -> pa.RecordBatch | str:
         """Accept what the columnar path accepts next to good neighbours; chance must not decide.
 
-        The columnar path is laxer in places. ``sure``: not for this record.
+        The columnar path is laxer in places. ``surely_bad``: not for this record.
         """
-        if not sure:
+        if not surely_bad:
             try:
                 return columns.decode_block(
                     Packed.from_values([value]), schema, self._spellings[schema]
@@ -281,6 +281,6 @@ def _marks_with_ill_formed(marks: Octets | None, ill_formed: Flags) -> Octets | 
     return None if marks is None else np.where(ill_formed, marks | _LACKS, marks)
 
 
-def _is_common_type(data_type: pa.DataType) -> bool:
+def _is_columnar_path_as_strict(data_type: pa.DataType) -> bool:
     """Return whether the columnar path refuses all values that ``json.values`` refuses."""
     return not pa_types.is_nested(data_type) and not pa_types.is_large_string(data_type)

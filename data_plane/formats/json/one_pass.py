@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -111,20 +111,20 @@ class Plan:
             raise _Unplanned
         row = pa.struct(list(schema))
         self._add_column(_Column(_Kind.STRUCT, row, place=0 if fields else Fields.OPAQUE))
-        for column in self._unfinished_columns():
+        for column in self._columns_as_added():
             if column.kind == _Kind.LIST:
                 column.item = self._add_column(self._plan_column(column.type.value_field, column))
                 column.children = [column.item]
             elif column.kind == _Kind.MAP:
                 self._add_map_entries(column)
             elif column.kind in (_Kind.STRUCT, _Kind.SKIPPED):
-                self._add_object_keys(column)
+                self._add_object_members(column)
         self.walk = WalkPlan(self._keys)
         self.table: Table = np.zeros((len(self.columns), _NULLS + 1), np.int64)
         for at, column in enumerate(self.columns):
             self.table[at, : _OPTION + 1] = self._encode_column(column)
 
-    def _unfinished_columns(self) -> Iterable[_Column]:
+    def _columns_as_added(self) -> Iterable[_Column]:
         """Return every column, also those that are added meanwhile."""
         yield from self.columns
 
@@ -134,14 +134,16 @@ class Plan:
         self.columns.append(column)
         return len(self.columns) - 1
 
-    def _plan_column(self, source: pa.Field, around: _Column, place: int | None = None) -> _Column:
+    def _plan_column(
+        self, source: pa.Field, around: _Column, place_in_fields: int | None = None
+    ) -> _Column:
         kind, one, other = _kind_of(source.type)
-        at = around.place if place is None else place
+        at = around.place if place_in_fields is None else place_in_fields
         made = _Column(kind, source.type, source.nullable, one, other, at, around.depth + 1)
         made.repeated = around.repeated or around.kind in (_Kind.LIST, _Kind.MAP)
         if column_options.is_marked(source):
             # By the rules, a struct with nothing else in it is never null.
-            only = around.depth and all(map(_is_ruled, around.type))
+            only = around.depth and all(map(_is_marked_throughout, around.type))
             if made.repeated or only or at >= 0:
                 raise _Unplanned
             made.option = _option_code_of(source, kind)
@@ -158,7 +160,7 @@ class Plan:
         column.item = self._add_column(self._plan_column(column.type.item_field, column, inside))
         column.children = [column.key, column.item]
 
-    def _add_object_keys(self, column: _Column) -> None:
+    def _add_object_members(self, column: _Column) -> None:
         fields = list(column.type) if column.kind == _Kind.STRUCT else []
         if column.kind == _Kind.STRUCT and not fields:
             raise _Unplanned
@@ -170,7 +172,7 @@ class Plan:
         column.unknown = _LACKS if column.place >= 0 else 0
         taken: set[bytes] = set()
         for child in fields:
-            name = _name_of(child)
+            name = _require_unescaped_name(child)
             if name in taken:
                 raise _Unplanned
             taken.add(name)
@@ -217,7 +219,7 @@ def _kept_plan(exact: ExactSchema, fields: Fields | None) -> Plan | None:
         return None
 
 
-def _name_of(source: pa.Field) -> bytes:
+def _require_unescaped_name(source: pa.Field) -> bytes:
     try:
         name: bytes = source.name.encode()
     except UnicodeEncodeError as error:
@@ -232,13 +234,21 @@ def _is_unescaped_name(name: bytes) -> bool:
     return not any(octet < 32 or octet in b'"\\' for octet in name)
 
 
-def _kind_of(data_type: pa.DataType) -> tuple[_Kind, int, int]:
+class _KindOf(NamedTuple):
+    """The C code's kind of a type, and up to two parameters, such as precision and scale."""
+
+    kind: _Kind
+    one: int = 0
+    other: int = 0
+
+
+def _kind_of(data_type: pa.DataType) -> _KindOf:
     if data_type == pa.uuid():
-        return _Kind.UUID, 0, 0
+        return _KindOf(_Kind.UUID)
     if isinstance(data_type, pa.BaseExtensionType):
         raise _Unplanned
     if data_type in _PLAIN:
-        return _PLAIN[data_type], 0, 0
+        return _KindOf(_PLAIN[data_type])
     for is_kind, result in (
         (pa_types.is_struct, _Kind.STRUCT),
         (pa_types.is_list, _Kind.LIST),
@@ -246,24 +256,24 @@ def _kind_of(data_type: pa.DataType) -> tuple[_Kind, int, int]:
         (pa_types.is_map, _Kind.MAP),
     ):
         if is_kind(data_type):
-            return result, 0, 0
+            return _KindOf(result)
     if pa_types.is_fixed_size_binary(data_type) and data_type.byte_width:
-        return _Kind.FIXED, data_type.byte_width, 0
+        return _KindOf(_Kind.FIXED, data_type.byte_width)
     if pa_types.is_decimal128(data_type) and 0 <= data_type.scale <= data_type.precision:
-        return _Kind.DECIMAL, data_type.precision, data_type.scale
+        return _KindOf(_Kind.DECIMAL, data_type.precision, data_type.scale)
     if (
         pa_types.is_time64(data_type) or pa_types.is_timestamp(data_type)
     ) and data_type.unit in _PER_SECOND:
         zoned = pa_types.is_timestamp(data_type) and data_type.tz is not None
         result = _Kind.TIMESTAMP if pa_types.is_timestamp(data_type) else _Kind.TIME
-        return result, _PER_SECOND[data_type.unit], int(zoned)
+        return _KindOf(result, _PER_SECOND[data_type.unit], int(zoned))
     raise _Unplanned
 
 
-def _is_ruled(field: pa.Field) -> bool:
+def _is_marked_throughout(field: pa.Field) -> bool:
     """Return whether the field, or everything in it, has a rule of its own."""
     if pa_types.is_struct(field.type) and field.type.num_fields:
-        return all(map(_is_ruled, field.type))
+        return all(map(_is_marked_throughout, field.type))
     return column_options.is_marked(field)
 
 

@@ -60,19 +60,20 @@ def pick_values_at_path(values: Packed, path: Sequence[str]) -> tuple[Kinds, pa.
 
 
 def flag_missing_field(
-    values: Packed, path: Sequence[pa.Field], front: Sequence[str] = ()
+    values: Packed, path: Sequence[pa.Field], outer_keys: Sequence[str] = ()
 ) -> Flags:
-    """Return which records have no field at the path's end, which begins after ``front``."""
-    if all(map(field_names.has_exact_name, path)):
-        kinds, _ = pick_values_at_path(values, [*front, *(field.name for field in path)])
+    """Return which records have no field at the path's end, which begins after ``outer_keys``."""
+    if all(map(field_names.has_no_lookup_names, path)):
+        kinds, _ = pick_values_at_path(values, [*outer_keys, *(field.name for field in path)])
         return np.asarray(kinds == MISSING)
     return np.array(
-        [_lacks_field(json.loads(value, strict=False), path, front) for value in values], np.bool_
+        [_lacks_field(json.loads(value, strict=False), path, outer_keys) for value in values],
+        np.bool_,
     )
 
 
-def _lacks_field(value: object, path: Sequence[pa.Field], front: Sequence[str]) -> bool:
-    for key in front:
+def _lacks_field(value: object, path: Sequence[pa.Field], outer_keys: Sequence[str]) -> bool:
+    for key in outer_keys:
         value = value.get(key) if isinstance(value, dict) else None
     for field in path:
         if not isinstance(value, dict):

@@ -114,13 +114,13 @@ def require_shallow(text: str, parsed: Any) -> None:
         return
     level = [parsed]
     for _ in range(DEPTH_MAX):
-        level = [item for value in level for item in _nested_values(value)]
+        level = [item for value in level for item in _containers_directly_inside(value)]
         if not level:
             return
     raise BadValue(_TOO_DEEP)
 
 
-def _nested_values(value: Any) -> Iterable[Any]:
+def _containers_directly_inside(value: Any) -> Iterable[Any]:
     """Return the objects and arrays directly inside this value."""
     items = value.values() if isinstance(value, dict) else value
     return [item for item in items if isinstance(item, dict | list)]

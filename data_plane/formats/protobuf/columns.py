@@ -72,8 +72,8 @@ class _Values:
     def absent(self) -> Flags:
         return ~self.there
 
-    def fail(self, at: Flags, reason: str) -> None:
-        self.messages.fail(at & self.there, reason)
+    def note_fault(self, at: Flags, reason: str) -> None:
+        self.messages.note_fault(at & self.there, reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,11 +116,11 @@ class Reader:
 
         Raises ``UnfitTypes`` for types that cannot be read.
         """
-        return self._read_message(
+        return self._read_structs(
             Messages.from_values(values, faults), message_type, list(wanted), ()
         )
 
-    def _read_message(
+    def _read_structs(
         self,
         messages: Messages,
         message_type: Message,
@@ -163,7 +163,7 @@ class Reader:
         try:
             result = field_names.match_fields(wanted, [field.name for field in message_type.fields])
         except field_names.TwoFields as error:
-            messages.fail(np.ones(len(messages), np.bool_), str(error))
+            messages.note_fault(np.ones(len(messages), np.bool_), str(error))
             return []
         pairs = [
             (message_type.fields[at], w)
@@ -178,16 +178,20 @@ class Reader:
         return pairs
 
     def _read_field(
-        self, messages: Messages, field: Field, read: tuple[FieldScan, int], target: _Target
+        self,
+        messages: Messages,
+        field: Field,
+        scan_and_slot: tuple[FieldScan, int],
+        target: _Target,
     ) -> pa.Array:
-        scanned, slot = read
+        scanned, slot = scan_and_slot
         bits, sizes = scanned.values[slot], scanned.sizes[slot]
         if field.repeated:
             return self._read_repeated(messages, field, bits, target)
         there = sizes >= 0
         sound = scanned.found != 1
         if field.required:
-            messages.fail(~there & sound, "a required field is missing")
+            messages.note_fault(~there & sound, "a required field is missing")
         if not field.presence and field.type != "message" and not there.all():
             # An absent field is zero or has no bytes: that is how the writer says so.
             bits, sizes = np.where(there, bits, 0), np.where(there, sizes, 0)
@@ -240,7 +244,7 @@ class Reader:
 
     def _read_values(self, values: _Values, field: Field, target: _Target) -> pa.Array:
         if field.type == "message":
-            return self._read_messages(values, field, target)
+            return self._read_nested_messages(values, field, target)
         if field.type == "enum":
             names_ = self._types.enum(field.type_name)
             return _convert_enum(values, names_, field.type_name, target)
@@ -249,7 +253,7 @@ class Reader:
         read: Callable[[_Values], pa.Array] = _NUMBERS[field.type]
         return read(values)
 
-    def _read_messages(self, values: _Values, field: Field, target: _Target) -> pa.Array:
+    def _read_nested_messages(self, values: _Values, field: Field, target: _Target) -> pa.Array:
         kind = self._types.message(field.type_name)
         there, messages = values.there, values.messages
         inside = messages.messages_inside(
@@ -258,14 +262,14 @@ class Reader:
         above, into = target.above, target.type
         whole = pa_types.is_struct(into) or pa_types.is_map(into)
         if kind.name in WRAPPERS and not whole:
-            result = self._read_message(inside, kind, None, above).field(0)
+            result = self._read_structs(inside, kind, None, above).field(0)
         elif kind.name == TIMESTAMP and not whole:
             unit = into.unit if pa_types.is_timestamp(into) else "us"
             result = _convert_timestamps(
-                inside, self._read_message(inside, kind, None, above), unit
+                inside, self._read_structs(inside, kind, None, above), unit
             )
         else:
-            result = self._read_message(inside, kind, target.fields, above)
+            result = self._read_structs(inside, kind, target.fields, above)
         if there.all():
             return result
         places = np.cumsum(there, dtype=np.int64) - 1
@@ -303,10 +307,10 @@ def _array_with_nulls(values: _Values, found: np.ndarray[Any, Any]) -> pa.Array:
     return pa.array(found) if values.there.all() else pa.array(found, mask=values.absent)
 
 
-def _narrow_to_int32(values: _Values) -> np.ndarray[Any, np.dtype[np.int32]]:
+def _narrow_noting_faults(values: _Values) -> np.ndarray[Any, np.dtype[np.int32]]:
     """Return whole numbers of 32 bits; others are noted."""
     narrow = values.bits.astype(np.int32)
-    values.fail(narrow != values.bits, "holds a number of more than 32 bits")
+    values.note_fault(narrow != values.bits, "holds a number of more than 32 bits")
     return narrow
 
 
@@ -316,22 +320,22 @@ def _decode_zigzag(bits: Integers) -> Integers:
 
 
 def _convert_int32(values: _Values) -> pa.Array:
-    return _array_with_nulls(values, _narrow_to_int32(values))
+    return _array_with_nulls(values, _narrow_noting_faults(values))
 
 
 def _convert_sint32(values: _Values) -> pa.Array:
     wide = _Values(values.messages, _decode_zigzag(values.bits), values.sizes, values.there)
-    return _array_with_nulls(values, _narrow_to_int32(wide))
+    return _array_with_nulls(values, _narrow_noting_faults(wide))
 
 
 def _convert_uint32(values: _Values) -> pa.Array:
     narrow = values.bits.astype(np.uint32)
-    values.fail(narrow != values.bits, "holds a number of more than 32 bits")
+    values.note_fault(narrow != values.bits, "holds a number of more than 32 bits")
     return _array_with_nulls(values, narrow.astype(np.int64))
 
 
 def _convert_bool(values: _Values) -> pa.Array:
-    values.fail(values.bits.view(np.uint64) > 1, "holds a boolean that is neither 0 nor 1")
+    values.note_fault(values.bits.view(np.uint64) > 1, "holds a boolean that is neither 0 nor 1")
     return _array_with_nulls(values, values.bits == 1)
 
 
@@ -365,17 +369,17 @@ def _convert_bytes(values: _Values, *, text: bool) -> pa.Array:
     base = values.messages.data.ctypes.data
     addresses = np.where(there, values.bits + base, 0).astype(np.uint64)
     data = loops().gather(addresses, np.where(there, values.sizes, 0))
-    return decode_text(data, values.fail) if text else data
+    return decode_text(data, values.note_fault) if text else data
 
 
 def _convert_enum(values: _Values, known: dict[int, str], name: str, target: _Target) -> pa.Array:
-    numbers, into = _narrow_to_int32(values), target.type
+    numbers, into = _narrow_noting_faults(values), target.type
     if not (pa_types.is_null(into) or pa_types.is_string(into) or pa_types.is_large_string(into)):
         return _array_with_nulls(values, numbers)
     ordered = np.array(sorted(known), np.int64)
     places = np.searchsorted(ordered, numbers).clip(max=max(0, len(ordered) - 1))
     wrong = ordered[places] != numbers if len(ordered) else np.ones(len(numbers), np.bool_)
-    values.fail(wrong, f"holds a number that the enum {name} has no name for")
+    values.note_fault(wrong, f"holds a number that the enum {name} has no name for")
     labels = pa.array([known[number] for number in ordered.tolist()] or [""], pa.large_string())
     mask = None if values.there.all() else values.absent
     return labels.take(pa.array(places, mask=mask))
@@ -387,10 +391,10 @@ def _convert_timestamps(messages: Messages, found: pa.StructArray, unit: str) ->
     most = _NANOS_S if unit == "ns" else _MOST_S
     least = -_NANOS_S if unit == "ns" else _LEAST_S
     wrong = (seconds < least) | (seconds > most) | (nanos < 0) | (nanos >= _NANOS)
-    messages.fail(wrong, "holds a time out of range")
+    messages.note_fault(wrong, "holds a time out of range")
     seconds, nanos = np.where(wrong, 0, seconds), np.where(wrong, 0, nanos)
     step = 1 if unit == "ns" else 1_000
     fine = nanos % step != 0
-    messages.fail(fine, "is finer than the column's unit (us)")
+    messages.note_fault(fine, "is finer than the column's unit (us)")
     counts = seconds * (_NANOS // step) + nanos // step
     return pa.array(counts).view(pa.timestamp(unit, tz="UTC"))

@@ -7,6 +7,7 @@ unwanted message's content is not examined.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -34,6 +35,14 @@ class Broken(ValueError):
     """Says that these bytes are not a message."""
 
 
+class Items(NamedTuple):
+    """All items of a repeated field; ``offsets`` say which of them are each message's."""
+
+    offsets: Integers
+    values: Integers
+    sizes: Integers
+
+
 class Messages:
     """Messages of one type in a buffer. ``rows`` tells which record each belongs to."""
 
@@ -55,7 +64,7 @@ class Messages:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def fail(self, at: Flags, reason: str) -> None:
+    def note_fault(self, at: Flags, reason: str) -> None:
         self.faults.note(self.rows[at], reason)
 
     def messages_inside(self, begins: Integers, sizes: Integers, rows: Integers) -> Messages:
@@ -71,22 +80,20 @@ class Messages:
         unsound = result.found != _SOUND
         if unsound.any():
             broken = result.found == 1
-            self.fail(broken, "is not a message, or is cut off")
+            self.note_fault(broken, "is not a message, or is cut off")
             result.values[:, broken] = 0
             result.sizes[:, broken] = -1
             self._merge_parts(wanted, result)
         return result
 
-    def read_items(
-        self, number: int, wire: int, counts: Integers
-    ) -> tuple[Integers, Integers, Integers]:
-        """Return offsets of each message's items of a repeated field, their values and sizes."""
+    def read_items(self, number: int, wire: int, counts: Integers) -> Items:
+        """Return the items of a repeated field."""
         offsets = np.zeros(len(self) + 1, np.int64)
         np.cumsum(counts, out=offsets[1:])
         result = loops().read_items(self.data, self.spans, (number, wire), offsets)
         if result is None:
             result = _read_items(self.data, self.spans, (number, wire), offsets)
-        return offsets, *result
+        return Items(offsets, *result)
 
     def _merge_parts(self, wanted: Slots, found: FieldScan) -> None:
         """Merge a message that comes in several parts: it is the concatenation of its parts."""
@@ -225,12 +232,12 @@ def _scan_messages(data: Octets, spans: Spans, wanted: Slots) -> FieldScan:
 
 
 def _scan_message(
-    read: Iterator[Read], raw: bytes, wanted: Slots, into: tuple[FieldScan, int]
+    fields: Iterator[Read], raw: bytes, wanted: Slots, scan_and_row: tuple[FieldScan, int]
 ) -> None:
-    result, row = into
+    result, row = scan_and_row
     numbers, wires, modes, oneofs = wanted.kinds.tolist()
     slot_of = {number: slot for slot, number in enumerate(numbers)}
-    for number, wire, value, size in read:
+    for number, wire, value, size in fields:
         slot = slot_of.get(number, -1)
         if slot < 0:
             continue
@@ -249,10 +256,10 @@ def _scan_message(
 
 
 def _read_items(
-    data: Octets, spans: Spans, which: tuple[int, int], offsets: Integers
+    data: Octets, spans: Spans, number_and_wire: tuple[int, int], offsets: Integers
 ) -> tuple[Integers, Integers]:
     values, sizes = np.zeros(offsets[-1], np.int64), np.zeros(offsets[-1], np.int64)
-    raw, (wanted, wire_wanted) = data.tobytes(), which
+    raw, (wanted, wire_wanted) = data.tobytes(), number_and_wire
     for row in np.flatnonzero(np.diff(offsets)).tolist():
         to = int(offsets[row])
         for number, wire, value, size in read_fields(

@@ -19,7 +19,7 @@ from headgate.control_protocol.columns import Struct
 from headgate.control_protocol.errors import DescriptorUnfit
 from headgate.data_plane.formats import column_options
 from headgate.data_plane.formats.casting.cast_to_table import cast_rows, require_no_faults
-from headgate.data_plane.formats.format_registry import options_with_defaults, suggest_similar
+from headgate.data_plane.formats.format_registry import require_known_options, suggest_similar
 from headgate.data_plane.formats.protobuf.columns import Reader
 from headgate.data_plane.formats.protobuf.descriptors import (
     Message,
@@ -34,7 +34,7 @@ from headgate.data_plane.formats.unknown_fields import UnknownColumns, UnknownFi
 from headgate.native.kernels import Flags
 
 
-class ProtobufWriter:
+class ProtobufWriterFormat:
     """Reads bare messages of one type. A ``RecordFormat``. Raises ``UnfitTypes`` if it cannot."""
 
     rules = column_options.EVERY
@@ -54,22 +54,22 @@ class ProtobufWriter:
         return require_no_faults(cast_rows(read, schema, faults), faults)
 
     def flag_missing_field(self, values: Sequence[bytes], _: Sequence[pa.Field]) -> Flags:
-        """Return missing fields; the wire has no nulls, so a null is missing."""
+        """Flag all: only records with a null are asked about, and the wire has no nulls."""
         return np.ones(len(values), np.bool_)
 
     def watch_unknown_fields(self, finder: UnknownFieldFinder) -> None:
         self._finder = finder
 
-    def unknown_columns(
-        self, values: Sequence[bytes], _bad: Collection[int], /
+    def unknown_columns_of_last_decode(
+        self, values: Sequence[bytes], _bad_rows: Collection[int], /
     ) -> Iterable[UnknownColumns]:
         """Compare with the descriptor; the messages are not looked at."""
-        wanted = self._finder.unknown_in_columns(self._columns)
+        wanted = self._finder.columns_needed_for(self._columns)
         if wanted.fields and len(values):
             yield np.arange(len(values), dtype=np.int64), wanted
 
 
-class ProtobufRecords(ProtobufWriter):
+class ProtobufRecords(ProtobufWriterFormat):
     """Reads bare messages of one type.
 
     Options: ``descriptor``, a descriptor set in base64 with all its imports; ``message``, the full
@@ -77,7 +77,7 @@ class ProtobufRecords(ProtobufWriter):
     """
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        taken = options_with_defaults(options, required=["descriptor", "message"])
+        taken = require_known_options(options, required=["descriptor", "message"])
         try:
             raw = base64.b64decode(taken["descriptor"], validate=True)
         except binascii.Error as error:

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from http.cookiejar import DefaultCookiePolicy
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote, unquote, urlencode, urlsplit, urlunsplit
 
 from headgate.control_protocol.errors import MissingRights, Unreachable
@@ -103,7 +103,7 @@ class ClientOptions:
             raise ValueError("its address is missing: set registry.url")
         texts = {name: settings[name] for name in _TEXTS & settings.keys() if settings[name]}
         for url in urls:
-            _require_valid_url(url, texts)
+            _require_valid_url_and_auth(url, texts)
         numbers = {
             name: parse_number_option(name, settings.get(name, d)) for name, d in NUMBERS.items()
         }
@@ -121,7 +121,7 @@ def parse_number_option(name: str, text: str | float) -> float:
     return found
 
 
-def _require_valid_url(url: str, texts: Mapping[str, str]) -> None:
+def _require_valid_url_and_auth(url: str, texts: Mapping[str, str]) -> None:
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError("registry.url is no address: write https://HOST or https://HOST/PATH")
@@ -140,13 +140,27 @@ def _require_valid_url(url: str, texts: Mapping[str, str]) -> None:
         raise ValueError("registry.ssl.key.location needs registry.ssl.certificate.location")
 
 
+class _HeadersWithSecrets(NamedTuple):
+    """Headers of a request, and what in them no message may repeat."""
+
+    secrets: frozenset[str]
+    headers: dict[str, str]
+
+
+class _HeaderWithSecrets(NamedTuple):
+    """A header's value, and what in it no message may repeat."""
+
+    secrets: frozenset[str]
+    header: str
+
+
 class RegistryClient:
     """Answers of one registry. Any thread may ask. It does not survive a fork."""
 
     def __init__(self, options: ClientOptions) -> None:
         """Asks nobody yet. Raises ``ValueError`` for certificates that cannot be read."""
         self._options = options
-        self._urls = [_without_user(url) for url in options.urls]
+        self._urls = [_without_credentials(url) for url in options.urls]
         self.where = ", ".join(self._urls)
         self._lock = threading.Lock()
         self._session: requests.Session | None = None
@@ -210,7 +224,7 @@ class RegistryClient:
     def _ask_address(self, url: str, tail: str, asked: _Question) -> Any:
         what = asked.what
         secrets, headers = self._request_headers()
-        status, body = self._read_response(f"{_root_url_of(url, tail)}/{tail}", headers, what)
+        status, body = self._get_response(f"{_root_url_of(url, tail)}/{tail}", headers, what)
         if status == 200:
             return asked.read(body)
         said, code = _parse_error(body)
@@ -227,8 +241,8 @@ class RegistryClient:
             raise _AskAgain(words)
         raise _Useless(f"{words}: no registry answers so; is registry.url right?")
 
-    def _request_headers(self) -> tuple[frozenset[str], dict[str, str]]:
-        """Return what must not be repeated, and what is sent. Raises what the keeper raises."""
+    def _request_headers(self) -> _HeadersWithSecrets:
+        """Return what is sent. Raises what the keeper raises."""
         headers = {
             "Accept": "application/vnd.schemaregistry.v1+json, application/json",
             "Accept-Encoding": "identity",
@@ -241,13 +255,14 @@ class RegistryClient:
                 headers[name] = self._options.texts[option]
         if self._keeper is not None:
             token = self._keeper.require_token().text
-            return frozenset((token,)), {**headers, "Authorization": f"Bearer {token}"}
+            sent = {**headers, "Authorization": f"Bearer {token}"}
+            return _HeadersWithSecrets(frozenset((token,)), sent)
         secrets, authorization = self._own
         if authorization:
             headers["Authorization"] = authorization
-        return secrets, headers
+        return _HeadersWithSecrets(secrets, headers)
 
-    def _read_response(self, url: str, headers: Mapping[str, str], what: str) -> tuple[int, bytes]:
+    def _get_response(self, url: str, headers: Mapping[str, str], what: str) -> tuple[int, bytes]:
         import requests
 
         timeout_s = self._options.numbers["timeout"]
@@ -257,7 +272,7 @@ class RegistryClient:
             with session.get(
                 url,
                 headers=headers,
-                auth=_without_auth,
+                auth=_add_no_auth,
                 timeout=timeout_s,
                 allow_redirects=False,
                 stream=True,
@@ -334,30 +349,31 @@ class RegistryClient:
         return context
 
 
-def _without_auth(request: Any) -> Any:
+def _add_no_auth(request: Any) -> Any:
     """Add nothing: without an ``auth``, requests would take a password from a .netrc file."""
     return request
 
 
-def _without_user(url: str) -> str:
+def _without_credentials(url: str) -> str:
     parts = urlsplit(url)
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2])).rstrip("/")
 
 
-def _authorization_header(options: ClientOptions) -> tuple[frozenset[str], str]:
-    """Return secrets, and the header that holds them; empty without any."""
+def _authorization_header(options: ClientOptions) -> _HeaderWithSecrets:
+    """Return the ``Authorization`` header, which is empty without credentials."""
     token = options.texts.get("bearer.auth.token")
     if token:
-        return frozenset((token,)), f"Bearer {token}"
+        return _HeaderWithSecrets(frozenset((token,)), f"Bearer {token}")
     parts = urlsplit(options.urls[0])
     pair = options.texts.get("basic.auth.user.info")
     if pair is None and parts.username is not None:
         pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
     if pair is None:
-        return frozenset(), ""
+        return _HeaderWithSecrets(frozenset(), "")
     encoded = base64.b64encode(pair.encode()).decode()
     password = pair.partition(":")[2]
-    return frozenset(filter(None, (pair, password, encoded))), f"Basic {encoded}"
+    secrets = frozenset(filter(None, (pair, password, encoded)))
+    return _HeaderWithSecrets(secrets, f"Basic {encoded}")
 
 
 def _root_url_of(url: str, tail: str) -> str:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
-from headgate.data_plane.formats.avro.format import AvroWriter
-from headgate.data_plane.formats.avro.schema import defaulted_fields
-from headgate.data_plane.formats.format_registry import options_with_defaults
+from headgate.data_plane.formats.avro.format import AvroWriterFormat
+from headgate.data_plane.formats.avro.schema import nullable_fields_with_default
+from headgate.data_plane.formats.format_registry import require_known_options
 from headgate.data_plane.formats.json.format import JsonRecords
-from headgate.data_plane.formats.protobuf.format import ProtobufWriter
+from headgate.data_plane.formats.protobuf.format import ProtobufWriterFormat
 from headgate.data_plane.formats.registry.client import NoSuchSchema
 from headgate.data_plane.formats.registry.framed_records import FramedRecords
 from headgate.data_plane.formats.registry.frames import (
@@ -31,20 +32,27 @@ _PREFIX = "registry."
 SCHEMA, USE, IGNORE = "schema", "use", "ignore"
 
 
+class _SplitOptions(NamedTuple):
+    """Options of a format that reads its schemas from a registry."""
+
+    registry: dict[str, str]
+    own: dict[str, str]
+
+
 def _split_options(
-    options: Mapping[str, str], further: Mapping[str, Sequence[str]] | None = None
-) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the registry's options, and the rest. Raises ``ValueError``."""
-    choices = {FRAMING: FRAMINGS, **(further or {})}
+    options: Mapping[str, str], further_choices: Mapping[str, Sequence[str]] | None = None
+) -> _SplitOptions:
+    """Return the registry's options, and the rest with defaults. Raises ``ValueError``."""
+    choices = {FRAMING: FRAMINGS, **(further_choices or {})}
     own = {name: value for name, value in options.items() if not name.startswith(_PREFIX)}
-    taken = options_with_defaults(own, {name: values[0] for name, values in choices.items()})
+    taken = require_known_options(own, {name: values[0] for name, values in choices.items()})
     for name, values in choices.items():
         if taken[name] not in values:
             raise ValueError(f"{name} cannot be {taken[name]!r}: it is one of {', '.join(values)}")
     of_registry = {
         name.removeprefix(_PREFIX): value for name, value in options.items() if name not in own
     }
-    return of_registry, taken
+    return _SplitOptions(of_registry, taken)
 
 
 def _schema_id_of(frame: bytes, framing: str) -> bytes:
@@ -72,14 +80,16 @@ class RegistryAvroRecords(FramedRecords):
         of_registry, taken = _split_options(options)
         registry = SchemaRegistry.shared_for_settings(of_registry)
 
-        def open_writer_format(frame: bytes) -> AvroWriter:
-            return AvroWriter(registry.read_avro_schema(_schema_id_of(frame, taken[FRAMING])))
+        def open_writer_format(frame: bytes) -> AvroWriterFormat:
+            return AvroWriterFormat(registry.read_avro_schema(_schema_id_of(frame, taken[FRAMING])))
 
         super().__init__(split_by_frame, open_writer_format)
 
-    def defaulted_fields(self, values: Sequence[bytes]) -> list[str]:
-        """Return what the writers' schemas say (``avro.schema.defaulted_fields``)."""
-        found = (defaulted_fields(reader.writer) for _, reader in self.readers_of(values))
+    def nullable_fields_with_default(self, values: Sequence[bytes]) -> list[str]:
+        """Return what the writers' schemas say (``avro.schema.nullable_fields_with_default``)."""
+        found = (
+            nullable_fields_with_default(reader.writer) for _, reader in self.readers_of(values)
+        )
         return [*dict.fromkeys(name for names in found for name in names)]
 
     def names_of_records(self, values: Sequence[bytes]) -> tuple[Integers, Sequence[str]]:
@@ -106,10 +116,10 @@ class RegistryJsonRecords(FramedRecords):
         plain = JsonRecords()
 
         def open_writer_format(frame: bytes) -> JsonRecords | SchemaJsonRecords:
-            front = _schema_id_of(frame, taken[FRAMING])
+            schema_id = _schema_id_of(frame, taken[FRAMING])
             if taken[SCHEMA] == IGNORE:
                 return plain
-            return SchemaJsonRecords(registry.read_json_schema(front))
+            return SchemaJsonRecords(registry.read_json_schema(schema_id))
 
         super().__init__(split_by_frame, open_writer_format)
 
@@ -129,11 +139,11 @@ class RegistryProtobufRecords(FramedRecords):
             )
         registry = SchemaRegistry.shared_for_settings(of_registry)
 
-        def open_writer_format(frame: bytes) -> ProtobufWriter:
-            front = _schema_id_of(frame, taken[FRAMING])
-            if len(frame) == len(front):
+        def open_writer_format(frame: bytes) -> ProtobufWriterFormat:
+            schema_id = _schema_id_of(frame, taken[FRAMING])
+            if len(frame) == len(schema_id):
                 raise NoSuchSchema("has a schema id, and no message indexes behind it")
-            types, file = registry.read_protobuf_types(front)
-            return ProtobufWriter(types, types.message_at(file, message_indexes_of(frame)))
+            types, file = registry.read_protobuf_types(schema_id)
+            return ProtobufWriterFormat(types, types.message_at(file, message_indexes_of(frame)))
 
         super().__init__(split_by_message_frame, open_writer_format)

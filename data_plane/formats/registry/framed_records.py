@@ -37,8 +37,8 @@ class WriterFormat(Protocol):
 
     def watch_unknown_fields(self, finder: UnknownFieldFinder) -> None: ...
 
-    def unknown_columns(
-        self, values: Sequence[bytes], bad: Collection[int], /
+    def unknown_columns_of_last_decode(
+        self, values: Sequence[bytes], bad_rows: Collection[int], /
     ) -> Iterable[UnknownColumns]: ...
 
 
@@ -109,16 +109,16 @@ class FramedRecords:
         for writer in self._writers.values():
             writer.watch_unknown_fields(finder)
 
-    def unknown_columns(
-        self, _: Sequence[bytes], bad: Collection[int], /
+    def unknown_columns_of_last_decode(
+        self, _: Sequence[bytes], bad_rows: Collection[int], /
     ) -> Iterable[UnknownColumns]:
         """Ask each writer's format about what it decoded last."""
-        wrong = np.fromiter(bad, np.int64, len(bad))
+        wrong = np.fromiter(bad_rows, np.int64, len(bad_rows))
         for share in self._last:
             if share.reader is None:
                 continue
             own = np.flatnonzero(np.isin(share.rows, wrong)).tolist()
-            for rows, wanted in share.reader.unknown_columns(share.values, own):
+            for rows, wanted in share.reader.unknown_columns_of_last_decode(share.values, own):
                 yield share.rows[rows], wanted
 
     def readers_of(self, values: Sequence[bytes]) -> Iterator[tuple[Integers, Any]]:

@@ -90,7 +90,7 @@ class IdHeaders:
         return Packed.from_values(map(self.framed_value, values, known))
 
 
-def record_reader_of(options: Mapping[str, str], key_options: Mapping[str, str]) -> Reading:
+def header_framer_of(options: Mapping[str, str], key_options: Mapping[str, str]) -> Reading:
     """Return what takes a record's key and value as formats with these options read them."""
     of_values, of_keys = id_headers_of(options, "value"), id_headers_of(key_options, "key")
 
@@ -130,9 +130,9 @@ def _split_at_size(data: pa.Array, rows: Integers, size: int) -> Iterator[Part]:
         yield from _split_at_size(data.take(pa.array(chosen)), rows[chosen], needed)
 
 
-def _frame_size_of(front: bytes) -> int:
+def _frame_size_of(frame: bytes) -> int:
     """Return how long a frame is that begins so."""
-    return _ID_BYTES.get(front[0], _ID_BYTES[ID]) if front else _ID_BYTES[ID]
+    return _ID_BYTES.get(frame[0], _ID_BYTES[ID]) if frame else _ID_BYTES[ID]
 
 
 def _data_behind_frame(data: pa.Array, size: int) -> pa.Array:
@@ -140,10 +140,10 @@ def _data_behind_frame(data: pa.Array, size: int) -> pa.Array:
     return pc.binary_slice(data, size, _VALUE_BYTES_MAX)
 
 
-def schema_id_of(front: bytes) -> bytes:
+def schema_id_of(frame: bytes) -> bytes:
     """Return the part of a frame that names the schema; empty if it has none."""
-    size = _ID_BYTES.get(front[0], 0) if front else 0
-    return front[:size] if len(front) >= size else b""
+    size = _ID_BYTES.get(frame[0], 0) if frame else 0
+    return frame[:size] if len(frame) >= size else b""
 
 
 # ----------------------------------------------------------------------------------------- messages
@@ -152,7 +152,7 @@ def schema_id_of(front: bytes) -> bytes:
 def split_by_message_frame(values: Sequence[bytes]) -> Iterator[Part]:
     """Group Protobuf messages with the same frame, which includes their indexes."""
     packed = Packed.pack(values)
-    yield from _split_by_sizes(packed, _frame_sizes(packed)) if len(packed) else ()
+    yield from _split_by_sizes(packed, _message_frame_sizes(packed)) if len(packed) else ()
 
 
 def _split_by_sizes(values: Packed, sizes: Integers) -> Iterator[Part]:
@@ -171,12 +171,12 @@ def _split_by_sizes(values: Packed, sizes: Integers) -> Iterator[Part]:
             yield front, rows[chosen], Packed(behind.take(pa.array(chosen)))
 
 
-def message_indexes_of(front: bytes) -> list[int]:
+def message_indexes_of(frame: bytes) -> list[int]:
     """Return the message indexes that follow the id. Raises ``Broken``."""
-    return _read_message_indexes(front, _ID_BYTES[front[0]])[0]
+    return _read_message_indexes(frame, _ID_BYTES[frame[0]])[0]
 
 
-def _frame_sizes(values: Packed) -> Integers:
+def _message_frame_sizes(values: Packed) -> Integers:
     """Return how many bytes precede each message; 0 if unknown."""
     raw, ends = values.concat_with_tail(b"\0" * (_ID_BYTES[GUID] + 2))
     begins = np.roll(ends, 1)
@@ -245,7 +245,7 @@ def split_by_glue_frame(values: Sequence[bytes]) -> Iterator[Part]:
         whole, pc.equal(heads, pa.scalar(_GLUE_DEFLATED, pa.large_binary()))
     )
     bodies = _data_behind_frame(data.take(pa.array(deflated)), _GLUE_BYTES).to_pylist()
-    found = [_decompress(body) for body in bodies]
+    found = [_inflate_or_fault(body) for body in bodies]
     bad: dict[bytes, list[int]] = {}
     for row, (_, wrong) in zip(deflated.tolist(), found, strict=True):
         if wrong:
@@ -277,7 +277,7 @@ def _rows_where_both(one: pa.Array, other: pa.Array) -> Integers:
     return np.flatnonzero(pc.and_(one, other).to_numpy(zero_copy_only=False))
 
 
-def _decompress(body: bytes) -> tuple[bytes, bytes]:
+def _inflate_or_fault(body: bytes) -> tuple[bytes, bytes]:
     """Return what was compressed, and what is wrong with it. Never reads more than it may."""
     most = min(_INFLATED_BYTES_MAX, max(_INFLATED_SMALL_BYTES, _INFLATED_FACTOR_MAX * len(body)))
     inflater = zlib.decompressobj()
@@ -307,6 +307,6 @@ def split_by_message_number(values: Sequence[bytes]) -> Iterator[Part]:
     yield from _split_by_sizes(packed, sizes) if len(packed) else ()
 
 
-def message_number_of(front: bytes) -> int:
+def message_number_of(frame: bytes) -> int:
     """Return the number in a frame of ``split_by_message_number``. Raises ``Broken``."""
-    return read_varint(front, 0, len(front))[0]
+    return read_varint(frame, 0, len(frame))[0]

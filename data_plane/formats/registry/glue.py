@@ -8,16 +8,16 @@ import uuid
 from collections.abc import Mapping
 from typing import Any
 
-from headgate.data_plane.formats.avro.format import AvroWriter
+from headgate.data_plane.formats.avro.format import AvroWriterFormat
 from headgate.data_plane.formats.avro.schema import Avro, UnfitSchema, parse_schema
 from headgate.data_plane.formats.connect.json_schema_translation import (
     JsonSchema,
     translate_json_schema,
 )
-from headgate.data_plane.formats.format_registry import options_with_defaults
+from headgate.data_plane.formats.format_registry import require_known_options
 from headgate.data_plane.formats.protobuf.decoder import Broken
 from headgate.data_plane.formats.protobuf.descriptors import UnfitTypes, file_name_of, parse_types
-from headgate.data_plane.formats.protobuf.format import ProtobufWriter
+from headgate.data_plane.formats.protobuf.format import ProtobufWriterFormat
 from headgate.data_plane.formats.registry.client import NoSuchSchema
 from headgate.data_plane.formats.registry.framed_records import FramedRecords
 from headgate.data_plane.formats.registry.frames import (
@@ -36,7 +36,7 @@ from headgate.data_plane.formats.registry.proto_text import compile_proto_text
 from headgate.data_plane.formats.registry.schema_cache import (
     Fetched,
     SchemaCache,
-    schema_name_of,
+    describe_schema,
     to_fetched,
 )
 from headgate.data_plane.formats.registry.schemas import File
@@ -74,17 +74,17 @@ class GlueRegistry:
                 cls._known[key] = cls(GlueOptions.from_settings(settings))
             return cls._known[key]
 
-    def read_schema(self, front: bytes) -> Avro | JsonSchema | File:
+    def read_schema(self, schema_id: bytes) -> Avro | JsonSchema | File:
         """Return the schema in the form of its data format.
 
         Raises ``NoSuchSchema``, ``UnfitSchema``, ``UnfitTypes``, ``DescriptorUnfit``;
         ``Unreachable``, ``MissingRights``, ``ConfigurationError`` and ``SchemaIdReused``.
         """
-        return self._kept.get_or_fetch(front, lambda: self._fetch_schema(front))
+        return self._kept.get_or_fetch(schema_id, lambda: self._fetch_schema(schema_id))
 
-    def _fetch_schema(self, front: bytes) -> Fetched[Avro | JsonSchema | File]:
-        what = schema_name_of(front)
-        kind, text = self._client.fetch_schema_version(str(uuid.UUID(bytes=front[1:])), what)
+    def _fetch_schema(self, schema_id: bytes) -> Fetched[Avro | JsonSchema | File]:
+        what = describe_schema(schema_id)
+        kind, text = self._client.fetch_schema_version(str(uuid.UUID(bytes=schema_id[1:])), what)
         try:
             return to_fetched(_parse_schema(kind, text), (kind, text))
         except UnfitSchema as error:
@@ -116,7 +116,7 @@ class GlueRecords(FramedRecords):
 
     def __init__(self, options: Mapping[str, str]) -> None:
         own = {name: value for name, value in options.items() if name == FRAMING}
-        if options_with_defaults(own, {FRAMING: GLUE})[FRAMING] != GLUE:
+        if require_known_options(own, {FRAMING: GLUE})[FRAMING] != GLUE:
             raise ValueError(f"{FRAMING} cannot be {own[FRAMING]!r}: it is {GLUE}")
         registry = GlueRegistry.shared_for_settings(
             {k: v for k, v in options.items() if k not in own}
@@ -127,7 +127,7 @@ class GlueRecords(FramedRecords):
                 raise NoSuchSchema(_WRONG[frame])
             match registry.read_schema(frame):
                 case Avro() as written:
-                    return AvroWriter(written)
+                    return AvroWriterFormat(written)
                 case JsonSchema() as written:
                     return SchemaJsonRecords(written)
                 case file:
@@ -142,11 +142,11 @@ class _NumberedMessages(FramedRecords):
     def __init__(self, file: File) -> None:
         types, name = file
 
-        def open_writer_format(frame: bytes) -> ProtobufWriter:
+        def open_writer_format(frame: bytes) -> ProtobufWriterFormat:
             try:
                 number = message_number_of(frame)
             except Broken:
                 raise NoSuchSchema("has no number of a message type behind its schema") from None
-            return ProtobufWriter(types, types.numbered_message(name, number))
+            return ProtobufWriterFormat(types, types.numbered_message(name, number))
 
         super().__init__(split_by_message_number, open_writer_format)

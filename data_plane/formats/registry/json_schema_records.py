@@ -11,7 +11,7 @@ import pyarrow as pa
 from headgate.control_protocol.columns import Column, ListOf, Struct, Type
 from headgate.data_plane.formats.connect.format import ConnectJsonRecords
 from headgate.data_plane.formats.connect.json_schema_translation import JsonSchema
-from headgate.data_plane.formats.connect.schema_inference import with_all_digits
+from headgate.data_plane.formats.connect.schema_inference import with_default_precision
 from headgate.data_plane.formats.json.format import JsonRecords
 from headgate.data_plane.formats.record_format import UndecodableRecords
 from headgate.data_plane.formats.unknown_fields import UnknownColumns, UnknownFieldFinder
@@ -56,38 +56,40 @@ class SchemaJsonRecords(JsonRecords):
             raise UndecodableRecords(still, together)
         return together
 
-    def unknown_columns(
-        self, values: Sequence[bytes], bad: Collection[int], /
+    def unknown_columns_of_last_decode(
+        self, values: Sequence[bytes], bad_rows: Collection[int], /
     ) -> Iterable[UnknownColumns]:
         assert self._finder is not None, "nobody watches"
-        wanted = _without_made_optional(self._finder.unknown_in_columns(self._schema.columns))
+        wanted = _without_columns_made_optional(
+            self._finder.columns_needed_for(self._schema.columns)
+        )
         if wanted.fields and len(values):
-            yield np.arange(len(values), dtype=np.int64), with_all_digits(wanted)
+            yield np.arange(len(values), dtype=np.int64), with_default_precision(wanted)
         if self._typed is not None:
             self._marks = None
-        for rows, shown in super().unknown_columns(values, bad):
+        for rows, shown in super().unknown_columns_of_last_decode(values, bad_rows):
             beyond = _undeclared_columns(shown, self._schema.columns)
             if beyond.fields:
                 yield rows, beyond
 
 
-def _without_made_optional(wanted: Struct) -> Struct:
+def _without_columns_made_optional(wanted: Struct) -> Struct:
     """Leave out columns that are only to become optional: a schema that does not name a field says
     nothing of it."""
     kept = (
-        replace(each, type=_without_made_optional_inside(each.type))
+        replace(each, type=_type_without_columns_made_optional(each.type))
         for each in wanted.fields
         if each.required
     )
     return Struct(tuple(each for each in kept if each.type != Struct()))
 
 
-def _without_made_optional_inside(column_type: Type) -> Type:
+def _type_without_columns_made_optional(column_type: Type) -> Type:
     match column_type:
         case Struct():
-            return _without_made_optional(column_type)
+            return _without_columns_made_optional(column_type)
         case ListOf(element):
-            return ListOf(replace(element, type=_without_made_optional_inside(element.type)))
+            return ListOf(replace(element, type=_type_without_columns_made_optional(element.type)))
         case _:
             return column_type
 

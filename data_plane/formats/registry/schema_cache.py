@@ -58,15 +58,15 @@ class SchemaCache(Generic[_Kind]):
         self._asked_in_vain_until_s = 0.0
         self._lock = threading.Lock()
 
-    def get_or_fetch(self, front: bytes, fetch: Callable[[], Fetched[_Kind]]) -> _Kind:
+    def get_or_fetch(self, schema_id: bytes, fetch: Callable[[], Fetched[_Kind]]) -> _Kind:
         """Return what is kept for this id; else fetch it.
 
         Raises what ``fetch`` raises, and ``SchemaIdReused``.
         """
         with self._lock:
-            known, asked_s = self._found.get(front, (None, 0.0))
+            known, asked_s = self._found.get(schema_id, (None, 0.0))
             if known is not None:
-                self._found.move_to_end(front)
+                self._found.move_to_end(schema_id)
                 now_s = time.monotonic()
                 if now_s - asked_s < self._fresh_s or now_s < self._asked_in_vain_until_s:
                     return known.made
@@ -75,7 +75,7 @@ class SchemaCache(Generic[_Kind]):
         except (OtherKind, UnfitSchema, UnfitTypes) as error:
             if known is None:
                 raise
-            raise _reused_error(front) from error
+            raise _reused_error(schema_id) from error
         except (NoSuchSchema, Unreachable, MissingRights):
             if known is None:
                 raise
@@ -83,47 +83,47 @@ class SchemaCache(Generic[_Kind]):
             self._asked_in_vain_until_s = time.monotonic() + self._fresh_s
             found = known
         with self._lock:
-            self._require_same_digest(front, found.digest)
-            self._keep(front, known or found)
+            self._note_or_require_digest(schema_id, found.digest)
+            self._keep(schema_id, known or found)
         return (known or found).made
 
-    def _require_same_digest(self, front: bytes, digest: bytes) -> None:
-        before = self._digests.setdefault(front, digest)
-        self._digests.move_to_end(front)
+    def _note_or_require_digest(self, schema_id: bytes, digest: bytes) -> None:
+        before = self._digests.setdefault(schema_id, digest)
+        self._digests.move_to_end(schema_id)
         if len(self._digests) > _DIGESTS_MAX:
             self._digests.popitem(last=False)
         if before != digest:
-            raise _reused_error(front)
+            raise _reused_error(schema_id)
 
-    def _keep(self, front: bytes, kept: Fetched[_Kind]) -> None:
-        if front not in self._found:
+    def _keep(self, schema_id: bytes, kept: Fetched[_Kind]) -> None:
+        if schema_id not in self._found:
             self._characters += kept.characters
-        self._found[front] = kept, time.monotonic()
-        while len(self._found) > 1 and self._is_full():
+        self._found[schema_id] = kept, time.monotonic()
+        while len(self._found) > 1 and self._is_over_limit():
             _, (dropped, _) = self._found.popitem(last=False)
             self._characters -= dropped.characters
 
-    def _is_full(self) -> bool:
+    def _is_over_limit(self) -> bool:
         return len(self._found) > self._count_max or self._characters > _KEPT_CHARACTERS_MAX
 
 
-def _reused_error(front: bytes) -> SchemaIdReused:
+def _reused_error(schema_id: bytes) -> SchemaIdReused:
     return SchemaIdReused(
-        f"the registry gives another schema than before as {schema_name_of(front)}",
+        f"the registry gives another schema than before as {describe_schema(schema_id)}",
         "was it emptied, restored or replaced? restore its ids, then restart",
     )
 
 
-def schema_name_of(front: bytes) -> str:
+def describe_schema(schema_id: bytes) -> str:
     """Return what messages call the schema with this id, as records have it."""
-    return f"the schema {schema_id_text(front)}"
+    return f"the schema {schema_id_text(schema_id)}"
 
 
-def schema_id_text(front: bytes) -> str:
+def schema_id_text(schema_id: bytes) -> str:
     """Return the registry's spelling of an id as records have it."""
-    if len(front) == 1 + _UUID_BYTES:
-        return str(uuid.UUID(bytes=front[1:]))
-    return str(int.from_bytes(front[1:], "big"))
+    if len(schema_id) == 1 + _UUID_BYTES:
+        return str(uuid.UUID(bytes=schema_id[1:]))
+    return str(int.from_bytes(schema_id[1:], "big"))
 
 
 def to_fetched(made: _Kind, texts: Iterable[str]) -> Fetched[_Kind]:

@@ -32,8 +32,8 @@ from headgate.data_plane.formats.registry.schema_cache import (
     Fetched,
     OtherKind,
     SchemaCache,
+    describe_schema,
     schema_id_text,
-    schema_name_of,
     to_fetched,
 )
 
@@ -134,25 +134,25 @@ class SchemaRegistry:
                 cls._kept[key] = cls(settings)
             return cls._kept[key]
 
-    def read_avro_schema(self, front: bytes) -> Avro:
+    def read_avro_schema(self, schema_id: bytes) -> Avro:
         """Raises ``NoSuchSchema``, ``UnfitSchema``; ``Unreachable``, ``MissingRights`` and
         ``SchemaIdReused``."""
-        return self._avro.get_or_fetch(front, lambda: self._fetch_avro_schema(front))
+        return self._avro.get_or_fetch(schema_id, lambda: self._fetch_avro_schema(schema_id))
 
-    def read_json_schema(self, front: bytes) -> JsonSchema:
+    def read_json_schema(self, schema_id: bytes) -> JsonSchema:
         """Raises as ``read_avro_schema``."""
-        return self._json.get_or_fetch(front, lambda: self._fetch_json_schema(front))
+        return self._json.get_or_fetch(schema_id, lambda: self._fetch_json_schema(schema_id))
 
-    def read_protobuf_types(self, front: bytes) -> File:
+    def read_protobuf_types(self, schema_id: bytes) -> File:
         """Return the types of messages, and the name of the schema's file.
 
         Raises ``NoSuchSchema``, ``UnfitTypes``, ``DescriptorUnfit``; ``Unreachable``,
         ``MissingRights`` and ``SchemaIdReused``.
         """
-        return self._files.get_or_fetch(front, lambda: self._fetch_protobuf_types(front))
+        return self._files.get_or_fetch(schema_id, lambda: self._fetch_protobuf_types(schema_id))
 
-    def _fetch_avro_schema(self, front: bytes) -> Fetched[Avro]:
-        answer, what = self._fetch_answer_and_name(front, _AVRO, "Avro")
+    def _fetch_avro_schema(self, schema_id: bytes) -> Fetched[Avro]:
+        answer, what = self._fetch_answer_and_name(schema_id, _AVRO, "Avro")
         texts = self._fetch_references(answer)
         try:
             made = parse_schema(answer.text, list(texts.values()))
@@ -160,8 +160,8 @@ class SchemaRegistry:
         except UnfitSchema as error:
             raise UnfitSchema(f"{what}: {error}") from error
 
-    def _fetch_json_schema(self, front: bytes) -> Fetched[JsonSchema]:
-        answer, what = self._fetch_answer_and_name(front, "JSON", "JSON Schema")
+    def _fetch_json_schema(self, schema_id: bytes) -> Fetched[JsonSchema]:
+        answer, what = self._fetch_answer_and_name(schema_id, "JSON", "JSON Schema")
         texts = self._fetch_references(answer)
         try:
             return to_fetched(
@@ -170,8 +170,8 @@ class SchemaRegistry:
         except UnfitSchema as error:
             raise UnfitSchema(f"{what}: {error}") from error
 
-    def _fetch_protobuf_types(self, front: bytes) -> Fetched[File]:
-        answer, what = self._fetch_answer_and_name(front, "PROTOBUF", "Protobuf", **_SERIALIZED)
+    def _fetch_protobuf_types(self, schema_id: bytes) -> Fetched[File]:
+        answer, what = self._fetch_answer_and_name(schema_id, "PROTOBUF", "Protobuf", **_SERIALIZED)
         texts = self._fetch_references(answer, **_SERIALIZED)
         try:
             files = _compile_descriptors(answer.text, texts)
@@ -181,16 +181,16 @@ class SchemaRegistry:
             raise UnfitTypes(f"{what}: {error}") from error
 
     def _fetch_answer_and_name(
-        self, front: bytes, schema_type: str, called: str, **asked: str
+        self, schema_id: bytes, schema_type: str, called: str, **asked: str
     ) -> tuple[_Answer, str]:
         """Return the answer for an id, and what to call it."""
-        what, number = schema_name_of(front), schema_id_text(front)
-        if front[0] in _APICURIO_IDS:
+        what, number = describe_schema(schema_id), schema_id_text(schema_id)
+        if schema_id[0] in _APICURIO_IDS:
             return self._fetch_artifact(
-                (*_APICURIO, "ids", _APICURIO_IDS[front[0]], number), schema_type, what
+                (*_APICURIO, "ids", _APICURIO_IDS[schema_id[0]], number), schema_type, what
             )
-        path: Path = ("schemas", "guids" if front[0] == GUID else "ids", number)
-        if front[0] == ID and self._context:
+        path: Path = ("schemas", "guids" if schema_id[0] == GUID else "ids", number)
+        if schema_id[0] == ID and self._context:
             asked = {**asked, "subject": f":.{self._context}:"}
         answer = _Answer.from_json(self._client.get_json(path, what, **asked), what, self._context)
         if answer.schema_type != schema_type:

@@ -38,4 +38,4 @@ def test_the_same_file_under_another_name(deploy: Deploy) -> None:
     assert [finding.what for finding in report.findings] == ["records-shared"]
     assert (report.rows, report.distinct) == (2_000, 1_000)
     assert report.surplus == {"sink copy": 1_000}
-    assert audit(copy.settings).has_no_finding
+    assert audit(copy.settings).is_well

@@ -202,7 +202,7 @@ def test_a_cluster_that_does_not_answer_is_unreachable(nobody: dict[str, str]) -
     member.poll(10)
     with pytest.raises(Unreachable, match="lists no topics"):
         member.end_offsets([TopicPartition("t", 0)])
-    member.commit_offsets(Offsets({TopicPartition("t", 0): 1}), "note")
+    member.copy_offsets_to_group(Offsets({TopicPartition("t", 0): 1}), "note")
     member.close()
 
 

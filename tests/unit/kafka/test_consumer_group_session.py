@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from headgate.kafka import consumer_group
-from headgate.kafka.consumer_group import GroupProtocol, require_group_settings
+from headgate.kafka.consumer_group import GroupProtocol, require_accepted_group_settings
 
 NOBODY = {"bootstrap.servers": "127.0.0.1:1"}
 
@@ -44,10 +44,10 @@ def test_a_dead_member_is_missed_after_ten_seconds_unless_the_file_says_otherwis
 ) -> None:
     """A client takes no session that is longer than its poll interval, nor one for KIP-848."""
     monkeypatch.setattr(consumer_group, "new_consumer", asked := Asked())
-    require_group_settings({**NOBODY, **settings}, "trips", protocol)
+    require_accepted_group_settings({**NOBODY, **settings}, "trips", protocol)
     assert asked.settings.get("session.timeout.ms") == session_ms
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_the_client_itself_takes_these_settings(protocol: GroupProtocol) -> None:
-    require_group_settings(NOBODY, "trips", protocol)
+    require_accepted_group_settings(NOBODY, "trips", protocol)

@@ -26,7 +26,7 @@ from headgate.control_protocol.errors import (
     TokenUnfit,
 )
 from headgate.control_protocol.secret_references import WITHHELD
-from headgate.kafka.authentication import AUTH, settings_without_token_callback
+from headgate.kafka.authentication import AUTH, to_librdkafka_settings
 from headgate.kafka.librdkafka_binding import BatchConsumer, builtin_features
 from headgate.kafka.token_keeper import TokenKeeper, keeper_of
 from headgate.kafka.token_providers import (
@@ -290,7 +290,7 @@ def test_it_is_renewed_before_its_end_and_told_with_half_of_its_life() -> None:
     source = Source(1.0)
     keeper = TokenKeeper(source, "the server")
     first = keeper.require_token()
-    told = keeper.token_for_client()
+    told = keeper.current_token_expiring_early()
     assert told.text == first.text
     assert told.expires_s <= time.time() + 0.5
     wait_until_asked(source, 4)
@@ -359,12 +359,12 @@ def test_a_process_has_one_keeper_per_provider_and_a_child_its_own() -> None:
 
 def test_librdkafka_never_sees_the_description_nor_lets_a_shell_run() -> None:
     given = {"bootstrap.servers": "a:1", AUTH: json.dumps({"type": "kerberos"})}
-    found = settings_without_token_callback(given)
+    found = to_librdkafka_settings(given)
     assert AUTH not in found
     assert found["security.protocol"] == "SASL_SSL"
     assert found["sasl.kerberos.kinit.cmd"] == ":"
     assert found["sasl.kerberos.min.time.before.relogin"] == "0"
-    assert settings_without_token_callback({"a": "b"}) == {"a": "b"}
+    assert to_librdkafka_settings({"a": "b"}) == {"a": "b"}
 
 
 def test_this_client_can_use_tokens() -> None:

@@ -174,7 +174,7 @@ def test_an_expelled_member_learns_of_it_late_and_is_not_asked(source: FakeSourc
     group.set_wanted_assignment({"heir": [P0]})
     heir.poll(0)
     assert zombie.assignment() == heir.assignment() == {P0}
-    zombie.commit_offsets(Offsets({P0: 1}), "stale")
+    zombie.copy_offsets_to_group(Offsets({P0: 1}), "stale")
     assert source.committed == {}
     zombie.poll(0)
     assert (told, zombie.assignment()) == ([], frozenset())
@@ -199,7 +199,7 @@ def test_owned_offsets_are_copied_with_their_note(source: FakeSource) -> None:
     member = FakeMember(group, "member")
     group.set_wanted_assignment({"member": [P0]})
     member.poll(0)
-    member.commit_offsets(Offsets({P0: 4, P1: 9}), "note")
+    member.copy_offsets_to_group(Offsets({P0: 4, P1: 9}), "note")
     assert source.committed == {P0: (4, "note")}
     assert FakeTopics(source, ["orders"]).first_offset_metadata() == "note"
     member.close()

@@ -349,8 +349,8 @@ def test_a_start_whose_folder_is_not_the_tables_is_not_obeyed(catalog: Catalog, 
     plans = Plans(catalog)
     for _ in range(2):
         with pytest.raises(WriteFailed, match="which is not below"):
-            plans.plan_of(batch, SourcePlan({}))
-    plans.plan_of(replace(batch, table=start_of(table)), SourcePlan({}))
+            plans.load_plan(batch, SourcePlan({}))
+    plans.load_plan(replace(batch, table=start_of(table)), SourcePlan({}))
 
 
 def test_another_table_under_the_same_name_is_refused(catalog: Catalog) -> None:
@@ -466,7 +466,7 @@ def test_a_table_that_wants_its_data_elsewhere_has_it_there(
             ranges={},
             target_file_bytes=1,
         )
-        return plans.plan_of(batch, SourcePlan({})).shape.data_location
+        return plans.load_plan(batch, SourcePlan({})).shape.data_location
 
     assert written(f"{table.location()}/data/nonce") == f"{table.location()}/data"
     elsewhere = (tmp_path / "elsewhere").as_uri()

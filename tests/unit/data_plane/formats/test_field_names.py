@@ -103,7 +103,7 @@ def bad_rows(written: Written, schema: pa.Schema, *rows: Mapping[str, Any]) -> d
 
 @every_format
 def test_t18_a_column_is_found_by_the_names_that_its_mapping_lists(written: Written) -> None:
-    schema = field_names.with_field_names(SCHEMA, MAPPING, caseless=False)
+    schema = field_names.with_lookup_names(SCHEMA, MAPPING, caseless=False)
     old = {"record_id": 1, "s": {"was_deep": 2}}
     new = {"id": 3, "s": {"was_deep": 4}}
     rest = {"l": None, "m": None}
@@ -113,7 +113,7 @@ def test_t18_a_column_is_found_by_the_names_that_its_mapping_lists(written: Writ
 
 @every_format
 def test_t18_a_name_that_the_mapping_does_not_list_is_not_the_columns(written: Written) -> None:
-    schema = field_names.with_field_names(SCHEMA, MAPPING, caseless=False)
+    schema = field_names.with_lookup_names(SCHEMA, MAPPING, caseless=False)
     assert decoded(written, schema, {"id": 1, "s": {"deep": 2}})[0]["s"] == {"deep": None}
 
 
@@ -122,7 +122,7 @@ def test_t19_case_matters_unless_it_was_said_not_to(written: Written) -> None:
     row = {"ID": 1, "S": {"Deep": 2}, "L": [{"DEEP": 3}], "M": {"k": {"dEEP": 4}}}
     nothing = {"id": None, "s": None, "l": None, "m": None}
     assert decoded(written, SCHEMA, row) == [nothing]
-    schema = field_names.with_field_names(SCHEMA, None, caseless=True)
+    schema = field_names.with_lookup_names(SCHEMA, None, caseless=True)
     assert decoded(written, schema, row) == [
         {"id": 1, "s": {"deep": 2}, "l": [{"deep": 3}], "m": [("k", {"deep": 4})]}
     ]
@@ -133,7 +133,7 @@ def test_t19_letters_are_lowered_and_not_folded(written: Written) -> None:
     """To a table, straße and strasse are two columns."""
     inner = pa.struct([column("straße", pa.int64(), 2), column("no", pa.int64(), 3)])
     columns = pa.schema([column("maße", inner, 1), column("id", pa.int64(), 4)])
-    schema = field_names.with_field_names(columns, None, caseless=True)
+    schema = field_names.with_lookup_names(columns, None, caseless=True)
     row = {"MAßE": {"STRAßE": 1, "NO": 2}, "ID": 3}
     assert decoded(written, schema, row) == [{"maße": {"straße": 1, "no": 2}, "id": 3}]
     row = {"MASSE": {"STRASSE": 1, "NO": 2}, "ID": 3}
@@ -143,7 +143,7 @@ def test_t19_letters_are_lowered_and_not_folded(written: Written) -> None:
 def test_t19_so_are_the_keys_of_a_map_that_becomes_a_struct() -> None:
     inner = pa.struct([column("straße", pa.int64(), 2), column("strasse", pa.int64(), 3)])
     columns = pa.schema([column("m", inner, 1)])
-    schema = field_names.with_field_names(columns, None, caseless=True)
+    schema = field_names.with_lookup_names(columns, None, caseless=True)
     kind = json.dumps(record(m={"type": "map", "values": "long"}))
     value = encoded(json.loads(kind), {"m": {"STRAßE": 1, "Strasse": 2}})
     read = AvroRecords({"schema": kind}).decode([value], schema)
@@ -152,14 +152,14 @@ def test_t19_so_are_the_keys_of_a_map_that_becomes_a_struct() -> None:
 
 @every_format
 def test_t19_two_fields_for_one_column_are_a_bad_record(written: Written) -> None:
-    schema = field_names.with_field_names(SCHEMA, None, caseless=True)
+    schema = field_names.with_lookup_names(SCHEMA, None, caseless=True)
     assert list(bad_rows(written, schema, {"id": 1, "ID": 2})) == [0]
     inside = bad_rows(written, schema, {"id": 1, "s": {"deep": 1, "Deep": 1}})
     assert "both belong into the column deep" in inside[0]
 
 
 def test_t19_json_records_that_spell_otherwise_do_not_disturb_each_other() -> None:
-    schema = field_names.with_field_names(SCHEMA, None, caseless=True)
+    schema = field_names.with_lookup_names(SCHEMA, None, caseless=True)
     rows = [{"id": 0}, {"ID": 1}, {"Id": "x"}, {"iD": 3, "s": {"DEEP": 4}}]
     records, values = plain_json(rows)
     values.append(rb'{"\u0069D": 5, "other": "\"ID\":"}')
@@ -182,7 +182,7 @@ values = st.recursive(
 def test_t19_whatever_the_keys_json_finds_what_a_plain_look_finds(
     row: dict[str, Any], ascii_only: bool
 ) -> None:
-    schema = field_names.with_field_names(pa.schema([("id", TEXT)]), None, caseless=True)
+    schema = field_names.with_lookup_names(pa.schema([("id", TEXT)]), None, caseless=True)
     found = [value for key, value in row.items() if key.lower() == "id"]
     try:
         value = json.dumps(row, ensure_ascii=ascii_only).encode()
@@ -202,13 +202,13 @@ def test_t19_whatever_the_keys_json_finds_what_a_plain_look_finds(
 def test_columns_that_one_name_would_fill_are_refused() -> None:
     two = pa.schema([column("id", TEXT, 1), column("ID", TEXT, 2)])
     with pytest.raises(ValueError, match="'id'"):
-        field_names.with_field_names(two, None, caseless=True)
+        field_names.with_lookup_names(two, None, caseless=True)
     mapping = json.dumps([{"field-id": 1, "names": ["x"]}, {"field-id": 2, "names": ["x"]}])
     with pytest.raises(ValueError, match="'x'"):
-        field_names.with_field_names(two, mapping, caseless=False)
+        field_names.with_lookup_names(two, mapping, caseless=False)
 
 
 def test_a_mapping_that_is_none_is_refused() -> None:
     for text in ("{", "7", "[7]"):
         with pytest.raises(ValueError, match=r"mapping|Expecting"):
-            field_names.with_field_names(SCHEMA, text, caseless=False)
+            field_names.with_lookup_names(SCHEMA, text, caseless=False)

@@ -16,7 +16,7 @@ from headgate.data_plane.formats.avro.format import AvroRecords
 from headgate.data_plane.formats.column_options import ColumnRule, parse_path
 from headgate.data_plane.formats.connect.format import ConnectJsonRecords
 from headgate.data_plane.formats.csv_and_strings import CsvRecords, StringRecords
-from headgate.data_plane.formats.field_names import with_field_names
+from headgate.data_plane.formats.field_names import with_lookup_names
 from headgate.data_plane.formats.format_with_column_options import RuledColumns
 from headgate.data_plane.formats.json.format import JsonRecords
 from headgate.data_plane.formats.record_format import RecordFormat, UndecodableRecords
@@ -39,7 +39,7 @@ def read(
 ) -> tuple[list[dict[str, Any]], dict[int, str]]:
     """The rows, and why the other records are none."""
     octets = [v if isinstance(v, bytes) else json.dumps(v).encode() for v in values]
-    schema = with_field_names(columns, None, caseless=caseless)
+    schema = with_lookup_names(columns, None, caseless=caseless)
     made = RuledColumns(records, rules, schema, caseless=caseless)
     try:
         return plain_rows(made.decode(octets, schema)), {}

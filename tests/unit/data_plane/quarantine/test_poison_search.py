@@ -84,7 +84,7 @@ class Desk:
             quarantine=self.start("db.q"),
         )
         source = SourcePlan({}, handling=self.handling, sink="sink", redaction=self.redaction)
-        plan = Plans(self.local.catalog).plan_of(batch, source)
+        plan = Plans(self.local.catalog).load_plan(batch, source)
         return write_put_records(plan, batch, chunk_of(records))
 
     def files(self) -> list[Path]:
@@ -218,7 +218,7 @@ def test_what_no_record_does_alone_is_not_narrowed(desk: Desk) -> None:
         ranges={P0: OffsetRange(5, 105), P1: OffsetRange(0, 3)},
         target_file_bytes=1,
     )
-    plan = Plans(desk.local.catalog).plan_of(batch, SourcePlan({}))
+    plan = Plans(desk.local.catalog).load_plan(batch, SourcePlan({}))
     tried: list[Mapping[TopicPartition, OffsetRange]] = []
 
     def attempt(plan: WriterPlan, part: Batch) -> BatchOutcome:

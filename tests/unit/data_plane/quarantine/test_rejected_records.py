@@ -117,7 +117,7 @@ class Desk:
             topic_ids={TOPIC: TOPIC_ID},
             quarantine=self.start("db.q", ahead) if named else None,
         )
-        plan = Plans(self.local.catalog).plan_of(batch, self.source)
+        plan = Plans(self.local.catalog).load_plan(batch, self.source)
         return write_chunks(plan, batch, [chunk_of(found)])
 
     def commit(self, files: tuple[WrittenFile, ...]) -> None:

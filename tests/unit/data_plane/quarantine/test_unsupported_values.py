@@ -134,7 +134,7 @@ def test_so_they_are_in_each_of_many_tables(tmp_path: Path) -> None:
     known = RoutedTable("db.t", plan, "", "u1", 5)
     reading = decoder_of(known, plan, batch, rejected=aside, outlet=outlet)
     records = [Record("trips", 0, n, 0, value, b"7", []) for n, value in enumerate(VALUES)]
-    reading.decode_chunk(chunk_of([records]), collect_only=False)
+    reading.add_chunk(chunk_of([records]), only_note_needs=False)
     assert outlet.taken == [1, 2]
     assert aside.bad.tolist() == [3]
 

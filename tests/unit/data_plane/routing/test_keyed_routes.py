@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.data_plane.routing.keyed_routes import (
-    may_have_key,
+    may_lead_to_keyed_table,
     may_lead_to_table,
-    may_precede_keyed_table,
+    may_share_records_with_keyed_table,
     possible_beginnings,
 )
 from headgate.data_plane.routing.routes import Names, Route, Routing
@@ -69,7 +69,7 @@ def test_no_text_that_matches_begins_otherwise(pattern: str, text: str) -> None:
 )
 def test_key_1_routes_that_may_lead_to_a_key(route: Route, keyed: bool) -> None:
     routing = Routing((route,), keys=KEYS)
-    assert may_have_key(routing, "orders") is keyed
+    assert may_lead_to_keyed_table(routing, "orders") is keyed
     assert may_lead_to_table(routing, "orders", "lake.orders") is (
         keyed and "users" not in route.to
     )
@@ -78,9 +78,9 @@ def test_key_1_routes_that_may_lead_to_a_key(route: Route, keyed: bool) -> None:
 def test_key_1_a_topic_is_judged_by_the_routes_that_it_comes_to() -> None:
     first = Route(topic="logs", to="lake.logs")
     routing = Routing((first, Route(to="lake.{field}", field="type")), keys=KEYS)
-    assert not may_have_key(routing, "logs")
-    assert may_have_key(routing, "other")
-    assert not may_have_key(Routing(routing.routes), "other")
+    assert not may_lead_to_keyed_table(routing, "logs")
+    assert may_lead_to_keyed_table(routing, "other")
+    assert not may_lead_to_keyed_table(Routing(routing.routes), "other")
 
 
 @given(st.sampled_from(["orders", "users_a", "logs", "x"]), st.sampled_from(["t", "lake"]))
@@ -93,7 +93,7 @@ def test_key_1_where_a_record_goes_was_among_what_may_be(value: str, topic: str)
     for route, parts in routing.routes_of_topic(topic):
         if found := Names(route, parts).target_of_value(value):
             assert may_lead_to_table(routing, topic, found.table)
-            assert may_have_key(routing, topic) or not routing.key_of(found.table)
+            assert may_lead_to_keyed_table(routing, topic) or not routing.key_of(found.table)
             return
 
 
@@ -117,5 +117,5 @@ def test_key_1_what_a_route_leaves_may_come_to_a_key(first: str, second: str, be
         Route(topic=first, to="lake.logs", field="t"),
         Route(topic=second, to="lake.orders"),
     )
-    assert may_precede_keyed_table(Routing(routes, keys=KEYS), 0) is before
-    assert not may_precede_keyed_table(Routing(routes[::-1], keys=KEYS), 1)
+    assert may_share_records_with_keyed_table(Routing(routes, keys=KEYS), 0) is before
+    assert not may_share_records_with_keyed_table(Routing(routes[::-1], keys=KEYS), 1)

@@ -53,7 +53,7 @@ class Job:
         values = {ZERO: first, ONE: second}
         batch = self._batch({at: OffsetRange(0, len(some)) for at, some in values.items()})
         plans = Plans(self.local.catalog, Shaping(None, Distribution.HASH))
-        plan = pickle.loads(pickle.dumps(plans.plan_of(batch, EVOLVE)))
+        plan = pickle.loads(pickle.dumps(plans.load_plan(batch, EVOLVE)))
         shares = [replace(batch, ranges={at: span}) for at, span in batch.ranges.items()]
         self.monkeypatch.setattr(
             stages,

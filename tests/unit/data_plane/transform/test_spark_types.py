@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from headgate.data_plane.transform.spark_types import (
-    fits_unchanged,
+    fits_without_cast,
     from_spark_type,
     to_spark_schema,
 )
@@ -55,7 +55,7 @@ def test_what_spark_has_no_type_for_is_named_wherever_it_is(kind: pa.DataType) -
     ],
 )
 def test_a_wider_column_takes_it(source: pa.DataType, target: pa.DataType) -> None:
-    assert fits_unchanged(source, target)
+    assert fits_without_cast(source, target)
 
 
 @pytest.mark.parametrize(
@@ -86,4 +86,4 @@ def test_a_wider_column_takes_it(source: pa.DataType, target: pa.DataType) -> No
 def test_what_only_sometimes_fits_must_be_cast_by_the_transform(
     source: pa.DataType, target: pa.DataType
 ) -> None:
-    assert not fits_unchanged(source, target)
+    assert not fits_without_cast(source, target)

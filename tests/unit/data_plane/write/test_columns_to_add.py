@@ -99,7 +99,7 @@ class Desk:
         transaction = TransactionId(Epoch(3), TransactionNumber(7))
         ranges = {P0: OffsetRange(0, len(values))}
         batch = Batch(1, transaction, start, ranges, 1 << 27)
-        plan = Plans(self.local.catalog).plan_of(batch, self.source)
+        plan = Plans(self.local.catalog).load_plan(batch, self.source)
         return write_chunks(plan, batch, [chunk_of(records)])
 
     def evolve(self, needs: BatchNeeds, *, readd_dropped: bool = False) -> tuple[str, ...]:

@@ -122,7 +122,9 @@ def test_connects_types_as_columns() -> None:
         f="float",
         empty=struct(),
     )
-    found = connect_schema_inference.with_all_digits(connect_schema_inference.columns_of(schema))
+    found = connect_schema_inference.with_default_precision(
+        connect_schema_inference.columns_of(schema)
+    )
     assert {column.name: column.type for column in found.fields} == {
         "s": Struct((Column("a", "int", required=False), Column("b", "binary", required=False))),
         "l": ListOf(Column("", "string", required=False)),

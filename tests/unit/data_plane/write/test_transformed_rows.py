@@ -46,7 +46,7 @@ from headgate.data_plane.quarantine.poison_search import ALONE_MAX
 from headgate.data_plane.routing.routes import Route
 from headgate.data_plane.write import write_batch
 from headgate.data_plane.write.in_process_writer import chunk_of
-from headgate.data_plane.write.write_batch import write_source_ranges
+from headgate.data_plane.write.write_batch import write_ranges_around_poison
 from headgate.kafka.push_source import Record
 from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
 
@@ -117,8 +117,8 @@ class OneTable:
                 yield chunk_of([[r for r in some if r.partition == n] for n in range(len(records))])
 
         monkeypatch.setattr(write_batch, "read_source_in_chunks", chunks)
-        plan = self._plans.plan_of(batch, self._source)
-        return write_source_ranges(plan, batch)
+        plan = self._plans.load_plan(batch, self._source)
+        return write_ranges_around_poison(plan, batch)
 
     def _start(self, name: str) -> TableStart:
         table = self.local.catalog.load_table(name)

@@ -382,7 +382,7 @@ class Desk:
             topic_ids={"t": TopicId("id")},
             quarantine=self._starts[1],
         )
-        plan = self._plans.plan_of(batch, self._source)
+        plan = self._plans.load_plan(batch, self._source)
         outcome = write_put_records(plan, batch, chunk_of([records]))
         for path in self._local.warehouse.rglob("*.parquet"):
             path.unlink()

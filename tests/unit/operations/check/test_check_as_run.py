@@ -29,9 +29,9 @@ from headgate.operations.check.check import (
     Questions,
     _check_connect_server,
     _check_http,
-    _require_standalone_master,
+    _require_reachable_master,
 )
-from headgate.operations.check.records import describe_values
+from headgate.operations.check.records import check_values
 from headgate.operations.check.table import NotChecked, TableCheck
 from headgate.tables.iceberg.catalog import load_catalog
 
@@ -208,9 +208,9 @@ def test_a_spark_connect_server_that_does_not_answer_is_unreachable() -> None:
 @pytest.mark.parametrize("master", ["spark://127.0.0.1:1", "spark://127.0.0.1:1,127.0.0.1:2"])
 def test_a_master_of_spark_that_does_not_answer_is_unreachable(master: str) -> None:
     with pytest.raises(Unreachable, match=f"spark.master: nothing answers at {master}"):
-        _require_standalone_master(master)
+        _require_reachable_master(master)
     for other in ("", "local[2]", "yarn", "k8s://https://127.0.0.1:1"):
-        _require_standalone_master(other)
+        _require_reachable_master(other)
 
 
 def test_a_full_disk_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -235,13 +235,13 @@ def test_records_at_which_a_start_would_stop_are_wrong(
 ) -> None:
     sink = _with(of_records(keyed=False), lines)
     with pytest.raises(RecordsWouldStop) as caught:
-        describe_values(sink, "shop", values)
+        check_values(sink, "shop", values)
     assert hint in caught.value.hint
 
 
 def test_records_that_go_aside_are_no_fault() -> None:
     lines = 'policy = "quarantine"\ntombstones = "skip"'
-    text = describe_values(
+    text = check_values(
         _with(of_records(keyed=False), lines), "shop", [*encoded({"id": 1}), b"{", None]
     )
     assert "1 not to be read" in text

@@ -14,7 +14,7 @@ from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import PartitionResult
 from headgate.control_protocol.quarantine_policy import Disposal
-from headgate.operations.check.records import describe_dry_run
+from headgate.operations.check.records import check_dry_run
 from headgate.operations.dry_run import DryRun, Misfit
 
 P0 = TopicPartition("trips", 0)
@@ -37,15 +37,13 @@ def seen(rows: int, bad: int = 0, tombstones: int = 0) -> DryRun:
 
 
 def test_records_that_fit_are_counted() -> None:
-    assert describe_dry_run(sink(), seen(20)) == "the 20 newest records fit the columns"
-    assert describe_dry_run(sink(), seen(0)) == "there are no records yet"
-    assert describe_dry_run(sink(), seen(18, tombstones=2)).endswith(
-        "; 2 have no value, or no table"
-    )
+    assert check_dry_run(sink(), seen(20)) == "the 20 newest records fit the columns"
+    assert check_dry_run(sink(), seen(0)) == "there are no records yet"
+    assert check_dry_run(sink(), seen(18, tombstones=2)).endswith("; 2 have no value, or no table")
 
 
 def test_the_first_record_that_does_not_fit_is_named() -> None:
-    text = describe_dry_run(sink(), seen(18, bad=2, tombstones=1))
+    text = check_dry_run(sink(), seen(18, bad=2, tombstones=1))
     assert text.startswith(
         "of the 21 newest records 2 do not fit the columns: trips/0 at 7, value:"
     )
@@ -64,5 +62,5 @@ def test_records_at_which_the_sink_would_stop_or_keep_none_are_wrong(
     settings: SinkSettings, records: DryRun, hint: str
 ) -> None:
     with pytest.raises(RecordsWouldStop) as caught:
-        describe_dry_run(settings, records)
+        check_dry_run(settings, records)
     assert hint in caught.value.hint

@@ -68,7 +68,7 @@ def test_a_good_table_passes_every_question_and_nothing_changes(
     assert check.check_catalog() == "'default' (sql) opens"
     assert check.check_table().startswith("db.trips exists")
     assert check.check_columns() == "3 in the table, 3 of them declared here and equal"
-    assert check.check_files() == "as the table's properties ask"
+    assert check.check_file_properties() == "as the table's properties ask"
     assert check.check_sink_state() == "goes on after transaction 1.2 of group headgate-trips"
     assert check.check_storage() == f"{tmp_path}/warehouse/db/trips may be written"
     assert tree(tmp_path) == before
@@ -257,13 +257,13 @@ def test_properties_that_files_cannot_follow_are_told(
     check = TableCheck(settings)
     check.check_table()
     told = "not supported: write.parquet.page-version = v2: data pages are of version 1"
-    assert check.check_files() == told
+    assert check.check_file_properties() == told
     with filled.table.transaction() as change:
         change.set_properties({"write.parquet.compression-codec": "lzo"})
     check = TableCheck(settings)
     check.check_table()
     with pytest.raises(ConfigurationError, match="lzo"):
-        check.check_files()
+        check.check_file_properties()
 
 
 def test_key_1_a_key_that_the_table_cannot_have_is_told(
@@ -292,13 +292,13 @@ def test_a_tables_other_format_is_followed(
         change.set_properties({"write.format.default": kind})
     check = TableCheck(settings)
     check.check_table()
-    assert check.check_files() == "as the table's properties ask"
+    assert check.check_file_properties() == "as the table's properties ask"
     with filled.table.transaction() as change:
         change.set_properties({f"write.{kind}.compression-codec": "lzo"})
     check = TableCheck(settings)
     check.check_table()
     with pytest.raises(ConfigurationError, match="lzo"):
-        check.check_files()
+        check.check_file_properties()
 
 
 def test_a_place_that_the_catalog_chooses_is_said_to_be_unchecked(

@@ -305,7 +305,7 @@ def test_so_it_is_at_any_depth(kind: str) -> None:
     schema = pa.schema([("v", column)])
     for options in ({}, {"case-insensitive": "true"}):
         chosen = ValueOptions.from_options(options)
-        named = field_names.with_field_names(schema, None, caseless=chosen.caseless)
+        named = field_names.with_lookup_names(schema, None, caseless=chosen.caseless)
         with pytest.raises(UndecodableRecords) as caught:
             create_record_format("json", chosen.of_format).decode([b'{"v":%s}' % value], named)
         assert caught.value.bad == {0: 'an object names the key "k" twice'}

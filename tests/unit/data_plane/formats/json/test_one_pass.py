@@ -50,7 +50,9 @@ def outcome(
         batch, bad = error.rest, error.bad
     batch.validate(full=True)
     assert batch.schema.equals(schema, check_metadata=True)
-    unknown = [(rows.tolist(), needs) for rows, needs in reader.unknown_columns(values, bad)]
+    unknown = [
+        (rows.tolist(), needs) for rows, needs in reader.unknown_columns_of_last_decode(values, bad)
+    ]
     # Text tells -0.0 from 0.0, which are equal.
     return (
         [repr(row) for row in plain_rows(batch)],
