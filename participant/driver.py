@@ -134,7 +134,7 @@ class ParticipantDriver(MachineDriver[State, Input, Action]):
         except RetryLater as error:
             _log.warning("%s", error)
 
-    def _await_batch(self, timeout_ms: int) -> None:
+    def _feed_batch_outcome(self, timeout_ms: int) -> None:
         outcome = self._world.writer.wait_for_outcome(timeout_ms)
         if outcome is not None:
             self._feed_machine(BatchEnded(outcome))
