@@ -80,7 +80,7 @@ hudi-env: $(HUDI)/.made
 	@PYTHONPATH=tests $(HUDI)/bin/python -m hudi_tables.bundle
 
 bench: $(VENV)/.dev ## Beside Kafka Connect and Flink, on one topic: ARGS='--full', or as benchmarks/README.md says
-	PYTHONPATH=benchmarks $(BIN)/python -m comparison $(ARGS)
+	PYTHONPATH=tests:benchmarks $(BIN)/python -m comparison $(ARGS)
 
 simulate: $(VENV)/.dev ## The simulation, long: ARGS='--seeds 100000 --first 1', or ARGS='--seed 7' to replay one; --leased: Hudi's lock
 	$(BIN)/python tests/simulation/run.py $(ARGS)

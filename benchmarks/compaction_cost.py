@@ -11,10 +11,10 @@ Two tables, each made twice from the same seed, in SQLite catalogs in a temporar
   replaced and deleted some, by deletion vectors; every file with a dead row is to be rewritten,
   and all small ones.
 
-Both make files of 128 MB on two cores, one system after the other, in turned order each second
-round. CPU-seconds and peak memory are those of the process tree. headgate's are of its whole
-process, start included; Spark's begin when its session is open and has read the table's count.
-Whether each left the rows that were there is asked of DuckDB.
+Both make files of 128 MB and may use two cores (headgate works on one), one system after the other,
+in turned order each second round. CPU-seconds and peak memory are those of the process tree.
+headgate's are of its whole process, start included; Spark's begin when its session is open and has
+read the table's count. Whether each left the rows that were there is asked of DuckDB.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from integration.readers import iceberg_jars, read_with_duckdb_query
 from upsert_cost import COLUMNS, FILES, KEYS, SINK, Source, Table
 
 from comparison.job import PipedProcess
+from comparison.lake import local_lake
 from comparison.process_tree import Watch
 from headgate.operations.local_kafka.broker import find_free_port
 from headgate.tables.iceberg.catalog import load_catalog
@@ -51,9 +52,7 @@ topics = ["topic"]
 [catalog]
 name = "lake"
 [catalog.properties]
-type = "sql"
-uri = "sqlite:///{home}/catalog.db"
-warehouse = "file://{home}/warehouse"
+{catalog}
 [table]
 identifier = "db.rows"
 {keyed}
@@ -76,19 +75,6 @@ _CALL = (
     "'partial-progress.enabled', 'false'))"
 )
 _FOUND = 'count(*), count(distinct id), sum(amount), sum("offset")'
-
-
-@dataclass(frozen=True, slots=True)
-class Compacted:
-    """What one system needed; ``before``, ``after``: data files, delete files, bytes of all."""
-
-    system: str
-    cpu_s: float
-    wall_s: float
-    memory_bytes: int
-    before: tuple[int, int, int]
-    after: tuple[int, int, int]
-    exact: bool
 
 
 # ------------------------------------------------------------------------------------ the tables
@@ -123,29 +109,21 @@ def make_dead_rows(home: Path, given: argparse.Namespace) -> None:
 @contextmanager
 def _opened(home: Path) -> Iterator[object]:
     home.mkdir()
-    with closing(load_catalog("lake", _properties(home))) as catalog:
+    with closing(load_catalog("lake", local_lake(home).properties)) as catalog:
         catalog.create_namespace("db")
         yield catalog
 
 
-def _properties(home: Path) -> dict[str, str]:
-    return {
-        "type": "sql",
-        "uri": f"sqlite:///{home}/catalog.db",
-        "warehouse": f"file://{home}/warehouse",
-    }
-
-
 @dataclass(frozen=True, slots=True)
 class State:
-    """The newest snapshot's files, and what a reader finds in the table."""
+    """The newest snapshot's data files, delete files and bytes, and what a reader finds."""
 
     files: tuple[int, int, int]
     found: tuple[object, ...]
 
 
 def _state(home: Path) -> State:
-    with closing(load_catalog("lake", _properties(home))) as catalog:
+    with closing(load_catalog("lake", local_lake(home).properties)) as catalog:
         table = catalog.load_table("db.rows")
         snapshot = table.current_snapshot()
         assert snapshot is not None and snapshot.summary is not None
@@ -164,7 +142,9 @@ def by_headgate(home: Path, *, keyed: bool) -> tuple[float, float, int]:
     sink.write_text(
         _SINK_FILE.format(
             sink=SINK,
-            home=home,
+            catalog="\n".join(
+                f'{key} = "{value}"' for key, value in local_lake(home).properties.items()
+            ),
             port=find_free_port(),  # nobody is there: maintenance asks only the table
             keyed=_KEYED if keyed else "",
             target=TARGET_BYTES,
@@ -225,10 +205,7 @@ def _spark(home: Path) -> None:
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         catalog: "org.apache.iceberg.spark.SparkCatalog",
-        f"{catalog}.type": "jdbc",
-        f"{catalog}.uri": f"jdbc:sqlite:{home}/catalog.db",
-        f"{catalog}.warehouse": f"file://{home}/warehouse",
-        f"{catalog}.jdbc.schema-version": "V1",
+        **{f"{catalog}.{key}": value for key, value in local_lake(home).java.items()},
     }
     session = SparkSession.builder.master("local[2]").config(map=conf).getOrCreate()
     session.sql("SELECT count(*) FROM lake.db.rows").collect()
@@ -242,32 +219,31 @@ def _spark(home: Path) -> None:
 SYSTEMS = {"headgate": by_headgate, "Spark": by_spark}
 
 
-def compared(case: str, home: Path, given: argparse.Namespace, *, turned: bool) -> None:
+def compare(case: str, home: Path, given: argparse.Namespace, *, turned: bool) -> None:
     """Make the table for each system, let it compact, and print a line."""
     keyed = case == "dead rows"
     make: Callable[[Path, argparse.Namespace], None] = make_dead_rows if keyed else make_small_files
-    runs = []
+    cost: dict[str, float] = {}
     for system in sorted(SYSTEMS, reverse=turned):
         folder = home / f"{case}-{system}".replace(" ", "-")
         make(folder, given)
         before = _state(folder)
         load = os.getloadavg()[0]
         cpu_s, wall_s, memory = SYSTEMS[system](folder, keyed=keyed)
+        cost[system] = cpu_s
         after = _state(folder)
         exact = after.found[:2] == before.found[:2] and after.found[3] == before.found[3]
-        run = Compacted(system, cpu_s, wall_s, memory, before.files, after.files, exact)
-        runs.append(run)
         rows = int(str(before.found[0]))
-        megabytes = (before.files[2]) / 1e6
+        megabytes = before.files[2] / 1e6
         print(
             f"{case}: {system}: {megabytes:,.0f} MB, {rows:,} rows, "
-            f"{run.before[0]} + {run.before[1]} files to {run.after[0]} + {run.after[1]}: "
+            f"{before.files[0]} + {before.files[1]} files to "
+            f"{after.files[0]} + {after.files[1]}: "
             f"{cpu_s:.1f} CPU-s, {wall_s:.1f} s, {megabytes / cpu_s:.1f} MB/CPU-s, "
             f"{rows / cpu_s:,.0f} rows/CPU-s, {memory / 1e6:,.0f} MB of memory, "
             f"load before {load:.1f}, {'exact' if exact else 'NOT EXACT'}",
             flush=True,
         )
-    cost = {run.system: run.cpu_s for run in runs}
     print(f"{case}: Spark's CPU-seconds by headgate's: {cost['Spark'] / cost['headgate']:.2f}")
 
 
@@ -287,7 +263,7 @@ def main() -> None:
     for number in range(given.rounds):
         for case in ("small files", "dead rows"):
             with tempfile.TemporaryDirectory() as folder:
-                compared(case, Path(folder), given, turned=bool(number % 2))
+                compare(case, Path(folder), given, turned=bool(number % 2))
 
 
 if __name__ == "__main__":

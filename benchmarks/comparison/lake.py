@@ -64,7 +64,7 @@ def jdbc_catalog(database: Path, warehouse: str) -> dict[str, str]:
 def rest_lake_on_s3(home: Path) -> Iterator[Lake]:
     """Run Iceberg's own REST server over an object store in memory, both outside the measurement.
 
-    It needs the tests' folder among the modules, Maven, and moto.
+    It needs the tests' folder among the modules, as ``make bench`` has it, and Maven.
     """
     from integration.iceberg.rest_server import rest_jars
     from support.java_server import java_server
