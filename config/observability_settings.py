@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from headgate.config.setting_types import Properties, Secret, Text
 from headgate.control_protocol.errors import ConfigurationError
+from headgate.kafka.token_providers import is_loopback_host
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +41,6 @@ class HttpSettings:
     """Secret for access that also allows actions; empty: no actions are allowed."""
 
 
-_LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _TOKEN_CHARACTERS_MIN = 16
 _INTERVAL_MS_MIN = 1_000
 
@@ -86,10 +86,6 @@ def require_valid_observability(telemetry: TelemetrySettings, http: HttpSettings
         )
     if http.listen:
         require_safe_listen_address(http.listen, http)
-
-
-def is_loopback_host(host: str) -> bool:
-    return host.lower() in _LOOPBACK
 
 
 def require_safe_listen_address(listen: str, http: HttpSettings) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+_INTERVALS_MISSED = 3
+
 
 class TimeoutPolicy(StrEnum):
     """Says what to do when participants did not all answer in time (rule RANGE-2)."""
@@ -112,3 +114,11 @@ class CoordinatorSettings:
     is read on from its end either way: most of what it still holds is in the table."""
     on_topic_recreated: OffsetPolicy = OffsetPolicy.FAIL
     """What to do when a source topic was re-created."""
+
+    @property
+    def overdue_ms(self) -> int:
+        """Return how long after they came records should be in the table, whoever died meanwhile.
+
+        A source partition that has not moved for as long while records wait is stalled.
+        """
+        return _INTERVALS_MISSED * (self.commit_interval_ms + self.commit_timeout_ms)

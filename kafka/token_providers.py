@@ -544,7 +544,7 @@ def is_loopback_host(host: str | None) -> bool:
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
-        return host == "localhost"
+        return host.lower() == "localhost"
 
 
 def _host_of(url: str) -> str:

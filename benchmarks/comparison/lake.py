@@ -9,7 +9,6 @@ from pathlib import Path
 
 from pyarrow.fs import FileSystem, LocalFileSystem, S3FileSystem
 
-from headgate.operations.local_kafka.broker import find_free_port
 from rivals.jars import REST_AWS, aws_jars
 
 
@@ -66,8 +65,7 @@ def rest_lake_on_s3(home: Path) -> Iterator[Lake]:
 
     It needs the tests' folder among the modules, as ``make bench`` has it, and Maven.
     """
-    from integration.iceberg.rest_server import rest_jars
-    from support.java_server import java_server
+    from integration.iceberg.rest_server import rest_server
     from support.object_store import BUCKET, KEY, REGION, SECRET, ObjectStore
 
     home.mkdir(parents=True)
@@ -83,17 +81,14 @@ def rest_lake_on_s3(home: Path) -> Iterator[Lake]:
             "s3.path-style-access": "true",
             "client.region": REGION,
         }
-        database, port = home / "catalog.sqlite", find_free_port()
+        database = home / "catalog.sqlite"
         server = {
             "uri": f"jdbc:sqlite:file:{database}",
             "jdbc.schema-version": "V1",
             "warehouse": f"s3://{BUCKET}/warehouse",
             **java_files,
         }
-        told = {server_variable(key): value for key, value in server.items()}
-        classes = f"{rest_jars()}/*:{aws_jars(REST_AWS)}/*"
-        main = ["org.apache.iceberg.rest.RESTCatalogServer"]
-        with java_server(home, classes, main, port, {**told, "CATALOG_REST_PORT": str(port)}):
+        with rest_server(home, server, aws_jars(REST_AWS)) as port:
             uri = f"http://127.0.0.1:{port}"
             yield Lake(
                 {"type": "rest", "uri": uri, **files, "s3.region": REGION},
@@ -108,8 +103,3 @@ def rest_lake_on_s3(home: Path) -> Iterator[Lake]:
                     region=REGION,
                 ),
             )
-
-
-def server_variable(key: str) -> str:
-    """Return how the server is told a property: one underscore for a dot, two for a hyphen."""
-    return "CATALOG_" + key.replace("-", "__").replace(".", "_").upper()

@@ -320,7 +320,7 @@ def _is_retained(witness: SourceOffsets | None, span: OffsetRange) -> bool:
 
 
 def _count_records(witness: SourceOffsets, span: OffsetRange) -> int:
-    assert witness.offsets is not None  # checked by _retained
+    assert witness.offsets is not None  # checked by _is_retained
     return int(witness.offsets.range_cardinality(span.begin, span.end))
 
 

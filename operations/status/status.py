@@ -29,7 +29,6 @@ from headgate.control_protocol.table_history import (
     Newest,
     empty_history,
 )
-from headgate.coordinator.settings import CoordinatorSettings
 from headgate.kafka.cluster_queries import Cluster
 from headgate.kafka.first_record_timestamps import read_first_timestamps
 from headgate.operations.access.kafka_connection import opening_source_topics, read_control_tail
@@ -93,7 +92,6 @@ _REFUSED = {
         "not hear each other (stop all of them, and start one version)"
     ),
 }
-INTERVALS_MISSED = 3
 
 
 def read_status(
@@ -106,7 +104,7 @@ def read_status(
     """
     notes = _Notes(settings.redact)
     now_ms = wall_ms()
-    since_ms = now_ms - overdue_threshold_ms(settings.coordinator)
+    since_ms = now_ms - settings.coordinator.overdue_ms
     table_status = _read_table_status(settings, Newest(transactions, since_ms), notes)
     history, wrong, record = (
         table_status.history,
@@ -154,8 +152,7 @@ def read_status(
             unheard=unheard,
             of_query=of_query,
             overdue=record is None
-            and (heard_events.since_ms or now_ms)
-            < now_ms - overdue_threshold_ms(settings.coordinator),
+            and (heard_events.since_ms or now_ms) < now_ms - settings.coordinator.overdue_ms,
         )
     )
     report = StatusReport(
@@ -223,12 +220,6 @@ def _lag_ages_by_topic(
         return {}
     gauges = lag_gauges(lags, first, now_ms)
     return {g.labels["topic"]: g.value for g in gauges if g.name == LAG_SECONDS}
-
-
-def overdue_threshold_ms(coordinator: CoordinatorSettings) -> int:
-    """Return the wait after which records should be in the table, whoever died meanwhile."""
-    times = coordinator
-    return INTERVALS_MISSED * (times.commit_interval_ms + times.commit_timeout_ms)
 
 
 def read_offsets(settings: SinkSettings) -> OffsetsReport:

@@ -35,7 +35,6 @@ from headgate.control_protocol.ports import (
     ControlLog,
     PrimaryTable,
 )
-from headgate.coordinator.settings import CoordinatorSettings
 from headgate.kafka.authentication import token_keeper_for
 from headgate.kafka.token_keeper import TokenKeeper, keeper_of
 from headgate.participant.state import State
@@ -93,14 +92,8 @@ class MaintenanceMeters:
         return [Gauge(name, value, {"table": table}) for (name, table), value in found.items()]
 
 
-INTERVALS_MISSED = 3
 _CALLS_MS_MAX = 120_000
 """Longer than a turn of bounded calls: Spark starting, or a coordinator being joined."""
-
-
-def stall_window_ms(settings: CoordinatorSettings) -> int:
-    """Return how long records may wait before a partition that does not move counts as stalled."""
-    return INTERVALS_MISSED * (settings.commit_interval_ms + settings.commit_timeout_ms)
 
 
 def _no_problem() -> None:
@@ -268,7 +261,7 @@ class CoordinatorMeters:
         self._meters = meters
         self._sender = life
         self._settings = settings
-        self._window_s = stall_window_ms(settings.coordinator) / 1000
+        self._window_s = settings.coordinator.overdue_ms / 1000
         self._lock = threading.Lock()
         self._progress = coordinator_progress.Progress()
         self._begun_ms = wall_ms()

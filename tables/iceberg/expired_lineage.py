@@ -33,6 +33,7 @@ from headgate.control_protocol.ports import Lineage
 from headgate.tables.iceberg.tag_lineage import (
     ancestors_of,
     find_lineage,
+    sequence_number_of,
     snapshots_by_id,
     summary_properties_of,
 )
@@ -72,7 +73,7 @@ def _lineage_by_metadata_log(table: Table, head: Snapshot, tagged: Snapshot) -> 
         lineage = _lineage_by_parents(known, head, tagged)
         if (
             lineage is not Lineage.UNDECIDABLE
-            or metadata.next_sequence_number() <= _sequence_number(tagged)
+            or metadata.next_sequence_number() <= sequence_number_of(tagged)
         ):
             return lineage
     return Lineage.UNDECIDABLE
@@ -93,7 +94,7 @@ def _lineage_by_parents(known: dict[int, Snapshot], head: Snapshot, tagged: Snap
     while snapshot is not None:
         if snapshot.snapshot_id == tagged.snapshot_id:
             return Lineage.CONTAINS_TAG
-        if _sequence_number(snapshot) <= _sequence_number(tagged):
+        if sequence_number_of(snapshot) <= sequence_number_of(tagged):
             return Lineage.ROLLED_BACK
         parent = known[snapshot.snapshot_id].parent_snapshot_id
         snapshot = None if parent is None else known.get(parent)
@@ -181,7 +182,3 @@ def _row_counts_of(table: Table, snapshot: Snapshot) -> Counter[str]:
 def _summary_count(snapshot: Snapshot, name: str) -> int | None:
     text = summary_properties_of(snapshot).get(name, "")
     return int(text) if text.isdecimal() else None
-
-
-def _sequence_number(snapshot: Snapshot) -> int:
-    return snapshot.sequence_number or 0

@@ -36,7 +36,7 @@ def find_lineage(metadata: TableMetadata, branch: str, sink: SinkName) -> Lineag
     for snapshot in ancestors_of(snapshots, refs[branch]):
         if snapshot.snapshot_id == tagged.snapshot_id:
             return Lineage.CONTAINS_TAG
-        if _sequence_number(snapshot) <= _sequence_number(tagged):
+        if sequence_number_of(snapshot) <= sequence_number_of(tagged):
             return Lineage.ROLLED_BACK
     # Expired: Java leaves the id of a missing parent, pyiceberg leaves a root without one.
     return Lineage.UNDECIDABLE
@@ -106,5 +106,6 @@ def summary_properties_of(snapshot: Snapshot) -> Mapping[str, str]:
     return snapshot.summary.additional_properties if snapshot.summary else {}
 
 
-def _sequence_number(snapshot: Snapshot) -> int:
+def sequence_number_of(snapshot: Snapshot) -> int:
+    """Return a snapshot's sequence number; 0 in a table of format version 1, which has none."""
     return snapshot.sequence_number or 0

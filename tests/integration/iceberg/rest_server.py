@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -25,17 +25,30 @@ def rest_jars() -> Path:
 
 
 @contextmanager
-def rest_server(folder: Path) -> Iterator[int]:
-    """The port of a server whose catalog and warehouse are in the folder."""
+def rest_server(
+    folder: Path, properties: Mapping[str, str] | None = None, *jars: Path
+) -> Iterator[int]:
+    """The port of a server whose catalog is in the folder, and its warehouse, if none is given.
+
+    ``properties`` are its catalog's, ``jars`` folders of what they need beyond the server's own.
+    """
     port = find_free_port()
-    told = {
-        "CATALOG_WAREHOUSE": f"file://{folder}/warehouse",
-        "CATALOG_URI": f"jdbc:sqlite:file:{folder}/catalog.db",
-        "CATALOG_REST_PORT": str(port),
+    catalog = {
+        "uri": f"jdbc:sqlite:file:{folder}/catalog.db",
+        "warehouse": f"file://{folder}/warehouse",
+        "rest.port": str(port),
+        **(properties or {}),
     }
+    variables = {server_variable(key): value for key, value in catalog.items()}
+    classes = ":".join(f"{each}/*" for each in (rest_jars(), *jars))
     main = ["org.apache.iceberg.rest.RESTCatalogServer"]
-    with java_server(folder, f"{rest_jars()}/*", main, port, told):
+    with java_server(folder, classes, main, port, variables):
         yield port
+
+
+def server_variable(key: str) -> str:
+    """How the server is told a property: one underscore for a dot, two for a hyphen."""
+    return "CATALOG_" + key.replace("-", "__").replace(".", "_").upper()
 
 
 class LyingProxy(ThreadingHTTPServer):

@@ -34,6 +34,7 @@ from headgate.kafka.token_providers import (
     aws_region_of,
     build_msk_token,
     claims_of,
+    is_loopback_host,
     provider_of,
 )
 
@@ -206,6 +207,24 @@ def test_the_region_is_in_the_brokers_name() -> None:
     assert aws_region_of("b-1.x.abc.c2.kafka.eu-west-1.amazonaws.com:9098,b-2") == "eu-west-1"
     assert aws_region_of("boot-x.c1.kafka-serverless.us-east-1.amazonaws.com:9098") == "us-east-1"
     assert aws_region_of("kafka.example:9098") == ""
+
+
+@pytest.mark.parametrize(
+    ("host", "stays"),
+    [
+        ("localhost", True),
+        ("LocalHost", True),
+        ("127.0.0.2", True),
+        ("[::1]", True),
+        ("", False),
+        (None, False),
+        ("0.0.0.0", False),
+        ("localhost.example", False),
+        ("127.0.0.1.example", False),
+    ],
+)
+def test_only_what_stays_on_this_machine_is_loopback(host: str | None, stays: bool) -> None:
+    assert is_loopback_host(host) == stays
 
 
 def test_azure_asks_the_machine_for_a_token_of_the_namespace(
