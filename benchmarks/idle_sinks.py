@@ -25,7 +25,7 @@ from pathlib import Path
 
 from headgate.operations.demo.producer import ensure_topic
 from headgate.operations.local_kafka.broker import EmbeddedKafka, fetch_broker_jars
-from headgate.runtime.fleet.os_processes import private_bytes, process_tree
+from headgate.runtime.fleet.linux_process_calls import private_bytes, process_tree
 
 PARTITIONS = 6
 STARTS_S, SETTLES_S = 600.0, 30.0

@@ -61,6 +61,26 @@ from headgate.participant.batches import (
     with_source_ends,
     without_lost_partitions,
 )
+from headgate.participant.coordinator_term import (
+    append_pending_statuses_again,
+    append_presence,
+    append_status,
+    apply_settlement,
+    enter_epoch,
+    find_other_configuration,
+    is_believed,
+    on_own_status,
+    open_or_queue_transaction,
+    repeat_unheard_events,
+    with_end_answered_and_next_opened,
+    with_end_requested,
+    with_paused,
+    with_presence_heard,
+    with_resend_deadline,
+    with_sequence_heard,
+    with_suspended,
+    without_unheard_presences,
+)
 from headgate.participant.inputs_and_actions import (
     RELEASE_TIMED_OUT,
     Action,
@@ -88,26 +108,6 @@ from headgate.participant.schema_proposals import (
     on_tables_event,
     ranges_readable_despite_needs,
     without_finished_repetition,
-)
-from headgate.participant.settlements import (
-    append_pending_statuses_again,
-    append_presence,
-    append_status,
-    apply_settlement,
-    enter_epoch,
-    find_other_configuration,
-    is_believed,
-    on_own_status,
-    open_or_queue_transaction,
-    repeat_unheard_events,
-    with_end_answered_and_next_opened,
-    with_end_requested,
-    with_paused,
-    with_presence_heard,
-    with_resend_deadline,
-    with_sequence_heard,
-    with_suspended,
-    without_unheard_presences,
 )
 from headgate.participant.state import OpenTransaction, Phase, State, Timer
 

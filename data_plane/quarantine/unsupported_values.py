@@ -11,8 +11,8 @@ import pyarrow as pa
 from headgate.control_protocol.table_format import ValueCheck
 from headgate.data_plane.formats.record_format import NOTHING, RecordFormat, UndecodableRecords
 from headgate.data_plane.quarantine.poison_search import Read
-from headgate.data_plane.quarantine.prefilter import flags_of_all_but
 from headgate.data_plane.quarantine.rejected_records import BAD_VALUE
+from headgate.data_plane.quarantine.rowless_record_filter import flags_of_all_but
 from headgate.kafka.record_fetch import Chunk
 from headgate.native.kernels import Flags
 

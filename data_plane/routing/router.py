@@ -18,7 +18,7 @@ from headgate.data_plane.formats.column_options import AS_TEXT, FROM, ColumnRule
 from headgate.data_plane.formats.format_registry import ValueOptions, create_record_format
 from headgate.data_plane.formats.format_with_column_options import RuledColumns
 from headgate.data_plane.formats.record_format import RecordFormat, UndecodableRecords
-from headgate.data_plane.quarantine.prefilter import flags_of_all_but
+from headgate.data_plane.quarantine.rowless_record_filter import flags_of_all_but
 from headgate.data_plane.routing.routes import Names, Route, Target
 from headgate.kafka.record_fetch import Chunk
 from headgate.native.kernels import Integers

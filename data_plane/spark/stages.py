@@ -28,8 +28,8 @@ from headgate.data_plane.batch.failure_classification import failed_outcome_of
 from headgate.data_plane.batch.record_numbers import Integers, RecordNumbers, bitmap_of
 from headgate.data_plane.batch.routed_table import RoutedTable, table_of_start, tables_of_plan
 from headgate.data_plane.batch.writer_task_plan import WriterPlan
-from headgate.data_plane.quarantine.prefilter import Prefilter
 from headgate.data_plane.quarantine.rejected_records import RejectedRecords
+from headgate.data_plane.quarantine.rowless_record_filter import RowlessRecordFilter
 from headgate.data_plane.spark.shuffle_rows import PACKET, PLACE, TABLE, Packing
 from headgate.data_plane.spark.tasks import (
     keep_worker_light,
@@ -489,7 +489,7 @@ def quarantine_writer(
 
     def write(share: Batch) -> BatchOutcome:
         numbering, rejected = RecordNumbers(batch.ranges), RejectedRecords(plan, share)
-        prefilter = Prefilter(share, rejected)
+        kept = RowlessRecordFilter(share, rejected)
         try:
             with closing(read_source_in_chunks(plan, share)) as chunks:
                 for chunk in chunks:
@@ -500,7 +500,7 @@ def quarantine_writer(
                         reject_records(rejected, chunk.filter(rows), why)
             nothing = np.zeros(len(share.ranges), np.int64)
             quarantined = rejected.finish()
-            return BatchWritten(share.number, prefilter.partition_results(nothing), (), quarantined)
+            return BatchWritten(share.number, kept.partition_results(nothing), (), quarantined)
         except Exception as error:  # noqa: BLE001 - it goes on as a value
             rejected.discard()
             return failed_outcome_of(share.number, error)

@@ -32,13 +32,13 @@ from headgate.data_plane.formats.format_registry import ValueOptions, create_rec
 from headgate.data_plane.formats.record_format import Faults, RecordFormat
 from headgate.data_plane.formats.unknown_fields import EvolvingFormat
 from headgate.data_plane.quarantine.poison_search import Read, read_around_poison
-from headgate.data_plane.quarantine.prefilter import flags_of_all_but
 from headgate.data_plane.quarantine.rejected_records import (
     BAD_PART,
     BAD_VALUE,
     EXPECTATION,
     RejectedRecords,
 )
+from headgate.data_plane.quarantine.rowless_record_filter import flags_of_all_but
 from headgate.data_plane.quarantine.unsupported_values import reader_with_value_check
 from headgate.data_plane.write import change_decode
 from headgate.data_plane.write.columns_to_add import Evolution, MissingColumns
@@ -479,7 +479,7 @@ class ChangeDecoder:
         self.deleted_counts = np.zeros(len(batch.ranges), np.int64)
 
     def add_chunk(self, chunk: Chunk, *, only_note_needs: bool) -> None:
-        """Write the rows and keys of records that the prefilter passed on. Raises as ``rejected``.
+        """Write the rows and keys of records that the filter passed on. Raises as ``rejected``.
 
         ``only_note_needs``: as ``TableDecoder.add_chunk``.
         """

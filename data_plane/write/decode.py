@@ -22,13 +22,13 @@ from headgate.data_plane.formats.format_with_column_options import RuledColumns
 from headgate.data_plane.formats.record_format import RecordFormat, UndecodableRecords
 from headgate.data_plane.formats.unknown_fields import EvolvingFormat, RowPlace, UnknownFieldFinder
 from headgate.data_plane.quarantine.poison_search import Read, read_around_poison
-from headgate.data_plane.quarantine.prefilter import flags_of_all_but
 from headgate.data_plane.quarantine.rejected_records import (
     BAD_PART,
     BAD_VALUE,
     EXPECTATION,
     RejectedRecords,
 )
+from headgate.data_plane.quarantine.rowless_record_filter import flags_of_all_but
 from headgate.data_plane.quarantine.unsupported_values import MisfitNulling, reader_with_value_check
 from headgate.data_plane.write.columns_to_add import Evolution, MissingColumns
 from headgate.data_plane.write.table_outlets import Decoded, TableOutlet
@@ -157,7 +157,7 @@ class RowDecoder:
         return RuledColumns(made, rules, schema, caseless=self._options.caseless)
 
     def add_chunk(self, chunk: Chunk, *, only_note_needs: bool) -> None:
-        """Hand on the rows of records that the prefilter passed on. Raises as ``rejected``.
+        """Hand on the rows of records that the filter passed on. Raises as ``rejected``.
 
         ``only_note_needs``: as ``TableDecoder.add_chunk``.
         """

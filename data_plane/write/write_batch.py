@@ -1,6 +1,6 @@
 """Writes the records of a batch into files of its tables: one table, or those that routes name.
 
-Fetched, put or handed on by Spark, with keys or without, records take this way: chunk, prefilter,
+Fetched, put or handed on by Spark, with keys or without, records take this way: chunk, filter,
 route, per table decode and shape, outlet. With routes, records are split column by column, and wait
 undecoded until a portion of their table is worth decoding. One table is what routes with one answer
 would be: each chunk is decoded at once, uncut and uncopied.
@@ -32,8 +32,8 @@ from headgate.data_plane.batch.failure_classification import (
 from headgate.data_plane.batch.routed_table import CreationSource, RoutedTable, table_of_start
 from headgate.data_plane.batch.writer_task_plan import WriterPlan
 from headgate.data_plane.quarantine.poison_search import write_around_poison
-from headgate.data_plane.quarantine.prefilter import Prefilter
 from headgate.data_plane.quarantine.rejected_records import BAD_VALUE, OWN_TABLE, RejectedRecords
+from headgate.data_plane.quarantine.rowless_record_filter import RowlessRecordFilter
 from headgate.data_plane.routing.keyed_routes import may_lead_to_keyed_table
 from headgate.data_plane.routing.router import Router
 from headgate.data_plane.routing.routes import Target
@@ -78,7 +78,7 @@ class TableDecoder(Protocol):
         """Return what the table lacks for some of them (SCHEMA-2)."""
 
     def add_chunk(self, chunk: Chunk, *, only_note_needs: bool) -> None:
-        """Take records that the prefilter passed on; ``rejected`` takes those that become no rows.
+        """Take records that the filter passed on; ``rejected`` takes those that become no rows.
 
         ``only_note_needs``: nothing of this attempt will count, only what tables need. Nor does
         anything once a record stops the sink; but the first such record of each partition does
@@ -178,7 +178,7 @@ class BatchRows:
             self._router = Router(plan.source, batch, self._reject_bad, self._tables.grouping_key)
             topics = {at.topic for at in batch.ranges}
             self._changing = {topic for topic in topics if may_lead_to_keyed_table(routing, topic)}
-        self._prefilter = Prefilter(
+        self._prefilter = RowlessRecordFilter(
             batch, self._rejected, plan.poison_records, tombstones=tombstones
         )
 

@@ -1,6 +1,6 @@
 """Checks that every record of the source is in the table exactly once. Read-only.
 
-From the table alone it checks the order of the sink's commits (``audited_table``), their files
+From the table alone it checks the order of the sink's commits (``table_checks``), their files
 (``files``) and, with coordinate columns, each record (``records``); if the source
 answers, also against its records (``source``). The report says what cannot be known.
 """
@@ -28,7 +28,7 @@ from headgate.control_protocol.spark_batch_decision import is_record_of_query, w
 from headgate.control_protocol.table_format import LoadedReader
 from headgate.control_protocol.table_history import History, LiveFile
 from headgate.coordinator.settings import OffsetPolicy, RollbackPolicy
-from headgate.data_plane.quarantine.diverted_record_reader import DivertedRecords, is_given_back
+from headgate.data_plane.quarantine.read_diverted_records import DivertedRecords, is_given_back
 from headgate.operations.access.kafka_connection import (
     find_offsets_with_records,
     opening_source_topics,
@@ -38,17 +38,6 @@ from headgate.operations.access.tables import (
     count_decided_rows,
     open_every_table,
     open_tables_for_audit,
-)
-from headgate.operations.audit.audited_table import (
-    Columns,
-    OffsetMove,
-    Role,
-    check_and_count_pending_rows,
-    expired_finding,
-    find_late_deliveries,
-    find_offset_moves,
-    find_recreated_topics,
-    open_audited_table,
 )
 from headgate.operations.audit.expired_rows import ExpiredRecords
 from headgate.operations.audit.files import (
@@ -81,6 +70,17 @@ from headgate.operations.audit.source_compare import (
     find_reread_offsets,
     find_skipped_offsets,
     topics_of_other_sinks,
+)
+from headgate.operations.audit.table_checks import (
+    Columns,
+    OffsetMove,
+    Role,
+    check_and_count_pending_rows,
+    expired_finding,
+    find_late_deliveries,
+    find_offset_moves,
+    find_recreated_topics,
+    open_audited_table,
 )
 from headgate.operations.audit.table_records import (
     SeenOffsets,

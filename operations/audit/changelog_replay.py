@@ -35,7 +35,7 @@ from headgate.data_plane.batch.writer_task_plan import SourcePlan, WriterPlan, p
 from headgate.data_plane.cdc.operations import Operation
 from headgate.data_plane.cdc.policy import Tombstones
 from headgate.data_plane.quarantine.poison_search import read_around_poison
-from headgate.data_plane.quarantine.prefilter import flags_of_all_but
+from headgate.data_plane.quarantine.rowless_record_filter import flags_of_all_but
 from headgate.data_plane.routing.router import Router
 from headgate.data_plane.write.change_decode import ChangeReader
 from headgate.data_plane.write.write_batch import read_source_in_chunks
@@ -53,9 +53,9 @@ from headgate.operations.audit.replay_compare import (
 )
 from headgate.operations.audit.report import Finding
 from headgate.runtime.write_planning import build_source_plan, shaping_of
-from headgate.tables.iceberg.upsert.delete_files import sorted_positions_of
 from headgate.tables.iceberg.upsert.key_index import KeyHash
 from headgate.tables.iceberg.upsert.key_reader import UNKNOWN, Sources
+from headgate.tables.iceberg.upsert.position_deletes import sorted_positions_of
 
 # Reads the source's records as changes, with the sink's own code, and the table's rows.
 #

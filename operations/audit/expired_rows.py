@@ -36,7 +36,7 @@ from headgate.operations.audit.changelog_replay import batch_that_is_only_read, 
 from headgate.operations.audit.replay_compare import flag_expired_rows
 from headgate.participant.settings import Incompatible, SchemaPolicy
 from headgate.runtime.write_planning import build_source_plan
-from headgate.tables.iceberg.upsert.delete_files import sorted_positions_of
+from headgate.tables.iceberg.upsert.position_deletes import sorted_positions_of
 
 
 @dataclass(slots=True)

@@ -23,7 +23,6 @@ from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.table_format import SupportsKeyedAudit
 from headgate.control_protocol.table_history import History, LiveFile, TableReader
 from headgate.data_plane.routing.keyed_routes import may_lead_to_keyed_table, may_lead_to_table
-from headgate.operations.audit.audited_table import AuditedTable, OffsetMove
 from headgate.operations.audit.changelog_replay import (
     OtherRecords,
     ReplayResult,
@@ -35,6 +34,7 @@ from headgate.operations.audit.files import OnProgress
 from headgate.operations.audit.replay_compare import Fault
 from headgate.operations.audit.report import Finding, PartitionAudit
 from headgate.operations.audit.source_compare import SourceOffsets
+from headgate.operations.audit.table_checks import AuditedTable, OffsetMove
 from headgate.operations.audit.table_records import count_keys
 from headgate.tables.storage.read_ahead import read_ahead_in_order
 

@@ -12,23 +12,23 @@ from headgate.control_protocol.commit_record import PendingCommit
 from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.table_history import History, TableReader
-from headgate.data_plane.quarantine.diverted_record_reader import MEANT_FOR
+from headgate.data_plane.quarantine.read_diverted_records import MEANT_FOR
 from headgate.data_plane.quarantine.rejected_records import ROUTE, TABLE
 from headgate.data_plane.routing.table_resolution import NO_ROUTE
 from headgate.operations.access.tables import names_of_primary_and_quarantine
-from headgate.operations.audit.audited_table import (
-    AuditedTable,
-    Role,
-    check_and_count_pending_rows,
-    find_late_deliveries,
-    open_audited_table,
-)
 from headgate.operations.audit.files import OnProgress, find_files_of_other_sinks
 from headgate.operations.audit.report import Finding
 from headgate.operations.audit.source_compare import (
     EVERYTHING,
     difference_findings,
     offsets_between,
+)
+from headgate.operations.audit.table_checks import (
+    AuditedTable,
+    Role,
+    check_and_count_pending_rows,
+    find_late_deliveries,
+    open_audited_table,
 )
 from headgate.operations.audit.table_records import (
     SeenOffsets,

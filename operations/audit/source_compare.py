@@ -16,8 +16,8 @@ from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import TopicState
 from headgate.control_protocol.spark_batch_decision import is_record_of_query
 from headgate.control_protocol.table_history import History
-from headgate.operations.audit.audited_table import OffsetMove, added_ranges
 from headgate.operations.audit.report import Finding, PartitionAudit
+from headgate.operations.audit.table_checks import OffsetMove, added_ranges
 from headgate.operations.audit.table_records import EXAMPLES_MAX, SeenOffsets, TableRecords
 
 EVERYTHING = 2**63

@@ -91,7 +91,7 @@ def _run_fleet_worker(settings: WorkerSettings, *, verbose: bool) -> None:
     """As ``_run_worker``, the sinks that fall to this worker of a fleet."""
     from headgate.runtime.console_log import log_to_stderr
     from headgate.runtime.fleet.fleet_member import FleetMember  # a folder's worker has no client
-    from headgate.runtime.fleet.os_processes import machine_memory_mib
+    from headgate.runtime.fleet.linux_process_calls import machine_memory_mib
     from headgate.runtime.fleet.worker import Limits, Worker, warm_parent_command
 
     log_to_stderr([], verbose=verbose)

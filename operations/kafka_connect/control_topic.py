@@ -1,4 +1,4 @@
-"""Reads a connector's control topic and group at rest; writes nothing, joins nothing."""
+"""Reads a connector's control topic and group at rest, and sets the offsets of its group."""
 
 from __future__ import annotations
 

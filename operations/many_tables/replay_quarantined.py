@@ -38,7 +38,7 @@ from headgate.control_protocol.ports import (
     TableView,
 )
 from headgate.control_protocol.quarantine_policy import Disposal
-from headgate.data_plane.quarantine.diverted_record_reader import (
+from headgate.data_plane.quarantine.read_diverted_records import (
     MEANT_FOR,
     DivertedRecords,
     Place,

@@ -30,8 +30,8 @@ from headgate.operations.access.open_secondary_tables import (
     require_many_tables,
     require_unkeyed,
 )
-from headgate.operations.audit.audited_table import find_recreated_topics
 from headgate.operations.audit.files import find_which_were_delivered
+from headgate.operations.audit.table_checks import find_recreated_topics
 from headgate.operations.audit.table_records import (
     TableRecords,
     bitmap_of_ranges,

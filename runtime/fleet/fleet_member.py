@@ -59,7 +59,7 @@ from headgate.runtime.fleet.fleet_topics import (
     read_reported_lags,
 )
 from headgate.runtime.fleet.fleet_view import describe_refusal
-from headgate.runtime.fleet.os_processes import private_bytes
+from headgate.runtime.fleet.linux_process_calls import private_bytes
 from headgate.runtime.fleet.outage_log import OutageLog
 from headgate.runtime.fleet.sink_files import (
     JVM_MIB_MIN,

@@ -32,7 +32,7 @@ from headgate.control_protocol.errors import ConfigurationError, HeadgateError, 
 from headgate.kafka.clients import new_admin
 from headgate.runtime.catalogs import open_catalog
 from headgate.runtime.fleet.fleet_records import revision_of
-from headgate.runtime.fleet.os_processes import die_with_parent, prefer_out_of_memory_kill
+from headgate.runtime.fleet.linux_process_calls import die_with_parent, prefer_out_of_memory_kill
 from headgate.runtime.fleet.sink_life import LifeState
 from headgate.runtime.process import STOPPED_BY_PERSON, Progress
 

@@ -29,7 +29,7 @@ from headgate.control_protocol.errors import (
 from headgate.control_protocol.log_event_names import LogEvent, event_extra
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.runtime import early_signals
-from headgate.runtime.fleet.os_processes import (
+from headgate.runtime.fleet.linux_process_calls import (
     ProcessWatch,
     die_with_parent,
     kill_group,

@@ -44,7 +44,7 @@ from headgate.tables.iceberg.maintenance.compaction_plan import (
 )
 from headgate.tables.iceberg.maintenance.files_to_delete import now_s
 from headgate.tables.iceberg.pending_manifests import read_staged_files_by_partition
-from headgate.tables.iceberg.upsert.delete_files import Positions, sorted_positions_of
+from headgate.tables.iceberg.upsert.position_deletes import Positions, sorted_positions_of
 
 ROWS_AT_ONCE = 65_536
 SORTED_BYTES = BUFFER_BYTES // 4

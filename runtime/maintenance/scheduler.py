@@ -22,7 +22,7 @@ from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.runtime.maintenance.table_maintenance import Done, Round
 from headgate.runtime.sink_tables import SinkTables
 from headgate.tables.iceberg.commit_mutex import CommitLocks
-from headgate.tables.iceberg.load_tables import load_each_table
+from headgate.tables.iceberg.load_each_table import load_each_table
 from headgate.tables.iceberg.table import IcebergTable
 
 ORPHANS_AT_ONCE = 20

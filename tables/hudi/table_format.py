@@ -26,8 +26,8 @@ from headgate.tables.hudi.columns import avro_schema_of, require_partitionable, 
 from headgate.tables.hudi.lock_check import check_lock_server
 from headgate.tables.hudi.record_keys import require_supported_key
 from headgate.tables.hudi.s3_locations import normalized_location, select_store_properties
-from headgate.tables.hudi.settings import KEY, require_no_ignored_settings, table_type_of
 from headgate.tables.hudi.table_properties import HudiLocation
+from headgate.tables.hudi.write_configuration import KEY, require_no_ignored_settings, table_type_of
 from headgate.tables.storage.file_io import open_file_io
 from headgate.tables.storage.file_store import folders_in
 

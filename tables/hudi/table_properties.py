@@ -39,7 +39,7 @@ from headgate.tables.hudi.s3_locations import (
     select_store_properties,
     to_hadoop_address,
 )
-from headgate.tables.hudi.settings import (
+from headgate.tables.hudi.write_configuration import (
     KEY,
     OURS,
     SPARK,

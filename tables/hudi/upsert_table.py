@@ -28,10 +28,10 @@ from headgate.control_protocol.table_format import (
 )
 from headgate.tables.hudi import append_table
 from headgate.tables.hudi.base_files import RECORD_KEY
-from headgate.tables.hudi.changelog_merge import Fold
 from headgate.tables.hudi.columns import quote_column, spark_ddl_of
 from headgate.tables.hudi.commits import HudiCommits
 from headgate.tables.hudi.file_slices import Slice
+from headgate.tables.hudi.last_change_of_each_key import Fold
 from headgate.tables.hudi.record_keys import (
     BUCKET,
     BUCKETS,

@@ -27,7 +27,7 @@ from pyiceberg.manifest import (
 )
 from pyiceberg.typedef import TableVersion
 
-from headgate.tables.iceberg import manifest_entries
+from headgate.tables.iceberg import read_manifest_entries
 
 VERSION: Final = 3
 
@@ -52,7 +52,7 @@ def read_live_entries(io: FileIO, manifest: ManifestFile) -> Iterator[ManifestEn
     Files of a manifest without a number have none, whatever they say, as Java has it.
     """
     next_id = manifest[_OF_MANIFEST]
-    for entry in manifest_entries.read_live_entries(io, manifest, VERSION):
+    for entry in read_manifest_entries.read_live_entries(io, manifest, VERSION):
         file = entry.data_file
         if next_id is None:
             clear_row_ids(file)

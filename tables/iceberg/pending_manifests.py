@@ -36,7 +36,7 @@ from headgate.control_protocol.commit_record import PendingCommit
 from headgate.control_protocol.events import FileKind, WrittenFile
 from headgate.control_protocol.identifiers import Epoch, SinkName, staging_folder
 from headgate.control_protocol.ports import Staging
-from headgate.tables.iceberg import manifest_entries, manifests_v3
+from headgate.tables.iceberg import manifests_v3, read_manifest_entries
 from headgate.tables.iceberg.maintenance.compaction_plan import CandidateFile
 from headgate.tables.iceberg.maintenance.files_of_expired_snapshots import STORAGE_THREADS
 from headgate.tables.iceberg.manifests import CODEC, is_writable_spec, to_manifest_data_files
@@ -186,7 +186,7 @@ def read_staged_files(io: FileIO, manifest: str) -> list[ManifestDataFile]:
 
 def _read_spec_id_and_files(io: FileIO, manifest: str) -> tuple[int, list[ManifestDataFile]]:
     """Fetch a staged manifest, once; return its partition spec and its files."""
-    with manifest_entries.open_manifest(io, manifest, manifests_v3.VERSION) as staged:
+    with read_manifest_entries.open_manifest(io, manifest, manifests_v3.VERSION) as staged:
         spec_id = int(staged.header.meta["partition-spec-id"])
         files = [manifests_v3.clear_row_ids(entry.data_file) for entry in staged]
     for file in files:

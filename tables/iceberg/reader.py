@@ -30,8 +30,8 @@ from headgate.control_protocol.table_history import (
 from headgate.tables.iceberg.catalog import translating_table_errors
 from headgate.tables.iceberg.connector_fence import find_fenced_connector
 from headgate.tables.iceberg.history import read_history
-from headgate.tables.iceberg.manifest_entries import read_live_entries
 from headgate.tables.iceberg.pending_manifests import read_staged_files
+from headgate.tables.iceberg.read_manifest_entries import read_live_entries
 from headgate.tables.iceberg.table import IcebergTable
 from headgate.tables.iceberg.tag_lineage import (
     ancestors_of,
@@ -248,7 +248,7 @@ def live_batches_of_file(
     """Yield the rows of a file in order, without those that the task's delete files name."""
     from pyiceberg.io.pyarrow import ArrowScan  # brings pandas: not for every command
 
-    from headgate.tables.iceberg.avro_column_reader import read_avro_columns
+    from headgate.tables.iceberg.avro_data_file_columns import read_avro_columns
 
     if task.file.file_format == FileFormat.AVRO:
         return read_avro_columns(files, task, table.schema(), tuple(columns))

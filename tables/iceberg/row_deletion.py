@@ -59,9 +59,9 @@ from headgate.tables.iceberg.maintenance.maintenance_commit import (
 )
 from headgate.tables.iceberg.reader import live_batches_of_file
 from headgate.tables.iceberg.tag_lineage import deleted_records_of, summary_properties_of
-from headgate.tables.iceberg.upsert.delete_files import bitmap_of
 from headgate.tables.iceberg.upsert.delete_manifests import Deletions
 from headgate.tables.iceberg.upsert.live_files import DeadRows, Head
+from headgate.tables.iceberg.upsert.position_deletes import bitmap_of
 from headgate.tables.storage.file_io import with_whole_reads
 
 # Finds the rows of data files that match a predicate in pyiceberg's syntax of row filters.

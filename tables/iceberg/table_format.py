@@ -34,7 +34,7 @@ from headgate.control_protocol.table_history import TableReader
 from headgate.tables.iceberg.catalog import translate_catalog_error
 from headgate.tables.iceberg.commit_mutex import CommitLocks
 from headgate.tables.iceberg.file_schema import file_schema_of
-from headgate.tables.iceberg.load_tables import load_each_table
+from headgate.tables.iceberg.load_each_table import load_each_table
 from headgate.tables.iceberg.maintenance.snapshot_expiry import SnapshotExpiry
 from headgate.tables.iceberg.reader import IcebergReader
 from headgate.tables.iceberg.supported_tables import raise_if_metadata_unknown

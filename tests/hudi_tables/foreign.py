@@ -22,7 +22,7 @@ from typing import Any
 from hudi_tables.world import ARCHIVED_SOON, session
 
 from headgate.tables.hudi.jvm import error_text
-from headgate.tables.hudi.settings import TYPE
+from headgate.tables.hudi.write_configuration import TYPE
 
 WRITES_MAX = 60
 """So many at the end archive whatever was there before them, or something holds it up."""

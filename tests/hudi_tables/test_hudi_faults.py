@@ -26,8 +26,8 @@ from headgate.control_protocol.testing.contract.world import (
 )
 from headgate.tables.hudi.append_table import HudiSinkTable
 from headgate.tables.hudi.base_files import instant_of_file
-from headgate.tables.hudi.settings import TYPE
 from headgate.tables.hudi.write_client import HudiJava
+from headgate.tables.hudi.write_configuration import TYPE
 
 hudi = pytest.importorskip("hudi", reason="needs Spark 3.5 and hudi-rs: make hudi")
 

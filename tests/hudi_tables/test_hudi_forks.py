@@ -30,9 +30,9 @@ from headgate.tables.hudi.append_table import HudiSinkTable
 from headgate.tables.hudi.base_files import instant_of_file
 from headgate.tables.hudi.lost_lock_detection import previous_completion_time_key
 from headgate.tables.hudi.reserved_instants import Reservations
-from headgate.tables.hudi.settings import TYPE
 from headgate.tables.hudi.table_properties import HudiLocation
 from headgate.tables.hudi.write_client import HudiJava
+from headgate.tables.hudi.write_configuration import TYPE
 
 hudi = pytest.importorskip("hudi", reason="needs Spark 3.5 and hudi-rs: make hudi")
 

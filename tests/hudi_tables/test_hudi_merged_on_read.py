@@ -20,8 +20,8 @@ from headgate.control_protocol.testing.contract.world import (
     require_landed,
 )
 from headgate.tables.hudi.append_table import HudiSinkTable
-from headgate.tables.hudi.settings import KEY, TYPE
 from headgate.tables.hudi.table_format import HudiFormat
+from headgate.tables.hudi.write_configuration import KEY, TYPE
 
 hudi = pytest.importorskip("hudi", reason="needs Spark 3.5 and hudi-rs: make hudi")
 

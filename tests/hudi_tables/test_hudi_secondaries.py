@@ -31,7 +31,7 @@ from headgate.control_protocol.testing.contract import SecondaryContract
 from headgate.control_protocol.testing.contract.world import record, require_landed
 from headgate.tables.hudi.append_table import STAGED_MS_MAX
 from headgate.tables.hudi.secondary_table import HudiSecondary
-from headgate.tables.hudi.settings import KEY
+from headgate.tables.hudi.write_configuration import KEY
 from headgate.tables.neutral_schema import declared_columns
 from headgate.tables.staged_file_lists import StagedFileLists
 from headgate.tables.unstaged_secondary_table import FileListSecondaryTable, FixedColumns

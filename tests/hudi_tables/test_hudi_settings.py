@@ -6,7 +6,7 @@ from pathlib import Path
 from zipfile import ZipFile
 
 from headgate.tables.hudi.lock_check import BASE_PATH, LOCK_KEY, PROVIDER, URL
-from headgate.tables.hudi.settings import ALWAYS, WITH_KEY, WITHOUT_KEY
+from headgate.tables.hudi.write_configuration import ALWAYS, WITH_KEY, WITHOUT_KEY
 
 
 def test_refused_settings_are_settings_of_hudi(bundle: Path) -> None:

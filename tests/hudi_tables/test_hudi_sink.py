@@ -31,7 +31,7 @@ from headgate.operations.audit.audit import audit
 from headgate.operations.cli.main import main
 from headgate.operations.local_kafka.broker import EmbeddedKafka, fetch_broker_jars
 from headgate.operations.status.status import read_status
-from headgate.tables.hudi.settings import writer_settings
+from headgate.tables.hudi.write_configuration import writer_settings
 
 pytest.importorskip("hudi", reason="needs Spark 3.5 and hudi-rs: make hudi")
 

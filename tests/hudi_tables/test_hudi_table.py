@@ -20,7 +20,7 @@ from headgate.control_protocol.testing.contract import (
     ReaderContract,
     RollbackContract,
 )
-from headgate.tables.hudi.settings import TYPE
+from headgate.tables.hudi.write_configuration import TYPE
 
 
 class TestHudiTable(

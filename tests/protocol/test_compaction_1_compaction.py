@@ -22,8 +22,8 @@ from headgate.control_protocol.commit_record_codec import sink_in_summary
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import CommitAttempt, Landed, Lineage, Refused
 from headgate.operations.audit.audit import audit
-from headgate.operations.audit.audited_table import check_commit_chain
 from headgate.operations.audit.files import check_files_of_commits, check_live_files
+from headgate.operations.audit.table_checks import check_commit_chain
 from headgate.runtime.maintenance.table_maintenance import Round
 from headgate.tables.iceberg.history import read_history
 from headgate.tables.iceberg.maintenance.compaction_commit import Replacement, Written

@@ -21,7 +21,7 @@ from headgate.control_protocol.commit_record import KeyCounts
 from headgate.control_protocol.errors import KeyChanged, KeyInTwoPartitions
 from headgate.control_protocol.ports import Landed, Unknown
 from headgate.coordinator.secondary_pending_commits import build_deliveries
-from headgate.operations.audit.audited_table import check_pending_files
+from headgate.operations.audit.table_checks import check_pending_files
 from headgate.runtime.maintenance.table_maintenance import Round
 from headgate.tables.iceberg import prepared_commit
 from headgate.tables.iceberg.pending_manifests import read_staged_files

@@ -29,9 +29,9 @@ from headgate.control_protocol.testing import SourceRecord
 from headgate.tables.iceberg import manifests_v3
 from headgate.tables.iceberg.commit_request import branch_update, next_snapshot
 from headgate.tables.iceberg.manifests import SnapshotFiles, to_manifest_data_files
-from headgate.tables.iceberg.upsert.delete_files import referenced_file
 from headgate.tables.iceberg.upsert.delete_manifests import Deletions
 from headgate.tables.iceberg.upsert.key_files import OFFSET, PARTITION
+from headgate.tables.iceberg.upsert.position_deletes import referenced_file
 from headgate.tables.iceberg.upsert.upsert_commit import KeyedBy
 
 BY = KeyedBy(("id",), "kafka_partition", "kafka_offset")

@@ -45,13 +45,13 @@ from headgate.tables.iceberg.table_creation import (
     ensure_table,
     key_field_ids,
 )
-from headgate.tables.iceberg.upsert.delete_files import referenced_file
 from headgate.tables.iceberg.upsert.key_files import (
     OFFSET,
     PARTITION,
     key_file_schema,
     write_key_file,
 )
+from headgate.tables.iceberg.upsert.position_deletes import referenced_file
 from headgate.tables.iceberg.upsert.upsert_commit import KeyedBy, KeyedRows
 
 SINK = SinkName("sink")

@@ -25,7 +25,7 @@ from headgate.data_plane.formats.casting.decimals import (
     unscaled_to_decimals,
 )
 from headgate.data_plane.formats.casting.time_units import Counted
-from headgate.data_plane.formats.connect.schema import Unread
+from headgate.data_plane.formats.connect.arrow_schema import Unread
 from headgate.data_plane.formats.json import columns
 from headgate.data_plane.formats.json import values as json_values
 

@@ -24,7 +24,7 @@ from headgate.data_plane.formats import column_options
 from headgate.data_plane.formats.casting.cast_to_table import cast_rows
 from headgate.data_plane.formats.casting.relabel import relabel, rows_from_python
 from headgate.data_plane.formats.connect import schema_inference
-from headgate.data_plane.formats.connect.schema import (
+from headgate.data_plane.formats.connect.arrow_schema import (
     arrow_type_of_schema,
     json_storage_type,
     nullable_fields_with_default,

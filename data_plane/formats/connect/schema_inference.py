@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from headgate.control_protocol.columns import DIGITS_MAX, Column, ListOf, MapOf, Struct, Type
-from headgate.data_plane.formats.connect.schema import arrow_type_of_schema
+from headgate.data_plane.formats.connect.arrow_schema import arrow_type_of_schema
 
 _PLAIN = {
     **dict.fromkeys(("int8", "int16", "int32"), "int"),

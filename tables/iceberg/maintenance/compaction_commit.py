@@ -33,14 +33,14 @@ from headgate.tables.iceberg.maintenance.files_to_delete import now_s
 from headgate.tables.iceberg.maintenance.maintenance_commit import MaintenanceCommit, Settled
 from headgate.tables.iceberg.manifests import to_manifest_data_files
 from headgate.tables.iceberg.tag_lineage import summary_properties_of
-from headgate.tables.iceberg.upsert.delete_files import (
+from headgate.tables.iceberg.upsert.delete_manifests import Deletions
+from headgate.tables.iceberg.upsert.live_files import Head
+from headgate.tables.iceberg.upsert.position_deletes import (
     Positions,
     Target,
     bitmap_of,
     sorted_positions_of,
 )
-from headgate.tables.iceberg.upsert.delete_manifests import Deletions
-from headgate.tables.iceberg.upsert.live_files import Head
 from headgate.tables.storage.file_io import delete_quietly, with_whole_reads
 
 # Tracks rows whose files were rewritten, and which of them died meanwhile (KEY-11). Pure.

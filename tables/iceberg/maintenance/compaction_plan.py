@@ -27,8 +27,8 @@ from pyroaring import BitMap64
 from headgate.control_protocol.identifiers import SinkName
 from headgate.tables.iceberg import manifests_v3
 from headgate.tables.iceberg.file_schema import data_location
-from headgate.tables.iceberg.upsert.delete_files import Target
 from headgate.tables.iceberg.upsert.live_files import DeadRows, Head
+from headgate.tables.iceberg.upsert.position_deletes import Target
 from headgate.tables.storage.file_io import with_whole_reads
 
 FILES_MIN = 20

@@ -36,9 +36,9 @@ from headgate.tables.iceberg.commit_request import (
 )
 from headgate.tables.iceberg.maintenance.compaction_plan import sink_data_folder
 from headgate.tables.iceberg.manifests import SnapshotFiles
-from headgate.tables.iceberg.upsert.delete_files import Target, build_delete_files
 from headgate.tables.iceberg.upsert.delete_manifests import Deletions
 from headgate.tables.iceberg.upsert.live_files import Head
+from headgate.tables.iceberg.upsert.position_deletes import Target, build_delete_files
 
 _TRIES = 6
 _PAUSE_S = 1.0

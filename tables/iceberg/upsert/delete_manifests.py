@@ -30,7 +30,7 @@ from pyiceberg.types import IntegerType, ListType, NestedField, StringType, Stru
 
 from headgate.control_protocol.commit_record import KeyCounts
 from headgate.tables.iceberg import manifests_v3
-from headgate.tables.iceberg.upsert.delete_files import path_and_offset
+from headgate.tables.iceberg.upsert.position_deletes import path_and_offset
 
 _MANIFESTS_MAX = 100
 _DATA_FILE, _PARTITION, _EQUALITY_IDS, _REFERENCED = 2, 102, 135, 143

@@ -18,9 +18,9 @@ from pyiceberg.schema import Schema
 from headgate.control_protocol.commit_record import PartitionCohorts, cohort_of_partition
 from headgate.control_protocol.errors import KeysUnreadable
 from headgate.tables.iceberg.parquet_column_reader import read_column_batches
-from headgate.tables.iceberg.upsert.delete_files import Target
 from headgate.tables.iceberg.upsert.key_files import OFFSET, PARTITION, TOPIC
 from headgate.tables.iceberg.upsert.key_index import FileKeys, KeyHash, concat_keys
+from headgate.tables.iceberg.upsert.position_deletes import Target
 
 Numbers = npt.NDArray[np.signedinteger[Any]]
 

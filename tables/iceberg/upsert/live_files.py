@@ -23,7 +23,7 @@ from pyiceberg.table.snapshots import Snapshot
 from pyroaring import BitMap64
 
 from headgate.tables.iceberg import manifests_v3
-from headgate.tables.iceberg.upsert.delete_files import (
+from headgate.tables.iceberg.upsert.position_deletes import (
     Target,
     path_and_offset,
     read_dead_positions,

@@ -18,7 +18,6 @@ from pyroaring import BitMap64
 from headgate.control_protocol.commit_record import KeyCounts
 from headgate.control_protocol.errors import KeyInTwoPartitions, KeyTwice
 from headgate.native.kernels import Words
-from headgate.tables.iceberg.upsert.delete_files import bitmap_of, sorted_positions_of
 from headgate.tables.iceberg.upsert.key_index import (
     FileKeys,
     KeyIndex,
@@ -27,6 +26,7 @@ from headgate.tables.iceberg.upsert.key_index import (
     sort_words,
 )
 from headgate.tables.iceberg.upsert.key_reader import Sources
+from headgate.tables.iceberg.upsert.position_deletes import bitmap_of, sorted_positions_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,19 +27,19 @@ from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.control_protocol.table_format import RowKey
 from headgate.tables.iceberg.table_creation import key_field_ids
 from headgate.tables.iceberg.tag_lineage import snapshots_by_id
-from headgate.tables.iceberg.upsert.delete_files import (
-    Positions,
-    Target,
-    build_delete_files,
-    path_and_offset,
-    sorted_positions_of,
-)
 from headgate.tables.iceberg.upsert.delete_manifests import Deletions
 from headgate.tables.iceberg.upsert.index_memory import IndexMemory
 from headgate.tables.iceberg.upsert.key_index import FileKeys, KeyIndex
 from headgate.tables.iceberg.upsert.key_property import key_property_text
 from headgate.tables.iceberg.upsert.key_reader import Columns, KeyReader
 from headgate.tables.iceberg.upsert.live_files import Head, Heads
+from headgate.tables.iceberg.upsert.position_deletes import (
+    Positions,
+    Target,
+    build_delete_files,
+    path_and_offset,
+    sorted_positions_of,
+)
 from headgate.tables.iceberg.upsert.position_lookup import Change, resolve_changes
 from headgate.tables.storage.read_ahead import read_ahead_in_order
 

@@ -24,8 +24,8 @@ from support.local_catalog import LocalCatalog
 
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import CommitAttempt, Landed, Lineage
-from headgate.operations.audit.audited_table import check_commit_chain
 from headgate.operations.audit.files import check_files_of_commits, check_live_files
+from headgate.operations.audit.table_checks import check_commit_chain
 from headgate.tables.iceberg.catalog import load_catalog
 from headgate.tables.iceberg.maintenance.snapshot_expiry import DUE_MIN
 from headgate.tables.iceberg.reader import IcebergReader

@@ -14,7 +14,7 @@ from support.local_catalog import local_catalog
 
 from headgate.tables.iceberg.maintenance import snapshot_expiry
 from headgate.tables.iceberg.manifests_v3 import read_live_entries, read_manifest_list
-from headgate.tables.iceberg.upsert.delete_files import referenced_file
+from headgate.tables.iceberg.upsert.position_deletes import referenced_file
 
 pytestmark = pytest.mark.integration
 

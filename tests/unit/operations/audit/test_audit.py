@@ -18,9 +18,9 @@ from headgate.control_protocol.identifiers import Sender, SinkName, TopicId
 from headgate.control_protocol.quarantine_policy import Disposal
 from headgate.coordinator.settings import CoordinatorSettings, OffsetPolicy
 from headgate.operations.audit.audit import audit
-from headgate.operations.audit.audited_table import find_offset_moves
 from headgate.operations.audit.report import AuditReport, Verdict
 from headgate.operations.audit.source_compare import find_skipped_offsets
+from headgate.operations.audit.table_checks import find_offset_moves
 from headgate.tables.iceberg.history import read_history
 
 ARROW_TOPIC = pa.schema([("topic", pa.string())])

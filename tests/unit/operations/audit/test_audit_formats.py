@@ -14,7 +14,7 @@ from support.local_catalog import local_catalog
 
 from headgate.control_protocol.identifiers import SinkName, TopicPartition
 from headgate.operations.audit.table_records import scan_records
-from headgate.tables.iceberg.avro_column_reader import read_avro_columns
+from headgate.tables.iceberg.avro_data_file_columns import read_avro_columns
 from headgate.tables.iceberg.reader import IcebergReader
 
 FLAT = Schema(

@@ -93,7 +93,7 @@ from headgate.config.load import load
 from headgate.kafka.clients import new_admin
 from headgate.runtime.catalogs import open_catalog
 from headgate.runtime.fleet import warm_parent
-from headgate.runtime.fleet.os_processes import private_bytes
+from headgate.runtime.fleet.linux_process_calls import private_bytes
 
 def grown():
     gc.collect()

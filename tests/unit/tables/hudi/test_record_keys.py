@@ -19,10 +19,10 @@ from headgate.tables.hudi.columns import avro_schema_of, spark_ddl_of
 from headgate.tables.hudi.lock_check import BASE_PATH, PROVIDER, URL
 from headgate.tables.hudi.record_keys import SupportedTexts
 from headgate.tables.hudi.secondary_table import HudiKeyedSecondary
-from headgate.tables.hudi.settings import KEY
 from headgate.tables.hudi.table_format import HudiFormat
 from headgate.tables.hudi.table_properties import HudiLocation, key_generator_for
 from headgate.tables.hudi.upsert_table import HudiKeyedTable
+from headgate.tables.hudi.write_configuration import KEY
 
 COLUMNS = Struct(
     (

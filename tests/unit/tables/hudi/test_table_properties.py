@@ -22,9 +22,9 @@ from headgate.control_protocol.testing.contract.world import record
 from headgate.tables.hudi.columns import avro_schema_of, columns_of, find_changed_column
 from headgate.tables.hudi.lock_check import BASE_PATH, PROVIDER, URL
 from headgate.tables.hudi.reserved_instants import Reservations, StoredCommit
-from headgate.tables.hudi.settings import KEY, writer_settings
 from headgate.tables.hudi.table_format import HudiFormat
 from headgate.tables.hudi.table_properties import AUX, HudiLocation, parse_properties
+from headgate.tables.hudi.write_configuration import KEY, writer_settings
 
 COLUMNS = Struct(
     (

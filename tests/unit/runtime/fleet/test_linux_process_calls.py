@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from headgate.runtime.fleet import os_processes
-from headgate.runtime.fleet.os_processes import (
+from headgate.runtime.fleet import linux_process_calls
+from headgate.runtime.fleet.linux_process_calls import (
     LATELY_S,
     MEASURE_S,
     ProcessWatch,
@@ -54,9 +54,9 @@ def kernel(monkeypatch: pytest.MonkeyPatch) -> Kernel:
         said.walks.append(said.now_s)
         return said.private
 
-    monkeypatch.setattr(os_processes, "used_cpu_ms", lambda _: said.cpu)
-    monkeypatch.setattr(os_processes, "resident_bytes", lambda _: said.resident)
-    monkeypatch.setattr(os_processes, "private_bytes", walk)
+    monkeypatch.setattr(linux_process_calls, "used_cpu_ms", lambda _: said.cpu)
+    monkeypatch.setattr(linux_process_calls, "resident_bytes", lambda _: said.resident)
+    monkeypatch.setattr(linux_process_calls, "private_bytes", walk)
     return said
 
 

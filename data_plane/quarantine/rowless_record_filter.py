@@ -14,7 +14,7 @@ from headgate.kafka.record_fetch import Chunk
 from headgate.native.kernels import Flags, Integers
 
 
-class Prefilter:
+class RowlessRecordFilter:
     """Takes chunks of one batch. ``poison_records``: those that make it fail, by their offsets.
 
     ``tombstones``: whether records without a value are wanted too.

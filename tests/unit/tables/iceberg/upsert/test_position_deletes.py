@@ -14,7 +14,7 @@ from pyiceberg.table.deletion_vector import deletion_vectors_from_puffin_file
 from pyiceberg.table.puffin import PuffinFile
 from pyiceberg.typedef import Record
 
-from headgate.tables.iceberg.upsert.delete_files import (
+from headgate.tables.iceberg.upsert.position_deletes import (
     DeleteFiles,
     Target,
     bitmap_of,

@@ -19,7 +19,7 @@ from headgate.control_protocol.commit_record import KeyCounts
 from headgate.control_protocol.errors import KeyInTwoPartitions, TableChanged
 from headgate.control_protocol.events import FileKind, WrittenFile
 from headgate.control_protocol.table_format import NumberedFile, RowKey
-from headgate.tables.hudi.changelog_merge import Fold
+from headgate.tables.hudi.last_change_of_each_key import Fold
 from headgate.tables.storage.file_store import open_folder
 
 KEY = RowKey(("id", "zone"), "p", "o", "t")
